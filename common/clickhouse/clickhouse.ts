@@ -1,0 +1,60 @@
+/**
+ * The engine as the services see it: embedded (in this process) or a server (over HTTP), the same statements on both.
+ * Writers and readers are apart: a slow reader never holds up an insert, and a reader cannot write.
+ */
+export type Param = string | number | bigint | boolean | null | readonly (string | number | bigint)[];
+
+export interface Statement {
+  /** one statement; parameters as `{name:Type}` */
+  readonly sql: string;
+  readonly params?: Readonly<Record<string, Param>>;
+  /** settings that the meaning of this statement depends on; nothing depends on a server's defaults */
+  readonly settings?: Readonly<Record<string, string | number>>;
+}
+
+export interface Read extends Statement {
+  /** output format by ClickHouse's name; 64-bit integers come unquoted */
+  readonly format: string;
+  /** the query is cancelled when it fires */
+  readonly signal?: AbortSignal;
+}
+
+export interface ReadResult {
+  readonly body: Buffer;
+  readonly readRows: number;
+  readonly readBytes: number;
+}
+
+export interface Insert extends Statement {
+  /** columns of the frames: the structure argument of `file()` and `input()` */
+  readonly structure: string;
+  /** RowBinary rows, in order; the statement reads them with `FROM frames` (written exactly once) */
+  readonly frames: readonly Uint8Array[];
+}
+
+export interface Reader {
+  /** Runs one SELECT read-only. Throws ClickHouseError. */
+  read(read: Read): Promise<ReadResult>;
+}
+
+export interface Writer {
+  /** Runs one statement that returns no rows (DDL, INSERT ... SELECT, INSERT ... VALUES). Throws ClickHouseError. */
+  execute(statement: Statement): Promise<void>;
+  /** Runs an INSERT ... SELECT ... FROM frames. Throws ClickHouseError; see its `outcome`. */
+  insert(insert: Insert): Promise<void>;
+}
+
+export interface ClickHouse extends Reader, Writer {
+  /** `embedded` or the server's address without credentials: for log lines */
+  readonly where: string;
+  /** engine version, for instance 26.7.2.1 */
+  readonly version: string;
+  /** resolves when the engine answers, else throws ClickHouseError */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Rows of a read with format JSONEachRow whose values are safe in JavaScript (no integers beyond 2^53). */
+export function rows<T>(result: ReadResult): T[] {
+  return result.body.toString('utf8').split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as T);
+}

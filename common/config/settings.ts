@@ -1,0 +1,125 @@
+import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { sources, type SourceName } from '../sources.ts';
+
+/**
+ * Every setting of every service: one table, from which services read their part and the README's table is made.
+ * The only file that reads process.env. A parser gets trimmed, non-empty text and throws an Error whose message
+ * completes the sentence "NAME: ...".
+ */
+interface Setting<T> {
+  readonly default: T;
+  /** how the README shows the default, where the value does not say it itself */
+  readonly shown?: string;
+  readonly unit?: string;
+  readonly secret?: true;
+  readonly description: string;
+  readonly parse: (text: string) => T;
+}
+
+const setting = <T>(s: Setting<T>): Setting<T> => s;
+
+const text = (value: string): string => value;
+
+function oneOf<const T extends string>(...values: T[]): (value: string) => T {
+  return (value) => {
+    const found = values.find((v) => v === value);
+    if (found === undefined) throw new Error(`is ${JSON.stringify(value)}; use one of ${values.join(', ')}`);
+    return found;
+  };
+}
+
+function integer(min: number, max: number): (value: string) => number {
+  return (value) => {
+    const n = Number(value);
+    if (!/^\d+$/.test(value) || n < min || n > max) throw new Error(`is ${JSON.stringify(value)}; use an integer from ${min} to ${max}`);
+    return n;
+  };
+}
+
+function url(...protocols: string[]): (value: string) => string {
+  return (value) => {
+    let parsed: URL;
+    try {
+      parsed = new URL(value);
+    } catch {
+      throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost:8123`);
+    }
+    if (!protocols.includes(parsed.protocol.slice(0, -1))) throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
+    return value;
+  };
+}
+
+function brokers(value: string): string[] {
+  const list = value.split(',').map((b) => b.trim()).filter((b) => b !== '');
+  for (const b of list) {
+    const port = Number(/^(?:\[[0-9a-fA-F:]+\]|[^:\s/]+):(\d{1,5})$/.exec(b)?.[1]);
+    if (!(port >= 1 && port <= 65535)) throw new Error(`has ${JSON.stringify(b)}; use host:port,host:port`);
+  }
+  if (list.length === 0) throw new Error('names no broker; use host:port,host:port');
+  return list;
+}
+
+/** topic per source; a topic belongs to one source. */
+export type Topics = Record<SourceName, string>;
+
+const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) as Topics;
+
+function topics(value: string): Topics {
+  const result: Topics = { ...defaultTopics };
+  for (const pair of value.split(',').map((p) => p.trim()).filter((p) => p !== '')) {
+    const [name, topic, ...rest] = pair.split('=').map((p) => p.trim());
+    const source = sources.find((s) => s.name === name);
+    if (source === undefined || rest.length > 0) throw new Error(`has ${JSON.stringify(pair)}; use source=topic with a source of ${sources.map((s) => s.name).join(', ')}`);
+    if (topic === undefined || !/^[A-Za-z0-9._-]{1,249}$/.test(topic) || topic === '.' || topic === '..') throw new Error(`has ${JSON.stringify(pair)}; a topic name has 1 to 249 of A-Z a-z 0-9 . _ -`);
+    result[source.name] = topic;
+  }
+  const seen = new Map<string, string>();
+  for (const [source, topic] of Object.entries(result)) {
+    const other = seen.get(topic);
+    if (other !== undefined) throw new Error(`gives the topic ${topic} to both ${other} and ${source}; a topic belongs to one source`);
+    seen.set(topic, source);
+  }
+  return result;
+}
+
+export const settingsTable = {
+  KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
+  KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
+  KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
+  KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
+  CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
+  DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
+  HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
+  PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
+  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),
+  RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
+  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, 64 * 1024 * 1024) }),
+  LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
+} as const;
+
+export type SettingName = keyof typeof settingsTable;
+export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends Setting<infer T> ? T : never };
+
+/**
+ * Reads the whole table from the environment; an empty or blank variable counts as absent.
+ * Throws one StartError (exit code 78) that lists every mistake at once. Values of secret settings are not repeated in it.
+ */
+export function readSettings(env: Readonly<Record<string, string | undefined>> = process.env): Settings {
+  const mistakes: string[] = [];
+  const values: Record<string, unknown> = {};
+  for (const [name, s] of Object.entries(settingsTable) as [SettingName, Setting<unknown>][]) {
+    const given = env[name]?.trim();
+    if (given === undefined || given === '') {
+      values[name] = s.default;
+      continue;
+    }
+    try {
+      values[name] = s.parse(given);
+    } catch (error) {
+      const message = (error as Error).message;
+      mistakes.push(`${name} ${s.secret ? message.replaceAll(given, '***') : message}`);
+    }
+  }
+  if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
+  return values as Settings;
+}

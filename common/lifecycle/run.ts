@@ -1,0 +1,76 @@
+import { StartError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+
+/** What a process is made of. Stopped in the reverse order of their start. */
+export interface Part {
+  readonly name: string;
+  /** ends in order: nothing lost, nothing doubled */
+  stop(): Promise<void>;
+  /** rejects when the part cannot go on; ends the process with a non-zero code */
+  readonly failed?: Promise<never>;
+}
+
+/** Shutdown takes at most this long, milliseconds. */
+const STOP_DEADLINE_MS = 9_500;
+/** ctrl-C reaches us directly and again through npm: only a later signal means "at once", milliseconds. */
+const SECOND_SIGNAL_AFTER_MS = 1_000;
+
+/**
+ * Runs a service: `start` builds its parts in data order and hands each to `add` as soon as it runs;
+ * then waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and stops the parts in reverse order.
+ * A signal during start stops what was started so far. A second signal, more than a second later, exits at once.
+ */
+export async function runProcess(getLogger: () => Logger | undefined, start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>): Promise<never> {
+  const parts: Part[] = [];
+  const stopping = new AbortController();
+  let firstSignalAt: number | undefined;
+  let exitCode = 0;
+  let wake: () => void = () => {};
+  const ended = new Promise<void>((resolve) => { wake = resolve; });
+
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const now = performance.now();
+    if (firstSignalAt !== undefined) {
+      if (now - firstSignalAt > SECOND_SIGNAL_AFTER_MS) process.exit(130);
+      return;
+    }
+    firstSignalAt = now;
+    getLogger()?.info({ signal }, 'stopping');
+    stopping.abort();
+    wake();
+  };
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
+
+  const fail = (error: unknown): void => {
+    if (exitCode === 0) exitCode = error instanceof StartError ? error.exitCode : 1;
+    if (error instanceof StartError) process.stderr.write(`sluice: ${error.message}\n`);
+    else getLogger()?.fatal({ err: error }, 'failed') ?? console.error(error);
+    wake();
+  };
+  process.on('uncaughtException', fail);
+  process.on('unhandledRejection', fail);
+
+  const started = start((part) => {
+    parts.push(part);
+    part.failed?.catch(fail);
+  }, stopping.signal).catch((error: unknown) => {
+    if (!stopping.signal.aborted) fail(error);
+  });
+  await Promise.race([ended, started.then(() => ended)]);
+
+  const deadline = setTimeout(() => {
+    getLogger()?.error({ parts: parts.map((p) => p.name) }, 'stop_deadline_passed');
+    process.exit(exitCode === 0 ? 1 : exitCode);
+  }, STOP_DEADLINE_MS);
+  await started;
+  for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+    try {
+      await part.stop();
+    } catch (error) {
+      fail(error);
+    }
+  }
+  clearTimeout(deadline);
+  process.exit(exitCode);
+}

@@ -1,0 +1,30 @@
+/**
+ * The nine log sources. One name per source everywhere: topic, schema file, raw table, name in code.
+ * A tenth source is one line here, schemas/<name>.avsc, a migration for its tables and clickhouse/sources/<name>.sql.
+ */
+export interface Source {
+  /** topic = schema = raw table = name in code */
+  readonly name: string;
+  /** the name that existing producers use, as topic or as `?source_name=` */
+  readonly alias: string;
+  readonly description: string;
+}
+
+export const sources = [
+  { name: 'edge_logs', alias: 'cloudflare.logs.prod', description: 'edge request logs' },
+  { name: 'postgres_logs', alias: 'postgres.logs', description: 'database logs' },
+  { name: 'function_edge_logs', alias: 'deno-relay-logs', description: 'serverless function gateway logs' },
+  { name: 'function_logs', alias: 'deno-subhosting-events', description: 'serverless function event logs' },
+  { name: 'auth_logs', alias: 'gotrue.logs.prod', description: 'authentication logs' },
+  { name: 'realtime_logs', alias: 'realtime.logs.prod', description: 'realtime logs' },
+  { name: 'storage_logs', alias: 'storage.logs.prod.2', description: 'object storage logs' },
+  { name: 'postgrest_logs', alias: 'postgREST.logs.prod', description: 'REST API layer logs' },
+  { name: 'pgbouncer_logs', alias: 'pgbouncer.logs.prod', description: 'connection pooler logs' },
+] as const satisfies readonly Source[];
+
+export type SourceName = (typeof sources)[number]['name'];
+
+/** The source that a name or an alias stands for, or undefined. */
+export function findSource(nameOrAlias: string): (typeof sources)[number] | undefined {
+  return sources.find((s) => s.name === nameOrAlias || s.alias === nameOrAlias);
+}

@@ -1,0 +1,34 @@
+import { defineConfig } from 'vitest/config';
+
+// unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
+// retry 0 everywhere: a test that fails once has found something.
+export default defineConfig({
+  test: {
+    retry: 0,
+    projects: [
+      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench}/**/*.test.ts'], retry: 0 } },
+      {
+        test: {
+          name: 'integration',
+          include: ['test/{integration,e2e}/**/*.test.ts'],
+          globalSetup: ['test/harness/global-setup.ts'],
+          fileParallelism: false,
+          testTimeout: 60_000,
+          hookTimeout: 120_000,
+          retry: 0,
+        },
+      },
+      {
+        test: {
+          name: 'faults',
+          include: ['test/faults/**/*.test.ts'],
+          globalSetup: ['test/harness/global-setup.ts'],
+          fileParallelism: false,
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          retry: 0,
+        },
+      },
+    ],
+  },
+});
