@@ -1,0 +1,72 @@
+import type { ConnectionOptions } from 'node:tls';
+import kafkajs, { type Admin, type Consumer, type ConsumerConfig, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
+import type { Logger } from '../logger.ts';
+import { clientLogLine } from './client-log.ts';
+import { installCodecs } from './codecs.ts';
+import { scheduleOnlyWhilePending } from './request-queue.ts';
+
+export type {
+  Admin, Batch, Consumer, ConsumerConfig, ConsumerCrashEvent, ConsumerGroupJoinEvent, EachBatchPayload, IHeaders, KafkaMessage, Message,
+  OffsetsByTopicPartition, Producer, ProducerConfig, ProducerRecord, RecordMetadata, RetryOptions, SASLOptions, TopicPartition, TopicPartitionOffsetAndMetadata,
+} from 'kafkajs';
+
+/** `compression` of a produced batch */
+export const { CompressionTypes } = kafkajs;
+
+export interface KafkaOptions {
+  /** host:port each; one that answers is enough */
+  readonly brokers: readonly string[];
+  /** shown in the broker's logs and metrics */
+  readonly clientId: string;
+  readonly logger: Logger;
+  /** Largest record batch after decompression, bytes; a larger one fails its fetch. One value per process: kafkajs holds its codecs in a global. */
+  readonly maxDecompressedBytes: number;
+  readonly ssl?: boolean | ConnectionOptions;
+  readonly sasl?: SASLOptions;
+}
+
+/** Makes producers, consumers and admins; opens no connection itself. */
+export interface KafkaClient {
+  readonly brokers: readonly string[];
+  readonly ssl: boolean | ConnectionOptions;
+  admin(): Admin;
+  /** Defaults of kafkajs apart from `retry`; how it behaves stands in consumer-facts.md beside this file. */
+  consumer(config: ConsumerConfig): Consumer;
+  /** Partitions by murmur2 of the key, as Kafka's Java producer does. */
+  producer(config?: Omit<ProducerConfig, 'createPartitioner'>): Producer;
+}
+
+/**
+ * Given always: kafkajs takes other defaults where NODE_ENV is `test`, and the consumer's own default of 5 overrides the client's.
+ * Waits of 0.1, 0.2, 0.4 ... 5 s: an operation is given up after about 16 s.
+ */
+export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> = { initialRetryTime: 100, multiplier: 2, factor: 0.2, maxRetryTime: 5_000, retries: 8 };
+
+/** A remote broker with TLS may take longer than kafkajs's 1 s, milliseconds. */
+const CONNECTION_TIMEOUT_MS = 5_000;
+
+/** The only place that makes a Kafka client. */
+export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, ssl = false, sasl }: KafkaOptions): KafkaClient {
+  scheduleOnlyWhilePending();
+  installCodecs(maxDecompressedBytes);
+  const kafka = new kafkajs.Kafka({
+    brokers: [...brokers],
+    clientId,
+    ssl,
+    ...(sasl === undefined ? {} : { sasl }),
+    connectionTimeout: CONNECTION_TIMEOUT_MS,
+    retry,
+    logLevel: kafkajs.logLevel.INFO,
+    logCreator: () => (entry) => {
+      const { level, fields } = clientLogLine(entry);
+      logger[level](fields, 'kafka_client');
+    },
+  });
+  return {
+    brokers,
+    ssl,
+    admin: () => kafka.admin(),
+    consumer: (config) => kafka.consumer({ ...config, retry: { ...retry, ...config.retry } }),
+    producer: (config) => kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: kafkajs.Partitioners.DefaultPartitioner }),
+  };
+}

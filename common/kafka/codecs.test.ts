@@ -1,0 +1,109 @@
+import zlib from 'node:zlib';
+import { compressSync as snappyBlock } from 'snappy';
+import { compressFrameSync } from 'lz4-napi';
+import { describe, expect, test } from 'vitest';
+import { CodecError, compress, decompress, type Codec } from './codecs.ts';
+
+const codecs: Codec[] = ['gzip', 'snappy', 'lz4', 'zstd'];
+const MiB = 1024 * 1024;
+
+/** Repeatable bytes that compress somewhat: words drawn by a linear congruential generator. */
+function sample(bytes: number): Buffer {
+  const result = Buffer.alloc(bytes);
+  let x = 12345;
+  for (let i = 0; i < bytes; i++) {
+    if (i % 7 === 0) x = (x * 1103515245 + 12345) % 2147483648;
+    result[i] = 32 + (x >> 16) % 64;
+  }
+  return result;
+}
+
+function xerial(...blocks: Buffer[]): Buffer {
+  const header = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
+  return Buffer.concat([header, ...blocks.flatMap((b) => {
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(b.length);
+    return [length, b];
+  })]);
+}
+
+async function refusal(promise: Promise<unknown>): Promise<string> {
+  const error = await promise.then(() => undefined, (e: unknown) => e);
+  expect(error).toBeInstanceOf(CodecError);
+  return (error as CodecError).reason;
+}
+
+describe.each(codecs)('%s', (codec) => {
+  test.each([0, 1, 100, 65_536, 3 * MiB + 17])('gives back %i bytes', async (bytes) => {
+    const data = sample(bytes);
+    expect((await decompress(codec, await compress(codec, data), Math.max(bytes, 1))).equals(data)).toBe(true);
+  });
+
+  test('accepts exactly the limit and refuses one byte more', async () => {
+    const data = sample(200_000);
+    const packed = await compress(codec, data);
+    expect((await decompress(codec, packed, 200_000)).length).toBe(200_000);
+    expect(await refusal(decompress(codec, packed, 199_999))).toBe('too_large');
+  });
+
+  test('refuses a bomb without unfolding it', async () => {
+    const bomb = await compress(codec, Buffer.alloc(128 * MiB));
+    const before = process.memoryUsage().rss;
+    expect(await refusal(decompress(codec, bomb, 4 * MiB))).toBe('too_large');
+    expect(process.memoryUsage().rss - before).toBeLessThan(48 * MiB);
+  });
+
+  test('says of damaged, cut and foreign bytes that they are corrupt', async () => {
+    const packed = await compress(codec, sample(100_000));
+    for (const bytes of [packed.subarray(0, packed.length - 10), Buffer.from('no such thing'), Buffer.alloc(0), Buffer.alloc(100, 0xff)]) {
+      expect(await refusal(decompress(codec, bytes, MiB))).toBe('corrupt');
+    }
+  });
+});
+
+describe('snappy of Java (xerial blocks)', () => {
+  test('joins blocks', async () => {
+    const parts = [sample(32_768), sample(32_768), sample(5)];
+    const packed = xerial(...parts.map((p) => snappyBlock(p)));
+    expect((await decompress('snappy', packed, MiB)).equals(Buffer.concat(parts))).toBe(true);
+  });
+
+  test('is empty without blocks', async () => {
+    expect((await decompress('snappy', xerial(), MiB)).length).toBe(0);
+  });
+
+  test('limits the sum of the blocks, before any is unfolded', async () => {
+    const packed = xerial(...Array.from({ length: 20 }, () => snappyBlock(Buffer.alloc(60_000))));
+    expect(await refusal(decompress('snappy', packed, 1_199_999))).toBe('too_large');
+    expect((await decompress('snappy', packed, 1_200_000)).length).toBe(1_200_000);
+  });
+
+  test('refuses a block that claims more than it has', async () => {
+    const block = snappyBlock(sample(1000));
+    expect(await refusal(decompress('snappy', xerial(block).subarray(0, 40), MiB))).toBe('corrupt');
+    expect(await refusal(decompress('snappy', Buffer.concat([xerial(block), Buffer.from([0, 0])]), MiB))).toBe('corrupt');
+    // claims 4 GiB - 1 in its varint: refused by its claim alone
+    expect(await refusal(decompress('snappy', Buffer.from([0xff, 0xff, 0xff, 0xff, 0x0f, 0]), MiB))).toBe('too_large');
+  });
+});
+
+describe('lz4 frames', () => {
+  test('with checksums', async () => {
+    const data = sample(300_000);
+    const packed = compressFrameSync(data, { contentChecksum: true, blockChecksums: true });
+    expect((await decompress('lz4', packed, 300_000)).equals(data)).toBe(true);
+    expect(await refusal(decompress('lz4', packed, 299_999))).toBe('too_large');
+  });
+
+  test('several one after the other are refused, as only the first would be read', async () => {
+    const packed = Buffer.concat([compressFrameSync(sample(1000)), compressFrameSync(sample(70_000))]);
+    expect(await refusal(decompress('lz4', packed, 71_000))).toBe('corrupt');
+  });
+
+  test('incompressible blocks count as they are', async () => {
+    const data = zlib.gzipSync(sample(400_000));
+    const packed = compressFrameSync(data);
+    expect((await decompress('lz4', packed, data.length)).equals(data)).toBe(true);
+    expect(await refusal(decompress('lz4', packed, data.length - 1))).toBe('too_large');
+  });
+});

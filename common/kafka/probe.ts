@@ -1,0 +1,57 @@
+import net from 'node:net';
+import tls from 'node:tls';
+
+/** What answers at an address: a Kafka broker, something that is not one, or nothing (with the system's reason). */
+export type Probe = { readonly kind: 'kafka' } | { readonly kind: 'other' } | { readonly kind: 'nothing'; readonly reason: string };
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Parts of `host:port` or `[v6]:port`. */
+export function parseAddress(broker: string): Address {
+  const colon = broker.lastIndexOf(':');
+  return { host: broker.slice(0, colon).replace(/^\[(.*)\]$/, '$1'), port: Number(broker.slice(colon + 1)) };
+}
+
+const CORRELATION_ID = 0x736c7569;
+
+/** ApiVersions request, version 0 (kafka.apache.org/protocol): the one request that every broker answers before authentication, whatever its version. */
+function apiVersionsRequest(): Buffer {
+  const request = Buffer.alloc(14);
+  request.writeInt32BE(10, 0); // size of what follows
+  request.writeInt16BE(18, 4); // ApiVersions
+  request.writeInt16BE(0, 6); // version
+  request.writeInt32BE(CORRELATION_ID, 8);
+  request.writeInt16BE(-1, 12); // no client id
+  return request;
+}
+
+/**
+ * Asks one address once whether a Kafka broker answers there, within timeoutMs. Never throws.
+ * Without the client, whose attempts take longer and fill the log.
+ */
+export function probe({ host, port }: Address, timeoutMs: number, ssl: boolean | tls.ConnectionOptions = false): Promise<Probe> {
+  return new Promise((resolve) => {
+    let received = Buffer.alloc(0);
+    let connected = false;
+    const socket = ssl === false ? net.connect({ host, port }) : tls.connect({ host, port, ...(net.isIP(host) === 0 ? { servername: host } : {}), ...(ssl === true ? {} : ssl) });
+    const end = (result: Probe): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(result);
+    };
+    const timer = setTimeout(() => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'ETIMEDOUT' }), timeoutMs);
+    socket.on(ssl === false ? 'connect' : 'secureConnect', () => {
+      connected = true;
+      socket.write(apiVersionsRequest());
+    });
+    socket.on('data', (chunk: Buffer) => {
+      received = Buffer.concat([received, chunk]);
+      if (received.length >= 8) end({ kind: received.readInt32BE(4) === CORRELATION_ID ? 'kafka' : 'other' });
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: error.code ?? error.message }));
+    socket.on('close', () => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'closed' }));
+  });
+}
