@@ -1,0 +1,93 @@
+-- logs.all: the newest edge logs of one project, at most 100.
+-- Parameters: @project; @project_tier FREE, PRO, PAYG or ENTERPRISE; @iso_timestamp_start (exclusive) and @iso_timestamp_end
+--   (inclusive), NULL = open; @now.
+-- Reads: edge_logs by (project, timestamp). The other eight sources have their filters below and are not selected from,
+--   so nothing of them is read.
+-- Rows: at most 100, newest first; ties by id, partition, offset, all descending.
+WITH
+    @now - toIntervalDay(multiIf(@project_tier IN ('PAYG', 'ENTERPRISE'), 90, @project_tier = 'PRO', 7, 1)) AS retained_from,
+    edge AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM edge_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    postgres AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM postgres_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    function_edge AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM function_edge_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    function_events AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM function_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    auth AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM auth_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    realtime AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM realtime_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    storage AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM storage_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    postgrest AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM postgrest_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    pgbouncer AS
+    (
+        SELECT id, timestamp, message, kafka_partition, kafka_offset
+        FROM pgbouncer_logs
+        WHERE project = @project
+          AND timestamp > retained_from
+          AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
+          AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    )
+SELECT id, timestamp, message
+FROM edge
+ORDER BY timestamp DESC, id DESC, kafka_partition DESC, kafka_offset DESC
+LIMIT 100

@@ -1,0 +1,183 @@
+/**
+ * JSON as text. JSON.parse would lose digits beyond 2^53 and keep the last of duplicate keys; callers get the digits that
+ * were sent, and the first of duplicate keys counts. Iterative: depth costs memory, never the call stack.
+ * The input is valid JSON (the store took nothing else); what is not valid is never read past its end.
+ */
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_LIST = 0x5b;
+const CLOSE_LIST = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+function isBlank(code: number): boolean {
+  return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
+}
+
+function skipBlanks(text: string, at: number): number {
+  let i = at;
+  while (i < text.length && isBlank(text.charCodeAt(i))) i++;
+  return i;
+}
+
+/** Behind the string whose opening quote stands at `at`. */
+function stringEnd(text: string, at: number): number {
+  let quote = at;
+  for (;;) {
+    quote = text.indexOf('"', quote + 1);
+    if (quote < 0) return text.length;
+    let backslashes = 0;
+    while (quote - 1 - backslashes > at && text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes++;
+    if (backslashes % 2 === 0) return quote + 1;
+  }
+}
+
+/** Behind a number, true, false or null. */
+function wordEnd(text: string, at: number): number {
+  let i = at + 1;
+  for (; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c === COMMA || c === COLON || c === CLOSE_LIST || c === CLOSE_OBJECT || isBlank(c)) break;
+  }
+  return i;
+}
+
+/** Behind the value that begins at `at` (no blank). */
+function valueEnd(text: string, at: number): number {
+  const first = text.charCodeAt(at);
+  if (first === QUOTE) return stringEnd(text, at);
+  if (first !== OPEN_LIST && first !== OPEN_OBJECT) return wordEnd(text, at);
+  let depth = 0;
+  let i = at;
+  while (i < text.length) {
+    const c = text.charCodeAt(i);
+    if (c === QUOTE) {
+      i = stringEnd(text, i);
+      continue;
+    }
+    i++;
+    if (c === OPEN_LIST || c === OPEN_OBJECT) depth++;
+    else if ((c === CLOSE_LIST || c === CLOSE_OBJECT) && --depth === 0) break;
+  }
+  return i;
+}
+
+/** The characters that a string literal stands for: two keys are the same when these are. */
+function unquoted(literal: string): string {
+  return literal.includes('\\') ? String(JSON.parse(literal)) : literal.slice(1, -1);
+}
+
+/** The text of each element of a list. */
+export function elements(list: string): string[] {
+  const found: string[] = [];
+  let i = skipBlanks(list, skipBlanks(list, 0) + 1);
+  while (i < list.length && list.charCodeAt(i) !== CLOSE_LIST) {
+    const end = valueEnd(list, i);
+    found.push(list.slice(i, end));
+    i = skipBlanks(list, end);
+    if (list.charCodeAt(i) === COMMA) i = skipBlanks(list, i + 1);
+  }
+  return found;
+}
+
+/** The texts of an object's wanted members: of duplicate keys the first. What is no object has no members. */
+export function members(object: string, wanted: readonly string[]): Map<string, string> {
+  const found = new Map<string, string>();
+  let i = skipBlanks(object, 0);
+  if (object.charCodeAt(i) !== OPEN_OBJECT) return found;
+  i = skipBlanks(object, i + 1);
+  while (i < object.length && object.charCodeAt(i) === QUOTE) {
+    const keyEnd = stringEnd(object, i);
+    const key = unquoted(object.slice(i, keyEnd));
+    const value = skipBlanks(object, skipBlanks(object, keyEnd) + 1);
+    const end = valueEnd(object, value);
+    if (wanted.includes(key) && !found.has(key)) {
+      found.set(key, object.slice(value, end));
+      if (found.size === wanted.length) break;
+    }
+    i = skipBlanks(object, end);
+    if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
+  }
+  return found;
+}
+
+/**
+ * A value as a nested record list: an object becomes a list of one object, at every depth; in a list an object stays an
+ * element and its own fields follow the same rule; scalars, nulls and inner lists stay. The outermost is always a list:
+ * absent and null give [], a scalar [scalar], {} gives [{}]. Digits stay, of duplicate keys the first is kept.
+ */
+export function nestedList(value: string | undefined): string {
+  if (value === undefined) return '[]';
+  const start = skipBlanks(value, 0);
+  const first = value.charCodeAt(start);
+  if (first !== OPEN_OBJECT && first !== OPEN_LIST) {
+    const scalar = value.slice(start, valueEnd(value, start));
+    return scalar === 'null' || scalar === '' ? '[]' : `[${scalar}]`;
+  }
+
+  // One frame per open list or object; `keys` is there for an object only.
+  interface Frame {
+    readonly keys: Set<string> | undefined;
+    readonly closer: string;
+    empty: boolean;
+  }
+  const open: Frame[] = [];
+  let out = '';
+  let i = start;
+  do {
+    const frame = open.at(-1);
+    i = skipBlanks(value, i);
+    let c = value.charCodeAt(i);
+    if (frame !== undefined) {
+      if (c === COMMA) {
+        i = skipBlanks(value, i + 1);
+        c = value.charCodeAt(i);
+      }
+      if (c === CLOSE_LIST || c === CLOSE_OBJECT) {
+        out += frame.closer;
+        open.pop();
+        i++;
+        continue;
+      }
+      if (frame.keys !== undefined) {
+        const keyEnd = stringEnd(value, i);
+        const literal = value.slice(i, keyEnd);
+        const key = unquoted(literal);
+        i = skipBlanks(value, skipBlanks(value, keyEnd) + 1);
+        if (frame.keys.has(key)) {
+          i = valueEnd(value, i);
+          continue;
+        }
+        frame.keys.add(key);
+        out += frame.empty ? `${literal}:` : `,${literal}:`;
+        frame.empty = false;
+        c = value.charCodeAt(i);
+      } else if (frame.empty) frame.empty = false;
+      else out += ',';
+    }
+    if (c === OPEN_OBJECT) {
+      const wrapped = frame === undefined || frame.keys !== undefined;
+      out += wrapped ? '[{' : '{';
+      open.push({ keys: new Set(), closer: wrapped ? '}]' : '}', empty: true });
+      i++;
+    } else if (c === OPEN_LIST) {
+      out += '[';
+      open.push({ keys: undefined, closer: ']', empty: true });
+      i++;
+    } else {
+      const end = valueEnd(value, i);
+      out += value.slice(i, end);
+      i = end;
+    }
+  } while (open.length > 0 && i < value.length);
+  return out;
+}
+
+/** A value as one string: a string as it is, absent and null as "", anything else as its own text. */
+export function asString(value: string | undefined): string {
+  const text = (value ?? 'null').trim();
+  if (text === 'null') return '""';
+  return text.startsWith('"') ? text : JSON.stringify(text);
+}

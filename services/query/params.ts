@@ -1,0 +1,67 @@
+import type { Definition, Format, Parameter } from './definition.ts';
+import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
+
+/** One wrong parameter, in a sentence for the caller. */
+export interface ParameterMistake {
+  readonly parameter: string;
+  readonly message: string;
+}
+
+/**
+ * Canonical parameters, in the declared order: what the statement is bound with and what the cache key is made of.
+ * Absent, empty, aliases and "anything else" have become the value they stand for.
+ */
+export type Params = Readonly<Record<string, string | null>>;
+
+type Verdict = { readonly value: string | null } | { readonly message: string };
+
+const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
+
+/** From text that is not empty to what the statement is bound with. */
+const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
+  string: (value) => ({ value }),
+  pattern: (value) => ({ value }),
+  timestamp: (value) => {
+    const micros = parseTimestamp(value);
+    return micros === undefined ? { message: 'must be a timestamp such as 2026-03-01T09:00:00Z' } : { value: clickhouseTimestamp(micros) };
+  },
+  integer: (value) => {
+    const n = /^-?\d{1,19}$/.test(value) ? BigInt(value) : undefined;
+    return n === undefined || n < INT64.min || n > INT64.max ? { message: 'must be an integer of 64 bits' } : { value: String(n) };
+  },
+  number: (value) => (/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value) && Number.isFinite(Number(value)) ? { value: String(Number(value)) } : { message: 'must be a number' }),
+};
+
+function judge(p: Parameter, given: readonly string[]): Verdict {
+  if (given.length > 1) return { message: 'is given more than once' };
+  const text = given[0] ?? '';
+  if (text.includes('\0')) return { message: 'contains a NUL character' };
+  if (Buffer.byteLength(text) > p.maxLength) return { message: `is longer than ${p.maxLength} bytes` };
+  if (text === '' && p.default === undefined) {
+    if (p.required) return { message: given.length === 0 ? 'is required' : 'must not be empty' };
+    return { value: p.format === 'string' || p.format === 'pattern' ? '' : null };
+  }
+  let value = text === '' ? (p.default ?? '') : text;
+  if (p.values !== undefined) {
+    value = Object.hasOwn(p.aliases, value) ? (p.aliases[value] ?? value) : value;
+    if (!p.values.includes(value)) {
+      if (p.otherwise === undefined) return { message: `must be one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}` };
+      value = p.otherwise;
+    }
+  }
+  if (p.minLength !== undefined && value.length < p.minLength) return { message: `must have at least ${p.minLength} characters` };
+  if (p.pattern !== undefined && !new RegExp(p.pattern, 'u').test(value)) return { message: `must match ${p.pattern}` };
+  return convert[p.format](value);
+}
+
+/** The canonical parameters of a call, or every mistake in it at once. Undeclared parameters are ignored. */
+export function readParams(definition: Definition, given: URLSearchParams): { params: Params } | { mistakes: ParameterMistake[] } {
+  const params: Record<string, string | null> = {};
+  const mistakes: ParameterMistake[] = [];
+  for (const p of definition.parameters) {
+    const verdict = judge(p, given.getAll(p.name));
+    if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
+    else params[p.name] = verdict.value;
+  }
+  return mistakes.length > 0 ? { mistakes } : { params };
+}
