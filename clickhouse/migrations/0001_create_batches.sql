@@ -21,11 +21,10 @@ CREATE TABLE batches
     judged_at        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     end_record_time  Int64 CODEC(Delta, ZSTD(1)),
     end_checksum     Nullable(UInt32),
-    min_timestamp    Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
     written_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toYYYYMM(judged_at)
-ORDER BY (topic, incarnation, partition, first)
+ORDER BY (topic, partition, incarnation, first)
 TTL toDateTime(judged_at, 'UTC') + INTERVAL 400 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

@@ -26,7 +26,6 @@ CREATE TABLE edge_logs
 ENGINE = MergeTree
 PARTITION BY toDate(timestamp)
 ORDER BY (project, timestamp, id)
-TTL toDateTime(timestamp, 'UTC') + INTERVAL 90 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 -- What one insert of ingest writes to: keeps nothing, the views below route every message to exactly one table.

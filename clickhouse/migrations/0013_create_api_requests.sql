@@ -26,7 +26,6 @@ CREATE TABLE api_request_events
 ENGINE = MergeTree
 PARTITION BY toDate(timestamp)
 ORDER BY (ref, timestamp)
-TTL toDateTime(timestamp, 'UTC') + INTERVAL 8 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 -- Events whose url has more than 64 windows: not in the tables above; a literal reference adds what matches here.
@@ -39,7 +38,6 @@ CREATE TABLE api_requests_overflow
 ENGINE = MergeTree
 PARTITION BY toDate(timestamp)
 ORDER BY timestamp
-TTL toDateTime(timestamp, 'UTC') + INTERVAL 8 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 CREATE MATERIALIZED VIEW api_requests_1m_mv TO api_requests_1m AS

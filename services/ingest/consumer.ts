@@ -1,0 +1,287 @@
+import type { Clock } from '../../common/clock.ts';
+import type { Consumer, EachBatchPayload, KafkaClient, KafkaMessage, OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import type { Logger } from '../../common/logger.ts';
+import { createMembership } from './group.ts';
+import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
+import type { IngestMetrics } from './metrics.ts';
+import type { Record } from './record.ts';
+
+const SESSION_TIMEOUT_MS = 30_000;
+/** A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few, fuller fetches. */
+const FETCH_MIN_BYTES = 64 * 1024;
+const FETCH_WAIT_MS = 250;
+/** kafkajs decompresses a whole response before the first handler runs; these are compressed bytes. */
+const FETCH_MAX_BYTES = 4 * 1024 * 1024;
+const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
+
+/** One batch is at most this much: what an insert holds in memory, a few times over. */
+const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 24 * 1024 * 1024 } as const;
+/** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
+const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
+/** nor while this much waits in all partitions together, bytes */
+const TOTAL_MAX_BYTES = 96 * 1024 * 1024;
+
+/** Inserts a second, over all partitions that have traffic: the more of them trickle, the longer each waits for company. */
+const INSERTS_PER_SECOND = 25;
+const LINGER_MAX_MS = 10_000;
+const ACTIVE_FOR_MS = 10_000;
+
+/** Of the 10 s of a shutdown: to finish the batch under way, then to leave the group. */
+const DRAIN_MS = 5_500;
+const LEAVE_MS = 2_500;
+
+export interface ConsumerOptions {
+  readonly kafka: KafkaClient;
+  readonly groupId: string;
+  readonly topics: readonly string[];
+  readonly createStore: (topic: string, partition: number) => Store;
+  readonly logger: Logger;
+  readonly metrics: IngestMetrics;
+  readonly clock: Clock;
+}
+
+export interface RunningConsumer {
+  isJoined(): boolean;
+  /** Finishes the batches under way, commits their ends, leaves the group; at most 8 s. */
+  stop(): Promise<void>;
+  /** rejects when the consumer cannot go on */
+  readonly failed: Promise<never>;
+}
+
+interface Taken {
+  readonly topic: string;
+  readonly partition: number;
+  readonly lane: Lane;
+  readonly ended: Promise<void>;
+  wake(): void;
+  activeAt: number;
+  paused: boolean;
+}
+
+/** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
+export async function startConsumer({ kafka, groupId, topics, createStore, logger, metrics, clock }: ConsumerOptions): Promise<RunningConsumer> {
+  const membership = createMembership(clock, SESSION_TIMEOUT_MS);
+  const consumer: Consumer = kafka.consumer({
+    groupId,
+    sessionTimeout: SESSION_TIMEOUT_MS,
+    rebalanceTimeout: 60_000,
+    heartbeatInterval: 3_000,
+    minBytes: FETCH_MIN_BYTES,
+    maxBytes: FETCH_MAX_BYTES,
+    maxBytesPerPartition: FETCH_MAX_BYTES_PER_PARTITION,
+    maxWaitTimeInMs: FETCH_WAIT_MS,
+    allowAutoTopicCreation: false,
+    readUncommitted: false,
+  });
+  const admin = kafka.admin();
+  const lanes = new Map<string, Taken>();
+  let draining = false;
+  let commitNow: ((offsets: OffsetsByTopicPartition) => Promise<void>) | undefined;
+  let fail: (error: unknown) => void = () => {};
+  const failed = new Promise<never>((_, reject) => { fail = reject; });
+  failed.catch(() => {});
+
+  consumer.on('consumer.network.request', ({ payload }) => {
+    if (payload.apiName === 'JoinGroup') endLanes();
+  });
+  consumer.on('consumer.rebalancing', () => endLanes());
+  consumer.on('consumer.heartbeat', () => membership.heartbeat());
+  consumer.on('consumer.crash', ({ payload }) => {
+    endLanes();
+    commitNow = undefined;
+    logger.error({ err: payload.error, restart: payload.restart }, 'consumer_crashed');
+    if (!payload.restart) fail(payload.error);
+  });
+  consumer.on('consumer.group_join', ({ payload }) => {
+    endLanes();
+    const assigned = Object.entries(payload.memberAssignment).flatMap(([topic, partitions]) => partitions.map((partition) => ({ topic, partition })));
+    membership.won(assigned.map(({ topic, partition }) => keyOf(topic, partition)));
+    logger.info({ group: groupId, partitions: assigned.length }, 'group_joined');
+    if (!draining) for (const { topic, partition } of assigned) takePartition(topic, partition);
+  });
+
+  await admin.connect();
+  await consumer.connect();
+  await consumer.subscribe({ topics: [...topics], fromBeginning: true });
+  await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: 1, eachBatch: async (payload) => receive(payload) });
+
+  return { isJoined: () => membership.joined, stop, failed };
+
+  function endLanes(): void {
+    membership.lost();
+    for (const taken of lanes.values()) taken.wake();
+    lanes.clear();
+    metrics.partitions.set(0);
+  }
+
+  function takePartition(topic: string, partition: number): void {
+    const key = keyOf(topic, partition);
+    const epoch = membership.epoch;
+    const log = logger.child({ topic, partition });
+    let wake = (): void => {};
+    const isOver = (): boolean => !membership.owns(key, epoch);
+    const lane = createLane({
+      clock,
+      store: createStore(topic, partition),
+      isOver,
+      isDraining: () => draining,
+      isMember: () => membership.isFresh(),
+      wait: (ms) => new Promise<void>((resolve) => {
+        if (isOver()) return resolve();
+        const timer = setTimeout(resolve, ms);
+        wake = () => { clearTimeout(timer); resolve(); };
+      }),
+      commit: (offset, metadata) => commit(topic, partition, epoch, offset, metadata),
+      committed: async () => {
+        const [found] = await retriable(admin.fetchOffsets({ groupId, topics: [topic] }));
+        const commit = found?.partitions.find((p) => p.partition === partition);
+        return commit === undefined || Number(commit.offset) < 0 ? undefined : { offset: Number(commit.offset), metadata: commit.metadata ?? '' };
+      },
+      watermarks: async () => {
+        const found = (await retriable(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
+        if (found === undefined) throw Object.assign(new Error(`partition ${partition} of ${topic} has no leader`), { kind: 'retry' });
+        return { low: Number(found.low), high: Number(found.high) };
+      },
+      fetchFrom: (offset) => {
+        if (isOver()) return;
+        consumer.seek({ topic, partition, offset: String(offset) });
+        resume(taken);
+      },
+      onRoom: () => {
+        metrics.position.set({ topic, partition }, lane.inbox.next);
+        for (const other of lanes.values()) if (other.paused && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
+      },
+      lingerMs,
+      log: (event, fields) => log[LEVELS[event]](fields, event),
+    }, BATCH_LIMITS);
+    const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, paused: false, ended: lane.run() };
+    taken.ended.catch(fail);
+    pause(taken);
+    lanes.set(key, taken);
+    metrics.partitions.set(lanes.size);
+  }
+
+  function receive(payload: EachBatchPayload): void {
+    const { batch } = payload;
+    commitNow = (offsets) => payload.commitOffsetsIfNecessary(offsets);
+    const taken = lanes.get(keyOf(batch.topic, batch.partition));
+    const first = batch.firstOffset();
+    if (taken === undefined || first === null || draining) return;
+    const accepted = taken.lane.offer({ from: Number(first), to: Number(batch.lastOffset()), records: batch.messages.map(recordOf) });
+    if (!accepted) {
+      pause(taken);
+    } else {
+      payload.resolveOffset(batch.lastOffset());
+      taken.activeAt = clock();
+      metrics.lag.set({ topic: batch.topic, partition: batch.partition }, Number(batch.highWatermark) - taken.lane.inbox.next);
+      if (taken.lane.inbox.bytes >= LANE_MAX_BYTES || totalBytes() >= TOTAL_MAX_BYTES) pause(taken);
+    }
+    taken.wake();
+  }
+
+  /** The only way to commit. True = the broker took it from us as the partition's owner; false = we are not that any more. */
+  async function commit(topic: string, partition: number, epoch: number, offset: number, metadata: string): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      const call = commitNow;
+      if (!membership.owns(keyOf(topic, partition), epoch) || (call === undefined && draining)) return false;
+      if (call !== undefined) {
+        try {
+          await call({ topics: [{ topic, partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }] }] });
+          return membership.owns(keyOf(topic, partition), epoch);
+        } catch (error) {
+          logger.debug({ err: error, topic, partition, offset }, 'commit_refused');
+          if (draining && attempt > 5) return false;
+        }
+      }
+      await new Promise((resolve) => { setTimeout(resolve, 200); });
+    }
+  }
+
+  function pause(taken: Taken): void {
+    consumer.pause([{ topic: taken.topic, partitions: [taken.partition] }]);
+    taken.paused = true;
+  }
+
+  function resume(taken: Taken): void {
+    consumer.resume([{ topic: taken.topic, partitions: [taken.partition] }]);
+    taken.paused = false;
+  }
+
+  function totalBytes(): number {
+    let total = 0;
+    for (const { lane } of lanes.values()) total += lane.inbox.bytes;
+    return total;
+  }
+
+  function lingerMs(): number {
+    const now = clock();
+    let active = 0;
+    for (const { activeAt } of lanes.values()) if (now - activeAt < ACTIVE_FOR_MS) active++;
+    return Math.min(LINGER_MAX_MS, (active * 1000) / INSERTS_PER_SECOND);
+  }
+
+  async function stop(): Promise<void> {
+    draining = true;
+    const running = [...lanes.values()];
+    for (const taken of running) {
+      pause(taken);
+      taken.wake();
+    }
+    if (!(await within(DRAIN_MS, Promise.allSettled(running.map((taken) => taken.ended))))) logger.warn({ lanes: running.map((t) => `${t.topic}:${t.partition} ${t.lane.state}`) }, 'batches_abandoned');
+    endLanes();
+    if (!(await within(LEAVE_MS, consumer.disconnect().then(() => admin.disconnect())))) logger.warn({}, 'group_not_left_in_time');
+  }
+}
+
+const LEVELS = {
+  partition_taken: 'debug',
+  lane_over: 'debug',
+  batch_recovered: 'info',
+  intent_dropped: 'warn',
+  stray_rows_found: 'warn',
+  topic_made_anew: 'warn',
+  offsets_gone: 'warn',
+  store_away: 'warn',
+  store_back: 'info',
+} as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' };
+
+function keyOf(topic: string, partition: number): string {
+  return `${topic}:${partition}`;
+}
+
+/** kafkajs gives up after its own retries; for a lane Kafka being away is a reason to wait, as ClickHouse being away is. */
+async function retriable<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (error) {
+    throw Object.assign(error instanceof Error ? error : new Error(String(error)), { kind: 'retry' });
+  }
+}
+
+function recordOf(message: KafkaMessage): Record {
+  const offset = Number(message.offset);
+  if (!Number.isSafeInteger(offset)) throw new Error(`offset ${message.offset} is beyond 2^53`);
+  return { offset, time: Number(message.timestamp), key: message.key, value: message.value, headers: headersOf(message) };
+}
+
+const NO_HEADERS: Record['headers'] = [];
+
+function headersOf({ headers }: KafkaMessage): Record['headers'] {
+  if (headers === undefined) return NO_HEADERS;
+  const list: (readonly [string, Uint8Array | null])[] = [];
+  for (const [name, values] of Object.entries(headers)) {
+    for (const value of Array.isArray(values) ? values : [values]) list.push([name, value === undefined || value === null ? null : Buffer.from(value)]);
+  }
+  return list.length === 0 ? NO_HEADERS : list;
+}
+
+/** True when it settled in time. */
+async function within(ms: number, work: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => { timer = setTimeout(resolve, ms, false); });
+  try {
+    return await Promise.race([work.then(() => true, () => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

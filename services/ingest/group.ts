@@ -1,0 +1,47 @@
+import type { Clock } from '../../common/clock.ts';
+
+/**
+ * Membership of this process in the consumer group, and with it the right to commit.
+ *
+ * Kafka refuses a commit only to members of an old generation; a member that lost a partition may still overwrite its commit, and the client
+ * stamps a commit with the generation of the moment of the call. So work carries the epoch it began in, and a commit is let through only
+ * while epoch and assignment are still the same: compared right before the call, with no await between.
+ * The epoch moves on with the answer to JoinGroup, one round trip before the client takes over the new generation.
+ */
+export function createMembership(clock: Clock, sessionTimeoutMs: number) {
+  let epoch = 0;
+  let assigned = new Set<string>();
+  let lastHeartbeat = clock();
+  let joined = false;
+
+  return {
+    get epoch() { return epoch; },
+    get joined() { return joined; },
+    /** a rebalance began, the consumer stopped or crashed: whatever is under way may not commit any more */
+    lost(): void {
+      epoch++;
+      assigned = new Set();
+      joined = false;
+    },
+    /** the group was joined: these partitions are ours from here on */
+    won(partitions: Iterable<string>): void {
+      epoch++;
+      assigned = new Set(partitions);
+      joined = true;
+      lastHeartbeat = clock();
+    },
+    heartbeat(): void {
+      lastHeartbeat = clock();
+    },
+    owns(partition: string, inEpoch: number): boolean {
+      return inEpoch === epoch && assigned.has(partition);
+    },
+    /** false when the group may have given our partitions to another without our knowing it yet */
+    isFresh(): boolean {
+      const silent = clock() - lastHeartbeat;
+      return silent >= 0 && silent < sessionTimeoutMs / 2;
+    },
+  };
+}
+
+export type Membership = ReturnType<typeof createMembership>;

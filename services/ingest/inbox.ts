@@ -1,0 +1,98 @@
+import type { Record } from './record.ts';
+
+/** Records of one partition in the order of their offsets, waiting to be cut into batches. `from` to `to` were fetched; offsets without a record are holes. */
+export interface Fetched {
+  readonly from: number;
+  readonly to: number;
+  readonly records: readonly Record[];
+}
+
+export interface Cut {
+  readonly first: number;
+  readonly last: number;
+  readonly records: readonly Record[];
+  readonly bytes: number;
+}
+
+export interface CutLimits {
+  readonly maxRecords: number;
+  readonly maxBytes: number;
+}
+
+/** What a record costs in memory beside its value: object, headers, offsets; bytes. */
+const RECORD_OVERHEAD = 100;
+
+export function recordBytes(record: Record): number {
+  return RECORD_OVERHEAD + (record.value?.length ?? 0) + (record.key?.length ?? 0);
+}
+
+/**
+ * The queue between fetching and writing of one partition. Pure: knows neither Kafka nor timers.
+ * Invariant: what is in it covers the offsets `next` to `end - 1` without a hole of its own; a hole has no record in Kafka.
+ */
+export function createInbox(start: number) {
+  let next = start;
+  let end = start;
+  let bytes = 0;
+  let head = 0;
+  let records: Record[] = [];
+
+  return {
+    get next() { return next; },
+    /** where the next fetch continues */
+    get end() { return end; },
+    get bytes() { return bytes; },
+    get size() { return records.length - head; },
+
+    /** Takes what of it was not taken before. Where it begins after the last fetch's end, the offsets between hold no record. */
+    offer(fetched: Fetched): void {
+      if (fetched.to < end) return;
+      for (const record of fetched.records) {
+        if (record.offset < end) continue;
+        records.push(record);
+        bytes += recordBytes(record);
+      }
+      end = fetched.to + 1;
+    },
+
+    /** The next batch within the limits (one record at least), or undefined where nothing was fetched. */
+    cut({ maxRecords, maxBytes }: CutLimits): Cut | undefined {
+      if (end === next) return undefined;
+      let count = 0;
+      let size = 0;
+      while (head + count < records.length && count < maxRecords) {
+        const recordSize = recordBytes(records[head + count]!);
+        if (count > 0 && size + recordSize > maxBytes) break;
+        size += recordSize;
+        count++;
+      }
+      return take(count, head + count === records.length ? end - 1 : records[head + count - 1]!.offset, size);
+    },
+
+    /** The batch that ends at `last` exactly, or undefined while that was not fetched yet. */
+    cutAt(last: number): Cut | undefined {
+      if (end <= last) return undefined;
+      let count = 0;
+      let size = 0;
+      while (head + count < records.length && records[head + count]!.offset <= last) {
+        size += recordBytes(records[head + count]!);
+        count++;
+      }
+      return take(count, last, size);
+    },
+  };
+
+  function take(count: number, last: number, size: number): Cut {
+    const cut: Cut = { first: next, last, records: records.slice(head, head + count), bytes: size };
+    head += count;
+    if (head > 1024 && head * 2 > records.length) {
+      records = records.slice(head);
+      head = 0;
+    }
+    bytes -= size;
+    next = last + 1;
+    return cut;
+  }
+}
+
+export type Inbox = ReturnType<typeof createInbox>;

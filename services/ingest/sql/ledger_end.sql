@@ -1,0 +1,11 @@
+-- The last batch of one partition in the ledger. Parameters: topic, partition. Reads batches, backwards in its sorting order; at most one row.
+SELECT
+    incarnation,
+    last,
+    toUnixTimestamp64Milli(judged_at) AS judged_at,
+    end_record_time,
+    end_checksum
+FROM batches
+WHERE topic = {topic:String} AND partition = {partition:UInt32}
+ORDER BY topic DESC, partition DESC, incarnation DESC, first DESC
+LIMIT 1

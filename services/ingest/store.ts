@@ -1,0 +1,150 @@
+import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../common/clock.ts';
+import type { SourceName } from '../../common/sources.ts';
+import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
+import { tokenOf } from './intent.ts';
+import type { Batch, Store } from './lane.ts';
+import type { IngestMetrics } from './metrics.ts';
+import { probeOf } from './probe.ts';
+import { checksum, formOf, type Record } from './record.ts';
+import { mappingOf, statements } from './statements.ts';
+
+/**
+ * Every setting that the meaning of a batch's insert depends on.
+ * One block: the SELECT has read and judged the whole batch before the first row of it is written, so an error in it writes nothing.
+ */
+const INSERT_SETTINGS = {
+  async_insert: 0,
+  insert_deduplicate: 1,
+  deduplicate_blocks_in_dependent_materialized_views: 1,
+  max_insert_threads: 1,
+  max_threads: 1,
+  max_block_size: 10_000_000,
+  max_insert_block_size: 10_000_000,
+  min_insert_block_size_rows: 0,
+  min_insert_block_size_bytes: 0,
+  input_format_parallel_parsing: 0,
+  max_partitions_per_insert_block: 0,
+  max_execution_time: 0,
+  allow_simdjson: 1,
+  short_circuit_function_evaluation: 'enable',
+  materialized_views_ignore_errors: 0,
+} as const;
+
+/** The deduplication window of every target, in parts (clickhouse/migrations). A batch is one part per day it touches. */
+const DEDUPLICATION_WINDOW = 10_000;
+/** A token is trusted while fewer batches than this were written after it: a fifth of the window, for batches of several days. */
+const TOKEN_TRUSTED_BATCHES = DEDUPLICATION_WINDOW / 5;
+
+export interface StoreOptions {
+  readonly clickhouse: ClickHouse;
+  readonly source: SourceName;
+  readonly topic: string;
+  readonly partition: number;
+  readonly retentionDays: number;
+  readonly maxEventBytes: number;
+  readonly metrics: IngestMetrics;
+  readonly clock: Clock;
+}
+
+/** The tables of one partition: see Store for what each function promises. */
+export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, metrics, clock }: StoreOptions): Store {
+  const mapping = mappingOf(source);
+  const where = { topic, partition };
+
+  return {
+    async ledgerEnd() {
+      const [row] = await select<{ incarnation: number; last: string; judged_at: string; end_record_time: string; end_checksum: number | null }>(statements.ledgerEnd, where);
+      if (row === undefined) return undefined;
+      return {
+        incarnation: row.incarnation,
+        last: Number(row.last),
+        judgedAt: Number(row.judged_at),
+        recordTime: Number(row.end_record_time),
+        checksum: row.end_checksum ?? undefined,
+      };
+    },
+
+    async strays(incarnation, from, judgedSince) {
+      const found = await select<{ last: string; judged_at: string; offsets: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
+      return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number) }));
+    },
+
+    async tokenIsKept(judgedAt) {
+      const [row] = await select<{ batches: string }>(statements.batchesSince, { source, since: judgedAt });
+      return Number(row?.batches ?? 0) < TOKEN_TRUSTED_BATCHES;
+    },
+
+    async insert(batch, present) {
+      const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
+      if (records.length === 0) return;
+      const done = metrics.insertSeconds.startTimer({ source });
+      const token = present === undefined ? tokenOf(topic, partition, batch) : `${tokenOf(topic, partition, batch)}:without-${present.size}`;
+      try {
+        await insertFrames(batch, token, records.map((r) => frameOf(r, false)), false);
+      } catch (error) {
+        if (!isRejection(error)) throw error;
+        // nothing of the batch is written yet: the SELECT threw (throwIf of envelope.sql) before its only block
+        await insertFrames(batch, token, records.map((r) => frameOf(r, true)), true);
+      }
+      done();
+      metrics.events.inc({ source }, records.length);
+      metrics.batchEvents.observe(records.length);
+      const newest = records.at(-1)!.time;
+      if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
+    },
+
+    async record(entry) {
+      await clickhouse.execute({
+        sql: entry.recovered ? statements.recordRecoveredBatch : statements.recordBatch,
+        params: {
+          ...where,
+          source,
+          incarnation: entry.incarnation,
+          first: entry.first,
+          last: entry.last,
+          events: entry.events,
+          null_values: entry.nullValues,
+          no_records: entry.noRecords,
+          gap: entry.gap,
+          judged_at: entry.judgedAt,
+          end_record_time: entry.end?.time ?? -1,
+          end_checksum: entry.end === undefined ? null : checksum(entry.end),
+        },
+        settings: { async_insert: 0, insert_deduplication_token: `ledger:${tokenOf(topic, partition, entry)}` },
+      });
+    },
+  };
+
+  async function select<T>(sql: string, params: { [name: string]: string | number }): Promise<T[]> {
+    return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
+  }
+
+  function frameOf(record: Record, exact: boolean): Frame {
+    const value = record.value!;
+    const form = formOf(value, maxEventBytes);
+    if (form.kind === 'dead') return { record, value, reason: form.reason, detail: form.detail, probe: '' };
+    return { record, value, reason: '', detail: '', probe: exact ? probeOf(value) : '' };
+  }
+
+  async function insertFrames(batch: Batch, token: string, frames: readonly Frame[], exact: boolean): Promise<void> {
+    await clickhouse.insert({
+      sql: mapping,
+      structure: FRAME_STRUCTURE,
+      frames: [encodeFrames(frames)],
+      params: {
+        ...where,
+        incarnation: batch.incarnation,
+        batch_last: batch.last,
+        judged_at: new Date(batch.judgedAt).toISOString().replace('T', ' ').slice(0, 23),
+        retention_days: retentionDays,
+        exact,
+      },
+      settings: { ...INSERT_SETTINGS, insert_deduplication_token: token },
+    });
+  }
+}
+
+function isRejection(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'reject';
+}
