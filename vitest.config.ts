@@ -1,5 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
+// Before the workers start: there the pool is in use before any module of ours is loaded (common/config/thread-pool.ts).
+process.env['UV_THREADPOOL_SIZE'] ??= '16';
+
 // unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
 // retry 0 everywhere: a test that fails once has found something.
 export default defineConfig({

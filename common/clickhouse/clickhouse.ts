@@ -4,25 +4,30 @@
  */
 export type Param = string | number | bigint | boolean | null | readonly (string | number | bigint)[];
 
+/** Settings by ClickHouse's names. */
+export type StatementSettings = Readonly<Record<string, string | number>>;
+
 export interface Statement {
   /** one statement; parameters as `{name:Type}` */
   readonly sql: string;
+  /** every parameter that the statement names */
   readonly params?: Readonly<Record<string, Param>>;
-  /** settings that the meaning of this statement depends on; nothing depends on a server's defaults */
-  readonly settings?: Readonly<Record<string, string | number>>;
+  /** settings that the meaning of this statement depends on; nothing depends on a server's defaults, nothing lasts beyond the statement */
+  readonly settings?: StatementSettings;
 }
 
 export interface Read extends Statement {
   /** output format by ClickHouse's name; 64-bit integers come unquoted */
   readonly format: string;
-  /** the query is cancelled when it fires */
+  /** when it fires, the promise rejects with 394 QUERY_WAS_CANCELLED and the query is ended in the engine too */
   readonly signal?: AbortSignal;
 }
 
 export interface ReadResult {
   readonly body: Buffer;
-  readonly readRows: number;
-  readonly readBytes: number;
+  /** read from tables; undefined where the engine does not tell (embedded tells with the formats that carry `statistics`: JSON, JSONCompact) */
+  readonly readRows: number | undefined;
+  readonly readBytes: number | undefined;
 }
 
 export interface Insert extends Statement {
@@ -33,7 +38,10 @@ export interface Insert extends Statement {
 }
 
 export interface Reader {
-  /** Runs one SELECT read-only. Throws ClickHouseError. */
+  /**
+   * Runs one SELECT (or WITH, EXPLAIN, SHOW, DESCRIBE), read-only: whatever its text says, it can neither write, nor change a setting,
+   * nor reach files, URLs or other servers. The answer is whole or an error. Throws ClickHouseError; 202 when too many reads wait already.
+   */
   read(read: Read): Promise<ReadResult>;
 }
 
@@ -51,6 +59,7 @@ export interface ClickHouse extends Reader, Writer {
   readonly version: string;
   /** resolves when the engine answers, else throws ClickHouseError */
   ping(): Promise<void>;
+  /** Ends reads, lets writes finish for a few seconds, then ends them too. */
   close(): Promise<void>;
 }
 

@@ -1,0 +1,336 @@
+import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
+import { open as openFile, unlink } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import type { ChdbResult, Session as ChdbSession } from 'chdb';
+import { THREAD_POOL_SIZE } from '../config/thread-pool.ts';
+import { StartError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import type { ClickHouse, Param, ReadResult, StatementSettings } from './clickhouse.ts';
+import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
+import { formatParam } from './params.ts';
+import { cancelled, createPool, type Pool } from './pool.ts';
+import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+
+/**
+ * ClickHouse in this process, by chdb. What its sessions do, and what follows from it (engine 26.7.2.1, each checked on the engine):
+ * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, readers apart from writers.
+ * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them: after any error
+ *   the session is drained until a known answer comes back exactly, else replaced, before anyone else gets it.
+ * - SET and parameters last as long as the session. A reader session is opened with its settings and with readonly=1 as its last one,
+ *   so that no text can change them; it serves only reads with the same settings. A writer session gets every setting that it ever had
+ *   set anew with each statement, to its value or to DEFAULT. Parameters are checked to be given with the statement that names them.
+ * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x does not.
+ * - chdb settles a call early on abort while the engine goes on: here the call is awaited, and KILL QUERY ends it (2-7 ms where the query
+ *   looks for it between blocks; max_execution_time, where the caller sets it, is the backstop). A session's log_comment tells which.
+ */
+export interface EmbeddedOptions {
+  /** the engine's files go into its folder clickhouse, batches on their way into frames */
+  readonly dataDir: string;
+  readonly logger: Logger;
+  /** statements at a time */
+  readonly readers?: number;
+  readonly writers?: number;
+  /** reads that may wait for a reader; more are refused with 202 */
+  readonly readQueue?: number;
+}
+
+interface Session {
+  readonly chdb: ChdbSession;
+  /** log_comment of its statements */
+  readonly id: string;
+  /** settings that a SET of this session has named */
+  readonly named: Set<string>;
+}
+
+const DATABASE = 'sluice';
+const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
+/** chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process. */
+const BASE_SETTINGS = { implicit_select: 0, allow_introspection_functions: 0, storage_file_read_method: 'pread' } as const;
+const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
+/** How long close() lets writes finish, milliseconds. */
+const CLOSE_GRACE_MS = 4_000;
+const MAX_IOVECS = 1_024;
+
+const openFolders = new Set<string>();
+
+export async function openEmbedded({ dataDir, logger, readers = 4, writers = 4, readQueue = 64 }: EmbeddedOptions): Promise<ClickHouse> {
+  const folder = resolve(dataDir, 'clickhouse');
+  const framesFolder = resolve(dataDir, 'frames');
+  const Session = await loadChdb();
+  makeWritable(folder, dataDir);
+  const holder = lockHolder(folder);
+  if (holder !== undefined || openFolders.has(folder)) throw new StartError(`the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`);
+  if (THREAD_POOL_SIZE < readers + writers + 2) logger.warn({ threads: THREAD_POOL_SIZE, wanted: readers + writers + 2 }, 'thread_pool_small');
+
+  let sessions = 0;
+  const control: Pool<Session> = createPool({ size: 1, queueLimit: Number.POSITIVE_INFINITY, idleLimit: 1, open: openWriter, recover, close });
+  let version: string;
+  let knownSettings: Set<string>;
+  openFolders.add(folder);
+  try {
+    const lines = await control.use('', async ({ chdb }) => {
+      await chdb.queryAsync(`CREATE DATABASE IF NOT EXISTS ${DATABASE}`);
+      return (await chdb.queryAsync(`SELECT name FROM system.settings UNION ALL SELECT version()`, { format: 'TabSeparated' })).text().trimEnd().split('\n');
+    });
+    version = lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown';
+    knownSettings = new Set(lines);
+    rmSync(framesFolder, { recursive: true, force: true });
+    mkdirSync(framesFolder, { recursive: true });
+  } catch (error) {
+    await control.close();
+    openFolders.delete(folder);
+    if (error instanceof StartError) throw error;
+    throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, { cause: error });
+  }
+
+  const reading: Pool<Session> = createPool({ size: readers, queueLimit: readQueue, idleLimit: readers * 4, open: openReader, recover, close });
+  const writing: Pool<Session> = createPool({ size: writers, queueLimit: Number.POSITIVE_INFINITY, idleLimit: writers, open: openWriter, recover, close });
+  const closing = new AbortController();
+  const killWrites = new AbortController();
+  let frameFiles = 0;
+  logger.info({ version, dataDir }, 'clickhouse_embedded_opened');
+
+  return {
+    where: 'embedded',
+    version,
+
+    async read({ sql, params = {}, settings = {}, format, signal }) {
+      const statement = oneStatement(sql);
+      checkReads(statement);
+      checkParameters(statement, params);
+      if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
+      const key = readerKey(settings);
+      const text = setParams(params) + statement;
+      const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
+      const run = reading.use(key, (session) => run1(session, text, format, false, ended), ended);
+      return toReadResult(await orAborted(run, ended), format);
+    },
+
+    async execute({ sql, params = {}, settings = {} }) {
+      const statement = oneStatement(sql);
+      checkParameters(statement, params);
+      await write(statement, params, settings);
+    },
+
+    async insert({ sql, params = {}, settings = {}, structure, frames }) {
+      const statement = oneStatement(sql);
+      checkParameters(statement, params);
+      const path = join(framesFolder, `${++frameFiles}.rowbinary`);
+      const withFile = replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`);
+      try {
+        await writeFrames(path, frames).catch((error: unknown) => { throw fromSystem(error, true, false); });
+        await write(withFile, params, settings);
+      } finally {
+        await unlink(path).catch(() => {});
+      }
+    },
+
+    async ping() {
+      await control.use('', (session) => run1(session, 'SELECT 1', 'Null', false, killWrites.signal));
+    },
+
+    async close() {
+      closing.abort();
+      await reading.close();
+      const grace = setTimeout(() => killWrites.abort(), CLOSE_GRACE_MS);
+      await writing.close();
+      clearTimeout(grace);
+      await control.close();
+      openFolders.delete(folder);
+      logger.info('clickhouse_embedded_closed');
+    },
+  };
+
+  async function write(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings): Promise<void> {
+    checkSettings(settings);
+    await writing.use('', async (session) => {
+      const all: Record<string, string | number> = { ...BASE_SETTINGS, ...settings };
+      for (const name of Object.keys(all)) session.named.add(name);
+      const set = [...session.named].map((name) => `${name} = ${Object.hasOwn(all, name) ? literal(all[name]!) : 'DEFAULT'}`).join(', ');
+      await run1(session, `SET ${set}; ${setParams(params)}${statement}`, 'Null', true, killWrites.signal);
+    });
+  }
+
+  /** One statement, alone on its session; settles when the engine has really ended it. */
+  async function run1(session: Session, text: string, format: string, writes: boolean, ended: AbortSignal): Promise<ChdbResult> {
+    let running = true;
+    let killed: Promise<void> | undefined;
+    const onAbort = (): void => { killed = kill(session, () => running); };
+    if (ended.aborted) throw cancelled();
+    ended.addEventListener('abort', onAbort, { once: true });
+    try {
+      return await session.chdb.queryAsync(text, { format });
+    } catch (error) {
+      throw toError(error, writes);
+    } finally {
+      running = false;
+      ended.removeEventListener('abort', onAbort);
+      await killed;
+    }
+  }
+
+  /** Repeats, because the statement may not have begun yet. */
+  async function kill(session: Session, running: () => boolean): Promise<void> {
+    for (let wait = 20; running(); wait = Math.min(wait * 2, 1_000)) {
+      await control.use('', ({ chdb }) => chdb.queryAsync(`KILL QUERY WHERE Settings['log_comment'] = ${quote(session.id)} ASYNC`, { format: 'Null' }))
+        .catch((error: unknown) => logger.warn({ err: error }, 'clickhouse_kill_failed'));
+      if (running()) await sleep(wait);
+    }
+  }
+
+  /** Drains what a failed statement left; the second answer at the latest is exactly what was asked for. */
+  async function recover(session: Session): Promise<boolean> {
+    const token = `drained ${session.id} ${performance.now()}`;
+    try {
+      for (let attempt = 0; attempt < 2; attempt++) {
+        if ((await session.chdb.queryAsync(`SELECT ${quote(token)}`, { format: 'TabSeparated' })).text() === `${token}\n`) return true;
+      }
+    } catch (error) {
+      logger.warn({ err: error }, 'clickhouse_session_replaced');
+    }
+    return false;
+  }
+
+  function close(session: Session): void {
+    session.chdb.close();
+  }
+
+  async function openSession(role: 'reader' | 'writer', settings: readonly (readonly [string, string | number])[]): Promise<Session> {
+    const id = `sluice-${role}-${++sessions}`;
+    let chdb: ChdbSession;
+    try {
+      chdb = new Session(folder, { connectionArgs: [`--config-file=${CONFIG}`, ...settings.map(([name, value]) => `--${name}=${value}`), `--log_comment=${id}`] });
+    } catch (error) {
+      throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, { cause: error });
+    }
+    try {
+      // the database does not exist yet when the first session opens
+      await chdb.queryAsync(`SET ROLE ${role}${sessions === 1 ? '' : `; USE ${DATABASE}`}`);
+    } catch (error) {
+      chdb.close();
+      throw toError(error, false);
+    }
+    return { chdb, id, named: new Set() };
+  }
+
+  function openWriter(): Promise<Session> {
+    return openSession('writer', Object.entries(BASE_SETTINGS));
+  }
+
+  function openReader(key: string): Promise<Session> {
+    return openSession('reader', JSON.parse(key) as [string, string | number][]);
+  }
+
+  /** The full set of settings of a reader session, canonical. */
+  function readerKey(settings: StatementSettings): string {
+    checkSettings(settings);
+    const all: Record<string, string | number> = { ...BASE_SETTINGS, ...READ_SETTINGS, ...settings, readonly: 1 };
+    return JSON.stringify(Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  }
+
+  /** The engine ignores unknown settings where a session is opened with them. */
+  function checkSettings(settings: StatementSettings): void {
+    for (const name of Object.keys(settings)) {
+      if (!knownSettings.has(name)) throw refusal(115, `Unknown setting ${JSON.stringify(name)}`);
+    }
+  }
+}
+
+function toError(error: unknown, writes: boolean): ClickHouseError {
+  return (error instanceof Error ? fromEngine(error.message, writes, undefined, error) : undefined) ?? fromSystem(error, writes, true);
+}
+
+/** The promise, or 394 as soon as the signal fires. */
+async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void => reject(cancelled());
+  signal.addEventListener('abort', onAbort, { once: true });
+  promise.catch(() => {});
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+function literal(value: string | number): string {
+  return typeof value === 'number' ? String(value) : quote(value);
+}
+
+function setParams(params: Readonly<Record<string, Param>>): string {
+  const entries = Object.entries(params).map(([name, value]) => {
+    if (!/^\w+$/.test(name)) throw refusal(456, `${JSON.stringify(name)} is no name of a parameter`);
+    return `param_${name} = ${quote(formatParam(value))}`;
+  });
+  return entries.length === 0 ? '' : `SET ${entries.join(', ')}; `;
+}
+
+const STATISTICS = /"statistics":\s*\{\s*"elapsed":[^,]*,\s*"rows_read":\s*(\d+),\s*"bytes_read":\s*(\d+)\s*\}\s*\}\s*$/;
+
+function toReadResult(result: ChdbResult, format: string): ReadResult {
+  const bytes = result.bytes();
+  const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const statistics = /^JSON(?:Compact)?(?:Strings)?$/.test(format) ? STATISTICS.exec(body.toString('latin1', Math.max(0, body.length - 400))) : null;
+  return { body, readRows: statistics === null ? undefined : Number(statistics[1]), readBytes: statistics === null ? undefined : Number(statistics[2]) };
+}
+
+async function writeFrames(path: string, frames: readonly Uint8Array[]): Promise<void> {
+  const file = await openFile(path, 'wx', 0o600);
+  try {
+    for (let from = 0; from < frames.length; from += MAX_IOVECS) {
+      let rest = frames.slice(from, from + MAX_IOVECS);
+      while (rest.length > 0) {
+        let { bytesWritten } = await file.writev(rest);
+        while (rest.length > 0 && bytesWritten >= rest[0]!.byteLength) bytesWritten -= rest.shift()!.byteLength;
+        if (bytesWritten > 0) rest = [rest[0]!.subarray(bytesWritten), ...rest.slice(1)];
+      }
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+async function loadChdb(): Promise<typeof ChdbSession> {
+  try {
+    return (await import('chdb')).Session;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    const instead = 'set CLICKHOUSE_URL to use a ClickHouse server instead';
+    if (code === 'ERR_MODULE_NOT_FOUND') throw new StartError(`the embedded ClickHouse is not installed (npm install chdb); ${instead}`, { cause: error });
+    if (code === 'CHDB_PLATFORM') throw new StartError(`there is no embedded ClickHouse for ${process.platform}-${process.arch} (Linux with glibc and macOS, x64 and arm64); ${instead}`, { cause: error });
+    throw new StartError(`the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}; ${instead}`, { cause: error });
+  }
+}
+
+function makeWritable(folder: string, dataDir: string): void {
+  try {
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw new StartError(`cannot write to the data folder ${dataDir}: ${(error as Error).message}; set DATA_DIR to a folder of your own`, { cause: error });
+  }
+}
+
+/**
+ * The process that has the folder open, as far as can be told: the engine's status file names the last one, its open files say whether it still holds it.
+ * The engine's own lock decides; this only gives the reason in one line, where the engine would print its own.
+ */
+function lockHolder(folder: string): number | undefined {
+  try {
+    const status = realpathSync(join(folder, 'status'));
+    const pid = Number(/^PID: (\d+)/m.exec(readFileSync(status, 'utf8'))?.[1]);
+    const files = `/proc/${pid}/fd`;
+    const holds = pid !== process.pid && readdirSync(files).some((fd) => {
+      try {
+        return readlinkSync(join(files, fd)) === status;
+      } catch {
+        return false;
+      }
+    });
+    return holds ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}

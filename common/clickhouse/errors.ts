@@ -1,0 +1,188 @@
+/**
+ * What a failed statement means for the caller.
+ * - `retry`: the engine is away, overloaded or short of something; the same statement may succeed later.
+ * - `reject`: what the statement was given (its data, its parameters, its own limits) is refused; the same again fails again.
+ * - `fatal`: everything else, unknown numbers included: the statement or the set-up is wrong, somebody has to look.
+ */
+export type ErrorKind = 'retry' | 'reject' | 'fatal';
+/** `not_written`: surely nothing was stored. `unknown`: it may have been stored, in part or whole. */
+export type Outcome = 'not_written' | 'unknown';
+
+export class ClickHouseError extends Error {
+  /** ClickHouse's number; undefined where the failure was not reported by ClickHouse (sockets, timeouts of ours) */
+  readonly code: number | undefined;
+  /** ClickHouse's name of the number, for instance TOO_MANY_PARTS, else the system's (ECONNREFUSED) */
+  readonly codeName: string;
+  readonly kind: ErrorKind;
+  readonly outcome: Outcome;
+  constructor(message: string, fields: { code: number | undefined; codeName: string; kind: ErrorKind; outcome: Outcome; cause?: unknown }) {
+    super(message, { cause: fields.cause });
+    this.name = 'ClickHouseError';
+    this.code = fields.code;
+    this.codeName = fields.codeName;
+    this.kind = fields.kind;
+    this.outcome = fields.outcome;
+  }
+}
+
+interface Known {
+  readonly code: number;
+  readonly name: string;
+  readonly kind: ErrorKind;
+  /** raised before a statement starts to run, so that nothing can have been stored */
+  readonly early?: true;
+}
+
+/**
+ * The numbers with a known meaning, by ClickHouse's src/Common/ErrorCodes.cpp. The retry list contains that of ClickHouse's own Kafka Connect
+ * sink (Utils.handleException), except 164 READONLY: here that is a writer without the right to write. Any other number is fatal.
+ */
+export const knownErrors: readonly Known[] = [
+  { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
+  { code: 6, name: 'CANNOT_PARSE_TEXT', kind: 'reject' },
+  { code: 23, name: 'CANNOT_READ_FROM_ISTREAM', kind: 'retry' },
+  { code: 24, name: 'CANNOT_WRITE_TO_OSTREAM', kind: 'retry' },
+  { code: 25, name: 'CANNOT_PARSE_ESCAPE_SEQUENCE', kind: 'reject' },
+  { code: 26, name: 'CANNOT_PARSE_QUOTED_STRING', kind: 'reject' },
+  { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'reject' },
+  { code: 38, name: 'CANNOT_PARSE_DATE', kind: 'reject' },
+  { code: 41, name: 'CANNOT_PARSE_DATETIME', kind: 'reject' },
+  { code: 46, name: 'UNKNOWN_FUNCTION', kind: 'fatal', early: true },
+  { code: 47, name: 'UNKNOWN_IDENTIFIER', kind: 'fatal', early: true },
+  { code: 60, name: 'UNKNOWN_TABLE', kind: 'fatal', early: true },
+  { code: 62, name: 'SYNTAX_ERROR', kind: 'fatal', early: true },
+  { code: 69, name: 'ARGUMENT_OUT_OF_BOUND', kind: 'reject' },
+  { code: 72, name: 'CANNOT_PARSE_NUMBER', kind: 'reject' },
+  { code: 74, name: 'CANNOT_READ_FROM_FILE_DESCRIPTOR', kind: 'retry' },
+  { code: 75, name: 'CANNOT_WRITE_TO_FILE_DESCRIPTOR', kind: 'retry' },
+  { code: 76, name: 'CANNOT_OPEN_FILE', kind: 'retry' },
+  { code: 81, name: 'UNKNOWN_DATABASE', kind: 'fatal', early: true },
+  { code: 95, name: 'CANNOT_READ_FROM_SOCKET', kind: 'retry' },
+  { code: 96, name: 'CANNOT_WRITE_TO_SOCKET', kind: 'retry' },
+  { code: 107, name: 'FILE_DOESNT_EXIST', kind: 'retry' },
+  { code: 115, name: 'UNKNOWN_SETTING', kind: 'fatal', early: true },
+  { code: 117, name: 'INCORRECT_DATA', kind: 'reject' },
+  { code: 128, name: 'TOO_LARGE_ARRAY_SIZE', kind: 'reject' },
+  { code: 130, name: 'CANNOT_READ_ARRAY_FROM_TEXT', kind: 'reject' },
+  { code: 131, name: 'TOO_LARGE_STRING_SIZE', kind: 'reject' },
+  { code: 153, name: 'ILLEGAL_DIVISION', kind: 'reject' },
+  { code: 158, name: 'TOO_MANY_ROWS', kind: 'reject' },
+  { code: 159, name: 'TIMEOUT_EXCEEDED', kind: 'retry' },
+  { code: 160, name: 'TOO_SLOW', kind: 'retry' },
+  { code: 164, name: 'READONLY', kind: 'fatal', early: true },
+  { code: 173, name: 'CANNOT_ALLOCATE_MEMORY', kind: 'retry' },
+  { code: 190, name: 'SIZES_OF_ARRAYS_DONT_MATCH', kind: 'reject' },
+  { code: 191, name: 'SET_SIZE_LIMIT_EXCEEDED', kind: 'reject' },
+  { code: 192, name: 'UNKNOWN_USER', kind: 'fatal', early: true },
+  { code: 193, name: 'WRONG_PASSWORD', kind: 'fatal', early: true },
+  { code: 194, name: 'REQUIRED_PASSWORD', kind: 'fatal', early: true },
+  { code: 198, name: 'DNS_ERROR', kind: 'retry' },
+  { code: 201, name: 'QUOTA_EXCEEDED', kind: 'retry' },
+  { code: 202, name: 'TOO_MANY_SIMULTANEOUS_QUERIES', kind: 'retry', early: true },
+  { code: 203, name: 'NO_FREE_CONNECTION', kind: 'retry' },
+  { code: 204, name: 'CANNOT_FSYNC', kind: 'retry' },
+  { code: 209, name: 'SOCKET_TIMEOUT', kind: 'retry' },
+  { code: 210, name: 'NETWORK_ERROR', kind: 'retry' },
+  { code: 216, name: 'QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING', kind: 'retry' },
+  { code: 225, name: 'NO_ZOOKEEPER', kind: 'retry' },
+  { code: 236, name: 'ABORTED', kind: 'retry' },
+  { code: 241, name: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry' },
+  { code: 242, name: 'TABLE_IS_READ_ONLY', kind: 'retry' },
+  { code: 243, name: 'NOT_ENOUGH_SPACE', kind: 'retry' },
+  { code: 252, name: 'TOO_MANY_PARTS', kind: 'retry' },
+  { code: 254, name: 'NO_ACTIVE_REPLICAS', kind: 'retry' },
+  { code: 279, name: 'ALL_CONNECTION_TRIES_FAILED', kind: 'retry' },
+  { code: 285, name: 'TOO_FEW_LIVE_REPLICAS', kind: 'retry' },
+  { code: 286, name: 'UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE', kind: 'retry' },
+  { code: 307, name: 'TOO_MANY_BYTES', kind: 'reject' },
+  { code: 319, name: 'UNKNOWN_STATUS_OF_INSERT', kind: 'retry' },
+  { code: 321, name: 'VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE', kind: 'reject' },
+  { code: 349, name: 'CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN', kind: 'reject' },
+  { code: 364, name: 'RECEIVED_ERROR_TOO_MANY_REQUESTS', kind: 'retry' },
+  { code: 373, name: 'SESSION_IS_LOCKED', kind: 'retry' },
+  { code: 376, name: 'CANNOT_PARSE_UUID', kind: 'reject' },
+  { code: 394, name: 'QUERY_WAS_CANCELLED', kind: 'retry' },
+  { code: 395, name: 'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO', kind: 'reject' },
+  { code: 396, name: 'TOO_MANY_ROWS_OR_BYTES', kind: 'reject' },
+  { code: 407, name: 'DECIMAL_OVERFLOW', kind: 'reject' },
+  { code: 410, name: 'EXTERNAL_SERVER_IS_NOT_RESPONDING', kind: 'retry' },
+  { code: 425, name: 'SYSTEM_ERROR', kind: 'retry' },
+  { code: 427, name: 'CANNOT_COMPILE_REGEXP', kind: 'reject' },
+  { code: 439, name: 'CANNOT_SCHEDULE_TASK', kind: 'retry' },
+  { code: 456, name: 'UNKNOWN_QUERY_PARAMETER', kind: 'fatal', early: true },
+  { code: 457, name: 'BAD_QUERY_PARAMETER', kind: 'reject', early: true },
+  { code: 467, name: 'CANNOT_PARSE_BOOL', kind: 'reject' },
+  { code: 473, name: 'DEADLOCK_AVOIDED', kind: 'retry' },
+  { code: 497, name: 'ACCESS_DENIED', kind: 'fatal', early: true },
+  { code: 499, name: 'S3_ERROR', kind: 'retry' },
+  { code: 516, name: 'AUTHENTICATION_FAILED', kind: 'fatal', early: true },
+  { code: 574, name: 'DISTRIBUTED_TOO_MANY_PENDING_BYTES', kind: 'retry' },
+  { code: 632, name: 'UNEXPECTED_DATA_AFTER_PARSED_VALUE', kind: 'reject' },
+  { code: 675, name: 'CANNOT_PARSE_IPV4', kind: 'reject' },
+  { code: 676, name: 'CANNOT_PARSE_IPV6', kind: 'reject' },
+  { code: 691, name: 'UNKNOWN_ELEMENT_OF_ENUM', kind: 'reject' },
+  { code: 692, name: 'TOO_MANY_MUTATIONS', kind: 'retry' },
+  { code: 700, name: 'USER_SESSION_LIMIT_EXCEEDED', kind: 'retry' },
+  { code: 722, name: 'ASYNC_LOAD_WAIT_FAILED', kind: 'retry' },
+  { code: 733, name: 'TABLE_IS_BEING_RESTARTED', kind: 'retry' },
+  { code: 735, name: 'QUERY_WAS_CANCELLED_BY_CLIENT', kind: 'retry' },
+  { code: 745, name: 'SERVER_OVERLOADED', kind: 'retry' },
+  { code: 749, name: 'TCP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
+  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
+  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry' },
+  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry' },
+  { code: 999, name: 'KEEPER_EXCEPTION', kind: 'retry' },
+  { code: 1000, name: 'POCO_EXCEPTION', kind: 'retry' },
+  { code: 1001, name: 'STD_EXCEPTION', kind: 'retry' },
+];
+
+const byCode = new Map(knownErrors.map((e) => [e.code, e]));
+
+/** An error by its number, for refusals of our own that mean what ClickHouse's do. Nothing was sent, so nothing was stored. */
+export function refusal(code: number, message: string): ClickHouseError {
+  const known = byCode.get(code);
+  return new ClickHouseError(message, { code, codeName: known?.name ?? 'UNKNOWN', kind: known?.kind ?? 'fatal', outcome: 'not_written' });
+}
+
+/**
+ * The engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version ...)`, in chdb's synchronous calls behind
+ * "Query failed: ". `code` is the number where it came beside the text (X-ClickHouse-Exception-Code). `writes`: the statement could store something.
+ * Returns undefined when the text is no such report.
+ */
+export function fromEngine(text: string, writes: boolean, code?: number, cause?: unknown): ClickHouseError | undefined {
+  const number = code ?? (/\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^(?:Query failed: )?Code: (\d+)\b/.exec(text)?.[1]);
+  if (number === undefined) return undefined;
+  const known = byCode.get(Number(number));
+  const named = known?.name ?? [...text.matchAll(/\(([A-Z][A-Z0-9_]{2,})\)/g)].at(-1)?.[1] ?? 'UNKNOWN';
+  return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), {
+    code: Number(number), codeName: named, kind: known?.kind ?? 'fatal', outcome: writes && known?.early !== true ? 'unknown' : 'not_written', cause,
+  });
+}
+
+/** Node's codes of errors that happen before anything was sent. */
+const unsent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EAI_NODATA', 'EAI_FAIL', 'EHOSTUNREACH', 'ENETUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'UND_ERR_CONNECT_TIMEOUT']);
+/** Node's codes of errors of a connection in use, and of resources that run out for a while. */
+const broken = new Set(['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'ESOCKETTIMEDOUT', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_DESTROYED', 'ABORT_ERR', 'EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC', 'EDQUOT', 'EIO', 'EAGAIN']);
+
+/** A failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the statement may have reached the engine. */
+export function fromSystem(error: unknown, writes: boolean, sent: boolean): ClickHouseError {
+  if (error instanceof ClickHouseError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const code = findSystemCode(error) ?? (/timeout error/i.test(message) ? 'ETIMEDOUT' : /socket hang up|aborted/i.test(message) ? 'ECONNRESET' : undefined);
+  const retry = code !== undefined && (unsent.has(code) || broken.has(code) || code.startsWith('HPE_'));
+  return new ClickHouseError(message, {
+    code: undefined, codeName: code ?? 'UNKNOWN', kind: retry ? 'retry' : 'fatal',
+    outcome: writes && sent && !(code !== undefined && unsent.has(code)) ? 'unknown' : 'not_written', cause: error,
+  });
+}
+
+function findSystemCode(error: unknown): string | undefined {
+  for (let e = error; e instanceof Error; e = e.cause) {
+    if ('code' in e && typeof e.code === 'string' && /^[A-Z][A-Z0-9_]+$/.test(e.code) && !e.code.startsWith('CHDB_')) return e.code;
+    if (e instanceof AggregateError) {
+      const inner = e.errors.map(findSystemCode).find((c) => c !== undefined);
+      if (inner !== undefined) return inner;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,108 @@
+import { refusal } from './errors.ts';
+
+/** A session of the engine: used by one statement at a time. */
+export interface Pool<S> {
+  /**
+   * Runs `work` with a session of that key, alone on it. Waits its turn, first come first served. Throws 202 when too many wait already,
+   * 394 when `signal` fires while waiting. After an error of `work` the session is handed to `recover` before anyone else gets it,
+   * and its place stays taken until then.
+   */
+  use<T>(key: string, work: (session: S) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /** Refuses new work, waits for what runs, closes all sessions. */
+  close(): Promise<void>;
+}
+
+export interface PoolOptions<S> {
+  /** statements at a time */
+  readonly size: number;
+  /** statements waiting; more are refused */
+  readonly queueLimit: number;
+  /** sessions kept open although no statement uses them */
+  readonly idleLimit: number;
+  readonly open: (key: string) => Promise<S>;
+  /** brings a session back into order after an error; false: it is of no use any more */
+  readonly recover: (session: S) => Promise<boolean>;
+  readonly close: (session: S) => void;
+}
+
+export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
+  const waiting: { start: () => void; refuse: (error: Error) => void }[] = [];
+  /** oldest first */
+  const idle: { key: string; session: S }[] = [];
+  let running = 0;
+  let closing = false;
+  let onIdle: () => void = () => {};
+
+  return {
+    async use(key, work, signal) {
+      await turn(signal);
+      try {
+        const session = await take(key);
+        try {
+          const result = await work(session);
+          keep(key, session);
+          return result;
+        } catch (error) {
+          if (await recover(session)) keep(key, session);
+          else close(session);
+          throw error;
+        }
+      } finally {
+        running--;
+        waiting.shift()?.start();
+        if (running === 0) onIdle();
+      }
+    },
+
+    async close() {
+      closing = true;
+      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is being closed'));
+      if (running > 0) await new Promise<void>((resolve) => { onIdle = resolve; });
+      for (const { session } of idle.splice(0)) close(session);
+    },
+  };
+
+  function turn(signal: AbortSignal | undefined): Promise<void> {
+    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is being closed'));
+    if (signal?.aborted === true) return Promise.reject(cancelled());
+    if (running < size) {
+      running++;
+      return Promise.resolve();
+    }
+    if (waiting.length >= queueLimit) return Promise.reject(refusal(202, `Too many simultaneous queries: ${size} run and ${queueLimit} wait`));
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => {
+        waiting.splice(waiting.indexOf(entry), 1);
+        reject(cancelled());
+      };
+      const entry = {
+        start: () => {
+          signal?.removeEventListener('abort', onAbort);
+          running++;
+          resolve();
+        },
+        refuse: (error: Error) => {
+          signal?.removeEventListener('abort', onAbort);
+          reject(error);
+        },
+      };
+      signal?.addEventListener('abort', onAbort, { once: true });
+      waiting.push(entry);
+    });
+  }
+
+  async function take(key: string): Promise<S> {
+    const at = idle.findLastIndex((i) => i.key === key);
+    return at < 0 ? await open(key) : idle.splice(at, 1)[0]!.session;
+  }
+
+  function keep(key: string, session: S): void {
+    idle.push({ key, session });
+    if (idle.length > idleLimit) close(idle.shift()!.session);
+  }
+}
+
+/** What a statement ends with whose signal fired. */
+export function cancelled(): Error {
+  return refusal(394, 'Query was cancelled by the caller');
+}

@@ -1,0 +1,189 @@
+import { refusal } from './errors.ts';
+
+/**
+ * SQL text as ClickHouse's lexer sees it (src/Parsers/Lexer.cpp): enough to tell code from strings, quoted identifiers and comments.
+ * `word`: bare word or number; `symbol`: one character of anything else.
+ */
+export interface Token {
+  readonly kind: 'space' | 'comment' | 'string' | 'quoted' | 'word' | 'symbol';
+  readonly start: number;
+  readonly end: number;
+}
+
+const SPACE = /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y;
+const WORD = /[A-Za-z0-9_$]+/y;
+
+/** Tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR where a string, quoted identifier or comment is not closed, and at a NUL (ClickHouse may end the text there). */
+export function tokenize(sql: string): Token[] {
+  if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text holds a NUL character');
+  const tokens: Token[] = [];
+  let i = 0;
+  while (i < sql.length) {
+    const start = i;
+    const c = sql[i]!;
+    const next = sql[i + 1];
+    let kind: Token['kind'];
+    if (c === "'" || c === '"' || c === '`') {
+      i = quotedEnd(sql, i);
+      kind = c === "'" ? 'string' : 'quoted';
+    } else if (c === '‘' || c === '“') {
+      i = sql.indexOf(c === '‘' ? '’' : '”', i) + 1;
+      if (i === 0) throw unclosed(c, start);
+      kind = c === '‘' ? 'string' : 'quoted';
+    } else if ((c === '-' && next === '-') || (c === '/' && next === '/') || (c === '#' && (next === ' ' || next === '!'))) {
+      i = sql.indexOf('\n', i);
+      if (i < 0) i = sql.length;
+      kind = 'comment';
+    } else if (c === '/' && next === '*') {
+      i = blockCommentEnd(sql, i);
+      kind = 'comment';
+    } else if (match(SPACE, sql, i)) {
+      i = SPACE.lastIndex;
+      kind = 'space';
+    } else if (c === '$' && heredocEnd(sql, i) !== undefined) {
+      i = heredocEnd(sql, i)!;
+      kind = 'string';
+    } else if (match(WORD, sql, i)) {
+      i = WORD.lastIndex;
+      kind = 'word';
+    } else {
+      i++;
+      kind = 'symbol';
+    }
+    tokens.push({ kind, start, end: i });
+  }
+  return tokens;
+}
+
+function match(pattern: RegExp, sql: string, at: number): boolean {
+  pattern.lastIndex = at;
+  return pattern.test(sql);
+}
+
+function unclosed(what: string, at: number): Error {
+  return refusal(62, `Syntax error: ${what} at position ${at + 1} is not closed`);
+}
+
+function quotedEnd(sql: string, start: number): number {
+  const quote = sql[start]!;
+  for (let i = start + 1; i < sql.length; i++) {
+    if (sql[i] === '\\') i++;
+    else if (sql[i] === quote) {
+      if (sql[i + 1] !== quote) return i + 1;
+      i++;
+    }
+  }
+  throw unclosed(quote, start);
+}
+
+function blockCommentEnd(sql: string, start: number): number {
+  let depth = 1;
+  let i = start + 2;
+  while (depth > 0) {
+    if (i + 2 > sql.length) throw unclosed('/*', start);
+    if (sql.startsWith('/*', i)) depth++;
+    else if (sql.startsWith('*/', i)) depth--;
+    else {
+      i++;
+      continue;
+    }
+    i += 2;
+  }
+  return i;
+}
+
+/** `$tag$ ... $tag$`; undefined where the dollar sign begins no such string. */
+function heredocEnd(sql: string, start: number): number | undefined {
+  const tagEnd = sql.indexOf('$', start + 1);
+  if (tagEnd < 0) return undefined;
+  const tag = sql.slice(start, tagEnd + 1);
+  const closer = sql.indexOf(tag, tagEnd + 1);
+  return closer < 0 ? undefined : closer + tag.length;
+}
+
+function isCode(token: Token): boolean {
+  return token.kind !== 'space' && token.kind !== 'comment';
+}
+
+/** The statements of a text, split at semicolons that are code; statements of nothing but comments are left out. */
+export function splitStatements(sql: string): string[] {
+  const statements: string[] = [];
+  let start = 0;
+  let hasCode = false;
+  for (const token of tokenize(sql)) {
+    if (sql[token.start] === ';' && token.kind === 'symbol') {
+      if (hasCode) statements.push(sql.slice(start, token.start).trim());
+      start = token.end;
+      hasCode = false;
+    } else if (isCode(token)) hasCode = true;
+  }
+  if (hasCode) statements.push(sql.slice(start).trim());
+  return statements;
+}
+
+/** The one statement of the text, without its semicolon. Throws 62 SYNTAX_ERROR when there are more, or none. */
+export function oneStatement(sql: string): string {
+  const [statement, ...more] = splitStatements(sql);
+  if (statement === undefined) throw refusal(62, 'Syntax error: the text holds no statement');
+  if (more.length > 0) throw refusal(62, 'Syntax error: the text holds more than one statement');
+  return statement;
+}
+
+const READ_KEYWORDS = new Set(['SELECT', 'WITH', 'EXPLAIN', 'SHOW', 'DESCRIBE', 'DESC', 'EXISTS', 'FROM']);
+
+/**
+ * Throws 164 READONLY unless the statement is one that only reads tables. The engine enforces most of that itself (readonly, grants); what it does not:
+ * INTO OUTFILE (written by the client part of the embedded engine) and the scalar function `file`, which in the embedded engine reads any file of the host
+ * and needs no grant. Quoted identifiers with escapes are refused because they could spell it.
+ */
+export function checkReads(statement: string): void {
+  const code = tokenize(statement).filter(isCode);
+  const first = code.find((t) => t.kind !== 'symbol' || statement[t.start] !== '(');
+  const keyword = first === undefined ? '' : statement.slice(first.start, first.end).toUpperCase();
+  if (!READ_KEYWORDS.has(keyword)) throw refusal(164, `A read begins with one of ${[...READ_KEYWORDS].join(', ')}`);
+  for (const token of code) {
+    if (token.kind !== 'word' && token.kind !== 'quoted') continue;
+    const text = statement.slice(token.start, token.end);
+    if (token.kind === 'quoted' && text.includes('\\')) throw refusal(164, 'A read has no quoted identifier with an escape');
+    const name = (token.kind === 'quoted' ? text.slice(1, -1) : text).toLowerCase();
+    if (name === 'file') throw refusal(164, 'A read has no function or identifier named file');
+    if (token.kind === 'word' && (name === 'outfile' || name === 'infile')) throw refusal(164, 'A read has no INTO OUTFILE and no FROM INFILE');
+  }
+}
+
+/** Names of the parameters `{name:Type}` in the statement. */
+export function parameterNames(statement: string): Set<string> {
+  const code = tokenize(statement).filter(isCode);
+  const names = new Set<string>();
+  for (let i = 0; i + 2 < code.length; i++) {
+    const [brace, name, colon] = [code[i]!, code[i + 1]!, code[i + 2]!];
+    if (statement[brace.start] === '{' && brace.kind === 'symbol' && name.kind === 'word' && statement[colon.start] === ':' && colon.kind === 'symbol') names.add(statement.slice(name.start, name.end));
+  }
+  return names;
+}
+
+/** Throws 456 UNKNOWN_QUERY_PARAMETER when the statement names a parameter that is not given. */
+export function checkParameters(statement: string, given: Readonly<Record<string, unknown>>): void {
+  for (const name of parameterNames(statement)) {
+    if (!Object.hasOwn(given, name)) throw refusal(456, `The parameter ${name} has no value`);
+  }
+}
+
+/** The statement with its `FROM frames` reading from `source` instead. Throws 62 SYNTAX_ERROR unless it stands there exactly once. */
+export function replaceFrames(statement: string, source: string): string {
+  const code = tokenize(statement).filter(isCode);
+  const found = code.filter((t, i) => {
+    const previous = code[i - 1];
+    return t.kind === 'word' && statement.slice(t.start, t.end) === 'frames' && previous?.kind === 'word' && statement.slice(previous.start, previous.end).toUpperCase() === 'FROM';
+  });
+  const [at, ...more] = found;
+  if (at === undefined || more.length > 0) throw refusal(62, `Syntax error: the statement says FROM frames ${found.length} times, not once`);
+  return statement.slice(0, at.start) + source + statement.slice(at.end);
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '\0': '\\0', '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f' };
+
+/** A string literal of ClickHouse's SQL. */
+export function quote(text: string): string {
+  return `'${text.replace(/[\\'\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}'`;
+}
