@@ -1,3 +1,5 @@
+import { homedir } from 'node:os';
+import { join } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { sources, type SourceName } from '../sources.ts';
 
@@ -87,8 +89,11 @@ export const settingsTable = {
   KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
+  KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
+  CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),
+  JAVA_HOME: setting<string | undefined>({ default: undefined, shown: '`java` on the PATH', description: 'Java for the local broker, 17 or newer', parse: text }),
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),

@@ -1,0 +1,23 @@
+import type { Settings } from '../config/settings.ts';
+import type { Part } from '../lifecycle/run.ts';
+import type { Logger } from '../logger.ts';
+import { startLocalBroker } from './local-broker/local-broker.ts';
+
+/** A Kafka to work with. */
+export interface Broker extends Part {
+  /** host:port each */
+  readonly brokers: readonly string[];
+  /** rejects when it ends without having been stopped */
+  readonly failed: Promise<never>;
+}
+
+/**
+ * The Kafka of KAFKA_BROKERS, which is not ours to start or stop, else a local one.
+ * Throws StartError when there is none to be had.
+ */
+export async function startBroker(settings: Pick<Settings, 'KAFKA_BROKERS' | 'KAFKA_PORT' | 'DATA_DIR' | 'CACHE_DIR' | 'JAVA_HOME'>, logger: Logger, signal?: AbortSignal): Promise<Broker> {
+  if (settings.KAFKA_BROKERS !== undefined) {
+    return { name: 'kafka', brokers: settings.KAFKA_BROKERS, failed: new Promise<never>(() => undefined), stop: () => Promise.resolve() };
+  }
+  return startLocalBroker({ dataDir: settings.DATA_DIR, port: settings.KAFKA_PORT, cacheDir: settings.CACHE_DIR, javaHome: settings.JAVA_HOME, logger, signal });
+}

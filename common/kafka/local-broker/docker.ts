@@ -1,0 +1,110 @@
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Logger } from '../../logger.ts';
+import { Unavailable, type Backend } from './backend.ts';
+import { lastError, lastLine, run } from './process.ts';
+import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass } from './server-properties.ts';
+
+export const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
+/** of the image */
+const CLASSPATH = '/opt/kafka/libs/*';
+/** where the broker's folder of the host stands in the container */
+const HOME = '/sluice';
+
+/** A daemon that hangs counts as none. */
+const PROBE_TIMEOUT_MS = 3_000;
+const DOCKER_TIMEOUT_MS = 60_000;
+const PULL_TIMEOUT_MS = 15 * 60_000;
+
+/** One container per data folder. */
+export function containerName(home: string): string {
+  return `sluice-kafka-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`;
+}
+
+export interface DockerLayout {
+  /** the broker's folder on the host */
+  readonly home: string;
+  readonly port: number;
+  /** `uid:gid` that owns the files */
+  readonly user: string;
+}
+
+/**
+ * The image's java is run directly: its own start script writes into the image, which only its own user may do, while the data must belong to ours.
+ * The same server.properties and the same data as without Docker.
+ */
+function runArguments({ home, user }: DockerLayout, options: readonly string[], mainClass: string, ...rest: string[]): string[] {
+  return ['run', ...options, '--user', user, '--volume', `${home}:${HOME}`, '--workdir', HOME, '--entrypoint', 'java', KAFKA_IMAGE, ...javaArguments(CLASSPATH, mainClass, ...rest)];
+}
+
+export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
+  return runArguments(layout, ['--rm'], formatClass, ...formatArguments(clusterId, 'server.properties'));
+}
+
+/** The broker listens on the same port inside as outside, so that its advertised address is right for itself too. */
+export function dockerStart(layout: DockerLayout): string[] {
+  const name = containerName(layout.home);
+  return runArguments(layout, ['--detach', '--name', name, '--publish', `127.0.0.1:${layout.port}:${layout.port}`], serverClass, 'server.properties');
+}
+
+export const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
+export const dockerRunning = (container: string): string[] => ['inspect', '--format', '{{.State.Running}}', container];
+
+/** Without root on the host, the container's root is our user; else the container runs with our ids. */
+export function containerUser(securityOptions: string, uid: number, gid: number): string {
+  return securityOptions.includes('name=rootless') ? '0:0' : `${uid}:${gid}`;
+}
+
+/** The user for containers. Throws Unavailable where no Docker answers. */
+export async function findDocker(): Promise<string> {
+  const { code, stdout, stderr } = await run('docker', dockerProbe, { timeoutMs: PROBE_TIMEOUT_MS });
+  if (code !== 0) throw new Unavailable(`does not answer (${lastLine(stderr)})`);
+  return containerUser(stdout, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
+}
+
+/** Starts the container (server.properties is in `home`), fetching the image and formatting the data folder the first time. Throws Unavailable. */
+export async function startWithDocker(layout: DockerLayout, logger: Logger, signal: AbortSignal | undefined): Promise<Backend> {
+  const docker = async (args: readonly string[], timeoutMs: number, purpose: string): Promise<void> => {
+    const { code, stderr } = await run('docker', args, { timeoutMs, signal });
+    if (code !== 0) throw new Unavailable(`answers, but ${purpose} failed: ${lastLine(stderr)}`);
+  };
+  if ((await run('docker', ['image', 'inspect', KAFKA_IMAGE], { timeoutMs: DOCKER_TIMEOUT_MS, signal })).code !== 0) {
+    logger.info({ image: KAFKA_IMAGE }, 'kafka_image_fetching');
+    await docker(['pull', '--quiet', KAFKA_IMAGE], PULL_TIMEOUT_MS, `docker pull ${KAFKA_IMAGE}`);
+  }
+  const name = containerName(layout.home);
+  await run('docker', ['rm', '--force', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
+  if (!existsSync(join(layout.home, 'data', 'meta.properties'))) await docker(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
+  await docker(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
+  return backend(name);
+}
+
+/** The container, if it runs. */
+export async function findContainer(name: string): Promise<Backend | undefined> {
+  const { code, stdout } = await run('docker', dockerRunning(name), { timeoutMs: DOCKER_TIMEOUT_MS });
+  return code === 0 && stdout.trim() === 'true' ? backend(name) : undefined;
+}
+
+/** `docker wait` lives as long as the container; a wait that ends for another reason is begun again. */
+async function ended(name: string): Promise<string> {
+  for (;;) {
+    const { code, stdout } = await run('docker', ['wait', name], { timeoutMs: 0 });
+    if (code === 0) return `exit code ${stdout.trim()}`;
+    const { code: found, stdout: running } = await run('docker', dockerRunning(name), { timeoutMs: DOCKER_TIMEOUT_MS });
+    if (found !== 0 || running.trim() !== 'true') return 'gone';
+  }
+}
+
+function backend(name: string): Backend {
+  return {
+    run: { kind: 'docker', container: name },
+    exited: ended(name),
+    terminate: async () => { await run('docker', ['kill', '--signal', 'SIGTERM', name], { timeoutMs: DOCKER_TIMEOUT_MS }); },
+    kill: async () => { await run('docker', ['kill', name], { timeoutMs: DOCKER_TIMEOUT_MS }); },
+    lastWords: async () => {
+      const { stdout, stderr } = await run('docker', ['logs', '--tail', '200', name], { timeoutMs: DOCKER_TIMEOUT_MS });
+      return lastError(stdout + stderr) ?? `see docker logs ${name}`;
+    },
+  };
+}

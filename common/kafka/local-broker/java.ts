@@ -1,0 +1,98 @@
+import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Logger } from '../../logger.ts';
+import { Unavailable, type Backend } from './backend.ts';
+import { commandOf, lastError, lastLine, run, startDetached, until } from './process.ts';
+import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass } from './server-properties.ts';
+
+const JAVA_TIMEOUT_MS = 60_000;
+/** 54 MB over a slow line */
+const MAVEN_TIMEOUT_MS = 15 * 60_000;
+const OLDEST_JAVA = 17;
+
+/** Major version from what `java -version` prints ("17.0.15" is 17, "1.8.0_402" is 8), undefined when it prints no version. */
+export function javaMajor(output: string): number | undefined {
+  const [, first, second] = /version "(\d+)(?:\.(\d+))?/.exec(output) ?? [];
+  return first === undefined ? undefined : Number(first === '1' ? second : first);
+}
+
+/** The java to use: that of JAVA_HOME, else the one on the PATH. Throws Unavailable. */
+export async function findJava(javaHome: string | undefined): Promise<string> {
+  const java = javaHome === undefined ? 'java' : join(javaHome, 'bin', 'java');
+  const { code, stdout, stderr } = await run(java, ['-version'], { timeoutMs: 10_000 });
+  const major = code === 0 ? javaMajor(stderr + stdout) : undefined;
+  if (major === undefined) throw new Unavailable(`is not there (${java} -version: ${lastLine(stderr)})`);
+  if (major < OLDEST_JAVA) throw new Unavailable(`is version ${major}, Kafka needs ${OLDEST_JAVA} or newer`);
+  return java;
+}
+
+/** Classpath of the jars in the cache folder; fetched there by Maven the first time, for all data folders of this user. Throws Unavailable. */
+export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortSignal | undefined): Promise<string> {
+  const folder = join(cacheDir, `kafka-${KAFKA_VERSION}`);
+  if (!existsSync(folder)) {
+    logger.info({ into: folder }, 'kafka_jars_fetching');
+    const part = `${folder}.${process.pid}.part`;
+    mkdirSync(cacheDir, { recursive: true });
+    const pom = fileURLToPath(new URL('pom.xml', import.meta.url));
+    const { code, stdout, stderr } = await run('mvn', ['-q', '-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`], { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal });
+    if (code !== 0) {
+      rmSync(part, { recursive: true, force: true });
+      throw new Unavailable(`is there, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`);
+    }
+    try {
+      renameSync(part, folder);
+    } catch (error) {
+      // another process was faster
+      rmSync(part, { recursive: true, force: true });
+      if (!existsSync(folder)) throw error;
+    }
+  }
+  return join(folder, '*');
+}
+
+function firstError(mavenOutput: string): string | undefined {
+  return /^\[ERROR\] (.+)$/m.exec(mavenOutput)?.[1];
+}
+
+/** Starts Kafka in `home` (server.properties is there), formatting its data folder the first time. */
+export async function startWithJava(java: string, classpath: string, home: string, signal: AbortSignal | undefined): Promise<Backend> {
+  const properties = join(home, 'server.properties');
+  if (!existsSync(join(home, 'data', 'meta.properties'))) {
+    const { code, stdout, stderr } = await run(java, javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties)), { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal });
+    if (code !== 0) throw new Unavailable(`is there, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
+  }
+  const output = openSync(join(home, 'broker.log'), 'w');
+  const { pid, exited } = startDetached(java, javaArguments(classpath, serverClass, properties), home, output);
+  closeSync(output);
+  if (pid === undefined) throw new Unavailable(`cannot be started: ${await exited}`);
+  return backend(pid, home, exited);
+}
+
+/** The broker with this pid if it still runs in `home`, whoever started it. */
+export async function findJavaBroker(pid: number, home: string): Promise<Backend | undefined> {
+  const running = isBroker(pid, home);
+  if (!await running()) return undefined;
+  return backend(pid, home, until(running, 100, false).then(() => 'ended'));
+}
+
+function isBroker(pid: number, home: string): () => Promise<boolean> {
+  return async () => (await commandOf(pid))?.includes(join(home, 'server.properties')) ?? false;
+}
+
+function backend(pid: number, home: string, exited: Promise<string>): Backend {
+  const send = async (signal: NodeJS.Signals): Promise<void> => {
+    if (await isBroker(pid, home)()) process.kill(pid, signal);
+  };
+  return {
+    run: { kind: 'java', pid },
+    exited,
+    terminate: () => send('SIGTERM'),
+    kill: () => send('SIGKILL'),
+    lastWords: async () => {
+      const log = join(home, 'broker.log');
+      return lastError(await readFile(log, 'utf8').catch(() => '')) ?? `see ${log}`;
+    },
+  };
+}

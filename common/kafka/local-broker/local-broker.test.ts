@@ -1,0 +1,55 @@
+import { expect, test } from 'vitest';
+import { containerName, containerUser, dockerFormat, dockerStart } from './docker.ts';
+import { javaMajor } from './java.ts';
+import { lastError, lastLine } from './process.ts';
+import { javaArguments, randomClusterId, serverProperties } from './server-properties.ts';
+
+test('java versions', () => {
+  expect(javaMajor('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime')).toBe(17);
+  expect(javaMajor('openjdk version "21" 2023-09-19')).toBe(21);
+  expect(javaMajor('java version "1.8.0_402"')).toBe(8);
+  expect(javaMajor('Picked up _JAVA_OPTIONS: -Xmx1g\nopenjdk version "24-ea" 2025')).toBe(24);
+  expect(javaMajor('The operation could not be completed. Unable to locate a Java Runtime.')).toBeUndefined();
+});
+
+test('the container: our user, the same port inside and outside, only on this machine, the image by version', () => {
+  const layout = { home: '/home/me/data/kafka', port: 9092, user: '1000:1000' };
+  const name = containerName(layout.home);
+  expect(name).toMatch(/^sluice-kafka-[0-9a-f]{12}$/);
+  expect(containerName('/home/me/other/kafka')).not.toBe(name);
+  expect(dockerStart(layout)).toEqual([
+    'run', '--detach', '--name', name, '--publish', '127.0.0.1:9092:9092',
+    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'java', 'apache/kafka:4.1.0',
+    ...javaArguments('/opt/kafka/libs/*', 'kafka.Kafka', 'server.properties'),
+  ]);
+  expect(dockerFormat(layout, 'abc')).toEqual([
+    'run', '--rm',
+    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'java', 'apache/kafka:4.1.0',
+    ...javaArguments('/opt/kafka/libs/*', 'kafka.tools.StorageTool', 'format', '--cluster-id', 'abc', '--config', 'server.properties', '--ignore-formatted'),
+  ]);
+});
+
+test('without root on the host the container is root, which is our user', () => {
+  expect(containerUser('["name=seccomp,profile=builtin","name=cgroupns"]\n', 501, 20)).toBe('501:20');
+  expect(containerUser('["name=seccomp,profile=builtin","name=rootless","name=cgroupns"]\n', 501, 20)).toBe('0:0');
+});
+
+test('settings of the broker', () => {
+  const lines = serverProperties({ port: 9092, controllerPort: 40_001, bindHost: '0.0.0.0' }).split('\n');
+  expect(lines).toContain('listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:40001');
+  expect(lines).toContain('advertised.listeners=PLAINTEXT://127.0.0.1:9092');
+  expect(lines).toContain('controller.quorum.voters=1@127.0.0.1:40001');
+  expect(lines).toContain('auto.create.topics.enable=false');
+});
+
+test('cluster ids are 16 bytes and never look like an option', () => {
+  for (let i = 0; i < 1000; i++) expect(randomClusterId()).toMatch(/^[A-Za-f][A-Za-z0-9_-]{21}$/);
+});
+
+test('the cause at the end of an output', () => {
+  const log = 'INFO x\n[main] ERROR kafka.Kafka$ - Exiting\njava.io.IOException: no space\n\tat a.b(C.java:1)\n\t... 12 more\n\n';
+  expect(lastLine(log)).toBe('java.io.IOException: no space');
+  expect(lastError(log)).toBe('java.io.IOException: no space');
+  expect(lastError('WARN all is well\n')).toBeUndefined();
+  expect(lastLine('\n')).toBe('no output');
+});

@@ -1,0 +1,229 @@
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { StartError } from '../../errors.ts';
+import type { Logger } from '../../logger.ts';
+import type { Broker } from '../broker.ts';
+import { probe } from '../probe.ts';
+import { Unavailable, type Backend, type Run } from './backend.ts';
+import { findContainer, findDocker, startWithDocker } from './docker.ts';
+import { findJava, findJavaBroker, kafkaJars, startWithJava } from './java.ts';
+import { commandOf } from './process.ts';
+import { serverProperties } from './server-properties.ts';
+
+export interface LocalBrokerOptions {
+  /** the broker's files go to the folder kafka in it */
+  readonly dataDir: string;
+  /** port on 127.0.0.1 */
+  readonly port: number;
+  /** where jars are kept for all data folders of this user */
+  readonly cacheDir: string;
+  readonly javaHome?: string | undefined;
+  readonly logger: Logger;
+  /** gives up the start */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A Kafka of our own on this machine. */
+export interface LocalBroker extends Broker {
+  readonly run: Run;
+  /** it was running already, left by a process that was killed */
+  readonly found: boolean;
+}
+
+/** A broker that was killed reads its whole log again. */
+const READY_DEADLINE_MS = 60_000;
+/** run.ts gives all parts together 9.5 s; an ordinary end takes 0.3 s. */
+const STOP_DEADLINE_MS = 5_000;
+
+/** Written beside the data while a broker runs; the process that owns it is named by pid and command line, as a pid alone may be another process's by now. */
+interface Running {
+  readonly run: Run;
+  /** digest of its settings */
+  readonly settings: string;
+  readonly owner: { readonly pid: number; readonly command: string };
+}
+
+/**
+ * Starts Kafka on this machine, or takes over the one that an earlier process left running in the same data folder:
+ * with Docker where it answers, else with Java 17 or newer. Its data is kept in the data folder, the same for both ways, and is there again after the next start.
+ * It runs in a process group of its own: ctrl-C in a terminal reaches us, and we stop it last.
+ * Throws StartError (one line): port or data folder in use, or neither way to be had.
+ */
+export async function startLocalBroker(options: LocalBrokerOptions): Promise<LocalBroker> {
+  const { dataDir, port, logger } = options;
+  const home = join(resolve(dataDir), 'kafka');
+  makeFolder(home);
+  const settings = createHash('sha256').update(serverProperties({ port, controllerPort: 0, bindHost: '' })).digest('hex');
+
+  const left = await leftRunning(home, dataDir, settings, port, logger);
+  if (left !== undefined) {
+    await writeRecord(home, left.run, settings);
+    logger.info({ port, ...left.run }, 'local_broker_found');
+    return localBroker(left, { home, port, found: true });
+  }
+
+  await assertPortFree(port);
+  const started = performance.now();
+  const backend = await startBackend(options, home);
+  await writeRecord(home, backend.run, settings);
+  try {
+    await ready(backend, port, home, options.signal);
+  } catch (error) {
+    await backend.kill();
+    rmSync(recordFile(home), { force: true });
+    throw error;
+  }
+  logger.info({ port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 }, 'local_broker_started');
+  return localBroker(backend, { home, port, found: false });
+}
+
+function makeFolder(home: string): void {
+  try {
+    mkdirSync(home, { recursive: true });
+  } catch (error) {
+    throw new StartError(`the folder ${home} cannot be made (${(error as NodeJS.ErrnoException).code}); set DATA_DIR to one that can be written`, { cause: error });
+  }
+}
+
+async function startBackend({ port, cacheDir, javaHome, logger, signal }: LocalBrokerOptions, home: string): Promise<Backend> {
+  const write = async (bindHost: string): Promise<void> => {
+    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost }));
+  };
+  const javaFound = findJava(javaHome);
+  javaFound.catch(() => undefined);
+  const reasons: string[] = [];
+  try {
+    const user = await findDocker();
+    await write('0.0.0.0');
+    return await startWithDocker({ home, port, user }, logger, signal);
+  } catch (error) {
+    if (!(error instanceof Unavailable)) throw error;
+    reasons.push(`Docker ${error.message}`);
+  }
+  try {
+    const java = await javaFound;
+    const classpath = await kafkaJars(cacheDir, logger, signal);
+    await write('127.0.0.1');
+    return await startWithJava(java, classpath, home, signal);
+  } catch (error) {
+    if (!(error instanceof Unavailable)) throw error;
+    reasons.push(`Java ${error.message}`);
+  }
+  throw new StartError(`there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`);
+}
+
+/** Waits until the broker answers. */
+async function ready(backend: Backend, port: number, home: string, signal: AbortSignal | undefined): Promise<void> {
+  const ended = watch(backend.exited);
+  const deadline = performance.now() + READY_DEADLINE_MS;
+  while ((await probe({ host: '127.0.0.1', port }, 2_000)).kind !== 'kafka') {
+    if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
+    const how = ended();
+    if (how !== undefined) throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
+    if (performance.now() > deadline) throw new StartError(`the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s; see ${join(home, 'broker.log')}`);
+    await sleep(30);
+  }
+}
+
+function localBroker(backend: Backend, { home, port, found }: { readonly home: string; readonly port: number; readonly found: boolean }): LocalBroker {
+  let stopping = false;
+  const failed = backend.exited.then(async (how): Promise<never> => {
+    if (stopping) return new Promise<never>(() => undefined);
+    rmSync(recordFile(home), { force: true });
+    throw new StartError(`the local Kafka on port ${port} ended (${how}): ${await backend.lastWords()}`);
+  });
+  failed.catch(() => undefined);
+  return {
+    name: 'local broker',
+    brokers: [`127.0.0.1:${port}`],
+    run: backend.run,
+    found,
+    failed,
+    stop: async () => {
+      stopping = true;
+      await end(backend);
+      rmSync(recordFile(home), { force: true });
+    },
+  };
+}
+
+async function end(backend: Backend): Promise<void> {
+  const ended = watch(backend.exited);
+  await backend.terminate();
+  for (const deadline = performance.now() + STOP_DEADLINE_MS; ended() === undefined && performance.now() < deadline;) await sleep(30);
+  if (ended() !== undefined) return;
+  await backend.kill();
+  await backend.exited;
+}
+
+function watch(exited: Promise<string>): () => string | undefined {
+  let how: string | undefined;
+  void exited.then((value) => (how = value));
+  return () => how;
+}
+
+/** The broker that runs in this data folder without an owner, with these settings; one with other settings is ended. */
+async function leftRunning(home: string, dataDir: string, settings: string, port: number, logger: Logger): Promise<Backend | undefined> {
+  const record = readRecord(home);
+  if (record === undefined) return undefined;
+  const backend = record.run.kind === 'java' ? await findJavaBroker(record.run.pid, home) : await findContainer(record.run.container);
+  if (backend === undefined) return undefined;
+  if (await commandOf(record.owner.pid) === record.owner.command) throw new StartError(`the data folder ${dataDir} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`);
+  if (record.settings === settings) {
+    try {
+      await ready(backend, port, home, undefined);
+      return backend;
+    } catch (error) {
+      if (!(error instanceof StartError)) throw error;
+    }
+  }
+  logger.info({ ...backend.run }, 'local_broker_replaced');
+  await end(backend);
+  return undefined;
+}
+
+const recordFile = (home: string): string => join(home, 'running.json');
+
+async function writeRecord(home: string, run: Run, settings: string): Promise<void> {
+  const record: Running = { run, settings, owner: { pid: process.pid, command: await commandOf(process.pid) ?? '' } };
+  const part = `${recordFile(home)}.part`;
+  writeFileSync(part, JSON.stringify(record));
+  renameSync(part, recordFile(home));
+}
+
+function readRecord(home: string): Running | undefined {
+  try {
+    return JSON.parse(readFileSync(recordFile(home), 'utf8')) as Running;
+  } catch {
+    return undefined; // there is none; it is written whole
+  }
+}
+
+async function assertPortFree(port: number): Promise<void> {
+  const error = await new Promise<NodeJS.ErrnoException | undefined>((done) => {
+    const server = net.createServer();
+    server.once('error', done);
+    server.listen(port, '127.0.0.1', () => server.close(() => done(undefined)));
+  });
+  if (error === undefined) return;
+  if (error.code !== 'EADDRINUSE') throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${error.code}); set KAFKA_PORT`);
+  const kafka = (await probe({ host: '127.0.0.1', port }, 2_000)).kind === 'kafka';
+  throw new StartError(kafka
+    ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`
+    : `the port 127.0.0.1:${port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`);
+}
+
+/** A port that nobody uses at this moment. */
+export function freePort(): Promise<number> {
+  return new Promise((done, fail) => {
+    const server = net.createServer();
+    server.once('error', fail);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => (typeof address === 'object' && address !== null ? done(address.port) : fail(new Error('no port'))));
+    });
+  });
+}
