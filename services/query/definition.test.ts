@@ -38,6 +38,8 @@ describe('parseDefinition', () => {
   it.each<[string, string, string, string]>([
     ['a name that is not the file name', yaml.replace('name: a.b', 'name: a.c'), sql, 'a.b.yaml:2 name is a.c, the file\'s is a.b'],
     ['a statement with an undeclared parameter', yaml, `${sql}\nand @other`, 'a.b.sql:2 @other is not a parameter of a.b.yaml'],
+    ['a string that is not closed', yaml, `${sql}\n and '`, "a.b.sql:2 Syntax error: ' at position 116 is not closed"],
+    ['two statements', yaml, `${sql}; select 1`, 'a.b.sql:1 Syntax error: the text holds more than one statement'],
     ['a parameter that the statement lacks', yaml, sql.replaceAll('@kind', "'x'"), 'a.b.yaml:9 kind does not occur in a.b.sql'],
     ['a required name that is not declared', yaml.replace('required: [project]', 'required: [project, other]'), sql, 'a.b.yaml:6 required names other, which is not declared'],
     ['a project parameter that is optional', yaml.replace('  required: [project]\n', ''), sql, 'a.b.yaml:4 project.parameter project must be a required parameter'],

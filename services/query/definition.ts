@@ -3,9 +3,10 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { Ajv } from 'ajv';
 import { LineCounter, isNode, parseDocument } from 'yaml';
+import { oneStatement } from '../../common/clickhouse/sql.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import schema from './definition.schema.json' with { type: 'json' };
-import { bindPlaceholders, lineOf, placeholders } from './lexer.ts';
+import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
 
 /**
  * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers are told
@@ -199,7 +200,13 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
 
   const types = new Map(parameters.map((p) => [p.name, parameterType(p)]));
   types.set(RESERVED.now, NOW_TYPE);
-  const used = placeholders(sql);
+  let used: readonly Placeholder[] = [];
+  try {
+    oneStatement(sql);
+    used = placeholders(sql);
+  } catch (error) {
+    return { mistakes: [...mistakes, { file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec((error as Error).message)?.[1] ?? 0)), message: (error as Error).message }] };
+  }
   for (const p of used) if (!types.has(p.name)) mistakes.push({ file: sqlFile, line: lineOf(sql, p.start), message: `@${p.name} is not a parameter of ${yamlFile}` });
   for (const p of parameters) if (!used.some((u) => u.name === p.name)) wrong(['parameters', 'properties', p.name], `${p.name} does not occur in ${sqlFile}`);
   if (mistakes.length > 0) return { mistakes };

@@ -69,17 +69,19 @@ function unquoted(literal: string): string {
   return literal.includes('\\') ? String(JSON.parse(literal)) : literal.slice(1, -1);
 }
 
-/** The text of each element of a list. */
-export function elements(list: string): string[] {
-  const found: string[] = [];
-  let i = skipBlanks(list, skipBlanks(list, 0) + 1);
-  while (i < list.length && list.charCodeAt(i) !== CLOSE_LIST) {
-    const end = valueEnd(list, i);
-    found.push(list.slice(i, end));
-    i = skipBlanks(list, end);
-    if (list.charCodeAt(i) === COMMA) i = skipBlanks(list, i + 1);
+/** The text of each element of the list that begins at `from`, as far as it is asked for. */
+export function* eachElement(text: string, from = 0): Generator<string, void> {
+  let i = skipBlanks(text, skipBlanks(text, from) + 1);
+  while (i < text.length && text.charCodeAt(i) !== CLOSE_LIST) {
+    const end = valueEnd(text, i);
+    yield text.slice(i, end);
+    i = skipBlanks(text, end);
+    if (text.charCodeAt(i) === COMMA) i = skipBlanks(text, i + 1);
   }
-  return found;
+}
+
+export function elements(list: string): string[] {
+  return [...eachElement(list)];
 }
 
 /** The texts of an object's wanted members: of duplicate keys the first. What is no object has no members. */
@@ -173,11 +175,4 @@ export function nestedList(value: string | undefined): string {
     }
   } while (open.length > 0 && i < value.length);
   return out;
-}
-
-/** A value as one string: a string as it is, absent and null as "", anything else as its own text. */
-export function asString(value: string | undefined): string {
-  const text = (value ?? 'null').trim();
-  if (text === 'null') return '""';
-  return text.startsWith('"') ? text : JSON.stringify(text);
 }

@@ -1,12 +1,14 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Definition, Render } from './definition.ts';
-import { asString, elements, members, nestedList } from './json.ts';
+import { eachElement, elements, members, nestedList } from './json.ts';
 import { unixMicroseconds } from './timestamp.ts';
 
 /**
  * From what ClickHouse prints to the body callers get. Values stay text all the way: no number passes through a double.
  */
-export const RESULT_FORMAT = 'JSONCompactEachRowWithNames';
+export const RESULT_FORMAT = 'JSONCompact';
+/** stands before the rows; a column may be called so, but its quotes are escaped then */
+const DATA = '"data":';
 /** What the meaning of that format depends on. */
 export const RESULT_SETTINGS = {
   output_format_json_quote_64bit_integers: 0,
@@ -29,15 +31,15 @@ export interface Body {
   readonly truncated: boolean;
 }
 
-/** The first of `keys` that the object has and that is not null. What is no valid JSON has none. */
-function pick(text: string, keys: readonly string[]): string | undefined {
+/** The members of an object by those keys, in the order of the keys, without nulls. What is no valid JSON has none. */
+function pick(text: string, keys: readonly string[]): string[] {
   try {
     JSON.parse(text);
   } catch {
-    return undefined;
+    return [];
   }
   const found = members(text, keys);
-  return keys.map((k) => found.get(k)).find((v) => v !== undefined && v !== 'null');
+  return keys.flatMap((k) => found.get(k) ?? []).filter((v) => v !== 'null');
 }
 
 const asIs = (token: string): string => token;
@@ -49,40 +51,40 @@ const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]
   json: asIs,
   unix_microseconds: (token) => (token === 'null' ? token : unixMicroseconds(token.slice(1, -1))),
   utc: (token) => token.replace(' ', 'T').replace(/\.0+"$/, '"'),
-  text: (token, keys) => asString(pick(String(JSON.parse(token)), keys)),
-  nested_list: (token, keys) => nestedList(pick(String(JSON.parse(token)), keys)),
+  text: (token, keys) => pick(String(JSON.parse(token)), keys).find((v) => v.startsWith('"')) ?? '""',
+  nested_list: (token, keys) => nestedList(pick(String(JSON.parse(token)), keys)[0]),
 };
 
-/** Makes the body of a result in RESULT_FORMAT that was asked for with one row more than max rows. */
+/**
+ * Makes the body of a result in RESULT_FORMAT that was asked for with one row more than max rows.
+ * That format is `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ */
 export async function renderBody(definition: Pick<Definition, 'columns' | 'maxRows'>, result: Buffer): Promise<Body> {
-  const parts: string[] = [];
-  let rows = 0;
-  let truncated = false;
-  let sinceTurn = 0;
-  let from = result.indexOf(0x0a);
-  const names = elements(result.toString('utf8', 0, Math.max(from, 0))).map((name) => String(JSON.parse(name)));
+  const text = result.toString('utf8');
+  const metaEnd = text.indexOf(DATA);
+  if (metaEnd < 0) throw new Error('the result has no data');
+  const meta = JSON.parse(`${text.slice(0, metaEnd).trimEnd().replace(/,$/, '')}}`) as { meta: { name: string }[] };
   const columns = definition.columns.map((column) => {
-    const index = names.indexOf(column.from);
-    if (index < 0 && from >= 0) throw new Error(`the statement has no column ${column.from}`);
+    const index = meta.meta.findIndex((m) => m.name === column.from);
+    if (index < 0) throw new Error(`the statement has no column ${column.from}`);
     return { index, label: `${JSON.stringify(column.name)}:`, render: renderers[column.render], keys: column.keys ?? [] };
   });
-  while (from >= 0 && from + 1 < result.length) {
-    const end = result.indexOf(0x0a, from + 1);
-    const line = result.toString('utf8', from + 1, end < 0 ? result.length : end);
-    from = end;
-    if (line === '') continue;
-    if (rows === definition.maxRows) {
+
+  const rows: string[] = [];
+  let truncated = false;
+  let sinceTurn = 0;
+  for (const row of eachElement(text, metaEnd + DATA.length)) {
+    if (rows.length === definition.maxRows) {
       truncated = true;
       break;
     }
-    const tokens = elements(line);
-    parts.push(`{${columns.map((c) => c.label + c.render(tokens[c.index] ?? 'null', c.keys)).join(',')}}`);
-    rows++;
-    sinceTurn += line.length;
+    const tokens = elements(row);
+    rows.push(`{${columns.map((c) => c.label + c.render(tokens[c.index] ?? 'null', c.keys)).join(',')}}`);
+    sinceTurn += row.length;
     if (sinceTurn > TURN_CHARACTERS) {
       sinceTurn = 0;
       await setImmediate();
     }
   }
-  return { body: Buffer.from(`{"result":[${parts.join(',')}]}`), rows, truncated };
+  return { body: Buffer.from(`{"result":[${rows.join(',')}]}`), rows: rows.length, truncated };
 }

@@ -1,0 +1,284 @@
+import { createHash } from 'node:crypto';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../common/clock.ts';
+import type { Logger } from '../../common/logger.ts';
+import { createCache, type Cache } from './cache.ts';
+import { RESERVED, type Definition } from './definition.ts';
+import { ApiError } from './errors.ts';
+import { apiErrorOf } from './clickhouse-errors.ts';
+import type { QueryMetrics } from './metrics.ts';
+import type { Params } from './params.ts';
+import { RESULT_FORMAT, RESULT_SETTINGS, renderBody } from './render.ts';
+import type { Slots } from './slots.ts';
+import { clickhouseTimestamp } from './timestamp.ts';
+
+/** A result as it goes out. */
+export interface Answer {
+  readonly body: Buffer;
+  /** weak, of the uncompressed body */
+  readonly etag: string;
+  readonly truncated: boolean;
+  /** the instant it is true for, unix milliseconds */
+  readonly fetchedAt: number;
+  /** compressed copies, made when first wanted */
+  readonly copies: Map<Encoding, Promise<Buffer>>;
+}
+export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
+export type Encoding = 'br' | 'gzip';
+
+export interface ReadLimits {
+  readonly timeoutSeconds: number;
+  readonly maxMemoryBytes: number;
+  readonly maxRowsToRead: number;
+  readonly maxResultBytes: number;
+}
+
+export type SharedAnswer = Pick<Answer, 'body' | 'truncated' | 'fetchedAt'>;
+
+/** A cache that several processes share. Never throws: where it is away, it has nothing and every lock is had. */
+export interface SharedCache {
+  get(key: string): Promise<SharedAnswer | undefined>;
+  put(key: string, answer: SharedAnswer): Promise<void>;
+  /** True where this process is to run the query; false where another one is at it. */
+  lock(key: string): Promise<boolean>;
+  unlock(key: string): Promise<void>;
+}
+
+export interface Answers {
+  /** Answers a call with parameters that were read and allowed. Throws ApiError. `caller` fires when nobody waits any more. */
+  answer(definition: Definition, params: Params, caller: AbortSignal): Promise<{ answer: Answer; cache: CacheResult }>;
+  /** The body in an encoding; a cached answer is compressed once. */
+  encoded(answer: Answer, encoding: Encoding): Promise<Buffer>;
+  /** Fetches anew what is due. Resolves when that is done. */
+  requery(): Promise<void>;
+  /** Forgets the answers of definitions that are no longer served. */
+  keep(definitions: readonly Definition[]): void;
+  /** Cancels every query under way. */
+  close(): void;
+  readonly cache: Pick<Cache<Kept>, 'size' | 'bytes'>;
+}
+
+/** What the cache holds: an answer and the call that it answers. */
+interface Kept {
+  readonly key: string;
+  readonly answer: Answer;
+  readonly definition: Definition;
+  readonly params: Params;
+}
+
+export interface AnswersOptions {
+  readonly clickhouse: Reader;
+  readonly slots: Slots;
+  readonly clock: Clock;
+  readonly limits: ReadLimits;
+  readonly cacheLimits: { maxEntries: number; maxBytes: number };
+  readonly logger: Logger;
+  readonly metrics: QueryMetrics;
+  readonly shared?: SharedCache;
+}
+
+interface Landed {
+  readonly answer: Answer;
+  /** this process ran the query, no other one had the answer */
+  readonly ran: boolean;
+}
+
+interface Flight {
+  readonly promise: Promise<Landed>;
+  readonly controller: AbortController;
+  waiters: number;
+}
+
+/** how often a process looks whether another one has the answer, milliseconds */
+const SHARED_POLL_MS = 25;
+const compressors: Record<Encoding, (body: Buffer) => Promise<Buffer>> = {
+  br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4, [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }),
+  gzip: (body) => promisify(gzip)(body),
+};
+
+/** The key of a cached answer: the endpoint, its definition's content and the canonical parameters; never the caller or the address form. */
+function cacheKey(definition: Definition, params: Params): string {
+  return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
+}
+
+/** An answer from a body: the only way to make one. */
+function answerOf({ body, truncated, fetchedAt }: SharedAnswer): Answer {
+  return { body, truncated, fetchedAt, etag: `W/"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`, copies: new Map() };
+}
+
+export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
+  const cache = createCache<Kept>(cacheLimits);
+  const flights = new Map<string, Flight>();
+  const cached = new WeakMap<Answer, Kept>();
+
+  async function query(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
+    const fetchedAt = clock();
+    try {
+      const result = await clickhouse.read({
+        sql: definition.boundSql,
+        params: { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(fetchedAt) * 1000n) },
+        format: RESULT_FORMAT,
+        settings: readSettings(definition, limits),
+        signal,
+      });
+      metrics.rowsRead.inc({ endpoint: definition.name }, result.readRows);
+      metrics.bytesRead.inc({ endpoint: definition.name }, result.readBytes);
+      const { body, truncated } = await renderBody(definition, result.body);
+      return answerOf({ body, truncated, fetchedAt });
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      throw apiErrorOf(error, definition);
+    }
+  }
+
+  async function queryInSlot(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
+    const since = performance.now();
+    const release = await slots.acquire(signal);
+    metrics.queueSeconds.observe((performance.now() - since) / 1000);
+    try {
+      return await query(definition, params, signal);
+    } finally {
+      release();
+    }
+  }
+
+  /** One query for all processes that share a cache: the one with the lock runs it, the others look for its answer. */
+  async function once(key: string, newerThan: number, run: () => Promise<Answer>, signal: AbortSignal): Promise<Landed> {
+    if (shared === undefined) return { answer: await run(), ran: true };
+    for (;;) {
+      signal.throwIfAborted();
+      const found = await shared.get(key);
+      if (found !== undefined && found.fetchedAt > newerThan) return { answer: answerOf(found), ran: false };
+      if (await shared.lock(key)) break;
+      await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
+    }
+    try {
+      const answer = await run();
+      await shared.put(key, answer);
+      return { answer, ran: true };
+    } finally {
+      await shared.unlock(key);
+    }
+  }
+
+  /** Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is cancelled. */
+  async function fly(key: string, caller: AbortSignal, fetch: (signal: AbortSignal) => Promise<Landed>): Promise<Landed> {
+    caller.throwIfAborted();
+    let flight = flights.get(key);
+    if (flight === undefined) {
+      const controller = new AbortController();
+      const promise = fetch(controller.signal).finally(() => {
+        if (flights.get(key)?.controller === controller) flights.delete(key);
+      });
+      flight = { promise, controller, waiters: 0 };
+      flights.set(key, flight);
+    }
+    const joined = flight;
+    joined.waiters++;
+    return await new Promise<Landed>((resolve, reject) => {
+      const leave = (): void => {
+        joined.waiters--;
+        if (joined.waiters === 0) {
+          if (flights.get(key) === joined) flights.delete(key);
+          joined.controller.abort(caller.reason);
+        }
+        reject(caller.reason as Error);
+      };
+      caller.addEventListener('abort', leave, { once: true });
+      joined.promise.then(resolve, reject).finally(() => caller.removeEventListener('abort', leave));
+    });
+  }
+
+  function keepAnswer(kept: Kept, asked: boolean): void {
+    cached.set(kept.answer, kept);
+    cache.put(kept.key, kept, kept.answer.body.length, kept.definition, kept.answer.fetchedAt, asked);
+  }
+
+  async function requeryOne({ key, definition, params }: Kept): Promise<void> {
+    try {
+      // another process may have fetched it anew a moment ago
+      const newerThan = clock() - definition.requerySeconds * 500;
+      await fly(key, new AbortController().signal, async (signal) => {
+        const landed = await once(key, newerThan, () => query(definition, params, signal), signal);
+        keepAnswer({ key, definition, params, answer: landed.answer }, false);
+        return landed;
+      });
+      metrics.requeries.inc({ endpoint: definition.name, outcome: 'ok' });
+    } catch (error) {
+      cache.failed(key, clock());
+      metrics.requeries.inc({ endpoint: definition.name, outcome: 'failed' });
+      logger.warn({ err: error, endpoint: definition.name }, 'requery_failed');
+    }
+  }
+
+  return {
+    async answer(definition, params, caller) {
+      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, caller), cache: 'none' };
+      const key = cacheKey(definition, params);
+      const asked = clock();
+      const found = cache.ask(key, asked);
+      if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
+      try {
+        const { answer, ran } = await fly(key, caller, async (signal) => {
+          const landed = await once(key, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal), signal);
+          keepAnswer({ key, definition, params, answer: landed.answer }, true);
+          return landed;
+        });
+        return { answer, cache: ran ? 'miss' : 'hit' };
+      } catch (error) {
+        if (found !== undefined && error instanceof ApiError && error.code === 'unavailable') return { answer: found.value.answer, cache: 'stale' };
+        throw error;
+      }
+    },
+
+    async encoded(answer, encoding) {
+      let copy = answer.copies.get(encoding);
+      if (copy === undefined) {
+        copy = compressors[encoding](answer.body);
+        answer.copies.set(encoding, copy);
+        const kept = cached.get(answer);
+        if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+      }
+      return await copy;
+    },
+
+    async requery() {
+      const now = clock();
+      cache.sweep(now);
+      const started: Promise<void>[] = [];
+      for (const kept of cache.due(now)) {
+        if (flights.has(kept.key)) continue;
+        const release = slots.tryAcquireBackground();
+        if (release === undefined) break;
+        started.push(requeryOne(kept).finally(release));
+      }
+      await Promise.all(started);
+    },
+
+    keep(definitions) {
+      const hashes = new Set(definitions.map((d) => d.hash));
+      cache.drop((kept) => hashes.has(kept.definition.hash));
+    },
+    close() {
+      for (const flight of flights.values()) flight.controller.abort(new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 }));
+    },
+    cache,
+  };
+}
+
+/** Every read is whole or an error: what passes a limit throws, nothing is broken off. */
+export function readSettings(definition: Pick<Definition, 'maxRows' | 'maxSeconds'>, limits: ReadLimits): Record<string, string | number> {
+  return {
+    ...RESULT_SETTINGS,
+    limit: definition.maxRows + 1,
+    max_execution_time: definition.maxSeconds ?? limits.timeoutSeconds,
+    timeout_overflow_mode: 'throw',
+    max_memory_usage: limits.maxMemoryBytes,
+    max_rows_to_read: limits.maxRowsToRead,
+    read_overflow_mode: 'throw',
+    max_result_bytes: limits.maxResultBytes,
+    result_overflow_mode: 'throw',
+  };
+}

@@ -1,0 +1,163 @@
+import * as fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { STALE_MS, WARM_ENTRIES, createCache, type Cache } from './cache.ts';
+
+const kept = { cacheSeconds: 900, requerySeconds: 300 };
+const noJitter = (): number => 0;
+const make = (limits = { maxEntries: 10_000, maxBytes: 1_000_000 }): Cache<string> => createCache<string>(limits, noJitter);
+const s = (seconds: number): number => 1_000_000_000 + seconds * 1000;
+
+describe('an entry', () => {
+  it('is fresh until 900 s, expired until an hour, then gone', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, kept, s(0), true);
+    expect(cache.ask('k', s(0))).toEqual({ value: 'v', fetchedAt: s(0), state: 'fresh' });
+    expect(cache.ask('k', s(899.999))?.state).toBe('fresh');
+    expect(cache.ask('k', s(900))?.state).toBe('expired');
+    expect(cache.ask('k', s(0) + STALE_MS)?.state).toBe('expired');
+    expect(cache.ask('k', s(0) + STALE_MS + 1)).toBeUndefined();
+    expect(cache.size).toBe(0);
+    expect(cache.bytes).toBe(0);
+  });
+
+  it('is not there before it was put', () => {
+    expect(make().ask('k', s(0))).toBeUndefined();
+  });
+
+  it('is never replaced by an older one', () => {
+    const cache = make();
+    cache.put('k', 'new', 10, kept, s(10), true);
+    cache.put('k', 'old', 10, kept, s(0), true);
+    expect(cache.ask('k', s(11))?.value).toBe('new');
+  });
+
+  it('is due from 300 s on while a caller asked within 900 s', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, kept, s(0), true);
+    expect(cache.due(s(299.999))).toEqual([]);
+    expect(cache.due(s(300))).toEqual(['v']);
+    expect(cache.due(s(900))).toEqual(['v']);
+    expect(cache.due(s(900.001))).toEqual([]);
+  });
+
+  it('stays warm by being asked for, not by being fetched anew', () => {
+    const cache = make();
+    cache.put('k', 'v0', 10, kept, s(0), true);
+    for (const at of [300, 600, 900]) {
+      expect(cache.due(s(at))).toHaveLength(1);
+      cache.put('k', `v${at}`, 10, kept, s(at), false);
+    }
+    expect(cache.due(s(1200))).toEqual([]);
+    expect(cache.ask('k', s(1200))?.state).toBe('fresh');
+    expect(cache.due(s(1200))).toEqual(['v900']);
+  });
+
+  it('is not fetched anew where its endpoint does not say so', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, { cacheSeconds: 900, requerySeconds: 0 }, s(0), true);
+    expect(cache.due(s(800))).toEqual([]);
+  });
+
+  it('waits 30 s after a requery that failed', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, kept, s(0), true);
+    cache.failed('k', s(300));
+    expect(cache.due(s(329))).toEqual([]);
+    expect(cache.due(s(330))).toEqual(['v']);
+  });
+
+  it('comes due up to a tenth early, each at its own time', () => {
+    const cache = createCache<string>({ maxEntries: 100, maxBytes: 1e6 }, () => 1);
+    cache.put('k', 'v', 10, kept, s(0), true);
+    expect(cache.due(s(269))).toEqual([]);
+    expect(cache.due(s(270))).toEqual(['v']);
+  });
+
+  it('that nobody asked for is not kept', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, kept, s(0), false);
+    expect(cache.size).toBe(0);
+  });
+});
+
+describe('the bounds', () => {
+  it('the entry asked for longest ago goes first', () => {
+    const cache = make({ maxEntries: 2, maxBytes: 1e6 });
+    cache.put('a', 'a', 1, kept, s(0), true);
+    cache.put('b', 'b', 1, kept, s(1), true);
+    cache.ask('a', s(2));
+    cache.put('c', 'c', 1, kept, s(3), true);
+    expect(cache.ask('b', s(4))).toBeUndefined();
+    expect(cache.ask('a', s(4))?.value).toBe('a');
+  });
+
+  it('a requery does not count as being asked for', () => {
+    const cache = make({ maxEntries: 2, maxBytes: 1e6 });
+    cache.put('a', 'a', 1, kept, s(0), true);
+    cache.put('b', 'b', 1, kept, s(1), true);
+    cache.put('a', 'a2', 1, kept, s(2), false);
+    cache.put('c', 'c', 1, kept, s(3), true);
+    expect(cache.ask('a', s(4))).toBeUndefined();
+  });
+
+  it('an answer too large for the cache throws out nothing', () => {
+    const cache = make({ maxEntries: 10, maxBytes: 1000 });
+    cache.put('a', 'a', 100, kept, s(0), true);
+    cache.put('b', 'b', 200, kept, s(0), true);
+    expect(cache.ask('b', s(1))).toBeUndefined();
+    expect(cache.ask('a', s(1))?.value).toBe('a');
+  });
+
+  it('keeps at most 1,000 entries warm: those asked for last', () => {
+    const cache = make();
+    for (let i = 0; i < WARM_ENTRIES + 5; i++) cache.put(`k${i}`, `k${i}`, 1, kept, s(0), true);
+    const due = cache.due(s(300));
+    expect(due).toHaveLength(WARM_ENTRIES);
+    expect(due).not.toContain('k0');
+    expect(due).toContain('k5');
+  });
+
+  it('drop and sweep give the bytes back', () => {
+    const cache = make();
+    cache.put('a', 'a', 1, kept, s(0), true);
+    cache.put('b', 'b', 1, kept, s(1), true);
+    cache.grow('b', 'b', 50);
+    cache.grow('b', 'another value', 50);
+    expect(cache.bytes).toBe(56);
+    cache.drop((value) => value === 'b');
+    expect([cache.size, cache.bytes]).toEqual([1, 53]);
+    cache.sweep(s(1) + STALE_MS + 1);
+    expect([cache.size, cache.bytes]).toEqual([0, 0]);
+  });
+
+  it('hold after any sequence of calls', () => {
+    const key = fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f');
+    const step = fc.oneof(
+      fc.record({ do: fc.constant('put' as const), key, size: fc.integer({ min: 0, max: 120 }), asked: fc.boolean() }),
+      fc.record({ do: fc.constant('ask' as const), key }),
+      fc.record({ do: fc.constant('grow' as const), key, size: fc.integer({ min: 0, max: 120 }) }),
+      fc.record({ do: fc.constant('wait' as const), seconds: fc.integer({ min: 1, max: 2000 }) }),
+      fc.record({ do: fc.constant('sweep' as const) }),
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
+        const cache = make({ maxEntries: 4, maxBytes: 400 });
+        let now = s(0);
+        for (const step_ of steps) {
+          if (step_.do === 'put') cache.put(step_.key, step_.key, step_.size, kept, now, step_.asked);
+          else if (step_.do === 'ask') {
+            const found = cache.ask(step_.key, now);
+            if (found !== undefined && ((now - found.fetchedAt < 900_000) !== (found.state === 'fresh') || now - found.fetchedAt > STALE_MS)) return false;
+          } else if (step_.do === 'grow') cache.grow(step_.key, step_.key, step_.size);
+          else if (step_.do === 'sweep') cache.sweep(now);
+          else now += step_.seconds * 1000;
+          expect(cache.size).toBeLessThanOrEqual(4);
+          expect(cache.bytes).toBeLessThanOrEqual(400);
+          expect(cache.bytes).toBeGreaterThanOrEqual(0);
+          expect(cache.size === 0 && cache.bytes !== 0).toBe(false);
+        }
+        return true;
+      }),
+    );
+  });
+});

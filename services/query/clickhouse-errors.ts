@@ -1,0 +1,29 @@
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import type { Definition } from './definition.ts';
+import { ApiError } from './errors.ts';
+
+/** Limits of the query's own: time, rows, bytes. An answer is whole or this. */
+const OWN_LIMITS = new Set([158, 159, 160, 191, 307, 396]);
+const MEMORY_LIMIT = 241;
+const BAD_PATTERN = 427;
+/** No table or database yet, or no way in: the schema is being made, or somebody has to look. */
+const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);
+export const RETRY_AFTER_SECONDS = 5;
+
+/** What a caller is told of a failed query. Nothing that ClickHouse wrote goes out; it stays in `cause` for the log. */
+export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {
+  if (error instanceof ApiError) return error;
+  if (!(error instanceof ClickHouseError)) return new ApiError('internal', 'something went wrong on our side', { cause: error });
+  const { code } = error;
+  if (code === BAD_PATTERN) {
+    const mistakes = definition.parameters.filter((p) => p.format === 'pattern').map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' }));
+    return new ApiError('invalid_parameter', 'a parameter is wrong', { mistakes, cause: error });
+  }
+  if (code !== undefined && (OWN_LIMITS.has(code) || (code === MEMORY_LIMIT && !/\(total\)|server/i.test(error.message)))) {
+    return new ApiError('timeout', 'the query took more time, rows or memory than it may', { cause: error });
+  }
+  if (error.kind === 'retry' || (code !== undefined && NOT_READY.has(code))) {
+    return new ApiError('unavailable', 'the store is away or overloaded', { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: error });
+  }
+  return new ApiError('internal', 'something went wrong on our side', { cause: error });
+}

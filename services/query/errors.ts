@@ -1,0 +1,51 @@
+import type { ParameterMistake } from './params.ts';
+
+/** The closed list of what a caller is told. */
+const statuses = {
+  invalid_parameter: 400,
+  invalid_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  not_found: 404,
+  method_not_allowed: 405,
+  conflict: 409,
+  payload_too_large: 413,
+  uri_too_long: 414,
+  rate_limited: 429,
+  headers_too_large: 431,
+  internal: 500,
+  unavailable: 503,
+  timeout: 504,
+} as const;
+export type ErrorCode = keyof typeof statuses;
+
+/** An outcome that the caller is told in the error envelope. The message is one sentence for the caller: nothing of SQL, files or ClickHouse. */
+export class ApiError extends Error {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly mistakes: readonly ParameterMistake[];
+  readonly retryAfterSeconds: number | undefined;
+  readonly allow: string | undefined;
+  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly ParameterMistake[]; retryAfterSeconds?: number; allow?: string; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.name = 'ApiError';
+    this.code = code;
+    this.status = statuses[code];
+    this.mistakes = options.mistakes ?? [];
+    this.retryAfterSeconds = options.retryAfterSeconds;
+    this.allow = options.allow;
+  }
+}
+
+/** The error envelope of every endpoint. */
+export function envelope(error: ApiError, requestId: string): string {
+  return JSON.stringify({
+    error: {
+      code: error.code,
+      message: error.message,
+      status: error.status,
+      ...(error.mistakes.length > 0 && { errors: error.mistakes }),
+      request_id: requestId,
+    },
+  });
+}
