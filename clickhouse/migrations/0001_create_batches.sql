@@ -21,6 +21,8 @@ CREATE TABLE batches
     judged_at        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     end_record_time  Int64 CODEC(Delta, ZSTD(1)),
     end_checksum     Nullable(UInt32),
+    -- of its rows; NULL where it has none. Rows past retention are gone, so only batches with nothing before it are compared with their raw table
+    min_timestamp    Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
     written_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplacingMergeTree

@@ -19,5 +19,6 @@ export const statements = {
   strays: read('sql/strays.sql'),
   batchesSince: read('sql/batches_since.sql'),
   recordBatch: read('sql/record_batch.sql'),
-  recordRecoveredBatch: read('sql/record_recovered_batch.sql'),
+  reconcile: read('sql/reconcile.sql'),
+  unaccounted: read('sql/unaccounted.sql'),
 } as const;

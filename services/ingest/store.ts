@@ -96,16 +96,14 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
 
     async record(entry) {
       await clickhouse.execute({
-        sql: entry.recovered ? statements.recordRecoveredBatch : statements.recordBatch,
+        sql: statements.recordBatch,
         params: {
           ...where,
           source,
           incarnation: entry.incarnation,
           first: entry.first,
           last: entry.last,
-          events: entry.events,
           null_values: entry.nullValues,
-          no_records: entry.noRecords,
           gap: entry.gap,
           judged_at: entry.judgedAt,
           end_record_time: entry.end?.time ?? -1,

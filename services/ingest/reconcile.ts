@@ -1,0 +1,72 @@
+import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { statements } from './statements.ts';
+
+/** The account of one partition in one life of its topic; counts of offsets. */
+export interface PartitionAccount {
+  readonly topic: string;
+  readonly incarnation: number;
+  readonly partition: number;
+  /** first and last offset ever taken */
+  readonly first: number;
+  readonly last: number;
+  /** = stored + dead_lettered + skipped where it holds */
+  readonly consumed: number;
+  readonly stored: number;
+  readonly dead_lettered: number;
+  /** null values, offsets without a record, and the gap */
+  readonly skipped: number;
+  /** offsets that were gone from Kafka before they were taken */
+  readonly gap: number;
+  /** dead letters that are rows now */
+  readonly replayed: number;
+}
+
+export interface Reconciliation {
+  readonly ok: boolean;
+  readonly partitions: readonly PartitionAccount[];
+  /** one sentence each, the first range of every partition where it does not hold */
+  readonly faults: readonly string[];
+  /** rows of batches that are being written now, or whose batch was never finished */
+  readonly unfinished: number;
+}
+
+type AccountRow = { [K in keyof PartitionAccount]: string | number } & { faults: string; first_fault: string; first_fault_first: string; first_fault_last: string };
+
+/** How long a batch under way may take to reach the ledger before its rows count as a fault, milliseconds. */
+const UNDER_WAY_MS = 30_000;
+const RETRY_MS = 500;
+
+/**
+ * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
+ * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing.
+ * Batches that hold events older than the raw retention are compared by the ledger only. While ingest runs, a difference counts
+ * when it is still there after half a minute: the ledger's row of a batch follows its rows.
+ */
+export async function reconcile(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {
+  const until = Date.now() + UNDER_WAY_MS;
+  for (;;) {
+    const result = await account(clickhouse, retentionDays);
+    if ((result.ok && result.unfinished === 0) || Date.now() > until) return result.unfinished > 0 ? { ...result, ok: false, faults: [...result.faults, `${result.unfinished} rows belong to no batch of the ledger`] } : result;
+    await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
+  }
+}
+
+async function account(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {
+  const settings = { output_format_json_quote_64bit_integers: 1, max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
+  // a day more: whole parts are dropped, by day
+  const cutoff = (Date.now() - (retentionDays - 1) * 86_400_000) * 1000;
+  const accounts = rows<AccountRow>(await clickhouse.read({ sql: statements.reconcile, params: { cutoff }, format: 'JSONEachRow', settings }));
+  const unaccounted = rows<{ rows: string }>(await clickhouse.read({ sql: statements.unaccounted, format: 'JSONEachRow', settings }));
+  const faults: string[] = [];
+  const partitions = accounts.map((row): PartitionAccount => {
+    const counts = {
+      first: Number(row.first), last: Number(row.last), consumed: Number(row.consumed), stored: Number(row.stored),
+      dead_lettered: Number(row.dead_lettered), skipped: Number(row.skipped), gap: Number(row.gap), replayed: Number(row.replayed),
+    };
+    const place = `${row.topic} incarnation ${row.incarnation} partition ${row.partition}`;
+    if (row.first_fault !== '') faults.push(`${place}: offsets ${row.first_fault_first} to ${row.first_fault_last}: ${row.first_fault} (${row.faults} ranges in all)`);
+    else if (counts.consumed !== counts.stored + counts.dead_lettered + counts.skipped) faults.push(`${place}: the sums do not agree`);
+    return { topic: String(row.topic), incarnation: Number(row.incarnation), partition: Number(row.partition), ...counts };
+  });
+  return { ok: faults.length === 0, partitions, faults, unfinished: unaccounted.reduce((sum, row) => sum + Number(row.rows), 0) };
+}
