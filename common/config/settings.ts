@@ -38,6 +38,10 @@ function integer(min: number, max: number): (value: string) => number {
   };
 }
 
+function yesOrNo(value: string): boolean {
+  return oneOf('true', 'false')(value) === 'true';
+}
+
 function url(...protocols: string[]): (value: string) => string {
   return (value) => {
     let parsed: URL;
@@ -97,6 +101,18 @@ export const settingsTable = {
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),
+  METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, on HOST', parse: integer(0, 65535) }),
+  TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),
+  RATE_LIMIT_PER_KEY: setting({ default: 0, unit: 'requests a minute', description: 'of one key, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
+  RATE_LIMIT_PER_ADDRESS: setting({ default: 0, unit: 'requests a minute', description: 'from one address, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
+  ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: text }),
+  QUERY_CONCURRENCY: setting({ default: 4, description: 'queries that run at a time; requeries take at most half', parse: integer(1, 1000) }),
+  QUERY_QUEUE: setting({ default: 64, description: 'queries that may wait for their turn, 2 s at most; more are refused with 503', parse: integer(0, 100_000) }),
+  QUERY_TIMEOUT_SECONDS: setting({ default: 20, unit: 'seconds', description: 'a longer query is ended and answered with 504', parse: integer(1, 300) }),
+  QUERY_MAX_MEMORY_BYTES: setting({ default: 1024 ** 3, unit: 'bytes', description: 'memory of one query', parse: integer(1024 ** 2, 1024 ** 4) }),
+  QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', description: 'rows that one query may read', parse: integer(1, 10 ** 12) }),
+  ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),
+  REDIS_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'Redis in which several query services share answers, `redis://host:6379/0`', parse: url('redis', 'rediss') }),
   RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
   MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, 64 * 1024 * 1024) }),
   LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),

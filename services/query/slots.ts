@@ -9,8 +9,8 @@ export interface Slots {
   acquire(signal: AbortSignal): Promise<() => void>;
   /** A slot for background work, or undefined where its share is taken. */
   tryAcquireBackground(): (() => void) | undefined;
-  running(): number;
-  waiting(): number;
+  readonly running: () => number;
+  readonly waiting: () => number;
 }
 
 export interface SlotLimits {

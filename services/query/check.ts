@@ -1,0 +1,69 @@
+import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
+import { lineOf } from './placeholders.ts';
+import type { Params } from './params.ts';
+
+/** What a column may be for its rendering; LowCardinality and Nullable aside. */
+const types: Readonly<Record<Render, RegExp>> = {
+  string: /^(String|FixedString|UUID|Enum|IPv)/,
+  number: /^(U?Int|Float|Decimal|BFloat)/,
+  boolean: /^Bool/,
+  json: /^/,
+  unix_microseconds: /^Date/,
+  utc: /^Date/,
+  text: /^String/,
+  nested_list: /^String/,
+};
+
+/** Values that a statement can be looked at with; nothing is read with them. */
+export function sampleParams(definition: Definition): Params {
+  const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
+  return Object.fromEntries([
+    ...definition.parameters.map((p): [string, string | null] => {
+      const type = parameterType(p);
+      return [p.name, p.default ?? p.values?.[0] ?? (type.startsWith('Nullable') ? null : (samples[type as keyof typeof samples] ?? 'x'))];
+    }),
+    [RESERVED.now, samples["DateTime64(6, 'UTC')"]],
+  ]);
+}
+
+/** The line of the statement that an error of ClickHouse is about: where it says so, else where the first name that it quotes stands. */
+function lineOfError(sql: string, message: string): number {
+  const said = /\(line (\d+), col \d+\)/.exec(message)?.[1];
+  if (said !== undefined) return Number(said);
+  for (const [, name] of message.matchAll(/[`'"]([A-Za-z_][A-Za-z0-9_.]*)[`'"]/g)) {
+    const at = name === undefined ? -1 : sql.search(new RegExp(`\\b${name.replaceAll('.', '\\.')}\\b`));
+    if (at >= 0) return lineOf(sql, at);
+  }
+  return 1;
+}
+
+/**
+ * What is wrong with a definition by ClickHouse's own analysis: its statement does not run, or has other columns than declared.
+ * Throws ClickHouseError where the engine is away.
+ */
+export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
+  const params = sampleParams(definition);
+  let columns: string[][];
+  try {
+    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null' });
+    const described = await clickhouse.read({ sql: `DESCRIBE (\n${definition.boundSql.replace(/;\s*$/, '')}\n)`, params, format: 'JSONCompactEachRow' });
+    columns = described.body.toString('utf8').split('\n').filter((l) => l !== '').map((l) => JSON.parse(l) as string[]);
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
+    return [{ file: definition.sqlFile, line: lineOfError(definition.boundSql, error.message), message: `${error.codeName}: ${message}` }];
+  }
+  const mistakes: Mistake[] = [];
+  const wrong = (message: string): void => {
+    mistakes.push({ file: definition.yamlFile, line: 1, message });
+  };
+  for (const column of definition.columns) {
+    const type = columns.find(([name]) => name === column.from)?.[1];
+    if (type === undefined) wrong(`column ${column.name} is made from ${column.from}, which the statement does not have`);
+    else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, ''))) wrong(`column ${column.name} is rendered as ${column.render}, the statement has ${type}`);
+  }
+  for (const [name] of columns) if (name !== undefined && !definition.columns.some((c) => c.from === name)) wrong(`the statement's column ${name} is not declared`);
+  return mistakes;
+}

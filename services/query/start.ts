@@ -1,0 +1,202 @@
+import { createServer } from 'node:http';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { systemClock, type Clock } from '../../common/clock.ts';
+import type { Settings } from '../../common/config/settings.ts';
+import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import type { Part } from '../../common/lifecycle/run.ts';
+import type { Logger } from '../../common/logger.ts';
+import type { Registry } from '../../common/metrics.ts';
+import { createAnswers } from './answers.ts';
+import { createApp, type Check, type Route } from './app.ts';
+import { checkDefinition } from './check.ts';
+import { BUILT_IN, describe, readDefinitions, type Definitions } from './definition.ts';
+import { firstKey } from './first-key.ts';
+import { keyRoutes } from './key-routes.ts';
+import { startKeyStore } from './key-store.ts';
+import { createKeyRing } from './keys.ts';
+import { createQueryMetrics } from './metrics.ts';
+import { createSlots } from './slots.ts';
+
+export interface QueryOptions {
+  readonly clickhouse: ClickHouse;
+  readonly settings: Settings;
+  readonly logger: Logger;
+  readonly registry: Registry;
+  readonly clock?: Clock;
+  /** readiness of other parts of the process, for /readyz */
+  readonly checks?: Readonly<Record<string, Check>>;
+  /** what other parts of the process serve */
+  readonly routes?: readonly Route[];
+  /** resolves when the schema is there; until then callers get 503 */
+  readonly schema?: Promise<void>;
+}
+
+export interface QueryService extends Part {
+  readonly failed: Promise<never>;
+  /** `http://host:port` */
+  readonly address: string;
+  /** where /metrics has a port of its own */
+  readonly metricsAddress: string | undefined;
+  /** the first admin key, where it was made just now: to be shown this once */
+  readonly madeKey: string | undefined;
+  /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
+  readonly ready: Promise<void>;
+  /** Reads the definitions anew; wrong ones are refused and the old ones stay. */
+  reload(): Promise<void>;
+}
+
+const REQUERY_TICK_MS = 1_000;
+const QUEUE_WAIT_MS = 2_000;
+const MAX_RESULT_BYTES = 128 * 1024 * 1024;
+const CACHE_ENTRIES = 10_000;
+/** At stop, requests under way get this long before their queries are cancelled. */
+const DRAIN_MS = 5_000;
+const RETRY_MS = 1_000;
+
+/** Throws StartError (exit code 78) that names file and line of every mistake; ClickHouseError where the engine is away. */
+async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promise<void> {
+  const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
+  if (mistakes.length > 0) throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, { exitCode: EXIT_CONFIG });
+}
+
+const never = new Promise<void>(() => {});
+
+function portError(port: number, host: string, error: unknown): StartError {
+  const code = (error as NodeJS.ErrnoException).code;
+  const why = code === 'EADDRINUSE' ? 'is in use; stop what listens there or set PORT' : code === 'EACCES' ? 'needs more rights; set PORT to 1024 or higher' : `cannot be listened on (${code}); check HOST and PORT`;
+  return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
+}
+
+/** Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError. */
+export async function startQuery(options: QueryOptions): Promise<QueryService> {
+  const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
+  const folders = [BUILT_IN, ...(settings.ENDPOINTS_DIR === undefined ? [] : [settings.ENDPOINTS_DIR])];
+  let definitions = readDefinitions(folders);
+  const first = firstKey(settings);
+
+  const slots = createSlots({ concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
+  const metrics = createQueryMetrics(registry, {
+    cacheEntries: () => answers.cache.size,
+    cacheBytes: () => answers.cache.bytes,
+    queriesRunning: slots.running,
+    queriesWaiting: slots.waiting,
+  });
+  const answers = createAnswers({
+    clickhouse, slots, clock, logger, metrics,
+    limits: { timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS, maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES, maxRowsToRead: settings.QUERY_MAX_ROWS_READ, maxResultBytes: MAX_RESULT_BYTES },
+    cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
+  });
+  const ring = createKeyRing([first.key]);
+  const keyStore = startKeyStore({ clickhouse, ring, clock, logger });
+
+  let definitionsChecked = false;
+  const app = await createApp({
+    definitions: () => definitions,
+    answers, clock, logger, registry, metrics,
+    keys: ring,
+    onKeyUsed: (key, now) => keyStore.noteUse(key, now),
+    checks: {
+      clickhouse: async () => {
+        await clickhouse.ping();
+        return undefined;
+      },
+      endpoints: async () => (definitionsChecked ? undefined : 'are not checked yet'),
+      keys: () => keyStore.check(),
+      ...options.checks,
+    },
+    routes: [...keyRoutes(keyStore, clock), ...(options.routes ?? [])],
+    ratePerKey: settings.RATE_LIMIT_PER_KEY,
+    ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
+    trustProxy: settings.TRUST_PROXY,
+    serveMetrics: settings.METRICS_PORT === undefined,
+  });
+
+  let address: string;
+  try {
+    address = await app.listen({ host: settings.HOST, port: settings.PORT });
+  } catch (error) {
+    await keyStore.stop();
+    throw portError(settings.PORT, settings.HOST, error);
+  }
+  const metricsServer = settings.METRICS_PORT === undefined ? undefined : createServer((request, response) => {
+    if (request.url !== '/metrics') {
+      response.writeHead(404).end();
+      return;
+    }
+    void registry.metrics().then((text) => response.writeHead(200, { 'content-type': registry.contentType }).end(text), () => response.writeHead(500).end());
+  });
+  let metricsAddress: string | undefined;
+  if (metricsServer !== undefined) {
+    const port = settings.METRICS_PORT ?? 0;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        metricsServer.once('error', reject);
+        metricsServer.listen(port, settings.HOST, resolve);
+      });
+    } catch (error) {
+      await Promise.all([app.close(), keyStore.stop()]);
+      throw portError(port, settings.HOST, error);
+    }
+    const bound = metricsServer.address();
+    metricsAddress = `http://${settings.HOST}:${typeof bound === 'object' && bound !== null ? bound.port : port}/metrics`;
+  }
+
+  const stopping = new AbortController();
+  async function checkWhenReachable(): Promise<void> {
+    await schema;
+    while (!stopping.signal.aborted) {
+      try {
+        await checkAll(clickhouse, definitions);
+        definitionsChecked = true;
+        return;
+      } catch (error) {
+        if (!(error instanceof ClickHouseError)) throw error;
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+    await never;
+  }
+  const ready = checkWhenReachable();
+  ready.catch(() => undefined);
+  const failed = ready.then(() => new Promise<never>(() => {}));
+  failed.catch(() => undefined);
+
+  const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
+  async function reload(): Promise<void> {
+    try {
+      const next = readDefinitions(folders);
+      await checkAll(clickhouse, next);
+      definitions = next;
+      answers.keep(next.all);
+      logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
+    } catch (error) {
+      logger.error({ err: error }, 'endpoints_not_reloaded');
+    }
+  }
+  const onHangUp = (): void => void reload();
+  process.on('SIGHUP', onHangUp);
+  logger.info({ address, endpoints: definitions.all.map((d) => d.name) }, 'query_listening');
+
+  return {
+    name: 'query',
+    address,
+    metricsAddress,
+    madeKey: first.made,
+    ready,
+    failed,
+    reload,
+    async stop() {
+      stopping.abort();
+      process.off('SIGHUP', onHangUp);
+      clearInterval(requeryTimer);
+      const drain = setTimeout(() => answers.close(), DRAIN_MS);
+      await app.close();
+      clearTimeout(drain);
+      answers.close();
+      metricsServer?.close();
+      metricsServer?.closeAllConnections();
+      await keyStore.stop();
+    },
+  };
+}
