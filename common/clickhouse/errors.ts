@@ -162,14 +162,14 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
 /** Node's codes of errors that happen before anything was sent. */
 const unsent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EAI_NODATA', 'EAI_FAIL', 'EHOSTUNREACH', 'ENETUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'UND_ERR_CONNECT_TIMEOUT']);
 /** Node's codes of errors of a connection in use, and of resources that run out for a while. */
-const broken = new Set(['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'ESOCKETTIMEDOUT', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_DESTROYED', 'ABORT_ERR', 'EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC', 'EDQUOT', 'EIO', 'EAGAIN']);
+const broken = new Set(['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'ESOCKETTIMEDOUT', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_DESTROYED', 'ABORT_ERR', 'HPE_INVALID_EOF_STATE', 'EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC', 'EDQUOT', 'EIO', 'EAGAIN']);
 
 /** A failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the statement may have reached the engine. */
 export function fromSystem(error: unknown, writes: boolean, sent: boolean): ClickHouseError {
   if (error instanceof ClickHouseError) return error;
   const message = error instanceof Error ? error.message : String(error);
   const code = findSystemCode(error) ?? (/timeout error/i.test(message) ? 'ETIMEDOUT' : /socket hang up|aborted/i.test(message) ? 'ECONNRESET' : undefined);
-  const retry = code !== undefined && (unsent.has(code) || broken.has(code) || code.startsWith('HPE_'));
+  const retry = code !== undefined && (unsent.has(code) || broken.has(code));
   return new ClickHouseError(message, {
     code: undefined, codeName: code ?? 'UNKNOWN', kind: retry ? 'retry' : 'fatal',
     outcome: writes && sent && !(code !== undefined && unsent.has(code)) ? 'unknown' : 'not_written', cause: error,

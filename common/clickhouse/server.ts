@@ -1,0 +1,224 @@
+import { randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
+import { StartError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
+import { cancelled, createPool } from './pool.ts';
+import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+
+/**
+ * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so that the status tells the truth;
+ * an exception behind a 200 is noticed all the same, by the tag the server announces in its header, or because the body breaks off.
+ */
+export interface ServerOptions {
+  /** `http://user:password@host:8123/database` */
+  readonly url: string;
+  readonly logger: Logger;
+  /** a server that is not up yet is waited for, saying so every 10 s, until `signal` fires; false: StartError at once. Default true. */
+  readonly wait?: boolean;
+  readonly signal?: AbortSignal;
+  /** statements at a time */
+  readonly readers?: number;
+  readonly writers?: number;
+  /** reads that may wait for a reader; more are refused with 202 */
+  readonly readQueue?: number;
+  /** no byte for this long in either direction ends a request: longer than the longest max_execution_time */
+  readonly requestTimeoutMs?: number;
+  /** compress what is inserted (zstd): for a server behind a thin line */
+  readonly compress?: boolean;
+}
+
+const OLDEST_VERSION = [25, 8] as const;
+const COMMON_SETTINGS = { wait_end_of_query: 1 } as const;
+const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0, cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
+const PING_TIMEOUT_MS = 5_000;
+const CONNECT_RETRY_MS = 1_000;
+/** How long close() lets writes finish, milliseconds. */
+const CLOSE_GRACE_MS = 4_000;
+
+interface Answer {
+  readonly body: Buffer;
+  readonly summary: { readonly read_rows?: string; readonly read_bytes?: string } | undefined;
+}
+
+interface Request {
+  readonly sql: string;
+  readonly params?: Readonly<Record<string, Param>>;
+  readonly settings?: StatementSettings;
+  readonly format?: string;
+  readonly frames?: readonly Uint8Array[];
+  readonly writes: boolean;
+  readonly signal?: AbortSignal;
+}
+
+export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false }: ServerOptions): Promise<ClickHouse> {
+  const address = new URL(url);
+  const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
+  const where = `${address.protocol}//${address.host}/${database}`;
+  const connect = (sockets: number): ClickHouseClient => createClient({
+    url: `${address.protocol}//${address.host}`,
+    username: decodeURIComponent(address.username) || 'default',
+    password: decodeURIComponent(address.password),
+    database,
+    application: 'sluice',
+    max_open_connections: sockets,
+    request_timeout: requestTimeoutMs,
+    compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
+    keep_alive: { enabled: true, eagerly_destroy_stale_sockets: true },
+    log: { level: ClickHouseLogLevel.OFF },
+  });
+  // readers and writers do not share sockets; control is for what must get through when both are stuck
+  const clients = { read: connect(readers), write: connect(writers), control: connect(2) };
+  const closeClients = async (): Promise<void> => { await Promise.all(Object.values(clients).map((c) => c.close())); };
+
+  let version: string;
+  try {
+    version = await firstAnswer();
+  } catch (error) {
+    await closeClients();
+    throw error;
+  }
+  const found = version.split('.').map(Number);
+  if (found[0]! < OLDEST_VERSION[0] || (found[0] === OLDEST_VERSION[0] && found[1]! < OLDEST_VERSION[1])) {
+    await closeClients();
+    throw new StartError(`ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`);
+  }
+
+  const none = { idleLimit: 0, open: () => Promise.resolve(undefined), recover: () => Promise.resolve(false), close: () => {} };
+  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...none });
+  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...none });
+  const closing = new AbortController();
+  const endWrites = new AbortController();
+  logger.info({ version, where }, 'clickhouse_server_connected');
+
+  return {
+    where,
+    version,
+
+    async read({ sql, params = {}, settings = {}, format, signal: readSignal }) {
+      const statement = oneStatement(sql);
+      checkReads(statement);
+      checkParameters(statement, params);
+      const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
+      const answer = await reading.use('', () => request(clients.read, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended }), ended);
+      return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
+    },
+
+    async execute({ sql, params = {}, settings = {} }) {
+      const statement = oneStatement(sql);
+      checkParameters(statement, params);
+      await writing.use('', () => request(clients.write, { sql: statement, params, settings, writes: true, signal: endWrites.signal }));
+    },
+
+    async insert({ sql, params = {}, settings = {}, structure, frames }) {
+      const statement = oneStatement(sql);
+      checkParameters(statement, params);
+      const withInput = `${replaceFrames(statement, `input(${quote(structure)})`)}\nFORMAT RowBinary`;
+      await writing.use('', () => request(clients.write, { sql: withInput, params, settings, frames, writes: true, signal: endWrites.signal }));
+    },
+
+    async ping() {
+      await request(clients.control, { sql: 'SELECT 1', writes: false, signal: AbortSignal.timeout(PING_TIMEOUT_MS) });
+    },
+
+    async close() {
+      closing.abort();
+      await reading.close();
+      const grace = setTimeout(() => endWrites.abort(), CLOSE_GRACE_MS);
+      await writing.close();
+      clearTimeout(grace);
+      await closeClients();
+    },
+  };
+
+  async function firstAnswer(): Promise<string> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return (await request(clients.control, { sql: 'SELECT version()', format: 'TabSeparated', writes: false })).body.toString('utf8').trim();
+      } catch (error) {
+        if (!(error instanceof ClickHouseError)) throw error;
+        if (error.kind !== 'retry') throw new StartError(startMessage(error), { cause: error });
+        if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${error.codeName}`, { cause: error });
+        if (attempt % 10 === 0) logger.warn({ where, reason: error.codeName }, 'waiting_for_clickhouse');
+        await sleep(CONNECT_RETRY_MS, undefined, signal === undefined ? {} : { signal });
+      }
+    }
+  }
+
+  function startMessage(error: ClickHouseError): string {
+    if (error.code === undefined) return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
+    if ([192, 193, 194, 516].includes(error.code)) return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
+    if (error.code === 81) return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
+    return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
+  }
+
+  async function request(client: ClickHouseClient, { sql, params = {}, settings = {}, format, frames, writes, signal: ended }: Request): Promise<Answer> {
+    if (ended !== undefined && hasFired(ended)) throw cancelled();
+    const queryId = randomUUID();
+    try {
+      const { stream, response_headers: headers, http_status_code: status = 0 } = await client.exec({
+        query: sql,
+        query_id: queryId,
+        query_params: params,
+        clickhouse_settings: { ...COMMON_SETTINGS, ...settings, ...(format === undefined ? {} : { default_format: format }) } as ClickHouseSettings,
+        ignore_error_response: true,
+        ...(ended === undefined ? {} : { abort_signal: ended }),
+        ...(frames === undefined ? {} : { values: Readable.from(frames, { objectMode: false }) }),
+      });
+      const chunks: Buffer[] = [];
+      for await (const chunk of stream) chunks.push(chunk as Buffer);
+      const body = Buffer.concat(chunks);
+      const code = headerOf(headers['x-clickhouse-exception-code']);
+      if (status !== 200 || code !== undefined) throw toError(body, status, code, writes);
+      const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
+      if (late !== undefined) throw fromEngine(late, writes) ?? refusal(1002, late);
+      const summary = headerOf(headers['x-clickhouse-summary']);
+      return { body, summary: summary === undefined ? undefined : JSON.parse(summary) as Answer['summary'] };
+    } catch (error) {
+      if (error instanceof ClickHouseError) throw error;
+      // the server may still be at it: nobody waits for its answer any more
+      if (!writes && client !== clients.control) void kill(queryId);
+      if (ended !== undefined && hasFired(ended)) throw writes ? fromSystem(Object.assign(new Error('The request was ended while ClickHouse is being closed'), { code: 'ABORT_ERR' }), true, true) : cancelled();
+      throw fromSystem(error, writes, true);
+    }
+  }
+
+  async function kill(queryId: string): Promise<void> {
+    await request(clients.control, { sql: `KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`, format: 'Null', writes: false, signal: AbortSignal.timeout(PING_TIMEOUT_MS) })
+      .catch((error: unknown) => logger.debug({ err: error }, 'clickhouse_kill_failed'));
+  }
+}
+
+function toError(body: Buffer, status: number, code: string | undefined, writes: boolean): ClickHouseError {
+  const text = body.toString('utf8', 0, 16_384);
+  const reported = fromEngine(text, writes, code === undefined ? undefined : Number(code));
+  if (reported !== undefined) return reported;
+  // not ClickHouse's words: a proxy's, or another service's
+  const retry = status === 408 || status === 429 || status >= 500;
+  return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, { code: undefined, codeName: `HTTP_${status}`, kind: retry ? 'retry' : 'fatal', outcome: writes && status >= 500 ? 'unknown' : 'not_written' });
+}
+
+/** The exception that a server from 25.11 on writes behind rows that were sent already: `__exception__`, tag, text, length, tag, `__exception__`. */
+function lateException(body: Buffer, tag: string | undefined): string | undefined {
+  if (tag === undefined) return undefined;
+  const tail = body.toString('utf8', Math.max(0, body.length - 65_536));
+  const opening = `\r\n__exception__\r\n${tag}\r\n`;
+  const at = tail.indexOf(opening);
+  return at >= 0 && tail.trimEnd().endsWith('__exception__') ? tail.slice(at + opening.length, tail.lastIndexOf('\n', tail.lastIndexOf(tag))) : undefined;
+}
+
+/** a function, because it may fire between two looks */
+function hasFired(signal: AbortSignal): boolean {
+  return signal.aborted;
+}
+
+function headerOf(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : value;
+}
+
+function numberOf(text: string | undefined): number | undefined {
+  return text === undefined ? undefined : Number(text);
+}

@@ -1,0 +1,109 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ClickHouseContainer } from '@testcontainers/clickhouse';
+import { createClient } from '@clickhouse/client';
+import { getContainerRuntimeClient } from 'testcontainers';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openServer } from '../../common/clickhouse/server.ts';
+import { createLogger, type Logger } from '../../common/logger.ts';
+import { startFace, type Face } from './clickhouse-face.ts';
+
+/** The oldest version that is supported: what passes here passes on newer ones. */
+const IMAGE = 'clickhouse/clickhouse-server:25.8';
+
+export interface TestClickHouse {
+  readonly clickhouse: ClickHouse;
+  /** what a process of its own needs to reach the same engine; an embedded one has to be closed first */
+  readonly env: { readonly DATA_DIR: string; readonly CLICKHOUSE_URL?: string };
+  /** closes the connection and removes database or folder */
+  close(): Promise<void>;
+}
+
+export const testLogger: Logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'warn');
+
+/** A folder under the system's temporary one, and how to remove it. */
+export function temporaryFolder(): { path: string; remove: () => void } {
+  const path = mkdtempSync(join(tmpdir(), 'sluice-test-'));
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/**
+ * An engine of its own for a test file: a fresh database on the server of CLICKHOUSE_URL, else in a container where Docker answers,
+ * else the embedded engine in a fresh folder. With all migrations applied unless `migrated` is false.
+ */
+export async function openTestClickHouse({ migrated = true }: { migrated?: boolean } = {}): Promise<TestClickHouse> {
+  const server = process.env['CLICKHOUSE_URL'] ?? (await hasDocker() ? await containerUrl() : undefined);
+  const test = server === undefined ? await openTestEmbedded() : await openTestDatabase(server);
+  if (migrated) await migrate(test.clickhouse, testLogger);
+  return test;
+}
+
+/** The embedded engine in a fresh folder. */
+export async function openTestEmbedded(): Promise<TestClickHouse> {
+  const folder = temporaryFolder();
+  const clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+  return {
+    clickhouse,
+    env: { DATA_DIR: folder.path },
+    close: async () => {
+      await clickhouse.close();
+      folder.remove();
+    },
+  };
+}
+
+/** Server mode through @clickhouse/client, against the HTTP face over an embedded engine in a child process: faults can be injected between. */
+export async function openTestFace(): Promise<TestClickHouse & { readonly face: Face }> {
+  const folder = temporaryFolder();
+  const face = await startFace({ dataDir: folder.path, password: 'secret' });
+  const clickhouse = await openServer({ url: face.url, logger: testLogger });
+  return {
+    clickhouse,
+    face,
+    env: { DATA_DIR: folder.path, CLICKHOUSE_URL: face.url },
+    close: async () => {
+      await clickhouse.close();
+      await face.stop();
+      folder.remove();
+    },
+  };
+}
+
+async function openTestDatabase(server: string): Promise<TestClickHouse> {
+  const database = `sluice_test_${Date.now().toString(36)}_${process.pid}`;
+  const url = new URL(server);
+  url.pathname = '';
+  const admin = createClient({ url: url.href });
+  await admin.command({ query: `CREATE DATABASE ${database}` });
+  url.pathname = database;
+  const clickhouse = await openServer({ url: url.href, logger: testLogger, wait: false });
+  const folder = temporaryFolder();
+  return {
+    clickhouse,
+    env: { DATA_DIR: folder.path, CLICKHOUSE_URL: url.href },
+    close: async () => {
+      await clickhouse.close();
+      await admin.command({ query: `DROP DATABASE ${database} SYNC` });
+      await admin.close();
+      folder.remove();
+    },
+  };
+}
+
+async function hasDocker(): Promise<boolean> {
+  try {
+    await getContainerRuntimeClient();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** One container for all files and runs: testcontainers finds it again by its labels. */
+async function containerUrl(): Promise<string> {
+  const container = await new ClickHouseContainer(IMAGE).withReuse().start();
+  return `http://${encodeURIComponent(container.getUsername())}:${encodeURIComponent(container.getPassword())}@${container.getHost()}:${container.getHttpPort()}`;
+}
