@@ -94,6 +94,7 @@ export const settingsTable = {
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
+  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'a record batch of Kafka that is larger after decompression stops its partition', parse: integer(1024 * 1024, 1024 ** 3) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
   CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),

@@ -3,12 +3,17 @@ import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
 import { ensureTopics } from '../../common/kafka/topics.ts';
+import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { sources } from '../../common/sources.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
+
+export interface RunningIngest extends Part, RunningConsumer {
+  readonly failed: Promise<never>;
+}
 
 export interface IngestOptions {
   readonly clickhouse: ClickHouse;
@@ -23,13 +28,13 @@ export interface IngestOptions {
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
  * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer.
  */
-export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock }: IngestOptions): Promise<RunningConsumer> {
+export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock }: IngestOptions): Promise<RunningIngest> {
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
   if (created.length > 0) logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
-  return startConsumer({
+  const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
     topics,
@@ -41,4 +46,5 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
       return createStore({ clickhouse, source, topic, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, metrics, clock });
     },
   });
+  return { name: 'ingest', ...consumer };
 }

@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { openClickHouse } from '../clickhouse/open.ts';
+import { readSettings, type Settings } from '../config/settings.ts';
+import { StartError } from '../errors.ts';
+import { createLogger } from '../logger.ts';
+import { EXIT_USAGE, UsageError, type Command } from './command.ts';
+
+const COMMON_HELP = `
+  --url URL    the running service; default http://HOST:PORT
+  --json       one JSON document on stdout
+  --help       this text
+The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 fine, 1 not, 64 wrong arguments, 78 a wrong setting.`;
+
+/** How long a running service may take for a command, milliseconds. */
+const COMMAND_TIMEOUT_MS = 600_000;
+
+/** Runs a command line to its end and sets the exit code; never throws. */
+export async function runCommandLine<Args, Result>(command: Command<Args, Result>): Promise<void> {
+  try {
+    const { values, positionals } = parse(command);
+    if (values['help'] === true) {
+      process.stdout.write(`${command.help}\n${COMMON_HELP}\n`);
+      return;
+    }
+    const args = command.readArgs(values, positionals);
+    const settings = readSettings();
+    const result = await resultOf(command, args, settings, typeof values['url'] === 'string' ? values['url'] : undefined);
+    const text = values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
+    await new Promise<void>((resolve) => { process.stdout.write(text, () => resolve()); });
+    process.exitCode = command.exitCode(result);
+  } catch (error) {
+    if (error instanceof UsageError) process.stderr.write(`${error.message}; see npm run ${command.name} -- --help\n`);
+    else process.stderr.write(`sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`);
+    process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
+  }
+}
+
+function parse<Args, Result>(command: Command<Args, Result>): { values: Record<string, string | boolean | undefined>; positionals: string[] } {
+  try {
+    const { values, positionals } = parseArgs({
+      options: { ...command.options, url: { type: 'string' }, json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } },
+      allowPositionals: true,
+      strict: true,
+    });
+    return { values: values as Record<string, string | boolean | undefined>, positionals };
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string | undefined): Promise<Result> {
+  if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
+    const answered = await askService(command, args, settings, url ?? `http://${settings.HOST}:${settings.PORT}`);
+    if (answered !== undefined) return answered.result as Result;
+    if (url !== undefined) throw new StartError(`no service answers at ${url}`);
+  }
+  const logger = createLogger('warn');
+  const clickhouse = await openClickHouse(settings, logger, { wait: false });
+  try {
+    return await command.run({ clickhouse, settings, logger }, args);
+  } finally {
+    await clickhouse.close();
+  }
+}
+
+/** Undefined = nobody listens there. */
+async function askService<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string): Promise<{ result: unknown } | undefined> {
+  const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
+  let response: Response;
+  try {
+    response = await fetch(new URL(`/api/commands/${command.name}`, url), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) },
+      body: JSON.stringify(args),
+      signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
+    });
+  } catch (error) {
+    const cause = error instanceof Error ? error.cause : undefined;
+    if (cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED') return undefined;
+    throw new StartError(`the service at ${url} does not answer: ${cause instanceof Error ? cause.message : String(error)}`);
+  }
+  const body = (await response.json().catch(() => undefined)) as { result?: unknown; error?: { message?: string } } | undefined;
+  if (response.ok && body !== undefined && 'result' in body) return { result: body.result };
+  throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${response.status}`}`);
+}
+
+function storedKey(dataDir: string): string | undefined {
+  try {
+    return readFileSync(join(dataDir, 'api-key'), 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}

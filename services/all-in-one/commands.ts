@@ -1,0 +1,18 @@
+import type { Command, CommandContext } from '../../common/command/command.ts';
+import { reconcileCommand } from '../ingest/commands/reconcile.ts';
+import type { Route } from '../query/app.ts';
+
+const commands: readonly Command[] = [reconcileCommand];
+
+const MAX_ARGS_BYTES = 64 * 1024;
+
+/** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. */
+export function commandRoutes(context: CommandContext): Route[] {
+  return commands.map((command) => ({
+    method: 'POST',
+    path: `/api/commands/${command.name}`,
+    scope: 'admin',
+    bodyLimit: MAX_ARGS_BYTES,
+    handle: async ({ body }) => ({ status: 200, json: { result: await command.run(context, JSON.parse(body.toString('utf8'))) } }),
+  }));
+}

@@ -1,0 +1,47 @@
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openClickHouse } from '../../common/clickhouse/open.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import { startBroker } from '../../common/kafka/broker.ts';
+import { createKafka } from '../../common/kafka/client.ts';
+import { runProcess } from '../../common/lifecycle/run.ts';
+import { createLogger, type Logger } from '../../common/logger.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startIngest, type RunningIngest } from '../ingest/ingest.ts';
+import { startQuery } from '../query/start.ts';
+import { commandRoutes } from './commands.ts';
+import { welcome } from './welcome.ts';
+
+let logger: Logger | undefined;
+
+// `npm start`: everything in one process, on the embedded engine unless CLICKHOUSE_URL names a server.
+await runProcess(() => logger, async (add, stopping) => {
+  const settings = readSettings();
+  logger = createLogger(settings.LOG_LEVEL);
+  const registry = createRegistry();
+
+  // the engine and the broker start side by side: together they are most of the time to ready
+  const broker = startBroker(settings, logger, stopping);
+  broker.catch(() => {});
+  const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
+  add({ name: 'clickhouse', stop: () => clickhouse.close() });
+  const schema = migrate(clickhouse, logger).then(() => {});
+  schema.catch(() => {});
+
+  let ingest: RunningIngest | undefined;
+  const query = await startQuery({
+    clickhouse, settings, logger, registry, schema,
+    checks: { consumer: async () => (ingest?.isJoined() === true ? undefined : 'has not joined its group') },
+    routes: commandRoutes({ clickhouse, settings, logger }),
+  });
+  add(query);
+  const { brokers, failed, stop } = await broker;
+  add({ name: 'kafka', failed, stop });
+
+  await schema;
+  const kafka = createKafka({ brokers, clientId: 'sluice', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  ingest = await startIngest({ clickhouse, kafka, settings, logger, registry });
+  add(ingest);
+
+  await query.ready;
+  process.stdout.write(welcome({ address: query.address, madeKey: query.madeKey, brokers, topics: settings.KAFKA_TOPICS }));
+});

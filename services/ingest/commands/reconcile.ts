@@ -1,0 +1,22 @@
+import type { Command } from '../../../common/command/command.ts';
+import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
+
+const columns: readonly (keyof PartitionAccount)[] = ['topic', 'incarnation', 'partition', 'first', 'last', 'consumed', 'stored', 'dead_lettered', 'skipped', 'gap', 'replayed'];
+
+export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
+  name: 'reconcile',
+  help: `npm run reconcile [-- flags]
+Proves that every offset ever taken is one row, one dead letter, or skipped, once: per topic and partition
+consumed = stored + dead_lettered + skipped. Exit code 1 where it does not hold, with the first range.`,
+  options: {},
+  readArgs: () => ({}),
+  run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),
+  print: ({ ok, partitions, faults }) => {
+    const table = [columns.map(String), ...partitions.map((row) => columns.map((c) => String(row[c])))];
+    const widths = columns.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
+    const lines = table.map((row) => row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '));
+    return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}`}\n`;
+  },
+  exitCode: ({ ok }) => (ok ? 0 : 1),
+  json: ({ ok, partitions, faults }) => ({ ok, partitions, ...(ok ? {} : { faults }) }),
+};
