@@ -48,6 +48,15 @@ test('the same seed gives the same events, byte for byte, with every option on; 
   expect(other.filter((event, i) => event.json === first[i]!.json)).toEqual([]);
 });
 
+test('another run has other events of the same projects', () => {
+  const first = generate(base, 500);
+  const other = generate({ ...base, run: 1 }, 500);
+  const ids = new Set(first.map((e) => contentOf(e)['id']));
+  const projects = new Set(Array.from({ length: base.projects }, (_, rank) => createTraffic(base).population.project(rank).ref));
+  expect(other.some((e) => ids.has(contentOf(e)['id']))).toBe(false);
+  expect(other.every((e) => projects.has(e.project))).toBe(true);
+});
+
 test('projects do not depend on the order in which they are used', () => {
   const forwards = createPopulation(1, 20, 3);
   const backwards = createPopulation(1, 20, 3);

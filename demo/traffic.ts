@@ -20,7 +20,10 @@ import type { UrlShape } from './urls.ts';
  * Pure: the same options and the same calls give the same events; time is an argument, nothing is read from the machine.
  */
 export interface TrafficOptions {
+  /** same seed, same projects, functions and clients */
   readonly seed: number;
+  /** same seed and same run, same events; another run has other events of the same projects. 0 by default */
+  readonly run?: number;
   /** how many projects take part; the busiest has many times the traffic of the median one */
   readonly projects: number;
   readonly functionsPerProject: number;
@@ -111,8 +114,8 @@ export function contentOf(event: TrafficEvent): Record<string, unknown> {
 
 /** A source that is named or has a share must exist: functions for the two function sources. Throws where an option makes no sense. */
 export function createTraffic(options: TrafficOptions): Traffic {
-  const { seed, projects, functionsPerProject, selfHostedShare = 0, untimedShare = 0, keylessShare = 0, disorderMicros = 0, lateShare = 0, lateMicros = 0, aheadShare = 0, aheadMicros = 0, incidents = false } = options;
-  const random = createRandom(seed, STREAM_TRAFFIC);
+  const { seed, run = 0, projects, functionsPerProject, selfHostedShare = 0, untimedShare = 0, keylessShare = 0, disorderMicros = 0, lateShare = 0, lateMicros = 0, aheadShare = 0, aheadMicros = 0, incidents = false } = options;
+  const random = createRandom(seed, STREAM_TRAFFIC, run);
   const population = createPopulation(seed, projects, functionsPerProject);
   const drawSource = weighted(options.shares ?? withoutFunctions(naturalShares, functionsPerProject === 0));
   const drawPlatformNotation = weighted<Notation>(options.notations ?? { microseconds: 1 });
