@@ -1,0 +1,101 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { checkParameters, checkReads, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize } from './sql.ts';
+
+const code = (n: number): unknown => expect.objectContaining({ code: n });
+
+describe('tokens', () => {
+  test.each([
+    [`'it''s; \\' -- no'`, 'string'],
+    [`"a;""b\\""`, 'quoted'],
+    ['`a;\\`b`', 'quoted'],
+    ['‘a;b’', 'string'],
+    ['“a;b”', 'quoted'],
+    ['/* a; /* nested; */ still; */', 'comment'],
+    ['-- a;', 'comment'],
+    ['# a;', 'comment'],
+    ['#!a;', 'comment'],
+    ['// a;', 'comment'],
+    ['$x$ a; $y$ b; $x$', 'string'],
+    ['$$ a; $$', 'string'],
+    ['\u00a0\u3000 \n', 'space'],
+    ['a$b_1', 'word'],
+  ] as const)('%s is one %s', (text, kind) => {
+    expect(tokenize(text)).toEqual([{ kind, start: 0, end: text.length }]);
+  });
+
+  test('cover the text without gaps, or refuse it', () => {
+    const piece = fc.constantFrom("'", '"', '`', '\\', ';', '--', '/*', '*/', '\n', '$', '$a$', '{', '}', 'a', ' ', '‘', '’', '#', '//', '1');
+    fc.assert(fc.property(fc.array(piece, { maxLength: 30 }).map((p) => p.join('')), (text) => {
+      try {
+        const tokens = tokenize(text);
+        expect(tokens.map((t) => text.slice(t.start, t.end)).join('')).toBe(text);
+      } catch (error) {
+        expect(error).toMatchObject({ code: 62 });
+      }
+    }), { numRuns: 2_000 });
+  });
+
+  test.each(["'open", '"open', '`open', '‘open', '/* open /* */', 'SELECT 1\0'])('%j is refused', (text) => {
+    expect(() => tokenize(text)).toThrow(code(62));
+  });
+});
+
+describe('statements', () => {
+  test('are split where a semicolon is code', () => {
+    expect(splitStatements(`-- first; one\nCREATE TABLE a (b String DEFAULT ';');\n/* nothing; */;\nINSERT INTO a SELECT 'x;y' # end;\n; `)).toEqual([
+      `-- first; one\nCREATE TABLE a (b String DEFAULT ';')`,
+      `INSERT INTO a SELECT 'x;y' # end;`,
+    ]);
+  });
+
+  test('one is one', () => {
+    expect(oneStatement('SELECT 1 ; -- done\n;')).toBe('SELECT 1');
+    expect(() => oneStatement('SELECT 1; SELECT 2')).toThrow(code(62));
+    expect(() => oneStatement('SELECT 1 /*;*/; SET readonly = 0')).toThrow(code(62));
+    expect(() => oneStatement('-- nothing')).toThrow(code(62));
+  });
+});
+
+describe('reads', () => {
+  test.each(['SELECT 1', '(SELECT 1) UNION ALL (SELECT 2)', 'with 1 AS x select x', '/* x */ EXPLAIN AST SELECT 1', "SELECT 'file', profile, files FROM t", 'DESCRIBE TABLE t', 'FROM t SELECT a'])('%s is one', (sql) => {
+    expect(() => checkReads(sql)).not.toThrow();
+  });
+
+  test.each([
+    'INSERT INTO t SELECT 1', 'SET readonly = 0', 'USE system', '1 + 1', 'KILL QUERY WHERE 1', 'SYSTEM SHUTDOWN', '(INSERT INTO t VALUES (1))',
+    "SELECT 1 INTO OUTFILE 'x'", "SELECT 1 into /* */ outfile 'x'", "SELECT file('/etc/passwd')", 'SELECT `file`(\'/etc/passwd\')', 'SELECT "file"(1)', 'SELECT “file”(1)',
+    `SELECT "fi\\x6ce"('/etc/passwd')`, 'SELECT * APPLY file FROM (SELECT 1)', 'SELECT FILE(1)',
+  ])('%s is none', (sql) => {
+    expect(() => checkReads(sql)).toThrow(code(164));
+  });
+});
+
+describe('parameters', () => {
+  test('are found where they are code', () => {
+    expect(parameterNames(`SELECT {a:String}, '{b:String}', {'c':1}, { d : Array(UInt8) } -- {e:String}`)).toEqual(new Set(['a', 'd']));
+  });
+
+  test('have to be given', () => {
+    expect(() => checkParameters('SELECT {a:String}', {})).toThrow(code(456));
+    expect(() => checkParameters('SELECT {toString:String}', {})).toThrow(code(456));
+    expect(() => checkParameters('SELECT {a:String}', { a: '', more: 1 })).not.toThrow();
+  });
+});
+
+describe('frames', () => {
+  test('are replaced where they are code', () => {
+    expect(replaceFrames(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n frames WHERE a`, "file('x$&')")).toBe(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n file('x$&') WHERE a`);
+  });
+
+  test.each(['INSERT INTO t SELECT 1', "INSERT INTO t SELECT 'FROM frames'", 'INSERT INTO t SELECT * FROM frames, (SELECT * FROM frames)', 'INSERT INTO t SELECT * FROM "frames"'])('%s is refused', (sql) => {
+    expect(() => replaceFrames(sql, 'x')).toThrow(code(62));
+  });
+});
+
+test('a quoted text is one string, whatever it holds', () => {
+  fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => {
+    const quoted = quote(text);
+    expect(tokenize(quoted)).toEqual([{ kind: 'string', start: 0, end: quoted.length }]);
+  }));
+});
