@@ -14,8 +14,6 @@ import { createTraffic } from './traffic.ts';
 /** Events are made and sent this often, milliseconds. */
 const TICK_MS = 50;
 const PROGRESS_MS = 1_000;
-/** The demo fetches nothing; only a consumer would decompress. */
-const MAX_DECOMPRESSED_BYTES = 1024 * 1024;
 
 let logger: Logger | undefined;
 
@@ -27,7 +25,7 @@ await runProcess(() => logger, async (add, stopping) => {
   }
   const settings = readSettings();
   logger = createLogger(settings.LOG_LEVEL);
-  const kafka = createKafka({ brokers: settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`], clientId: 'sluice-demo', logger, maxDecompressedBytes: MAX_DECOMPRESSED_BYTES });
+  const kafka = createKafka({ brokers: settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`], clientId: 'sluice-demo', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
   await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS);
 
   const producer = kafka.producer();
