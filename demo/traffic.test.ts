@@ -44,6 +44,7 @@ const SIZE_MARGIN = 0.15;
 test('the same seed gives the same events, byte for byte, with every option on; another seed gives others', () => {
   const first = generate(everything, 3000);
   expect(generate(everything, 3000)).toEqual(first);
+  expect(first.filter((e) => !/^[ -~]*$/.test(e.json))).toEqual([]); // ASCII: a character is a byte
   const other = generate({ ...everything, seed: 43 }, 3000);
   expect(other.filter((event, i) => event.json === first[i]!.json)).toEqual([]);
 });
