@@ -44,7 +44,7 @@ function parse<Args, Result>(command: Command<Args, Result>): { values: Record<s
       allowPositionals: true,
       strict: true,
     });
-    return { values: values as Record<string, string | boolean | undefined>, positionals };
+    return { values, positionals };
   } catch (error) {
     throw new UsageError(error instanceof Error ? error.message : String(error));
   }

@@ -122,6 +122,11 @@ export const settingsTable = {
 export type SettingName = keyof typeof settingsTable;
 export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends Setting<infer T> ? T : never };
 
+/** Every setting as documentation: name, default, unit, meaning. */
+export function settingsRows(): { readonly name: string; readonly shown: string; readonly unit: string; readonly description: string }[] {
+  return (Object.entries(settingsTable) as [string, Setting<unknown>][]).map(([name, s]) => ({ name, shown: s.shown ?? `\`${String(s.default)}\``, unit: s.unit ?? '', description: s.description }));
+}
+
 /**
  * Reads the whole table from the environment; an empty or blank variable counts as absent.
  * Throws one StartError (exit code 78) that lists every mistake at once. Values of secret settings are not repeated in it.

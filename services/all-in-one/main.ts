@@ -24,7 +24,7 @@ await runProcess(() => logger, async (add, stopping) => {
   broker.catch(() => {});
   const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
   add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  const schema = migrate(clickhouse, logger).then(() => {});
+  const schema = migrate(clickhouse, logger);
   schema.catch(() => {});
 
   let ingest: RunningIngest | undefined;
@@ -34,8 +34,9 @@ await runProcess(() => logger, async (add, stopping) => {
     routes: commandRoutes({ clickhouse, settings, logger }),
   });
   add(query);
-  const { brokers, failed, stop } = await broker;
-  add({ name: 'kafka', failed, stop });
+  const kafkaBroker = await broker;
+  add(kafkaBroker);
+  const { brokers } = kafkaBroker;
 
   await schema;
   const kafka = createKafka({ brokers, clientId: 'sluice', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });

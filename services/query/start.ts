@@ -29,7 +29,7 @@ export interface QueryOptions {
   /** what other parts of the process serve */
   readonly routes?: readonly Route[];
   /** resolves when the schema is there; until then callers get 503 */
-  readonly schema?: Promise<void>;
+  readonly schema?: Promise<unknown>;
 }
 
 export interface QueryService extends Part {
