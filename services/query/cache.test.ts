@@ -24,11 +24,12 @@ describe('an entry', () => {
     expect(make().ask('k', s(0))).toBeUndefined();
   });
 
-  it('is never replaced by an older one', () => {
+  it('of the future is fetched anew: the clock was set back', () => {
     const cache = make();
-    cache.put('k', 'new', 10, kept, s(10), true);
-    cache.put('k', 'old', 10, kept, s(0), true);
-    expect(cache.ask('k', s(11))?.value).toBe('new');
+    cache.put('k', 'later', 10, kept, s(3600), true);
+    expect(cache.ask('k', s(0))?.state).toBe('expired');
+    cache.put('k', 'now', 10, kept, s(0), true);
+    expect(cache.ask('k', s(1))).toEqual({ value: 'now', fetchedAt: s(0), state: 'fresh' });
   });
 
   it('is due from 300 s on while a caller asked within 900 s', () => {

@@ -2,7 +2,7 @@
  * What is kept, how long it may be served, when it is fetched anew, what is thrown out. Knows neither timers nor ClickHouse:
  * time is an argument, unix milliseconds. An entry is
  *   fresh    younger than its endpoint's cache_seconds: served
- *   expired  older: served only while ClickHouse is away, until STALE_MS
+ *   expired  older, or of a future that a clock set back has left behind: served only while ClickHouse is away, until STALE_MS
  * and it is due for a requery when a caller asked for it within cache_seconds and it is older than requery_seconds (less some jitter).
  */
 export const STALE_MS = 3_600_000;
@@ -83,12 +83,11 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
       entries.delete(key);
       entries.set(key, entry);
       entry.askedAt = now;
-      return { value: entry.value, fetchedAt: entry.fetchedAt, state: age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired' };
+      return { value: entry.value, fetchedAt: entry.fetchedAt, state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired' };
     },
     put(key, value, size, lifetime, fetchedAt, asked) {
       const before = entries.get(key);
       if (before !== undefined) {
-        if (before.fetchedAt > fetchedAt) return;
         bytes -= before.bytes;
       } else if (!asked) return;
       if (before === undefined && size > limits.maxBytes / LARGEST_PART) return;

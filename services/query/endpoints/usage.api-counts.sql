@@ -5,6 +5,7 @@
 -- Reads: of a literal reference the hour tier, at the start of the window the minute tier up to its first whole hour and single
 --   events up to its first whole minute, and the few events with too many references; of any other pattern the window's raw edge_logs.
 --   Branches of the other kind are folded away before anything is read.
+-- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: at most one per bucket of the window and of the hour that events may lie ahead: 242 (3hr).
 WITH
     match(@project, '^[a-z]{20}\\z') AS literal,
@@ -52,7 +53,7 @@ FROM
     WHERE literal
       AND ref = toFixedString(substring(@project, 1, 20), 20)
       AND timestamp >= window_start
-      AND timestamp < first_minute
+      AND timestamp < toDateTime64(first_minute, 6, 'UTC')
 
     UNION ALL
 

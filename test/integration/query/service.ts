@@ -1,0 +1,95 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { migrate } from '../../../common/clickhouse/migrations.ts';
+import { readSettings, type Settings } from '../../../common/config/settings.ts';
+import { createLogger } from '../../../common/logger.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import type { SourceName } from '../../../common/sources.ts';
+import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
+import { createStore } from '../../../services/ingest/store.ts';
+import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
+
+/** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
+export const API_KEY = 'the-key-of-the-tests';
+export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
+
+export interface Engine {
+  readonly clickhouse: ClickHouse;
+  readonly dataDir: string;
+  close(): Promise<void>;
+}
+
+/** An embedded engine in a folder of its own, with the schema. */
+export async function openEngine(): Promise<Engine> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-query-'));
+  const clickhouse = await openEmbedded({ dataDir, logger });
+  await migrate(clickhouse, logger);
+  return {
+    clickhouse,
+    dataDir,
+    async close() {
+      await clickhouse.close();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Stores messages as one batch of a partition, judged at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
+export async function store(clickhouse: ClickHouse, source: SourceName, messages: readonly string[], at: { now: number; partition?: number; first?: number; recordTime?: number }): Promise<void> {
+  const { now, partition = 0, first = 0, recordTime = now } = at;
+  const tables = createStore({ clickhouse, source, topic: source, partition, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, metrics: createIngestMetrics(createRegistry()), clock: () => now });
+  await tables.insert({
+    incarnation: 1, first, last: first + messages.length - 1, judgedAt: now,
+    records: messages.map((message, i) => ({ offset: first + i, time: recordTime, key: null, value: Buffer.from(message), headers: [] })),
+  });
+}
+
+export type TestSettings = Partial<Record<keyof Settings, string>>;
+
+export async function startService(clickhouse: ClickHouse, dataDir: string, settings: TestSettings = {}, options: Partial<QueryOptions> = {}): Promise<QueryService> {
+  const service = await startQuery({
+    clickhouse,
+    settings: readSettings({ API_KEY, PORT: '0', DATA_DIR: dataDir, ...settings }),
+    logger,
+    registry: createRegistry(),
+    ...options,
+  });
+  service.failed.catch(() => undefined);
+  return service;
+}
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+  readonly text: string;
+  /** the body, parsed */
+  json<T = Record<string, unknown>>(): T;
+}
+
+/** One request with exactly these headers: nothing is added, nothing decompressed, the path goes out as it is written. */
+export async function send(address: string, path: string, options: { method?: string; headers?: Record<string, string>; body?: string | Buffer; signal?: AbortSignal } = {}): Promise<Reply> {
+  return await new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(address);
+    const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: options.headers ?? {}, agent: false, ...(options.signal && { signal: options.signal }) }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        const body = Buffer.concat(chunks);
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body, text: body.toString('utf8'), json: <T>() => JSON.parse(body.toString('utf8')) as T });
+      });
+    });
+    request.on('error', reject);
+    request.end(options.body);
+  });
+}
+
+/** A call with the key of the tests. */
+export async function call(service: Pick<QueryService, 'address'>, endpoint: string, query: Record<string, string> = {}, headers: Record<string, string> = {}): Promise<Reply> {
+  return await send(service.address, `/api/endpoints/${endpoint}?${new URLSearchParams(query).toString()}`, { headers: { 'x-api-key': API_KEY, ...headers } });
+}
