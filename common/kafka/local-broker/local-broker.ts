@@ -31,6 +31,8 @@ export interface LocalBroker extends Broker {
   readonly run: Run;
   /** it was running already, left by a process that was killed */
   readonly found: boolean;
+  /** kill -9, and nothing else: for tests of what survives it */
+  kill(): Promise<void>;
 }
 
 /** A broker that was killed reads its whole log again. */
@@ -142,6 +144,11 @@ function localBroker(backend: Backend, { home, port, found }: { readonly home: s
     run: backend.run,
     found,
     failed,
+    kill: async () => {
+      stopping = true;
+      await backend.kill();
+      await backend.exited;
+    },
     stop: async () => {
       stopping = true;
       await end(backend);

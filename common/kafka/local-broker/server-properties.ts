@@ -14,6 +14,39 @@ const MiB = 1024 * 1024;
 /** Version of Apache Kafka, for the jars (pom.xml) and the image. */
 export const KAFKA_VERSION = '4.1.0';
 
+/** What does not depend on where the broker runs. */
+export const brokerSettings: Readonly<Record<string, string | number>> = {
+  // one node
+  'offsets.topic.replication.factor': 1,
+  'offsets.topic.num.partitions': 10,
+  'transaction.state.log.replication.factor': 1,
+  'transaction.state.log.min.isr': 1,
+  'transaction.state.log.num.partitions': 10,
+  'share.coordinator.state.topic.replication.factor': 1,
+  'share.coordinator.state.topic.min.isr': 1,
+  // a consumer gets its partitions at once, and may give them up quickly
+  'group.initial.rebalance.delay.ms': 0,
+  'group.min.session.timeout.ms': 1_000,
+  // a broker that was killed is let in again when its old session has ended: after 12 s with the defaults of 9 and 2 s, after 5 s so
+  'broker.session.timeout.ms': 3_000,
+  'broker.heartbeat.interval.ms': 500,
+  // topics are made by name and with partitions on purpose; a misspelt one must not appear
+  'auto.create.topics.enable': 'false',
+  // a record batch with events of 8 MiB and their headers
+  'message.max.bytes': 16 * MiB,
+  // as long as events are accepted (RAW_RETENTION_DAYS), by size so that a disk does not fill: what is consumed at once need not stay
+  'log.retention.hours': 90 * 24,
+  'log.retention.bytes': 8 * 1024 * MiB,
+  'log.segment.bytes': 256 * MiB,
+  'offsets.retention.minutes': 400 * 24 * 60,
+  // memory: the cleaner alone would take 128 MiB, requests that wait without limit
+  'log.cleaner.dedupe.buffer.size': 4 * MiB,
+  'socket.request.max.bytes': 64 * MiB,
+  'queued.max.request.bytes': 64 * MiB,
+  'num.network.threads': 2,
+  'num.io.threads': 4,
+};
+
 /** The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a relative path, because log.dirs is a list separated by commas. */
 export function serverProperties({ port, controllerPort, bindHost }: BrokerLayout): string {
   const settings: Record<string, string | number> = {
@@ -26,35 +59,7 @@ export function serverProperties({ port, controllerPort, bindHost }: BrokerLayou
     'controller.listener.names': 'CONTROLLER',
     'inter.broker.listener.name': 'PLAINTEXT',
     'log.dirs': 'data',
-    // one node
-    'offsets.topic.replication.factor': 1,
-    'offsets.topic.num.partitions': 10,
-    'transaction.state.log.replication.factor': 1,
-    'transaction.state.log.min.isr': 1,
-    'transaction.state.log.num.partitions': 10,
-    'share.coordinator.state.topic.replication.factor': 1,
-    'share.coordinator.state.topic.min.isr': 1,
-    // a consumer gets its partitions at once, and may give them up quickly
-    'group.initial.rebalance.delay.ms': 0,
-    'group.min.session.timeout.ms': 1_000,
-    // a broker that was killed is let in again when its old session has ended: after 12 s with the defaults of 9 and 2 s, after 5 s so
-    'broker.session.timeout.ms': 3_000,
-    'broker.heartbeat.interval.ms': 500,
-    // topics are made by name and with partitions on purpose; a misspelt one must not appear
-    'auto.create.topics.enable': 'false',
-    // a record batch with events of 8 MiB and their headers
-    'message.max.bytes': 16 * MiB,
-    // as long as events are accepted (RAW_RETENTION_DAYS), by size so that a disk does not fill: what is consumed at once need not stay
-    'log.retention.hours': 90 * 24,
-    'log.retention.bytes': 8 * 1024 * MiB,
-    'log.segment.bytes': 256 * MiB,
-    'offsets.retention.minutes': 400 * 24 * 60,
-    // memory: the cleaner alone would take 128 MiB, requests that wait without limit
-    'log.cleaner.dedupe.buffer.size': 4 * MiB,
-    'socket.request.max.bytes': 64 * MiB,
-    'queued.max.request.bytes': 64 * MiB,
-    'num.network.threads': 2,
-    'num.io.threads': 4,
+    ...brokerSettings,
   };
   return `${Object.entries(settings).map(([name, value]) => `${name}=${value}`).join('\n')}\n`;
 }

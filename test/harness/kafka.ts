@@ -1,0 +1,277 @@
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { inject } from 'vitest';
+import { readSettings } from '../../common/config/settings.ts';
+import { CompressionTypes, createKafka, type Admin, type KafkaClient, type KafkaMessage } from '../../common/kafka/client.ts';
+import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
+import { freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
+import { createLogger } from '../../common/logger.ts';
+import { waitFor } from './wait-for.ts';
+
+export type Compression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
+export const compressions: readonly Compression[] = ['none', 'gzip', 'snappy', 'lz4', 'zstd'];
+
+export interface TestRecord {
+  readonly topic: string;
+  /** absent: by the producer's own partitioner */
+  readonly partition?: number;
+  readonly key?: Buffer | string | null;
+  readonly value: Buffer | string | null;
+  readonly headers?: readonly (readonly [name: string, value: Buffer | string | null])[];
+  /** milliseconds */
+  readonly timestamp?: number;
+}
+
+/** What the broker acknowledged: expected offsets come from here and are never computed. */
+export interface DeliveryReport {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: bigint;
+}
+
+/** Largest record batch that tests decompress, bytes. */
+const MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024;
+
+const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'error');
+
+/** The broker of this run. */
+export function kafkaBrokers(): readonly string[] {
+  return inject('kafkaBrokers');
+}
+
+export function testKafka(brokers: readonly string[] = kafkaBrokers()): KafkaClient {
+  return createKafka({ brokers, clientId: 'test', logger, maxDecompressedBytes: MAX_DECOMPRESSED_BYTES });
+}
+
+/** Names never come twice, also not on a broker that outlives the run. */
+export function uniqueName(prefix: string): string {
+  return `${prefix}-${randomBytes(6).toString('hex')}`;
+}
+
+/** Runs admin operations with a connection of their own. */
+export async function withAdmin<T>(operation: (admin: Admin) => Promise<T>, brokers?: readonly string[]): Promise<T> {
+  const admin = testKafka(brokers).admin();
+  await admin.connect();
+  try {
+    return await operation(admin);
+  } finally {
+    await admin.disconnect();
+  }
+}
+
+export interface TopicOptions {
+  readonly partitions?: number;
+  /** for instance { 'cleanup.policy': 'compact' } */
+  readonly config?: Readonly<Record<string, string>>;
+  readonly brokers?: readonly string[];
+}
+
+/** Makes a topic with a unique name, or under exactly `name`, and gives its name. */
+export async function createTopic(prefix: string, { partitions = 1, config = {}, brokers }: TopicOptions = {}, name: string = uniqueName(prefix)): Promise<string> {
+  const configEntries = Object.entries(config).map(([key, value]) => ({ name: key, value }));
+  await withAdmin((admin) => admin.createTopics({ topics: [{ topic: name, numPartitions: partitions, replicationFactor: 1, configEntries }] }), brokers);
+  return name;
+}
+
+/** Deletes a topic and waits until the broker no longer knows it. */
+export async function deleteTopic(topic: string, brokers?: readonly string[]): Promise<void> {
+  await withAdmin(async (admin) => {
+    await admin.deleteTopics({ topics: [topic] });
+    await waitFor(async () => !(await admin.listTopics()).includes(topic), 10_000, `${topic} is deleted`);
+  }, brokers);
+}
+
+export async function addPartitions(topic: string, count: number, brokers?: readonly string[]): Promise<void> {
+  await withAdmin((admin) => admin.createPartitions({ topicPartitions: [{ topic, count }] }), brokers);
+}
+
+/** Deletes the records before an offset, as retention does. */
+export async function deleteRecordsBefore(topic: string, partition: number, offset: bigint, brokers?: readonly string[]): Promise<void> {
+  await withAdmin((admin) => admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(offset) }] }), brokers);
+}
+
+/** Committed offset and metadata of a group per partition; -1 where there is none. */
+export async function committedOffsets(groupId: string, topic: string, brokers?: readonly string[]): Promise<{ partition: number; offset: bigint; metadata: string | null }[]> {
+  const [found] = await withAdmin((admin) => admin.fetchOffsets({ groupId, topics: [topic] }), brokers);
+  return (found?.partitions ?? []).map(({ partition, offset, metadata }) => ({ partition, offset: BigInt(offset), metadata }));
+}
+
+/** Sets a group's offsets as an operator would; the group must have no members. */
+export async function setGroupOffsets(groupId: string, topic: string, offsets: readonly { readonly partition: number; readonly offset: bigint }[], brokers?: readonly string[]): Promise<void> {
+  await withAdmin((admin) => admin.setOffsets({ groupId, topic, partitions: offsets.map(({ partition, offset }) => ({ partition, offset: String(offset) })) }), brokers);
+}
+
+/** Deletes a group; waits until its members have left. */
+export async function deleteGroup(groupId: string, brokers?: readonly string[]): Promise<void> {
+  await withAdmin(async (admin) => {
+    await waitFor(async () => (await admin.describeGroups([groupId])).groups[0]?.members.length === 0, 30_000, `the group ${groupId} is empty`);
+    await admin.deleteGroups([groupId]);
+  }, brokers);
+}
+
+export interface ProduceOptions {
+  readonly compression?: Compression;
+  readonly brokers?: readonly string[];
+}
+
+const kafkajsTypes = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy, lz4: CompressionTypes.LZ4, zstd: CompressionTypes.ZSTD };
+
+/** Produces with kafkajs: one record batch per partition. Records without a partition go to partition 0. Reports in the order of the records. */
+export async function produce(records: readonly TestRecord[], { compression = 'none', brokers }: ProduceOptions = {}): Promise<DeliveryReport[]> {
+  const producer = testKafka(brokers).producer();
+  await producer.connect();
+  try {
+    const byTopic = Map.groupBy(records, (record) => record.topic);
+    const answers = await producer.sendBatch({
+      compression: kafkajsTypes[compression],
+      topicMessages: [...byTopic].map(([topic, ofTopic]) => ({
+        topic,
+        messages: ofTopic.map(({ partition = 0, key = null, value, headers = [], timestamp }) => ({
+          partition, key, value, headers: kafkajsHeaders(headers), ...(timestamp === undefined ? {} : { timestamp: String(timestamp) }),
+        })),
+      })),
+    });
+    const next = new Map(answers.map(({ topicName, partition, baseOffset }) => [`${topicName}:${partition}`, BigInt(baseOffset ?? -1)]));
+    return records.map(({ topic, partition = 0 }) => {
+      const place = `${topic}:${partition}`;
+      const offset = next.get(place);
+      if (offset === undefined || offset < 0n) throw new Error(`no acknowledgement for ${place}`);
+      next.set(place, offset + 1n);
+      return { topic, partition, offset };
+    });
+  } finally {
+    await producer.disconnect();
+  }
+}
+
+function kafkajsHeaders(headers: NonNullable<TestRecord['headers']>): Record<string, (Buffer | string)[]> {
+  const result: Record<string, (Buffer | string)[]> = {};
+  for (const [name, value] of headers) (result[name] ??= []).push(value ?? '');
+  return result;
+}
+
+/** Produces with librdkafka (Python's confluent-kafka), as most producers outside Java do. */
+export async function produceWithLibrdkafka(records: readonly TestRecord[], { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {}): Promise<DeliveryReport[]> {
+  const base64 = (bytes: Buffer | string | null | undefined): string | null => (bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64'));
+  const lines = records.map(({ headers = [], key, value, ...rest }) => JSON.stringify({ ...rest, key: base64(key), value: base64(value), headers: headers.map(([name, bytes]) => [name, base64(bytes)]) }));
+  const script = fileURLToPath(new URL('librdkafka-produce.py', import.meta.url));
+  const output = await pipe(await python(), [script, brokers.join(','), compression], lines.join('\n'));
+  return output.trim().split('\n').map((line) => {
+    const { topic, partition, offset } = JSON.parse(line) as { topic: string; partition: number; offset: string };
+    return { topic, partition, offset: BigInt(offset) };
+  });
+}
+
+const CONFLUENT_KAFKA = 'confluent-kafka==2.11.1';
+
+/** A Python with confluent-kafka: an environment in the cache folder, made once. */
+async function python(): Promise<string> {
+  const folder = join(readSettings().CACHE_DIR, CONFLUENT_KAFKA.replace('==', '-'));
+  const interpreter = join(folder, 'bin', 'python');
+  if (!existsSync(join(folder, 'ready'))) {
+    try {
+      await pipe('python3', ['-m', 'venv', '--clear', folder], '');
+      await pipe(interpreter, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', CONFLUENT_KAFKA], '');
+      await pipe(interpreter, ['-c', `import confluent_kafka, pathlib; pathlib.Path(${JSON.stringify(join(folder, 'ready'))}).touch()`], '');
+    } catch (error) {
+      throw new Error(`the tests produce with librdkafka: install Python 3 with venv and let pip reach its index (${(error as Error).message})`, { cause: error });
+    }
+  }
+  return interpreter;
+}
+
+/** Produces lines with Kafka's own console producer (Java). A line is a value; no keys, no reports. */
+export async function produceWithJavaConsole(topic: string, lines: readonly string[], { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {}): Promise<void> {
+  const { CACHE_DIR, JAVA_HOME } = readSettings();
+  let java: string;
+  let classpath: string;
+  try {
+    java = await findJava(JAVA_HOME);
+    classpath = await kafkaJars(CACHE_DIR, logger, undefined);
+  } catch (error) {
+    throw new Error(`the tests produce with Kafka's console producer: install Java 17 and Maven (Java ${(error as Error).message})`, { cause: error });
+  }
+  const options = ['--bootstrap-server', brokers.join(','), '--topic', topic, '--compression-codec', compression, '--max-memory-bytes', '67108864', '--producer-property', 'max.request.size=16000000', '--producer-property', 'linger.ms=50'];
+  await pipe(java, ['-Xmx512m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dorg.slf4j.simpleLogger.defaultLogLevel=error', '-cp', classpath, 'org.apache.kafka.tools.ConsoleProducer', ...options], lines.map((line) => `${line}\n`).join(''));
+}
+
+function pipe(command: string, args: readonly string[], input: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+    const output: Buffer[] = [];
+    const errors: Buffer[] = [];
+    child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
+    child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
+    child.stdin.on('error', () => undefined); // it ended before it read all: its exit code tells
+    child.once('error', reject);
+    child.once('close', (code) => {
+      const said = Buffer.concat(errors).toString('utf8').trim();
+      if (code === 0 && !/^\S* ?ERROR /m.test(said)) resolve(Buffer.concat(output).toString('utf8'));
+      else reject(new Error(`${command} ${args.slice(0, 3).join(' ')}: exit code ${code}: ${said.slice(-2_000)}`));
+    });
+    child.stdin.end(input);
+  });
+}
+
+export interface ReadRecord extends DeliveryReport {
+  readonly message: KafkaMessage;
+}
+
+/** Reads a topic from its start, through the client, up to what is in it at this moment (control records and aborted ones left out). */
+export async function readAll(topic: string, deadlineMs = 30_000, brokers?: readonly string[]): Promise<ReadRecord[]> {
+  const ends = await withAdmin((admin) => admin.fetchTopicOffsets(topic), brokers);
+  const open = new Map(ends.filter(({ low, high }) => BigInt(high) > BigInt(low)).map(({ partition, high }) => [partition, BigInt(high)]));
+  const result: ReadRecord[] = [];
+  const consumer = testKafka(brokers).consumer({ groupId: uniqueName('read-all'), maxWaitTimeInMs: 100, maxBytesPerPartition: 32 * 1024 * 1024, maxBytes: 64 * 1024 * 1024 });
+  await consumer.connect();
+  try {
+    await consumer.subscribe({ topics: [topic], fromBeginning: true });
+    consumer.on(consumer.events.END_BATCH_PROCESS, ({ payload: { partition, lastOffset } }) => {
+      if (BigInt(lastOffset) + 1n >= (open.get(partition) ?? 0n)) open.delete(partition);
+    });
+    await consumer.run({ autoCommit: false, eachBatch: ({ batch }) => {
+      for (const message of batch.messages) result.push({ topic, partition: batch.partition, offset: BigInt(message.offset), message });
+      return Promise.resolve();
+    } });
+    await waitFor(() => open.size === 0, deadlineMs, `${topic} is read to its end`);
+  } finally {
+    await consumer.disconnect();
+  }
+  return result.toSorted((a, b) => a.partition - b.partition || (a.offset < b.offset ? -1 : 1));
+}
+
+/** A broker for one test file, which it may kill. The same port and data after a restart. */
+export interface OwnBroker {
+  readonly brokers: readonly string[];
+  /** kill -9 */
+  kill(): Promise<void>;
+  /** starts it again; after a kill its log is recovered, which takes about 5 s */
+  restart(): Promise<void>;
+  /** ends it and removes its data */
+  stop(): Promise<void>;
+}
+
+/** Starts a broker of its own (Docker, else Java) in a temporary folder. */
+export async function startOwnBroker(): Promise<OwnBroker> {
+  const { CACHE_DIR, JAVA_HOME } = readSettings();
+  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-test-kafka-'));
+  const port = await freePort();
+  const start = (): Promise<LocalBroker> => startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
+  let broker = await start();
+  return {
+    brokers: broker.brokers,
+    kill: () => broker.kill(),
+    restart: async () => {
+      await broker.stop();
+      broker = await start();
+    },
+    stop: async () => {
+      await broker.stop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,34 @@
+import { expect, test } from 'vitest';
+import { StartError } from '../../../common/errors.ts';
+import { ensureTopics } from '../../../common/kafka/topics.ts';
+import { freePort } from '../../../common/kafka/local-broker/local-broker.ts';
+import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
+
+test('missing topics are made with the wanted partitions, existing ones left as they are', async () => {
+  const there = await createTopic('there', { partitions: 2 });
+  const missing = uniqueName('missing');
+  expect(await ensureTopics(testKafka(), [there, missing], 5)).toEqual({ created: [missing], partitions: { [there]: 2, [missing]: 5 } });
+  expect(await ensureTopics(testKafka(), [there, missing], 7)).toEqual({ created: [], partitions: { [there]: 2, [missing]: 5 } });
+});
+
+test('processes that make the same topics at the same time do not disturb each other', async () => {
+  const topics = Array.from({ length: 9 }, () => uniqueName('race'));
+  const results = await Promise.all(Array.from({ length: 4 }, () => ensureTopics(testKafka(), topics, 3)));
+  expect(results.flatMap((r) => r.created).toSorted()).toEqual(topics.toSorted());
+  for (const { partitions } of results) expect(partitions).toEqual(Object.fromEntries(topics.map((t) => [t, 3])));
+});
+
+test('a name that Kafka does not allow is one clear line, at once', async () => {
+  const started = performance.now();
+  await expect(ensureTopics(testKafka(), ['no/such name'], 1)).rejects.toThrow(StartError);
+  expect(performance.now() - started).toBeLessThan(5_000);
+});
+
+test('a broker that does not answer is one clear line within the deadline', async () => {
+  const port = await freePort();
+  const started = performance.now();
+  const failed = ensureTopics(testKafka([`127.0.0.1:${port}`]), ['t'], 1, 1_500);
+  await expect(failed).rejects.toThrow(StartError);
+  await expect(failed).rejects.toThrow(new RegExp(`^Kafka does not answer within 2 s \\(127\\.0\\.0\\.1:${port} ECONNREFUSED\\); start it, or set KAFKA_BROKERS$`));
+  expect(performance.now() - started).toBeLessThan(3_000);
+});
