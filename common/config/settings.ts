@@ -115,6 +115,10 @@ export const settingsTable = {
   ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),
   REDIS_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'Redis in which several query services share answers, `redis://host:6379/0`', parse: url('redis', 'rediss') }),
   RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
+  ROLLUP_1M_RETENTION_DAYS: setting({ default: 30, unit: 'days', description: 'how long rollups per minute are kept; endpoints reach 7 days back', parse: integer(8, 3650) }),
+  ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
+  ROLLUP_BUILD_PERCENT: setting({ default: 50, unit: '%', description: 'share of the time in which history is built into a rollup, on one thread', parse: integer(1, 100) }),
+  ROLLUP_AUDIT_DAYS: setting({ default: 3, unit: 'days', description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time', parse: integer(0, 3650) }),
   MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, 64 * 1024 * 1024) }),
   LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
 } as const;

@@ -1,8 +1,9 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
+import { rollupCommand } from '../rollup/commands/rollup.ts';
 import type { Route } from '../query/app.ts';
 
-const commands: readonly Command[] = [reconcileCommand];
+const commands: readonly Command[] = [reconcileCommand, rollupCommand];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 

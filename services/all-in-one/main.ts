@@ -1,4 +1,3 @@
-import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { startBroker } from '../../common/kafka/broker.ts';
@@ -8,6 +7,7 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startQuery } from '../query/start.ts';
+import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes } from './commands.ts';
 import { welcome } from './welcome.ts';
 
@@ -24,7 +24,7 @@ await runProcess(() => logger, async (add, stopping) => {
   broker.catch(() => {});
   const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
   add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  const schema = migrate(clickhouse, logger);
+  const schema = startRollup({ clickhouse, settings, logger, registry });
   schema.catch(() => {});
 
   let ingest: RunningIngest | undefined;
@@ -38,7 +38,7 @@ await runProcess(() => logger, async (add, stopping) => {
   add(kafkaBroker);
   const { brokers } = kafkaBroker;
 
-  await schema;
+  add(await schema);
   const kafka = createKafka({ brokers, clientId: 'sluice', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
   ingest = await startIngest({ clickhouse, kafka, settings, logger, registry });
   add(ingest);
