@@ -1,4 +1,5 @@
 import type { Clock } from '../../common/clock.ts';
+import { StartError } from '../../common/errors.ts';
 import type { Consumer, EachBatchPayload, KafkaClient, KafkaMessage, OffsetsByTopicPartition } from '../../common/kafka/client.ts';
 import type { Logger } from '../../common/logger.ts';
 import { createMembership } from './group.ts';
@@ -6,6 +7,7 @@ import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
 import type { IngestMetrics } from './metrics.ts';
 import type { Record } from './record.ts';
 
+/** A process that died is missed by its group after this long. */
 const SESSION_TIMEOUT_MS = 30_000;
 /** A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few, fuller fetches. */
 const FETCH_MIN_BYTES = 64 * 1024;
@@ -26,6 +28,8 @@ const INSERTS_PER_SECOND = 25;
 const LINGER_MAX_MS = 10_000;
 const ACTIVE_FOR_MS = 10_000;
 
+const COORDINATOR_DEADLINE_MS = 30_000;
+
 /** Of the 10 s of a shutdown: to finish the batch under way, then to leave the group. */
 const DRAIN_MS = 5_500;
 const LEAVE_MS = 2_500;
@@ -38,6 +42,7 @@ export interface ConsumerOptions {
   readonly logger: Logger;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
+  readonly sessionTimeoutMs?: number | undefined;
 }
 
 export interface RunningConsumer {
@@ -59,13 +64,13 @@ interface Taken {
 }
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, createStore, logger, metrics, clock }: ConsumerOptions): Promise<RunningConsumer> {
-  const membership = createMembership(clock, SESSION_TIMEOUT_MS);
+export async function startConsumer({ kafka, groupId, topics, createStore, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+  const membership = createMembership(clock, sessionTimeoutMs);
   const consumer: Consumer = kafka.consumer({
     groupId,
-    sessionTimeout: SESSION_TIMEOUT_MS,
-    rebalanceTimeout: 60_000,
-    heartbeatInterval: 3_000,
+    sessionTimeout: sessionTimeoutMs,
+    rebalanceTimeout: 2 * sessionTimeoutMs,
+    heartbeatInterval: sessionTimeoutMs / 10,
     minBytes: FETCH_MIN_BYTES,
     maxBytes: FETCH_MAX_BYTES,
     maxBytesPerPartition: FETCH_MAX_BYTES_PER_PARTITION,
@@ -101,11 +106,26 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
   });
 
   await admin.connect();
+  await coordinatorReady();
   await consumer.connect();
   await consumer.subscribe({ topics: [...topics], fromBeginning: true });
   await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: 1, eachBatch: async (payload) => receive(payload) });
 
   return { isJoined: () => membership.joined, stop, failed };
+
+  /** A broker that has just started loads its groups; the client takes that for a crash, so it is waited for here. */
+  async function coordinatorReady(): Promise<void> {
+    const until = clock() + COORDINATOR_DEADLINE_MS;
+    for (;;) {
+      try {
+        await admin.fetchOffsets({ groupId, topics: [...topics] });
+        return;
+      } catch (error) {
+        if (clock() > until) throw new StartError(`Kafka answers, but its group ${groupId} cannot be read: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+        await new Promise((resolve) => { setTimeout(resolve, 200); });
+      }
+    }
+  }
 
   function endLanes(): void {
     membership.lost();
