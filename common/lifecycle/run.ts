@@ -45,7 +45,11 @@ export async function runProcess(getLogger: () => Logger | undefined, start: (ad
   const fail = (error: unknown): void => {
     if (exitCode === 0) exitCode = error instanceof StartError ? error.exitCode : 1;
     if (error instanceof StartError) process.stderr.write(`sluice: ${error.message}\n`);
-    else getLogger()?.fatal({ err: error }, 'failed') ?? console.error(error);
+    else {
+      const logger = getLogger();
+      if (logger === undefined) process.stderr.write(`sluice: ${error instanceof Error ? error.stack : String(error)}\n`);
+      else logger.fatal({ err: error }, 'failed');
+    }
     wake();
   };
   process.on('uncaughtException', fail);

@@ -65,7 +65,7 @@ export interface RunningSluice extends Service {
 export async function startSluice(settings: Readonly<Record<string, string>> & { readonly API_KEY: string }): Promise<RunningSluice> {
   const service = startScript('start', settings);
   let ended: number | null | undefined;
-  void service.exited.then((code) => { ended = code; });
+  service.child.once('close', (code) => { ended = code; });
   const address = await waitFor(() => {
     if (ended !== undefined) throw new Error(`ended with ${ended}: ${service.stderr()}`);
     return /sluice is ready at (\S+)/.exec(service.stdout())?.[1];
