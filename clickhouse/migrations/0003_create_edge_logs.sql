@@ -29,6 +29,7 @@ ORDER BY (project, timestamp, id)
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;
 
 -- What one insert of ingest writes to: keeps nothing, the views below route every message to exactly one table.
+--   original: the message's bytes where they are not its JSON text (Avro), else ''; a dead letter keeps them
 CREATE TABLE edge_logs_landing
 (
     project           String,
@@ -43,6 +44,7 @@ CREATE TABLE edge_logs_landing
     refs              Array(FixedString(20)),
     refs_overflow     Bool,
     message           String,
+    original          String,
     kafka_topic       LowCardinality(String),
     kafka_incarnation UInt32,
     kafka_partition   UInt32,
@@ -58,13 +60,13 @@ CREATE TABLE edge_logs_landing
 ENGINE = Null;
 
 CREATE MATERIALIZED VIEW edge_logs_mv TO edge_logs AS
-SELECT * EXCEPT (record_time, reason, detail, key, headers)
+SELECT * EXCEPT (original, record_time, reason, detail, key, headers)
 FROM edge_logs_landing
 WHERE reason = '';
 
 CREATE MATERIALIZED VIEW dead_letters_of_edge_logs_mv TO dead_letters AS
 SELECT
     'edge_logs' AS source, kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, batch_last, judged_at,
-    record_time, reason, detail, key, headers, message AS value
+    record_time, reason, detail, key, headers, if(original = '', message, original) AS value
 FROM edge_logs_landing
 WHERE reason != '';

@@ -33,6 +33,7 @@ CREATE TABLE function_edge_logs_landing
     status_code       Nullable(UInt16),
     execution_time_ms Nullable(Float64),
     message           String,
+    original          String,
     kafka_topic       LowCardinality(String),
     kafka_incarnation UInt32,
     kafka_partition   UInt32,
@@ -48,13 +49,13 @@ CREATE TABLE function_edge_logs_landing
 ENGINE = Null;
 
 CREATE MATERIALIZED VIEW function_edge_logs_mv TO function_edge_logs AS
-SELECT * EXCEPT (record_time, reason, detail, key, headers)
+SELECT * EXCEPT (original, record_time, reason, detail, key, headers)
 FROM function_edge_logs_landing
 WHERE reason = '';
 
 CREATE MATERIALIZED VIEW dead_letters_of_function_edge_logs_mv TO dead_letters AS
 SELECT
     'function_edge_logs' AS source, kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, batch_last, judged_at,
-    record_time, reason, detail, key, headers, message AS value
+    record_time, reason, detail, key, headers, if(original = '', message, original) AS value
 FROM function_edge_logs_landing
 WHERE reason != '';

@@ -27,6 +27,7 @@ CREATE TABLE postgres_logs_landing
     id                String,
     level             LowCardinality(Nullable(String)),
     message           String,
+    original          String,
     kafka_topic       LowCardinality(String),
     kafka_incarnation UInt32,
     kafka_partition   UInt32,
@@ -42,13 +43,13 @@ CREATE TABLE postgres_logs_landing
 ENGINE = Null;
 
 CREATE MATERIALIZED VIEW postgres_logs_mv TO postgres_logs AS
-SELECT * EXCEPT (record_time, reason, detail, key, headers)
+SELECT * EXCEPT (original, record_time, reason, detail, key, headers)
 FROM postgres_logs_landing
 WHERE reason = '';
 
 CREATE MATERIALIZED VIEW dead_letters_of_postgres_logs_mv TO dead_letters AS
 SELECT
     'postgres_logs' AS source, kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, batch_last, judged_at,
-    record_time, reason, detail, key, headers, message AS value
+    record_time, reason, detail, key, headers, if(original = '', message, original) AS value
 FROM postgres_logs_landing
 WHERE reason != '';

@@ -4,13 +4,13 @@ CREATE TABLE postgrest_logs AS postgres_logs;
 CREATE TABLE postgrest_logs_landing AS postgres_logs_landing;
 
 CREATE MATERIALIZED VIEW postgrest_logs_mv TO postgrest_logs AS
-SELECT * EXCEPT (record_time, reason, detail, key, headers)
+SELECT * EXCEPT (original, record_time, reason, detail, key, headers)
 FROM postgrest_logs_landing
 WHERE reason = '';
 
 CREATE MATERIALIZED VIEW dead_letters_of_postgrest_logs_mv TO dead_letters AS
 SELECT
     'postgrest_logs' AS source, kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, batch_last, judged_at,
-    record_time, reason, detail, key, headers, message AS value
+    record_time, reason, detail, key, headers, if(original = '', message, original) AS value
 FROM postgrest_logs_landing
 WHERE reason != '';

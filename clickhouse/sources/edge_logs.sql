@@ -35,6 +35,7 @@ SELECT
     if(length(windows) > 64, [], windows) AS refs,
     length(windows) > 64 AS refs_overflow,
     value AS message,
+    original,
     {topic:String} AS kafka_topic,
     {incarnation:UInt32} AS kafka_incarnation,
     {partition:UInt32} AS kafka_partition,

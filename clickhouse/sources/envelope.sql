@@ -2,7 +2,8 @@
 -- Names for use in one SELECT over frames; nothing here is a column of a table.
 --
 -- Frames (RowBinary): offset UInt64, record_time Int64 (unix ms, -1 = none), given_reason String ('' = to be judged here), given_detail String,
---   key Nullable(String), headers Array(Tuple(String, Nullable(String))), probe String, value String
+--   key Nullable(String), headers Array(Tuple(String, Nullable(String))), probe String,
+--   original String (the message where value is another text of it: JSON made of Avro; else ''), value String
 -- Parameters: topic, incarnation, partition, batch_last, judged_at, retention_days, exact
 --
 -- exact = false is the usual way: JSON is read from value by simdjson, which refuses some valid documents (integers beyond 64 bits, doubles

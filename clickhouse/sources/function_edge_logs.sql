@@ -23,6 +23,7 @@ SELECT
     to_status(status_text) AS status_code,
     to_milliseconds(if(unusual, text_at(metadata_object, 'execution_time_ms'), event.metadata.execution_time_ms)) AS execution_time_ms,
     value AS message,
+    original,
     {topic:String} AS kafka_topic,
     {incarnation:UInt32} AS kafka_incarnation,
     {partition:UInt32} AS kafka_partition,

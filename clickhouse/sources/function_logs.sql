@@ -16,6 +16,7 @@ SELECT
     if(ifNull(id_text, '') = '', concat({topic:String}, '-', toString({partition:UInt32}), '-', toString(offset)), assumeNotNull(id_text)) AS id,
     if(unusual, text_at(object_at(json, 'metadata'), 'level'), event.metadata.level) AS level,
     value AS message,
+    original,
     {topic:String} AS kafka_topic,
     {incarnation:UInt32} AS kafka_incarnation,
     {partition:UInt32} AS kafka_partition,

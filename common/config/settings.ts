@@ -88,9 +88,16 @@ function topics(value: string): Topics {
   return result;
 }
 
+function names(value: string): string[] {
+  return value.split(',').map((name) => name.trim()).filter((name) => name !== '');
+}
+
 export const settingsTable = {
   KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
   KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
+  KAFKA_RAW_AVRO_TOPICS: setting<string[]>({ default: [], shown: 'none', description: 'topics whose values are Avro datums of the source\'s schema and nothing else, `edge_logs,...`', parse: names }),
+  SCHEMA_REGISTRY_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'schema registry for messages in Confluent\'s format, `http://user:password@host:8081`', parse: url('http', 'https') }),
+  AVRO_SCHEMAS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more writers\' schemas, `*.avsc`, for messages in Avro\'s single-object encoding', parse: text }),
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
@@ -151,6 +158,15 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
       mistakes.push(`${name} ${s.secret ? message.replaceAll(given, '***') : message}`);
     }
   }
+  const settings = values as Settings;
+  if (mistakes.length === 0) mistakes.push(...contradictions(settings));
   if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
-  return values as Settings;
+  return settings;
+}
+
+/** What is wrong between settings that are right by themselves. */
+function contradictions({ KAFKA_TOPICS, KAFKA_RAW_AVRO_TOPICS }: Settings): string[] {
+  const known = Object.values(KAFKA_TOPICS);
+  const unknown = KAFKA_RAW_AVRO_TOPICS.filter((topic) => !known.includes(topic));
+  return unknown.length === 0 ? [] : [`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`];
 }

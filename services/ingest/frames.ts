@@ -7,11 +7,14 @@ import type { Record } from './record.ts';
  * https://clickhouse.com/docs/interfaces/formats/RowBinary
  */
 export const FRAME_STRUCTURE =
-  'offset UInt64, record_time Int64, given_reason String, given_detail String, key Nullable(String), headers Array(Tuple(name String, value Nullable(String))), probe String, value String';
+  'offset UInt64, record_time Int64, given_reason String, given_detail String, key Nullable(String), headers Array(Tuple(name String, value Nullable(String))), probe String, original String, value String';
 
 export interface Frame {
   readonly record: Record;
+  /** JSON text of the event; of a dead letter by its form alone, the message as it came */
   readonly value: Uint8Array;
+  /** the message as it came, where value is another text of it; empty = value is the message */
+  readonly original: Uint8Array;
   /** '' = to be judged by the mapping SQL */
   readonly reason: string;
   readonly detail: string;
@@ -29,15 +32,15 @@ export function encodeFrames(frames: readonly Frame[]): Buffer {
   return out;
 }
 
-function frameSize({ record, value, reason, detail, probe }: Frame): number {
-  let size = 16 + stringSize(Buffer.byteLength(reason)) + stringSize(Buffer.byteLength(detail)) + 1 + stringSize(Buffer.byteLength(probe)) + stringSize(value.length);
+function frameSize({ record, value, original, reason, detail, probe }: Frame): number {
+  let size = 16 + stringSize(Buffer.byteLength(reason)) + stringSize(Buffer.byteLength(detail)) + 1 + stringSize(Buffer.byteLength(probe)) + stringSize(original.length) + stringSize(value.length);
   if (record.key !== null) size += stringSize(record.key.length);
   size += varintSize(record.headers.length);
   for (const [name, header] of record.headers) size += stringSize(Buffer.byteLength(name)) + 1 + (header === null ? 0 : stringSize(header.length));
   return size;
 }
 
-function writeFrame(out: Buffer, start: number, { record, value, reason, detail, probe }: Frame): number {
+function writeFrame(out: Buffer, start: number, { record, value, original, reason, detail, probe }: Frame): number {
   let at = writeUInt64(out, start, record.offset);
   at = writeInt64(out, at, record.time);
   at = writeText(out, at, reason);
@@ -46,6 +49,7 @@ function writeFrame(out: Buffer, start: number, { record, value, reason, detail,
   at = writeVarint(out, at, record.headers.length);
   for (const [name, header] of record.headers) at = writeNullable(out, writeText(out, at, name), header);
   at = writeText(out, at, probe);
+  at = writeBytes(out, at, original);
   return writeBytes(out, at, value);
 }
 

@@ -6,7 +6,10 @@ import { ensureTopics } from '../../common/kafka/topics.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
-import { sources } from '../../common/sources.ts';
+import { sources, type SourceName } from '../../common/sources.ts';
+import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
+import { createRegistry } from './avro/registry.ts';
+import { readKnownSchemas } from './avro/schemas.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
@@ -18,22 +21,27 @@ export interface RunningIngest extends Part, RunningConsumer {
 export interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES'>;
+  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
+  /** a process that died is missed by its group after this long; 30 s by default */
+  readonly sessionTimeoutMs?: number;
 }
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
  * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer.
  */
-export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock }: IngestOptions): Promise<RunningIngest> {
+export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock, sessionTimeoutMs }: IngestOptions): Promise<RunningIngest> {
+  const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
   if (created.length > 0) logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
+  const schemaRegistry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup: (outcome) => metrics.schemaLookups.inc({ outcome }) });
+  const decoders = new Map<SourceName, AvroDecoder>(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry: schemaRegistry, rawTopic: settings.KAFKA_RAW_AVRO_TOPICS.includes(settings.KAFKA_TOPICS[name]), maxEventBytes: settings.MAX_EVENT_BYTES })]));
   const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
@@ -41,9 +49,13 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     logger,
     metrics,
     clock,
+    sessionTimeoutMs,
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
-      return createStore({ clickhouse, source, topic, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, metrics, clock });
+      return createStore({
+        clickhouse, source, topic, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES,
+        avro: decoders.get(source)!, metrics, clock,
+      });
     },
   });
   return { name: 'ingest', ...consumer };

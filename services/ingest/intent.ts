@@ -9,18 +9,20 @@ export interface Intent {
   readonly last: number;
   /** unix milliseconds; the moment at which the batch's messages are judged */
   readonly judgedAt: number;
+  /** ids of the schema registry that the batch's messages are decoded with; any other in them is unknown to it, also when registered later. Absent = none */
+  readonly schemaIds?: readonly number[];
 }
 
-export function encodeIntent({ incarnation, first, last, judgedAt }: Intent): string {
-  return `i:${incarnation}:${first}-${last}:${judgedAt}`;
+export function encodeIntent({ incarnation, first, last, judgedAt, schemaIds = [] }: Intent): string {
+  return `i:${incarnation}:${first}-${last}:${judgedAt}${schemaIds.length === 0 ? '' : `:${schemaIds.join(',')}`}`;
 }
 
 /** The intent in a commit's metadata, or undefined where there is none (an idle commit, another program's commit). */
 export function decodeIntent(metadata: string | null | undefined): Intent | undefined {
-  const match = /^i:(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,16})$/.exec(metadata ?? '');
+  const match = /^i:(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,16})(?::(\d{1,10}(?:,\d{1,10})*))?$/.exec(metadata ?? '');
   if (match === null) return undefined;
-  const [incarnation, first, last, judgedAt] = match.slice(1).map(Number);
-  return { incarnation: incarnation!, first: first!, last: last!, judgedAt: judgedAt! };
+  const [incarnation, first, last, judgedAt] = match.slice(1, 5).map(Number);
+  return { incarnation: incarnation!, first: first!, last: last!, judgedAt: judgedAt!, ...(match[5] === undefined ? {} : { schemaIds: match[5].split(',').map(Number) }) };
 }
 
 /** One token per batch: the same batch inserted again counts once in its raw table, in dead_letters and in every rollup. */

@@ -53,6 +53,8 @@ export interface Store {
   strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]>;
   /** true while the batch's token cannot have left the deduplication window */
   tokenIsKept(judgedAt: number): Promise<boolean>;
+  /** ids of the schema registry that these records can be decoded with, asked for before their batch is announced */
+  schemaIds(records: readonly Record[]): Promise<readonly number[]>;
   /** inserts the batch under its token; records whose offset is in `present` are left out (and the token is another then) */
   insert(batch: Batch, present?: ReadonlySet<number>): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
@@ -212,7 +214,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     let cut: Cut | undefined;
     while ((cut = inbox.cutAt(intent.last)) === undefined) await nextOffer();
     ports.log('batch_recovered', { ...intent, records: cut.records.length, already_present: present?.size });
-    await apply({ ...intent, records: cut.records }, { present });
+    const { records } = cut;
+    // of strays, whose intent is lost, what is missing is judged anew
+    const schemaIds = present === undefined ? (intent.schemaIds ?? []) : await persistently(() => store.schemaIds(records));
+    await apply({ ...intent, schemaIds, records }, { present });
   }
 
   async function work(): Promise<void> {
@@ -239,10 +244,13 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         continue;
       }
       waitingSince = undefined;
-      // judged later than any batch before it, also when the clock was set back: strays are looked for by this time
-      const judgedAt = Math.max(now, lastJudgedAt + 1);
       const cut = inbox.cut(limits);
-      if (cut !== undefined) await apply({ incarnation, first: cut.first, last: cut.last, judgedAt, records: cut.records });
+      if (cut === undefined) continue;
+      const { first, last, records } = cut;
+      const schemaIds = await persistently(() => store.schemaIds(records));
+      // judged later than any batch before it, also when the clock was set back: strays are looked for by this time
+      const judgedAt = Math.max(ports.clock(), lastJudgedAt + 1);
+      await apply({ incarnation, first, last, judgedAt, schemaIds, records });
     }
   }
 

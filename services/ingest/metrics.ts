@@ -9,6 +9,7 @@ export function createIngestMetrics(registry: Registry) {
     events: new Counter({ name: 'sluice_ingest_events_total', help: 'Events written: rows and dead letters', labelNames: ['source'], registers }),
     batchEvents: new Histogram({ name: 'sluice_ingest_batch_events', help: 'Events of one batch', buckets: [1, 10, 100, 1_000, 10_000, 50_000], registers }),
     insertSeconds: new Histogram({ name: 'sluice_ingest_insert_seconds', help: 'One insert of a batch, its views included', labelNames: ['source'], buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30], registers }),
+    schemaLookups: new Counter({ name: 'sluice_ingest_schema_lookups_total', help: 'Questions to the schema registry', labelNames: ['outcome'], registers }),
     freshness: new Gauge({ name: 'sluice_ingest_freshness_seconds', help: 'Age of the newest record of a source at the moment at which it became visible', labelNames: ['source'], registers }),
   };
 }

@@ -22,21 +22,27 @@ export type Reason =
   | 'too_large'
   | 'rejected_by_store';
 
-/** What is known of a message before the engine reads it: it goes on to be judged there, or is a dead letter already. */
-export type Form = { readonly kind: 'json' } | { readonly kind: 'dead'; readonly reason: Reason; readonly detail: string };
+/** What is known of a message by its first bytes: how its event is written, or that it is a dead letter. */
+export type Form =
+  | { readonly kind: 'json' | 'single_object' | 'confluent' | 'raw_datum' }
+  | { readonly kind: 'dead'; readonly reason: Reason; readonly detail: string };
 
-const JSON_FORM: Form = { kind: 'json' };
+const [JSON_FORM, SINGLE_OBJECT, CONFLUENT, RAW_DATUM] = (['json', 'single_object', 'confluent', 'raw_datum'] as const).map((kind): Form => ({ kind })) as [Form, Form, Form, Form];
 
-/** Decides by size and first byte alone; what stands behind the brace is judged by the mapping SQL. */
-export function formOf(value: Buffer, maxEventBytes: number): Form {
+/** Decides by size and first bytes alone; what stands behind them is judged by the Avro decoder and the mapping SQL. rawAvro: every message of the topic is an Avro datum and nothing else. */
+export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form {
   if (value.length > maxEventBytes) return { kind: 'dead', reason: 'too_large', detail: `${value.length} bytes` };
+  if (value.length === 0) return { kind: 'dead', reason: 'not_an_event', detail: 'empty' };
+  if (rawAvro) return RAW_DATUM;
+  if (value[0] === 0x00) return CONFLUENT;
+  if (value[0] === 0xc3 && value[1] === 0x01) return SINGLE_OBJECT;
   for (let i = 0; i < value.length; i++) {
     const byte = value[i];
     if (byte === 0x7b) return JSON_FORM;
     if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) continue;
     return { kind: 'dead', reason: 'not_an_event', detail: `first byte 0x${byte!.toString(16).padStart(2, '0')}` };
   }
-  return { kind: 'dead', reason: 'not_an_event', detail: value.length === 0 ? 'empty' : 'white space only' };
+  return { kind: 'dead', reason: 'not_an_event', detail: 'white space only' };
 }
 
 /** CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been made anew. */

@@ -1,12 +1,13 @@
 import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
+import type { AvroDecoder, Refusal } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { tokenOf } from './intent.ts';
 import type { Batch, Store } from './lane.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
-import { checksum, formOf, type Record } from './record.ts';
+import { checksum, formOf, type Reason, type Record } from './record.ts';
 import { mappingOf, statements } from './statements.ts';
 
 /**
@@ -43,12 +44,13 @@ export interface StoreOptions {
   readonly partition: number;
   readonly retentionDays: number;
   readonly maxEventBytes: number;
+  readonly avro: AvroDecoder;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
 }
 
 /** The tables of one partition: see Store for what each function promises. */
-export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, metrics, clock }: StoreOptions): Store {
+export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, avro, metrics, clock }: StoreOptions): Store {
   const mapping = mappingOf(source);
   const where = { topic, partition };
 
@@ -75,17 +77,26 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       return Number(row?.batches ?? 0) < TOKEN_TRUSTED_BATCHES;
     },
 
+    async schemaIds(records) {
+      const values = records.flatMap(({ value }) => (value !== null && formOf(value, maxEventBytes, avro.rawTopic).kind === 'confluent' ? [value] : []));
+      return values.length === 0 ? [] : avro.usableIds(values);
+    },
+
     async insert(batch, present) {
       const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
       if (records.length === 0) return;
+      const { schemaIds = [] } = batch;
+      await avro.load(schemaIds);
+      const usable = new Set(schemaIds);
+      const messages = records.map((record) => messageOf(record, usable));
       const done = metrics.insertSeconds.startTimer({ source });
       const token = present === undefined ? tokenOf(topic, partition, batch) : `${tokenOf(topic, partition, batch)}:without-${present.size}`;
       try {
-        await insertFrames(batch, token, records.map((r) => frameOf(r, false)), false);
+        await insertFrames(batch, token, messages, false);
       } catch (error) {
         if (!isRejection(error)) throw error;
         // nothing of the batch is written yet: the SELECT threw (throwIf of envelope.sql) before its only block
-        await insertFrames(batch, token, records.map((r) => frameOf(r, true)), true);
+        await insertFrames(batch, token, messages.map((m) => (m.reason === '' ? { ...m, probe: probeOf(m.value) } : m)), true);
       }
       done();
       metrics.events.inc({ source }, records.length);
@@ -118,11 +129,16 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
   }
 
-  function frameOf(record: Record, exact: boolean): Frame {
+  function messageOf(record: Record, schemaIds: ReadonlySet<number>): Frame {
     const value = record.value!;
-    const form = formOf(value, maxEventBytes);
-    if (form.kind === 'dead') return { record, value, reason: form.reason, detail: form.detail, probe: '' };
-    return { record, value, reason: '', detail: '', probe: exact ? probeOf(value) : '' };
+    const form = formOf(value, maxEventBytes, avro.rawTopic);
+    switch (form.kind) {
+      case 'dead': return deadLetter(record, form);
+      case 'json': return { record, value, original: NOTHING, reason: '', detail: '', probe: '' };
+      case 'single_object': return decoded(record, avro.singleObject(value));
+      case 'confluent': return decoded(record, avro.confluent(value, schemaIds));
+      case 'raw_datum': return decoded(record, avro.raw(value));
+    }
   }
 
   async function insertFrames(batch: Batch, token: string, frames: readonly Frame[], exact: boolean): Promise<void> {
@@ -141,6 +157,16 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       settings: { ...INSERT_SETTINGS, insert_deduplication_token: token },
     });
   }
+}
+
+const NOTHING = Buffer.alloc(0);
+
+function decoded(record: Record, event: Buffer | Refusal): Frame {
+  return 'reason' in event ? deadLetter(record, event) : { record, value: event, original: record.value!, reason: '', detail: '', probe: '' };
+}
+
+function deadLetter(record: Record, { reason, detail }: { readonly reason: Reason; readonly detail: string }): Frame {
+  return { record, value: record.value!, original: NOTHING, reason, detail, probe: '' };
 }
 
 function isRejection(error: unknown): boolean {

@@ -1,0 +1,132 @@
+import type { SourceName } from '../../../common/sources.ts';
+import type { Registry } from './registry.ts';
+import type { KnownSchemas, Schema } from './schemas.ts';
+import { compile, isNamed, MalformedAvro, TextTooLarge, type Transcode } from './transcode.ts';
+
+/** Why an Avro message is a dead letter. */
+export interface Refusal {
+  readonly reason: 'unknown_schema' | 'malformed_avro' | 'too_large';
+  readonly detail: string;
+}
+
+/** Avro messages of one topic → the JSON text of their events. */
+export interface AvroDecoder {
+  /** every message is a raw datum */
+  readonly rawTopic: boolean;
+  /** a datum of the source's present schema and nothing else */
+  raw(value: Buffer): Buffer | Refusal;
+  /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
+  singleObject(value: Buffer): Buffer | Refusal;
+  /** 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are unknown */
+  confluent(value: Buffer, ids: ReadonlySet<number>): Buffer | Refusal;
+  /**
+   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending, MAX_IDS at most.
+   * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
+   */
+  usableIds(values: readonly Buffer[]): Promise<number[]>;
+  /** The same for ids that were usable before: throws RegistryError too where one of them is not any more. */
+  load(ids: readonly number[]): Promise<void>;
+}
+
+/** Ids that one batch may use: they stand in the commit's metadata, of which Kafka takes 4 KiB. */
+export const MAX_IDS = 300;
+const SINGLE_OBJECT_HEADER_BYTES = 10;
+const CONFLUENT_HEADER_BYTES = 5;
+/** ids of a registry are positive 32-bit integers */
+const MAX_ID = 2 ** 31 - 1;
+/** Questions to the registry at a time. */
+const LOOKUPS = 8;
+
+export interface AvroDecoderOptions {
+  readonly source: SourceName;
+  readonly schemas: KnownSchemas;
+  readonly registry: Registry | undefined;
+  readonly rawTopic: boolean;
+  /** of the JSON text too: the same event in JSON would be refused */
+  readonly maxEventBytes: number;
+}
+
+/**
+ * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its namespace), or of one of its aliases,
+ * is that of another source or of nothing known here: unknown_schema, though it may be well known itself.
+ */
+export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEventBytes }: AvroDecoderOptions): AvroDecoder {
+  const reader = schemas.current[source];
+  const ways = new Map<Schema, Transcode | Refusal>();
+
+  return {
+    rawTopic,
+    raw: (value) => decode(reader, value, 0),
+    singleObject: (value) => {
+      if (value.length < SINGLE_OBJECT_HEADER_BYTES) return malformed('header cut off');
+      const fingerprint = value.toString('hex', 2, SINGLE_OBJECT_HEADER_BYTES);
+      const schema = schemas.byFingerprint.get(fingerprint);
+      if (schema === undefined) return unknown(`schema fingerprint ${fingerprint}`);
+      return decode(schema, value, SINGLE_OBJECT_HEADER_BYTES);
+    },
+    confluent: (value, ids) => {
+      if (value.length < CONFLUENT_HEADER_BYTES) return malformed('header cut off');
+      const id = value.readUInt32BE(1);
+      if (registry === undefined) return unknown(`schema id ${id}, and there is no SCHEMA_REGISTRY_URL`);
+      const known = registry.known(id);
+      if (known !== undefined && !('schema' in known)) return unknown(known.detail);
+      if (known === undefined || !ids.has(id)) {
+        const way = known === undefined ? undefined : wayOf(known.schema);
+        return typeof way === 'object' ? way : unknown(`schema id ${id}`);
+      }
+      return decode(known.schema, value, CONFLUENT_HEADER_BYTES);
+    },
+    usableIds: async (values) => {
+      if (registry === undefined) return [];
+      const ids = [...new Set(values.filter((v) => v.length >= CONFLUENT_HEADER_BYTES).map((v) => v.readUInt32BE(1)))].filter((id) => id <= MAX_ID);
+      await lookUp(ids);
+      return ids.filter(isUsable).toSorted((a, b) => a - b).slice(0, MAX_IDS);
+    },
+    load: async (ids) => {
+      if (registry === undefined) return;
+      await lookUp(ids);
+      const gone = ids.find((id) => !isUsable(id));
+      if (gone !== undefined) throw Object.assign(new Error(`the schema registry no longer has schema id ${gone}, with which a batch was announced`), { kind: 'retry' });
+    },
+  };
+
+  async function lookUp(ids: readonly number[]): Promise<void> {
+    for (let i = 0; i < ids.length; i += LOOKUPS) await Promise.all(ids.slice(i, i + LOOKUPS).map((id) => registry!.lookup(id)));
+  }
+
+  function isUsable(id: number): boolean {
+    const known = registry?.known(id);
+    return known !== undefined && 'schema' in known && typeof wayOf(known.schema) === 'function';
+  }
+
+  function wayOf(schema: Schema): Transcode | Refusal {
+    let way = ways.get(schema);
+    if (way === undefined) {
+      way = schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
+        ? compile(schema.type, reader.type)
+        : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
+      ways.set(schema, way);
+    }
+    return way;
+  }
+
+  function decode(schema: Schema, value: Buffer, start: number): Buffer | Refusal {
+    const way = wayOf(schema);
+    if (typeof way === 'object') return way;
+    try {
+      return way(value, start, maxEventBytes);
+    } catch (error) {
+      if (error instanceof MalformedAvro) return malformed(error.message);
+      if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };
+      throw error;
+    }
+  }
+}
+
+function unknown(detail: string): Refusal {
+  return { reason: 'unknown_schema', detail };
+}
+
+function malformed(detail: string): Refusal {
+  return { reason: 'malformed_avro', detail };
+}

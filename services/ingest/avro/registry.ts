@@ -1,0 +1,132 @@
+import type { Clock } from '../../../common/clock.ts';
+import { parseSchema, type Schema } from './schemas.ts';
+
+/** What the registry says of an id: a schema, or why there is none that can be used. */
+export type Lookup = { readonly schema: Schema } | { readonly detail: string };
+
+/** The registry does not answer, or not with what it should: the same question may be answered later. */
+export class RegistryError extends Error {
+  readonly kind = 'retry';
+}
+
+export interface Registry {
+  /** Asks at most once for what it knows, and for the same id once at a time. Throws RegistryError. */
+  lookup(id: number): Promise<Lookup>;
+  /** What is known without asking; outdated refusals too. */
+  known(id: number): Lookup | undefined;
+}
+
+export interface RegistryOptions {
+  /** http(s)://user:password@host:port/path; what the Confluent API serves below it */
+  readonly url: string;
+  readonly clock: Clock;
+  readonly onLookup: (outcome: 'found' | 'refused' | 'failed') => void;
+}
+
+/** An id that the registry does not know may be registered later; it is asked again after this long, milliseconds. */
+const REFUSED_FOR_MS = 30_000;
+/** Bytes that only look like a message with an id must not fill the memory. */
+const MAX_REFUSED = 10_000;
+const TIMEOUT_MS = 10_000;
+
+/**
+ * Client of a schema registry with Confluent's API (GET /schemas/ids/{id}). What is found is kept for good: an id never changes its schema.
+ * https://docs.confluent.io/platform/current/schema-registry/develop/api.html#get--schemas-ids-int-%20id
+ */
+export function createRegistry({ url, clock, onLookup }: RegistryOptions): Registry {
+  const base = new URL(url);
+  const credentials = base.username === '' ? undefined : `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
+  base.username = '';
+  base.password = '';
+  const where = base.href.replace(/\/+$/, '');
+  const headers: Record<string, string> = { accept: 'application/vnd.schemaregistry.v1+json, application/json' };
+  if (credentials !== undefined) headers['authorization'] = `Basic ${Buffer.from(credentials).toString('base64')}`;
+
+  const found = new Map<number, Lookup>();
+  const refused = new Map<number, { readonly detail: string; readonly until: number }>();
+  const asked = new Map<number, Promise<Lookup>>();
+
+  return {
+    known: (id) => found.get(id) ?? refused.get(id),
+    lookup: async (id) => {
+      const kept = found.get(id);
+      if (kept !== undefined) return kept;
+      const refusal = refused.get(id);
+      if (refusal !== undefined && refusal.until > clock()) return refusal;
+      let answer = asked.get(id);
+      if (answer === undefined) {
+        answer = ask(id).finally(() => asked.delete(id));
+        asked.set(id, answer);
+      }
+      return answer;
+    },
+  };
+
+  async function ask(id: number): Promise<Lookup> {
+    try {
+      const lookup = await request(id);
+      onLookup('schema' in lookup ? 'found' : 'refused');
+      return lookup;
+    } catch (error) {
+      onLookup('failed');
+      throw error;
+    }
+  }
+
+  async function request(id: number): Promise<Lookup> {
+    let status: number;
+    let body: string;
+    try {
+      const response = await fetch(`${where}/schemas/ids/${id}`, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+      status = response.status;
+      body = await response.text();
+    } catch (error) {
+      throw new RegistryError(`the schema registry ${where} does not answer: ${reasonOf(error)}`, { cause: error });
+    }
+    if (status === 404) return refuse(id, `schema id ${id} is not in the registry`);
+    if (status !== 200) throw new RegistryError(`the schema registry ${where} answers ${status} to schema id ${id}`);
+    const answer = parseAnswer(body);
+    if (answer === undefined) throw new RegistryError(`the schema registry ${where} answers something else than a schema to schema id ${id}`);
+    const lookup = lookupOf(id, answer);
+    found.set(id, lookup);
+    return lookup;
+  }
+
+  function refuse(id: number, detail: string): Lookup {
+    if (refused.size >= MAX_REFUSED) refused.clear();
+    const refusal = { detail, until: clock() + REFUSED_FOR_MS };
+    refused.set(id, refusal);
+    return refusal;
+  }
+}
+
+interface Answer {
+  readonly schema: string;
+  readonly schemaType?: unknown;
+  readonly references?: unknown;
+}
+
+function parseAnswer(body: string): Answer | undefined {
+  try {
+    const answer = JSON.parse(body) as Answer | null;
+    return typeof answer?.schema === 'string' ? answer : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Without a schemaType it is Avro. */
+function lookupOf(id: number, { schema, schemaType = 'AVRO', references = [] }: Answer): Lookup {
+  if (schemaType !== 'AVRO') return { detail: `schema id ${id} is of type ${String(schemaType)}` };
+  if (!Array.isArray(references) || references.length > 0) return { detail: `schema id ${id} refers to other schemas, which is not supported: register it with them in one` };
+  try {
+    return { schema: parseSchema(schema) };
+  } catch (error) {
+    return { detail: `schema id ${id} cannot be parsed: ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+function reasonOf(error: unknown): string {
+  const cause = error instanceof Error ? (error.cause ?? error) : error;
+  return cause instanceof Error ? ('code' in cause && typeof cause.code === 'string' ? cause.code : cause.message) : String(cause);
+}

@@ -1,0 +1,75 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import avro from 'avsc';
+import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
+import { sources, type SourceName } from '../../../common/sources.ts';
+import { wireFingerprint } from './fingerprint.ts';
+
+/** A schema that messages may have been written with. */
+export interface Schema {
+  readonly type: avro.Type;
+  /** 16 hex digits, as in a message */
+  readonly fingerprint: string;
+}
+
+export interface KnownSchemas {
+  /** the present schema of each source: the reader's */
+  readonly current: Readonly<Record<SourceName, Schema>>;
+  /** present, earlier and the operator's, of all sources */
+  readonly byFingerprint: ReadonlyMap<string, Schema>;
+}
+
+/**
+ * Parses a schema (JSON text). Throws Error where it is none.
+ * Defaults are left out first: a writer's have no meaning for its datums, and avsc refuses some that others write.
+ */
+export function parseSchema(text: string): Schema {
+  const json = JSON.parse(text, (key, value: unknown) => (key === 'default' ? undefined : value)) as avro.Schema;
+  // wrapUnions: every union is allowed, also one of several numbers
+  const type = avro.Type.forSchema(json, { wrapUnions: true });
+  // avsc exports the Parsing Canonical Form
+  return { type, fingerprint: wireFingerprint(JSON.stringify(type.schema())) };
+}
+
+const FOLDER = fileURLToPath(new URL('../../../schemas/', import.meta.url));
+
+/**
+ * Reads `<source>.avsc` and `earlier/<source>/*.avsc` of schemas/, and every *.avsc at any depth of the operator's folder.
+ * Throws StartError where that folder cannot be read or holds something else under such a name.
+ */
+export function readKnownSchemas(operatorsFolder: string | undefined): KnownSchemas {
+  const byFingerprint = new Map<string, Schema>();
+  const add = (schema: Schema): Schema => {
+    byFingerprint.set(schema.fingerprint, schema);
+    return schema;
+  };
+  for (const { name } of sources) {
+    const earlier = join(FOLDER, 'earlier', name);
+    if (existsSync(earlier)) for (const file of schemaFiles(earlier)) add(parseSchema(readFileSync(join(earlier, file), 'utf8')));
+  }
+  if (operatorsFolder !== undefined) for (const schema of readOperators(operatorsFolder)) add(schema);
+  const current = Object.fromEntries(sources.map(({ name }) => [name, add(parseSchema(readFileSync(join(FOLDER, `${name}.avsc`), 'utf8')))])) as Record<SourceName, Schema>;
+  return { current, byFingerprint };
+}
+
+function readOperators(folder: string): Schema[] {
+  const refuse = (what: string, error: unknown): StartError => new StartError(`AVRO_SCHEMAS_DIR: ${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error, exitCode: EXIT_CONFIG });
+  let files: string[];
+  try {
+    files = schemaFiles(folder);
+  } catch (error) {
+    throw refuse(folder, error);
+  }
+  return files.map((file) => {
+    try {
+      return parseSchema(readFileSync(join(folder, file), 'utf8'));
+    } catch (error) {
+      throw refuse(file, error);
+    }
+  });
+}
+
+function schemaFiles(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.avsc')).toSorted();
+}
