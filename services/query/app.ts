@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { STATUS_CODES } from 'node:http';
+import { METHODS, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
@@ -9,7 +9,7 @@ import type { Registry } from '../../common/metrics.ts';
 import type { Answers, CacheResult } from './answers.ts';
 import type { Definitions } from './definition.ts';
 import { docsPage } from './docs.ts';
-import { ApiError, envelope } from './errors.ts';
+import { ApiError, envelope, invalidParameters } from './errors.ts';
 import { hasScope, refuseEndpoint, refuseProject, type Key, type KeyRing } from './keys.ts';
 import type { QueryMetrics } from './metrics.ts';
 import { openapi } from './openapi.ts';
@@ -223,7 +223,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setNotFoundHandler((request, reply) => sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply));
 
-  // Every method has a route, so that the hook above can say what a path takes.
+  // Every method that Node reads has a route, so that the hook above can say what a path takes.
+  for (const method of METHODS) if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   const methods = app.supportedMethods.filter((m) => m !== 'OPTIONS');
   function get(url: string, open: boolean, handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>): void {
     app.route({ method: methods, url, config: { allow: ['GET', 'HEAD'], ...(open && { open }) }, handler });
@@ -249,7 +250,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
     if (hidden !== undefined) throw hidden;
     const read = readParams(found, query);
-    if ('mistakes' in read) throw new ApiError('invalid_parameter', `${read.mistakes.length === 1 ? 'a parameter is' : 'parameters are'} wrong: ${read.mistakes.map((m) => m.parameter).join(', ')}`, { mistakes: read.mistakes });
+    if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
     const { answer, cache } = await answers.answer(found, read.params, callerOf(reply));
     request.told.cache = cache;

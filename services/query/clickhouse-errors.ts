@@ -1,6 +1,6 @@
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Definition } from './definition.ts';
-import { ApiError } from './errors.ts';
+import { ApiError, invalidParameters } from './errors.ts';
 
 /** Limits of the query's own: time, rows, bytes. An answer is whole or this. */
 const OWN_LIMITS = new Set([158, 159, 160, 191, 307, 396]);
@@ -17,7 +17,7 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
   const { code } = error;
   if (code === BAD_PATTERN) {
     const mistakes = definition.parameters.filter((p) => p.format === 'pattern').map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' }));
-    return new ApiError('invalid_parameter', 'a parameter is wrong', { mistakes, cause: error });
+    return invalidParameters(mistakes, error);
   }
   if (code !== undefined && (OWN_LIMITS.has(code) || (code === MEMORY_LIMIT && !/\(total\)|server/i.test(error.message)))) {
     return new ApiError('timeout', 'the query took more time, rows or memory than it may', { cause: error });

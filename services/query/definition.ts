@@ -277,6 +277,6 @@ export function readDefinitions(folders: readonly string[]): Definitions {
     }
   }
   if (mistakes.length > 0) throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, { exitCode: EXIT_CONFIG });
-  const byKey = new Map(all.flatMap((d) => [[d.id, d], [d.name, d]] as const));
-  return { all, find: (idOrName) => byKey.get(idOrName) ?? byKey.get(idOrName.toLowerCase()) };
+  const [byName, byId] = [new Map(all.map((d) => [d.name, d])), new Map(all.map((d) => [d.id, d]))];
+  return { all, find: (idOrName) => byName.get(idOrName) ?? byId.get(idOrName.toLowerCase()) };
 }

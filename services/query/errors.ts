@@ -37,6 +37,11 @@ export class ApiError extends Error {
   }
 }
 
+/** Every wrong parameter of a call at once. */
+export function invalidParameters(mistakes: readonly ParameterMistake[], cause?: unknown): ApiError {
+  return new ApiError('invalid_parameter', `${mistakes.length === 1 ? 'a parameter is' : 'parameters are'} wrong: ${mistakes.map((m) => m.parameter).join(', ')}`, { mistakes, cause });
+}
+
 /** The error envelope of every endpoint. */
 export function envelope(error: ApiError, requestId: string): string {
   return JSON.stringify({

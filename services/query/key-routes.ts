@@ -1,6 +1,6 @@
 import type { Clock } from '../../common/clock.ts';
 import type { Route } from './app.ts';
-import { ApiError } from './errors.ts';
+import { ApiError, invalidParameters } from './errors.ts';
 import { readNewKey, type KeyStore } from './key-store.ts';
 import { apiErrorOf } from './clickhouse-errors.ts';
 
@@ -29,7 +29,7 @@ export function keyRoutes(store: KeyStore, clock: Clock): Route[] {
           throw new ApiError('invalid_request', 'the body must be JSON: {"name", "scopes", "projects", "expires_at"}');
         }
         const read = readNewKey(given, clock());
-        if ('mistakes' in read) throw new ApiError('invalid_parameter', 'the key cannot be made as asked', { mistakes: read.mistakes });
+        if ('mistakes' in read) throw invalidParameters(read.mistakes);
         return { status: 201, json: await told(store.create(read.key)) };
       },
     },

@@ -12,6 +12,7 @@ import type { SourceName } from '../../../common/sources.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import { createStore } from '../../../services/ingest/store.ts';
 import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
+import { testDecoder } from '../../harness/avro.ts';
 
 /** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
 export const API_KEY = 'the-key-of-the-tests';
@@ -41,7 +42,7 @@ export async function openEngine(): Promise<Engine> {
 /** Stores messages as one batch of a partition, judged at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
 export async function store(clickhouse: ClickHouse, source: SourceName, messages: readonly string[], at: { now: number; partition?: number; first?: number; recordTime?: number }): Promise<void> {
   const { now, partition = 0, first = 0, recordTime = now } = at;
-  const tables = createStore({ clickhouse, source, topic: source, partition, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, metrics: createIngestMetrics(createRegistry()), clock: () => now });
+  const tables = createStore({ clickhouse, source, topic: source, partition, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, avro: testDecoder(source), metrics: createIngestMetrics(createRegistry()), clock: () => now });
   await tables.insert({
     incarnation: 1, first, last: first + messages.length - 1, judgedAt: now,
     records: messages.map((message, i) => ({ offset: first + i, time: recordTime, key: null, value: Buffer.from(message), headers: [] })),
@@ -67,21 +68,37 @@ export interface Reply {
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
   readonly text: string;
-  /** the body, parsed */
-  json<T = Record<string, unknown>>(): T;
+  /** the rows of a success */
+  readonly rows: Row[];
+  /** the error of a refusal */
+  readonly error: ErrorBody;
+}
+
+export type Row = Record<string, unknown>;
+export interface ErrorBody {
+  readonly code: string;
+  readonly message: string;
+  readonly status: number;
+  readonly errors?: { parameter: string; message: string }[];
+  readonly request_id: string;
 }
 
 /** One request with exactly these headers: nothing is added, nothing decompressed, the path goes out as it is written. */
 export async function send(address: string, path: string, options: { method?: string; headers?: Record<string, string>; body?: string | Buffer; signal?: AbortSignal } = {}): Promise<Reply> {
   return await new Promise((resolve, reject) => {
     const { hostname, port } = new URL(address);
-    const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: options.headers ?? {}, agent: false, ...(options.signal && { signal: options.signal }) }, (response) => {
+    const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: { ...options.headers, ...(options.body !== undefined && { 'content-length': String(Buffer.byteLength(options.body)) }) }, agent: false, ...(options.signal && { signal: options.signal }) }, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk: Buffer) => chunks.push(chunk));
       response.on('error', reject);
       response.on('end', () => {
         const body = Buffer.concat(chunks);
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body, text: body.toString('utf8'), json: <T>() => JSON.parse(body.toString('utf8')) as T });
+        const text = body.toString('utf8');
+        resolve({
+          status: response.statusCode ?? 0, headers: response.headers, body, text,
+          get rows() { return (JSON.parse(text) as { result: Row[] }).result; },
+          get error() { return (JSON.parse(text) as { error: ErrorBody }).error; },
+        });
       });
     });
     request.on('error', reject);
