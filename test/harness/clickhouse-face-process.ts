@@ -102,7 +102,11 @@ async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> 
     return;
   }
 
-  const result = await execute(url, sql, sqlInUrl === null ? undefined : body, res);
+  const result = await execute(url, sql, sqlInUrl === null ? undefined : body, res).catch((error: unknown) => {
+    // it was to strike after the statement, which did not come so far
+    if (fault !== undefined && fault.action !== 'delay') fault.times = (fault.times ?? 0) + 1;
+    throw error;
+  });
   const headers = { 'content-type': 'text/plain; charset=UTF-8', 'x-clickhouse-query-id': url.searchParams.get('query_id') ?? '', 'x-clickhouse-summary': JSON.stringify({ read_rows: String(result.rows), read_bytes: String(result.bytes) }) };
   if (fault !== undefined && injectAfter(fault, req, res, result.body, headers)) return;
   res.writeHead(200, headers).end(result.body);

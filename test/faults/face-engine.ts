@@ -1,0 +1,39 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openServer } from '../../common/clickhouse/server.ts';
+import { startFace, type Face } from '../harness/clickhouse-face.ts';
+import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+
+/** A ClickHouse server with the schema, in a process that can be killed and started again on the same port with the same data. */
+export interface FaceEngine {
+  readonly clickhouse: ClickHouse;
+  readonly face: Face;
+  readonly env: { readonly CLICKHOUSE_URL: string };
+  readonly dataDir: string;
+  restart(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** of the test's own connection; the default is a minute */
+export const REQUEST_TIMEOUT_MS = 12_000;
+
+export async function openFace(): Promise<FaceEngine> {
+  const folder = temporaryFolder();
+  const options = { dataDir: folder.path, password: 'secret' };
+  let face = await startFace(options);
+  const { url } = face;
+  const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
+  await migrate(clickhouse, testLogger);
+  return {
+    clickhouse,
+    get face() { return face; },
+    env: { CLICKHOUSE_URL: url },
+    dataDir: folder.path,
+    restart: async () => { face = await startFace({ ...options, port: Number(new URL(url).port) }); },
+    close: async () => {
+      await clickhouse.close();
+      await face.stop();
+      folder.remove();
+    },
+  };
+}

@@ -1,0 +1,102 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openClickHouse } from '../../common/clickhouse/open.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import { createKafka, type Consumer, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import { runProcess } from '../../common/lifecycle/run.ts';
+import { createLogger, type Logger } from '../../common/logger.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startIngest } from '../../services/ingest/ingest.ts';
+import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
+
+/**
+ * The child process of ingest-child.ts: the real ingest service, composed as services/ingest/main.ts and all-in-one/main.ts compose it,
+ * with its two outer seams wrapped: the engine and the Kafka client. At the step named by its argument it kills or stops itself.
+ */
+const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as IngestProcessOptions;
+let logger: Logger | undefined;
+let remaining = at?.times ?? 1;
+let done = false;
+process.on('disconnect', () => process.exit(3));
+
+await runProcess(() => logger, async (add, stopping) => {
+  const settings = readSettings({ ...env });
+  logger = createLogger(logLevel ?? 'info');
+  const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
+  add({ name: 'clickhouse', stop: () => clickhouse.close() });
+  await migrate(clickhouse, logger);
+  process.on('message', (message: ToIngest) => void answer(clickhouse, message));
+  const kafka = createKafka({ brokers: settings.KAFKA_BROKERS!, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  const registry = createRegistry();
+  add(await startIngest({ clickhouse: withSteps(clickhouse), kafka: withCommitSteps(kafka), settings, logger, registry, sessionTimeoutMs }));
+  await send({ kind: 'running' });
+});
+
+async function answer(clickhouse: ClickHouse, { id, read }: ToIngest): Promise<void> {
+  try {
+    const { body } = await clickhouse.read(read);
+    await send({ kind: 'answer', id, body: body.toString('utf8') });
+  } catch (error) {
+    await send({ kind: 'answer', id, error: String(error) });
+  }
+}
+
+function send(message: FromIngest): Promise<void> {
+  return new Promise((resolve) => { process.send?.(message, () => resolve()); });
+}
+
+/** `about`: what the step is about, for instance the statement or the committed topic. */
+async function reached(step: Step, about: string): Promise<void> {
+  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about) || done || --remaining > 0) return;
+  done = true;
+  await send({ kind: 'at_step' });
+  if (at.delayMs === undefined) signalSelf(at);
+  else setTimeout(signalSelf, at.delayMs, at);
+}
+
+function signalSelf({ signal = 'SIGKILL' }: At): void {
+  process.kill(process.pid, signal);
+}
+
+function withSteps(clickhouse: ClickHouse): ClickHouse {
+  return {
+    ...clickhouse,
+    insert: async (insert) => {
+      await reached('before_insert', insert.sql);
+      const inserting = clickhouse.insert(insert);
+      await Promise.all([inserting, reached('in_insert', insert.sql)]);
+      await reached('after_insert', insert.sql);
+    },
+    execute: async (statement) => {
+      const ledger = statement.sql.includes('INSERT INTO batches');
+      const about = String(statement.params?.['topic']);
+      const executing = clickhouse.execute(statement);
+      await Promise.all([executing, ledger ? reached('in_ledger', about) : undefined]);
+      if (ledger) await reached('after_ledger', about);
+    },
+  };
+}
+
+function withCommitSteps(kafka: KafkaClient): KafkaClient {
+  return { ...kafka, consumer: (config) => wrapped(kafka.consumer(config)) };
+}
+
+function wrapped(consumer: Consumer): Consumer {
+  return {
+    ...consumer,
+    run: (config) => consumer.run({
+      ...config,
+      eachBatch: (payload) => config!.eachBatch!({
+        ...payload,
+        commitOffsetsIfNecessary: async (offsets?: OffsetsByTopicPartition) => {
+          const { topic, partitions: [commit] } = offsets!.topics[0]!;
+          const metadata = (commit as { metadata?: string }).metadata ?? '';
+          const intent = metadata.startsWith('i:');
+          await reached(intent ? 'before_intent' : 'before_commit', topic);
+          await payload.commitOffsetsIfNecessary(offsets);
+          await reached(intent ? 'after_intent' : 'after_commit', topic);
+        },
+      }),
+    }),
+  };
+}

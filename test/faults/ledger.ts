@@ -1,0 +1,199 @@
+import { crc32 } from 'node:zlib';
+import { expect } from 'vitest';
+import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { readSettings, type Settings } from '../../common/config/settings.ts';
+import { ensureTopics } from '../../common/kafka/topics.ts';
+import { sources, type SourceName } from '../../common/sources.ts';
+import { createRandom } from '../../demo/random.ts';
+import { createTraffic } from '../../demo/traffic.ts';
+import { reconcile } from '../../services/ingest/reconcile.ts';
+import { kafkaBrokers, produce, testKafka, uniqueName, type ProduceOptions, type TestRecord } from '../harness/kafka.ts';
+import { waitFor } from '../harness/wait-for.ts';
+
+/** What must become of a message: a row of its raw table, a dead letter with this reason, or nothing (a null value). */
+type Outcome = 'row' | 'skipped' | 'not_an_event' | 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
+
+interface Expected {
+  readonly outcome: Outcome;
+  /** CRC-32 of the value */
+  readonly checksum: number;
+}
+
+/** One group, its nine topics and everything that was acknowledged in them. */
+export interface World {
+  readonly seed: number;
+  readonly groupId: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly settings: Settings;
+  topicOf(source: SourceName): string;
+  /** Produces this many messages per source, evenly over the partitions: rows of several days, dead letters of every kind, null values. */
+  produce(counts: Partial<Record<SourceName, number>>, options?: ProduceOptions & { partitions?: number }): Promise<void>;
+  /** The topic was deleted and made anew: what is produced from now on is of its next life. */
+  madeAnew(source: SourceName): void;
+  /** these offsets are no longer to be expected */
+  forget(source: SourceName, partition: number, offsets: (offset: number) => boolean): void;
+  /** `topic:incarnation:partition` of what the ledger does not cover yet of what was acknowledged. */
+  behind(reader: Reader): Promise<string[]>;
+  /** Waits until the ledger covers everything that was acknowledged. */
+  finished(reader: Reader, deadlineMs?: number): Promise<void>;
+  /** Every acknowledged message is there once, in its table and in every rollup; throws what differs. */
+  expectExact(reader: Reader): Promise<void>;
+}
+
+const DAY = 86_400_000;
+/** a project wherever a source looks for it */
+const PROJECT = '"project":"abc","metadata":{"project":"abc","project_ref":"abc"}';
+const SOURCES = sources.map((s) => s.name);
+
+export interface WorldOptions {
+  readonly seed?: number;
+  readonly partitions?: number;
+  readonly brokers?: readonly string[];
+  /** topics that are not made beforehand */
+  readonly missing?: readonly SourceName[];
+}
+
+export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.now() % 1e9), partitions = 2, brokers = kafkaBrokers(), missing = [] }: WorldOptions = {}): Promise<World> {
+  const groupId = uniqueName('faults');
+  const topicOf = (source: SourceName): string => `${source}.${groupId}`;
+  console.log(`seed ${seed} group ${groupId}`);
+  await ensureTopics(testKafka(brokers), SOURCES.filter((s) => !missing.includes(s)).map(topicOf), partitions);
+  const env = {
+    KAFKA_BROKERS: brokers.join(','),
+    KAFKA_GROUP_ID: groupId,
+    KAFKA_TOPICS: SOURCES.map((s) => `${s}=${topicOf(s)}`).join(','),
+    KAFKA_TOPIC_PARTITIONS: String(partitions),
+  };
+  const settings = readSettings(env);
+  const traffic = createTraffic({
+    seed, projects: 5, functionsPerProject: 2, lateShare: 0.5, lateMicros: 4 * DAY * 1000, disorderMicros: 60e6, untimedShare: 0.1, keylessShare: 0.2,
+    urlShapes: { platform: 950, foreign_reference: 20, long_letters: 20, window_limit: 8, many_windows: 2 },
+  });
+  const random = createRandom(seed, 77);
+  const expected = new Map<string, Expected>();
+  const lives = new Map<SourceName, number>();
+
+  function message(source: SourceName): { value: string | null; outcome: Outcome; timestamp: number; key: string | null } {
+    const { json, key, recordMillis: timestamp } = traffic.next(Date.now() * 1000, source);
+    const of = (value: string | null, outcome: Outcome) => ({ value, outcome, timestamp, key });
+    switch (random.below(40)) {
+      case 0: return of(null, 'skipped');
+      case 1: return of('', 'not_an_event');
+      case 2: return of('[1,2]', 'not_an_event');
+      case 3: return of(json.slice(0, -5), 'malformed_json');
+      case 4: return of(`{"timestamp":1,${PROJECT}}`, 'bad_timestamp');
+      case 5: return of(`{"timestamp":1000000000,${PROJECT}}`, 'timestamp_out_of_range');
+      case 6: return of('{"id":"no project"}', 'missing_project');
+      default: return of(json, 'row');
+    }
+  }
+
+  const world: World = {
+    seed, groupId, env, settings, topicOf,
+
+    async produce(counts, { partitions: over = partitions, ...options } = {}) {
+      const records: (TestRecord & { source: SourceName; outcome: Outcome })[] = [];
+      for (const [source, count] of Object.entries(counts) as [SourceName, number][]) {
+        for (let i = 0; i < count; i++) records.push({ source, topic: topicOf(source), partition: i % over, ...message(source) });
+      }
+      const reports = await produce(records, { brokers, ...options });
+      records.forEach(({ source, value, outcome }, i) => {
+        const { topic, partition, offset } = reports[i]!;
+        expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: value === null ? 0 : crc32(value as string) });
+      });
+    },
+
+    madeAnew(source) {
+      lives.set(source, (lives.get(source) ?? 0) + 1);
+    },
+
+    forget(source, partition, offsets) {
+      const prefix = `${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:`;
+      for (const place of expected.keys()) if (place.startsWith(prefix) && offsets(Number(place.slice(prefix.length)))) expected.delete(place);
+    },
+
+    async behind(reader) {
+      const ends = new Map<string, number>();
+      for (const place of expected.keys()) {
+        const [, partition, offset] = /^(.*):(\d+)$/.exec(place)!;
+        ends.set(partition!, Math.max(ends.get(partition!) ?? -1, Number(offset)));
+      }
+      const ledger = await query<{ place: string; last: number }>(reader, `SELECT concat(topic, ':', toString(incarnation), ':', toString(partition)) AS place, toFloat64(max(last)) AS last FROM batches GROUP BY place`);
+      const lasts = new Map(ledger.map(({ place, last }) => [place, last]));
+      return [...ends].filter(([place, end]) => (lasts.get(place) ?? -1) < end).map(([place]) => place);
+    },
+
+    async finished(reader, deadlineMs = 30_000) {
+      await waitFor(async () => {
+        const behind = await world.behind(reader);
+        if (behind.length > 0) throw new Error(behind.join(', '));
+        return true;
+      }, deadlineMs, 'everything acknowledged is in the ledger');
+    },
+
+    async expectExact(reader) {
+      const { ok, faults, partitions: accounts } = await reconcile(reader, settings.RAW_RETENTION_DAYS);
+      const differences = await rollupDifferences(reader);
+      const found = new Map<string, { outcome: string; checksum: number; times: number }>();
+      for (const { place, outcome, checksum } of await query<{ place: string; outcome: string; checksum: number }>(reader, whereEverythingStands(groupId))) {
+        found.set(place, { outcome, checksum, times: (found.get(place)?.times ?? 0) + 1 });
+      }
+      const wrong: string[] = [];
+      for (const [place, { outcome, checksum }] of expected) {
+        const there = found.get(place);
+        if (outcome === 'skipped' ? there !== undefined : there === undefined || there.times !== 1 || there.outcome !== outcome || there.checksum !== checksum) {
+          wrong.push(`${place} should be ${outcome}, is ${there === undefined ? 'nowhere' : `${there.outcome} x${there.times}`}`);
+        }
+      }
+      for (const place of found.keys()) if (!expected.has(place)) wrong.push(`${place} was never acknowledged`);
+      expect({ ok, faults, differences, wrong: wrong.slice(0, 10), wrongInAll: wrong.length }).toEqual({ ok: true, faults: [], differences: {}, wrong: [], wrongInAll: 0 });
+      const skipped = [...expected.values()].filter((e) => e.outcome === 'skipped').length;
+      const sums = accounts.filter((a) => a.topic.endsWith(groupId)).reduce((sum, a) => ({ consumed: sum.consumed + a.consumed, skipped: sum.skipped + a.skipped, gap: sum.gap + a.gap }), { consumed: 0, skipped: 0, gap: 0 });
+      expect(sums.consumed - (sums.skipped - skipped)).toBe(expected.size);
+    },
+  };
+  return world;
+}
+
+async function query<T>(reader: Reader, sql: string): Promise<T[]> {
+  return rows<T>(await reader.read({ sql, format: 'JSONEachRow' }));
+}
+
+function whereEverythingStands(groupId: string): string {
+  const place = `concat(kafka_topic, ':', toString(kafka_incarnation), ':', toString(kafka_partition), ':', toString(kafka_offset)) AS place`;
+  return [
+    ...SOURCES.map((source) => `SELECT ${place}, 'row' AS outcome, CRC32(message) AS checksum FROM ${source} WHERE endsWith(kafka_topic, '${groupId}')`),
+    `SELECT ${place}, toString(reason) AS outcome, CRC32(value) AS checksum FROM dead_letters WHERE endsWith(kafka_topic, '${groupId}')`,
+  ].join('\nUNION ALL ');
+}
+
+const FAMILIES = ['rest', 'storage', 'auth', 'realtime'];
+
+/** Each rollup beside the same aggregate over its raw table; how many of its keys differ, where any does. */
+async function rollupDifferences(reader: Reader): Promise<Record<string, number>> {
+  const invocations = (bucket: string): string => `
+    SELECT project, function_id, ${bucket}(timestamp, 'UTC') AS bucket, count() AS a, countIf(status_code >= 400) AS b, countIf(status_code BETWEEN 200 AND 299) AS c, countIf(status_code >= 500) AS d,
+      count(execution_time_ms) AS e, toFloat64(ifNull(sum(execution_time_ms), 0)) AS f, min(execution_time_ms) AS g, max(execution_time_ms) AS h
+    FROM function_edge_logs WHERE is_invocation GROUP BY project, function_id, bucket`;
+  const invocationRollup = (table: string): string => `
+    SELECT project, function_id, bucket, sum(count) AS a, sum(error_count) AS b, sum(status_2xx) AS c, sum(status_5xx) AS d, sum(execution_count) AS e, sum(execution_sum) AS f, min(execution_min) AS g, max(execution_max) AS h
+    FROM ${table} GROUP BY project, function_id, bucket`;
+  const requests = (bucket: string): string => `
+    SELECT arrayJoin(refs) AS ref, ${bucket}(timestamp, 'UTC') AS bucket, count() AS requests, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')}
+    FROM edge_logs GROUP BY ref, bucket`;
+  const requestRollup = (table: string): string => `SELECT ref, bucket, sum(requests) AS requests, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM ${table} GROUP BY ref, bucket`;
+  const pairs: Record<string, readonly [string, string]> = {
+    function_invocations_1m: [invocations('toStartOfMinute'), invocationRollup('function_invocations_1m')],
+    function_invocations_1h: [invocations('toStartOfHour'), invocationRollup('function_invocations_1h')],
+    api_requests_1m: [requests('toStartOfMinute'), requestRollup('api_requests_1m')],
+    api_requests_1h: [requests('toStartOfHour'), requestRollup('api_requests_1h')],
+    api_request_events: ['SELECT ref, timestamp, families, count() AS n FROM (SELECT arrayJoin(refs) AS ref, timestamp, families FROM edge_logs) GROUP BY ALL', 'SELECT ref, timestamp, families, count() AS n FROM api_request_events GROUP BY ALL'],
+    api_requests_overflow: ['SELECT timestamp, assumeNotNull(url) AS address, families, count() AS n FROM edge_logs WHERE refs_overflow GROUP BY ALL', 'SELECT timestamp, url, families, count() AS n FROM api_requests_overflow GROUP BY ALL'],
+  };
+  const differences: Record<string, number> = {};
+  for (const [name, [raw, rollup]] of Object.entries(pairs)) {
+    const [row] = await query<{ n: number; keys: number }>(reader, `SELECT toUInt32(countIf(times != 2)) AS n, toUInt32(count()) AS keys FROM (SELECT k, count() AS times FROM (SELECT tuple(*) AS k FROM (${raw}) UNION ALL SELECT tuple(*) AS k FROM (${rollup})) GROUP BY k)`);
+    if (row!.n > 0) differences[name] = row!.n;
+  }
+  return differences;
+}
