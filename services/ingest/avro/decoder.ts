@@ -72,7 +72,7 @@ export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEven
       if (known !== undefined && !('schema' in known)) return unknown(known.detail);
       if (known === undefined || !ids.has(id)) {
         const way = known === undefined ? undefined : wayOf(known.schema);
-        return typeof way === 'object' ? way : unknown(`schema id ${id}`);
+        return typeof way === 'object' ? way : unknown(known === undefined ? `schema id ${id}` : `schema id ${id} was not in the registry when its batch was announced`);
       }
       return decode(known.schema, value, CONFLUENT_HEADER_BYTES);
     },
