@@ -57,6 +57,7 @@ describe('ClickHouse over HTTP', () => {
       await world.produce({ edge_logs: 200, function_edge_logs: 100, postgres_logs: 50 });
       await world.finished(engine.clickhouse).catch((error: unknown) => { throw new Error(name, { cause: error }); });
     }
+    expect(await world.behind(engine.clickhouse)).toEqual([]);
     await world.expectExact(engine.clickhouse);
   });
 
@@ -96,7 +97,7 @@ describe('ClickHouse over HTTP', () => {
   test('killed and started again', { timeout: 120_000 }, async () => {
     const own = await openFace();
     try {
-      const child = startIngestChild({ env: { ...world.env, CLICKHOUSE_URL: own.env.CLICKHOUSE_URL! }, sessionTimeoutMs: 6_000 });
+      const child = startIngestChild({ env: { ...world.env, CLICKHOUSE_URL: own.env.CLICKHOUSE_URL }, sessionTimeoutMs: 6_000 });
       await child.running;
       for (const delay of [30, 90]) {
         await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
@@ -115,7 +116,7 @@ describe('ClickHouse over HTTP', () => {
   test('an unknown error ends the process with a non-zero code; nothing is committed past the batch', { timeout: 60_000 }, async () => {
     await engine.face.inject({ action: 'error_after', code: 987_654, match: EDGE_INSERT });
     await world.produce({ edge_logs: 300 });
-    const options = { env: { ...world.env, CLICKHOUSE_URL: engine.env.CLICKHOUSE_URL! }, sessionTimeoutMs: 6_000 };
+    const options = { env: { ...world.env, CLICKHOUSE_URL: engine.env.CLICKHOUSE_URL }, sessionTimeoutMs: 6_000 };
     const first = startIngestChild(options);
     const { code, signal } = await first.exited;
     expect({ code, signal }).toEqual({ code: 1, signal: null });

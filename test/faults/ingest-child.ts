@@ -15,6 +15,8 @@ export interface At {
   readonly times?: number;
   /** this much later; absent = there and then */
   readonly delayMs?: number;
+  /** instead of a signal: the call is held back this long; what the process does beside it goes on */
+  readonly holdMs?: number;
   /** SIGKILL by default */
   readonly signal?: 'SIGKILL' | 'SIGSTOP' | 'SIGTERM';
 }
@@ -49,6 +51,7 @@ export interface IngestChild {
   /** resolves when it is about to signal itself */
   readonly atStep: Promise<void>;
   readonly exited: Promise<Exit>;
+  hasEnded(): boolean;
   signal(signal: NodeJS.Signals): void;
   /** SIGTERM, and how long it took, milliseconds */
   stop(): Promise<Exit & { readonly tookMs: number }>;
@@ -80,6 +83,7 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
     isRunning.reject(error);
     atStep.reject(error);
     for (const answer of answers.values()) answer({ kind: 'answer', id: 0, error: error.message });
+    return undefined;
   });
   isRunning.promise.catch(() => {});
   atStep.promise.catch(() => {});
@@ -89,6 +93,7 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
     running: isRunning.promise,
     atStep: atStep.promise,
     exited,
+    hasEnded: () => child.exitCode !== null || child.signalCode !== null,
     reader: {
       read: async ({ signal: _, ...read }) => {
         const id = ++lastId;

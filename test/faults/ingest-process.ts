@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
@@ -50,7 +51,8 @@ async function reached(step: Step, about: string): Promise<void> {
   if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about) || done || --remaining > 0) return;
   done = true;
   await send({ kind: 'at_step' });
-  if (at.delayMs === undefined) signalSelf(at);
+  if (at.holdMs !== undefined) await sleep(at.holdMs);
+  else if (at.delayMs === undefined) signalSelf(at);
   else setTimeout(signalSelf, at.delayMs, at);
 }
 

@@ -92,14 +92,14 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
     seed, groupId, env, settings, topicOf,
 
     async produce(counts, { partitions: over = partitions, ...options } = {}) {
-      const records: (TestRecord & { source: SourceName; outcome: Outcome })[] = [];
+      const records: (TestRecord & { value: string | null; source: SourceName; outcome: Outcome })[] = [];
       for (const [source, count] of Object.entries(counts) as [SourceName, number][]) {
         for (let i = 0; i < count; i++) records.push({ source, topic: topicOf(source), partition: i % over, ...message(source) });
       }
       const reports = await produce(records, { brokers, ...options });
       records.forEach(({ source, value, outcome }, i) => {
         const { topic, partition, offset } = reports[i]!;
-        expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: value === null ? 0 : crc32(value as string) });
+        expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: value === null ? 0 : crc32(value) });
       });
     },
 
