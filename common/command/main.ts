@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
@@ -60,6 +61,9 @@ async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args
   const clickhouse = await openClickHouse(settings, logger, { wait: false });
   try {
     return await command.run({ clickhouse, settings, logger }, args);
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE') throw new StartError(`${clickhouse.where} has no schema yet: npm start, or the rollup service, makes it`, { cause: error });
+    throw error;
   } finally {
     await clickhouse.close();
   }

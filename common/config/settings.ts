@@ -116,7 +116,7 @@ export const settingsTable = {
   ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: text }),
   QUERY_CONCURRENCY: setting({ default: 4, description: 'queries that run at a time; requeries take at most half', parse: integer(1, 1000) }),
   QUERY_QUEUE: setting({ default: 64, description: 'queries that may wait for their turn, 2 s at most; more are refused with 503', parse: integer(0, 100_000) }),
-  QUERY_TIMEOUT_SECONDS: setting({ default: 20, unit: 'seconds', description: 'a longer query is ended and answered with 504', parse: integer(1, 300) }),
+  QUERY_TIMEOUT_SECONDS: setting({ default: 20, unit: 'seconds', description: 'a longer query is ended and answered with 504', parse: integer(1, 55) }),
   QUERY_MAX_MEMORY_BYTES: setting({ default: 1024 ** 3, unit: 'bytes', description: 'memory of one query', parse: integer(1024 ** 2, 1024 ** 4) }),
   QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', description: 'rows that one query may read', parse: integer(1, 10 ** 12) }),
   ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),

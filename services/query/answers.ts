@@ -5,14 +5,12 @@ import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Logger } from '../../common/logger.ts';
 import { createCache, type Cache } from './cache.ts';
-import { RESERVED, type Definition } from './definition.ts';
+import type { Definition } from './definition.ts';
 import { ApiError } from './errors.ts';
-import { apiErrorOf } from './clickhouse-errors.ts';
 import type { QueryMetrics } from './metrics.ts';
 import type { Params } from './params.ts';
-import { RESULT_FORMAT, RESULT_SETTINGS, renderBody } from './render.ts';
+import { runQuery, type ReadLimits } from './query.ts';
 import type { Slots } from './slots.ts';
-import { clickhouseTimestamp } from './timestamp.ts';
 
 /** A result as it goes out. */
 export interface Answer {
@@ -27,13 +25,6 @@ export interface Answer {
 }
 export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
 export type Encoding = 'br' | 'gzip';
-
-export interface ReadLimits {
-  readonly timeoutSeconds: number;
-  readonly maxMemoryBytes: number;
-  readonly maxRowsToRead: number;
-  readonly maxResultBytes: number;
-}
 
 export type SharedAnswer = Pick<Answer, 'body' | 'truncated' | 'fetchedAt'>;
 
@@ -115,22 +106,10 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
 
   async function query(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
     const fetchedAt = clock();
-    try {
-      const result = await clickhouse.read({
-        sql: definition.boundSql,
-        params: { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(fetchedAt) * 1000n) },
-        format: RESULT_FORMAT,
-        settings: readSettings(definition, limits),
-        signal,
-      });
-      metrics.rowsRead.inc({ endpoint: definition.name }, result.readRows);
-      metrics.bytesRead.inc({ endpoint: definition.name }, result.readBytes);
-      const { body, truncated } = await renderBody(definition, result.body);
-      return answerOf({ body, truncated, fetchedAt });
-    } catch (error) {
-      if (signal.aborted) throw signal.reason;
-      throw apiErrorOf(error, definition);
-    }
+    const { body, truncated, readRows, readBytes } = await runQuery(clickhouse, definition, params, fetchedAt, limits, signal);
+    metrics.rowsRead.inc({ endpoint: definition.name }, readRows ?? 0);
+    metrics.bytesRead.inc({ endpoint: definition.name }, readBytes ?? 0);
+    return answerOf({ body, truncated, fetchedAt });
   }
 
   async function queryInSlot(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
@@ -265,20 +244,5 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       for (const flight of flights.values()) flight.controller.abort(new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 }));
     },
     cache,
-  };
-}
-
-/** Every read is whole or an error: what passes a limit throws, nothing is broken off. */
-export function readSettings(definition: Pick<Definition, 'maxRows' | 'maxSeconds'>, limits: ReadLimits): Record<string, string | number> {
-  return {
-    ...RESULT_SETTINGS,
-    limit: definition.maxRows + 1,
-    max_execution_time: definition.maxSeconds ?? limits.timeoutSeconds,
-    timeout_overflow_mode: 'throw',
-    max_memory_usage: limits.maxMemoryBytes,
-    max_rows_to_read: limits.maxRowsToRead,
-    read_overflow_mode: 'throw',
-    max_result_bytes: limits.maxResultBytes,
-    result_overflow_mode: 'throw',
   };
 }

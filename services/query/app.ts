@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { Clock } from '../../common/clock.ts';
+import { UsageError } from '../../common/command/command.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import type { Answers, CacheResult } from './answers.ts';
@@ -53,6 +54,8 @@ export interface AppOptions {
   readonly keys: KeyRing;
   /** told of every request that a key was accepted for */
   readonly onKeyUsed: (key: Key, now: number) => void;
+  /** resolves when the ring has a newer list, or soon */
+  readonly refreshKeys: () => Promise<void>;
   readonly checks: Readonly<Record<string, Check>>;
   readonly routes: readonly Route[];
   readonly clock: Clock;
@@ -158,17 +161,20 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   async function authenticate(request: FastifyRequest): Promise<void> {
     if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
     const presented = presentedKey(request, queryOf(request));
-    const now = clock();
-    const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, now);
-    if (verdict === 'unavailable') throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
+    let verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
     if (verdict === 'unauthorized') {
       metrics.failedAuthentications.inc();
       const limit = await limitFailures(request);
       if (!limit.isAllowed && limit.isExceeded) throw new ApiError('rate_limited', 'too many requests without a valid key', { retryAfterSeconds: limit.ttlInSeconds });
-      throw new ApiError('unauthorized', presented === undefined ? 'a key is needed: send it as X-API-KEY' : 'the key is not valid');
+      if (presented === undefined) throw new ApiError('unauthorized', 'a key is needed: send it as X-API-KEY');
+      // it may have been made a moment ago, by another process
+      await options.refreshKeys();
+      verdict = keys.verdict(presented, clock());
     }
+    if (verdict === 'unavailable') throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
+    if (verdict === 'unauthorized') throw new ApiError('unauthorized', 'the key is not valid');
     request.key = verdict.key;
-    options.onKeyUsed(verdict.key, now);
+    options.onKeyUsed(verdict.key, clock());
   }
 
   async function applyRate(check: ReturnType<typeof perMinute> | undefined, request: FastifyRequest, reply: FastifyReply): Promise<void> {
@@ -308,7 +314,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 }
 
 /** What Fastify itself refuses, and what nobody foresaw. */
-function fromFastify(error: FastifyError): ApiError {
+function fromFastify(error: FastifyError | UsageError): ApiError {
+  if (error instanceof UsageError) return new ApiError('invalid_request', error.message, { cause: error });
   if (error.statusCode === 413) return new ApiError('payload_too_large', 'the body is too large', { cause: error });
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) return new ApiError('invalid_request', 'the request cannot be read', { cause: error });
   return new ApiError('internal', 'something went wrong on our side', { cause: error });

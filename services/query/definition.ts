@@ -4,6 +4,7 @@ import { basename, join } from 'node:path';
 import { Ajv } from 'ajv';
 import { LineCounter, isNode, parseDocument } from 'yaml';
 import { oneStatement } from '../../common/clickhouse/sql.ts';
+import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
@@ -241,6 +242,11 @@ export interface Definitions {
 
 /** The folder of the endpoints that come with the service. */
 export const BUILT_IN = join(import.meta.dirname, 'endpoints');
+
+/** Where definitions are looked for. */
+export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): string[] {
+  return ENDPOINTS_DIR === undefined ? [BUILT_IN] : [BUILT_IN, ENDPOINTS_DIR];
+}
 
 /**
  * Reads every definition of the folders; other files in them are left alone (`<name>.cases.yaml` has an endpoint's tests).

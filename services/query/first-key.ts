@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Settings } from '../../common/config/settings.ts';
 import { StartError } from '../../common/errors.ts';
-import { randomKey } from './key-store.ts';
+import { randomKey } from './key-table.ts';
 import { hashKey, type Key } from './keys.ts';
 
 export interface FirstKey {

@@ -1,13 +1,15 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Route } from './app.ts';
 import { ApiError, invalidParameters } from './errors.ts';
-import { readNewKey, type KeyStore } from './key-store.ts';
+import type { KeyLoader } from './key-loader.ts';
+import { createKey, listKeys, readNewKey, revokeKey } from './key-table.ts';
 import { apiErrorOf } from './clickhouse-errors.ts';
 
 const BODY_LIMIT = 64 * 1024;
 
 /** Keys over HTTP, for admin keys. */
-export function keyRoutes(store: KeyStore, clock: Clock): Route[] {
+export function keyRoutes({ clickhouse, loader, clock }: { clickhouse: ClickHouse; loader: KeyLoader; clock: Clock }): Route[] {
   const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
   const told = async <T>(work: Promise<T>): Promise<T> => {
     try {
@@ -30,16 +32,19 @@ export function keyRoutes(store: KeyStore, clock: Clock): Route[] {
         }
         const read = readNewKey(given, clock());
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
-        return { status: 201, json: await told(store.create(read.key)) };
+        const created = await told(createKey(clickhouse, read.key, clock()));
+        await loader.refresh();
+        return { status: 201, json: created };
       },
     },
-    { ...admin, method: 'GET', path: '/api/keys', handle: async () => ({ status: 200, json: { keys: await told(store.list()) } }) },
+    { ...admin, method: 'GET', path: '/api/keys', handle: async () => ({ status: 200, json: { keys: await told(listKeys(clickhouse)) } }) },
     {
       ...admin,
       method: 'DELETE',
       path: '/api/keys/:id',
       async handle({ params }) {
-        if (!(await told(store.revoke(params['id'] ?? '')))) throw new ApiError('not_found', 'there is no such key');
+        if (!(await told(revokeKey(clickhouse, params['id'] ?? '', clock())))) throw new ApiError('not_found', 'there is no such key');
+        await loader.refresh();
         return { status: 204 };
       },
     },

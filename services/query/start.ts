@@ -10,12 +10,13 @@ import type { Registry } from '../../common/metrics.ts';
 import { createAnswers } from './answers.ts';
 import { createApp, type Check, type Route } from './app.ts';
 import { checkDefinition } from './check.ts';
-import { BUILT_IN, describe, readDefinitions, type Definitions } from './definition.ts';
+import { describe, foldersOf, readDefinitions, type Definitions } from './definition.ts';
 import { firstKey } from './first-key.ts';
 import { keyRoutes } from './key-routes.ts';
-import { startKeyStore } from './key-store.ts';
+import { startKeyLoader } from './key-loader.ts';
 import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
+import { limitsOf } from './query.ts';
 import { createSlots } from './slots.ts';
 
 export interface QueryOptions {
@@ -48,7 +49,6 @@ export interface QueryService extends Part {
 
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
-const MAX_RESULT_BYTES = 128 * 1024 * 1024;
 const CACHE_ENTRIES = 10_000;
 /** At stop, requests under way get this long before their queries are cancelled. */
 const DRAIN_MS = 5_000;
@@ -71,7 +71,7 @@ function portError(port: number, host: string, error: unknown): StartError {
 /** Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError. */
 export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
-  const folders = [BUILT_IN, ...(settings.ENDPOINTS_DIR === undefined ? [] : [settings.ENDPOINTS_DIR])];
+  const folders = foldersOf(settings);
   let definitions = readDefinitions(folders);
   const first = firstKey(settings);
 
@@ -84,28 +84,29 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   });
   const answers = createAnswers({
     clickhouse, slots, clock, logger, metrics,
-    limits: { timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS, maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES, maxRowsToRead: settings.QUERY_MAX_ROWS_READ, maxResultBytes: MAX_RESULT_BYTES },
+    limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
   });
   const ring = createKeyRing([first.key]);
-  const keyStore = startKeyStore({ clickhouse, ring, clock, logger });
+  const loader = startKeyLoader({ clickhouse, ring, clock, logger });
 
   let definitionsChecked = false;
   const app = await createApp({
     definitions: () => definitions,
     answers, clock, logger, registry, metrics,
     keys: ring,
-    onKeyUsed: (key, now) => keyStore.noteUse(key, now),
+    onKeyUsed: (key, now) => loader.noteUse(key, now),
+    refreshKeys: () => loader.refresh(),
     checks: {
       clickhouse: async () => {
         await clickhouse.ping();
         return undefined;
       },
       endpoints: async () => (definitionsChecked ? undefined : 'are not checked yet'),
-      keys: () => keyStore.check(),
+      keys: () => loader.check(),
       ...options.checks,
     },
-    routes: [...keyRoutes(keyStore, clock), ...(options.routes ?? [])],
+    routes: [...keyRoutes({ clickhouse, loader, clock }), ...(options.routes ?? [])],
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
@@ -116,7 +117,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   try {
     address = await app.listen({ host: settings.HOST, port: settings.PORT });
   } catch (error) {
-    await keyStore.stop();
+    await loader.stop();
     throw portError(settings.PORT, settings.HOST, error);
   }
   const metricsServer = settings.METRICS_PORT === undefined ? undefined : createServer((request, response) => {
@@ -135,7 +136,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
         metricsServer.listen(port, settings.HOST, resolve);
       });
     } catch (error) {
-      await Promise.all([app.close(), keyStore.stop()]);
+      await Promise.all([app.close(), loader.stop()]);
       throw portError(port, settings.HOST, error);
     }
     const bound = metricsServer.address();
@@ -196,7 +197,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       answers.close();
       metricsServer?.close();
       metricsServer?.closeAllConnections();
-      await keyStore.stop();
+      await loader.stop();
     },
   };
 }

@@ -1,0 +1,74 @@
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { systemClock } from '../../../common/clock.ts';
+import { UsageError, type Command } from '../../../common/command/command.ts';
+import { checkDefinition } from '../check.ts';
+import { describe, foldersOf, readDefinitions } from '../definition.ts';
+import { ApiError } from '../errors.ts';
+import { elements, members } from '../json.ts';
+import { readParams } from '../params.ts';
+import { limitsOf, runQuery } from '../query.ts';
+
+type Args = { readonly action: 'list' } | { readonly action: 'check' } | { readonly action: 'run'; readonly endpoint: string; readonly parameters: Readonly<Record<string, string>> };
+
+interface Listed {
+  readonly name: string;
+  readonly id: string;
+  readonly description: string;
+  readonly parameters: readonly string[];
+  readonly columns: readonly string[];
+}
+type Result =
+  | { readonly endpoints: readonly Listed[] }
+  | { readonly checked: readonly string[]; readonly mistakes: string }
+  /** rows as JSON text: no digit of theirs changes on the way */
+  | { readonly rows: readonly string[]; readonly truncated: boolean };
+
+/** `options`: the parameters of the call, which differ from endpoint to endpoint. */
+export function endpointsCommand(options: Command['options'] = {}): Command<Args, Result> {
+  return {
+    name: 'endpoints',
+    help: `npm run endpoints -- list                           what is served
+npm run endpoints -- check                          looks at every definition, also of ENDPOINTS_DIR, with ClickHouse's own eyes
+npm run endpoints -- run NAME --parameter value...  the rows of one call, not from the cache
+
+for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst --project_tier PRO`,
+    options,
+
+    readArgs(values, [action, endpoint, ...rest]) {
+      if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0) return { action };
+      if (action !== 'run' || endpoint === undefined || rest.length > 0) throw new UsageError('list, check or run NAME is wanted');
+      return { action, endpoint, parameters: Object.fromEntries(Object.keys(options).flatMap((name) => (typeof values[name] === 'string' ? [[name, values[name]]] : []))) };
+    },
+
+    async run({ clickhouse, settings }, args) {
+      const definitions = readDefinitions(foldersOf(settings));
+      if (args.action === 'list') {
+        return { endpoints: definitions.all.map((d) => ({ name: d.name, id: d.id, description: d.description, parameters: d.parameters.map((p) => p.name), columns: d.columns.map((c) => c.name) })) };
+      }
+      if (args.action === 'check') {
+        const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
+        return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
+      }
+      const definition = definitions.find(args.endpoint);
+      if (definition === undefined) throw new UsageError(`there is no endpoint ${args.endpoint}`);
+      const read = readParams(definition, new URLSearchParams(args.parameters));
+      if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+      try {
+        const { body, truncated } = await runQuery(clickhouse, definition, read.params, systemClock(), limitsOf(settings), new AbortController().signal);
+        return { rows: elements(members(body.toString('utf8'), ['result']).get('result') ?? '[]'), truncated };
+      } catch (error) {
+        if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => `${m.parameter} ${m.message}`)].join('; '));
+        // here the operator asks: what ClickHouse says is for them
+        throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
+      }
+    },
+
+    print(result) {
+      if ('endpoints' in result) return result.endpoints.map((e) => `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`).join('');
+      if ('checked' in result) return result.mistakes === '' ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n` : `${result.mistakes}\n`;
+      return `${result.rows.map((row) => `${row}\n`).join('')}${result.truncated ? '(cut at max rows)\n' : ''}`;
+    },
+    json: (result) => ('rows' in result ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated } : result),
+    exitCode: (result) => ('mistakes' in result && result.mistakes !== '' ? 1 : 0),
+  };
+}

@@ -1,0 +1,57 @@
+import { systemClock } from '../../../common/clock.ts';
+import { UsageError, type Command } from '../../../common/command/command.ts';
+import { createKey, listKeys, readNewKey, revokeKey, type CreatedKey, type ListedKey } from '../key-table.ts';
+
+type Args =
+  | { readonly action: 'create'; readonly name: string; readonly scopes: readonly string[]; readonly projects: readonly string[]; readonly expires_at: string | null }
+  | { readonly action: 'list' }
+  | { readonly action: 'revoke'; readonly id: string };
+type Result = { readonly created: CreatedKey } | { readonly keys: readonly ListedKey[] } | { readonly revoked: string } | { readonly unknown: string };
+
+/** Every value of an option that may be repeated; each may be a list with commas. */
+function all(value: unknown): string[] {
+  return [value].flat().flatMap((v) => (typeof v === 'string' ? v.split(',') : [])).map((v) => v.trim()).filter((v) => v !== '');
+}
+
+/** Keys of callers. A new one works everywhere at once, a revoked one stops working everywhere within 10 s. */
+export const keysCommand: Command<Args, Result> = {
+  name: 'keys',
+  help: `npm run keys -- create --name NAME --scope SCOPE... [--project P...] [--expires 2027-01-01T00:00:00Z]
+                               makes a key and prints it, this once
+npm run keys -- list          the keys, without the keys themselves
+npm run keys -- revoke ID     for good; it stops working within 10 s
+
+  --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
+  --project  the key sees only these; repeated or with commas`,
+  options: { name: { type: 'string' }, scope: { type: 'string', multiple: true }, project: { type: 'string', multiple: true }, expires: { type: 'string' } },
+
+  readArgs(values, [action, ...rest]) {
+    if (action === 'list' && rest.length === 0) return { action };
+    if (action === 'revoke' && rest[0] !== undefined && rest.length === 1) return { action, id: rest[0] };
+    if (action !== 'create' || rest.length > 0) throw new UsageError('create, list or revoke ID is wanted');
+    const given = { name: values['name'], scopes: all(values['scope']), projects: all(values['project']), expires_at: values['expires'] ?? null };
+    const read = readNewKey(given, systemClock());
+    if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${{ scopes: '--scope', projects: '--project', expires_at: '--expires', name: '--name' }[m.parameter] ?? m.parameter} ${m.message}`).join('; '));
+    return { action, name: read.key.name, scopes: read.key.scopes, projects: read.key.projects, expires_at: typeof given.expires_at === 'string' ? given.expires_at : null };
+  },
+
+  async run({ clickhouse }, args) {
+    if (args.action === 'list') return { keys: await listKeys(clickhouse) };
+    const now = systemClock();
+    if (args.action === 'revoke') return (await revokeKey(clickhouse, args.id, now)) ? { revoked: args.id } : { unknown: args.id };
+    const { action: _, ...given } = args;
+    const read = readNewKey(given, now);
+    if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+    return { created: await createKey(clickhouse, read.key, now) };
+  },
+
+  print(result) {
+    if ('created' in result) return `${result.created.key}\n(shown this once; id ${result.created.id})\n`;
+    if ('revoked' in result) return `revoked ${result.revoked}: it stops working within 10 s\n`;
+    if ('unknown' in result) return `there is no key ${result.unknown}\n`;
+    if (result.keys.length === 0) return 'no keys besides the first one\n';
+    return result.keys.map((k) => `${k.id}  ${k.name}  ${k.scopes.join(' ')}${k.projects.length > 0 ? `  projects ${k.projects.join(' ')}` : ''}  made ${k.created_at}  ${k.expires_at === null ? 'no expiry' : `expires ${k.expires_at}`}  ${k.last_used_at === null ? 'never used' : `last used ${k.last_used_at}`}\n`).join('');
+  },
+  exitCode: (result) => ('unknown' in result ? 1 : 0),
+  json: (result) => ('created' in result ? result.created : result),
+};
