@@ -29,7 +29,7 @@ export interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, batches on their way into frames */
   readonly dataDir: string;
   readonly logger: Logger;
-  /** statements at a time */
+  /** statements at a time; as many reads as leave threads of the pool for the writers */
   readonly readers?: number;
   readonly writers?: number;
   /** reads that may wait for a reader; more are refused with 202 */
@@ -52,17 +52,20 @@ const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
 const MAX_IOVECS = 1_024;
+/** threads for KILL QUERY and for file access */
+const SPARE_THREADS = 2;
 
 const openFolders = new Set<string>();
 
-export async function openEmbedded({ dataDir, logger, readers = 4, writers = 4, readQueue = 64 }: EmbeddedOptions): Promise<ClickHouse> {
+export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4, writers = 4, readQueue = 64 }: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
   const framesFolder = resolve(dataDir, 'frames');
   const Session = await loadChdb();
   makeWritable(folder, dataDir);
   const holder = lockHolder(folder);
   if (holder !== undefined || openFolders.has(folder)) throw new StartError(`the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`);
-  if (THREAD_POOL_SIZE < readers + writers + 2) logger.warn({ threads: THREAD_POOL_SIZE, wanted: readers + writers + 2 }, 'thread_pool_small');
+  const readers = Math.min(wantedReaders, Math.max(1, THREAD_POOL_SIZE - writers - SPARE_THREADS));
+  if (readers < wantedReaders) logger.warn({ readers, wanted: wantedReaders, UV_THREADPOOL_SIZE: THREAD_POOL_SIZE }, 'thread_pool_small');
 
   let sessions = 0;
   const control: Pool<Session> = createPool({ size: 1, queueLimit: Number.POSITIVE_INFINITY, idleLimit: 1, open: openWriter, recover, close });

@@ -1,0 +1,158 @@
+import { createServer } from 'node:net';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import type { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { openClickHouse } from '../../../common/clickhouse/open.ts';
+import { openServer } from '../../../common/clickhouse/server.ts';
+import { StartError } from '../../../common/errors.ts';
+import { startFace, type Face, type Fault } from '../../harness/clickhouse-face.ts';
+import { row } from '../../harness/clickhouse-rowbinary.ts';
+import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
+
+let face: Face;
+let folder: ReturnType<typeof temporaryFolder>;
+const PASSWORD = 'p@ss/w:rd%';
+
+beforeAll(async () => {
+  folder = temporaryFolder();
+  face = await startFace({ dataDir: folder.path, password: PASSWORD });
+});
+afterAll(async () => {
+  await face.stop();
+  folder.remove();
+});
+
+const failure = async (promise: Promise<unknown>): Promise<unknown> => promise.then(() => { throw new Error('it did not fail'); }, (error: unknown) => error);
+
+describe('what goes wrong between us and the server', () => {
+  let clickhouse: ClickHouse;
+  let stored = 0;
+
+  beforeAll(async () => {
+    clickhouse = await openServer({ url: face.url, logger: testLogger, requestTimeoutMs: 1_000 });
+    await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64, a String) ENGINE = MergeTree ORDER BY n' });
+  });
+  beforeEach(async () => {
+    await face.inject();
+    stored = Number(await count());
+  });
+  afterAll(async () => {
+    await clickhouse.close();
+  });
+
+  const count = async (): Promise<string> => (await clickhouse.read({ sql: 'SELECT count() FROM t', format: 'TabSeparated' })).body.toString('utf8').trim();
+  const insert = (): Promise<void> => clickhouse.insert({ sql: 'INSERT INTO t SELECT n, a FROM frames', structure: 'n UInt64, a String', frames: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))] });
+
+  test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>, rows: number]>([
+    ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 0],
+    ['cut_request', {}, { kind: 'retry', outcome: 'unknown' }, 0],
+    ['hang', {}, { codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'unknown' }, 0],
+    ['error', { code: 252 }, { code: 252, codeName: 'TOO_MANY_PARTS', kind: 'retry', outcome: 'unknown' }, 0],
+    ['error', { code: 62 }, { code: 62, codeName: 'SYNTAX_ERROR', kind: 'fatal', outcome: 'not_written' }, 0],
+    ['garbage', { status: 502 }, { code: undefined, codeName: 'HTTP_502', kind: 'retry', outcome: 'unknown' }, 0],
+    ['garbage', { status: 413 }, { code: undefined, codeName: 'HTTP_413', kind: 'fatal', outcome: 'not_written' }, 0],
+    ['reset_after', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 2],
+    ['hang_after', {}, { codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'unknown' }, 2],
+    ['error_after', { code: 159 }, { code: 159, codeName: 'TIMEOUT_EXCEEDED', kind: 'retry', outcome: 'unknown' }, 2],
+    ['cut_response', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 2],
+    ['late_exception', { code: 241 }, { code: 241, codeName: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry', outcome: 'unknown' }, 2],
+  ])('an insert that meets %s %o', async (action, fault, expected, rows) => {
+    await face.inject({ action, match: '^INSERT', ...fault });
+    expect(await failure(insert())).toMatchObject(expected);
+    expect(Number(await count()) - stored).toBe(rows);
+  });
+
+  test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>]>([
+    ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry' }],
+    ['hang', {}, { codeName: 'ETIMEDOUT', kind: 'retry' }],
+    ['error', { code: 202 }, { code: 202, kind: 'retry' }],
+    ['garbage', { status: 503 }, { codeName: 'HTTP_503', kind: 'retry' }],
+    ['cut_response', {}, { codeName: 'ECONNRESET', kind: 'retry' }],
+    ['late_exception', { code: 159 }, { code: 159, codeName: 'TIMEOUT_EXCEEDED', kind: 'retry' }],
+  ])('a read that meets %s %o is never a part of an answer', async (action, fault, expected) => {
+    await face.inject({ action, match: 'whole', ...fault });
+    const read = (): Promise<unknown> => clickhouse.read({ sql: "SELECT 'whole', number FROM numbers(1000)", format: 'TabSeparated' });
+    expect(await failure(read())).toMatchObject({ ...expected, outcome: 'not_written' });
+    expect(await read()).toMatchObject({ readRows: 1000 });
+  });
+
+  test('a server that is away: refused, nothing written; back again: goes on by itself', async () => {
+    await face.down();
+    expect(await failure(insert())).toMatchObject({ codeName: 'ECONNREFUSED', kind: 'retry', outcome: 'not_written' });
+    expect(await failure(clickhouse.ping())).toMatchObject({ codeName: 'ECONNREFUSED', kind: 'retry' });
+    await face.up();
+    await clickhouse.ping();
+    await insert();
+    expect(Number(await count()) - stored).toBe(2);
+  });
+
+  test('compressed bodies arrive', async () => {
+    const compressing = await openServer({ url: face.url, logger: testLogger, compress: true });
+    await compressing.insert({ sql: 'INSERT INTO t SELECT n, a FROM frames', structure: 'n UInt64, a String', frames: Array.from({ length: 100 }, (_, n) => row(n, `value ${n}`)) });
+    await compressing.close();
+    expect(Number(await count()) - stored).toBe(100);
+  });
+
+  test('a slow answer is waited for as long as bytes or the time limit allow', async () => {
+    await face.inject({ action: 'delay', match: '^INSERT', ms: 700 });
+    await insert();
+    expect(Number(await count()) - stored).toBe(2);
+  });
+});
+
+describe('at the start', () => {
+  const start = (change: (url: URL) => void): Promise<unknown> => {
+    const url = new URL(face.url);
+    change(url);
+    return failure(openServer({ url: url.href, logger: testLogger, wait: false }));
+  };
+
+  test.each<[string, (url: URL) => void, RegExp]>([
+    ['a wrong password', (url) => { url.password = 'wr0ng'; }, /^ClickHouse at http:\/\/127\.0\.0\.1:\d+\/sluice refuses the user default or its password; check CLICKHOUSE_URL$/],
+    ['no such database', (url) => { url.pathname = '/nope'; }, /^ClickHouse at .* has no database nope; create it: CREATE DATABASE nope$/],
+    ['nobody at that port', (url) => { url.port = '1'; }, /^ClickHouse at http:\/\/127\.0\.0\.1:1\/sluice does not answer: ECONNREFUSED$/],
+    ['no such host', (url) => { url.hostname = 'no-such-host.invalid'; }, /^ClickHouse at .* does not answer: (ENOTFOUND|EAI_AGAIN)$/],
+  ])('%s is one clear line without the password', async (_, change, message) => {
+    const error = await start(change);
+    expect(error).toBeInstanceOf(StartError);
+    expect((error as Error).message).toMatch(message);
+    expect((error as Error).message).not.toContain(encodeURIComponent(PASSWORD));
+    expect((error as Error).message).not.toMatch(/wr0ng|p@ss/);
+  });
+
+  test('something that is no ClickHouse is told from one that is away', async () => {
+    const other = createServer((socket) => { socket.end('220 mail.example.org ESMTP\r\n'); });
+    await new Promise<void>((resolve) => { other.listen(0, '127.0.0.1', resolve); });
+    const address = other.address();
+    const error = await start((url) => { url.port = String(typeof address === 'object' ? address?.port : ''); });
+    other.close();
+    expect(error).toBeInstanceOf(StartError);
+    expect((error as Error).message).toMatch(/does not answer as ClickHouse's HTTP interface does \(HPE_\w+\); check CLICKHOUSE_URL$/);
+  });
+
+  test('a version that is too old is named with the one that is wanted', async () => {
+    const old = temporaryFolder();
+    for (const [version, fits] of [['25.3.6.56', false], ['24.12.1.1', false], ['25.8.1.1', true], ['26.1.1.1', true]] as const) {
+      const oldFace = await startFace({ dataDir: old.path, version });
+      const opened = await openServer({ url: oldFace.url, logger: testLogger, wait: false }).catch((e: unknown) => e);
+      await oldFace.stop();
+      if (fits) expect(opened).toMatchObject({ version });
+      else expect(opened).toMatchObject({ name: 'StartError', message: `ClickHouse at ${oldFace.url.replace('default@', '')} is version ${version}; 25.8 or newer is needed` });
+    }
+    old.remove();
+  });
+
+  test('a server that is not up yet is waited for, until the wait is broken off', async () => {
+    await face.down();
+    const stop = new AbortController();
+    const given = openClickHouse({ CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 }, testLogger, { signal: stop.signal });
+    setTimeout(() => stop.abort(), 200);
+    expect(await failure(given)).toMatchObject({ name: 'AbortError' });
+    const waited = openClickHouse({ CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 }, testLogger);
+    await face.up();
+    const clickhouse = await waited;
+    await clickhouse.ping();
+    expect(clickhouse.where).not.toContain('p@ss');
+    await clickhouse.close();
+  });
+});
