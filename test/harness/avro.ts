@@ -1,11 +1,42 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import avro from 'avsc';
+import type { SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from '../../services/ingest/avro/decoder.ts';
 import type { Registry } from '../../services/ingest/avro/registry.ts';
-import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
-import type { SourceName } from '../../common/sources.ts';
+import { parseSchema, readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
 
 const schemas = readKnownSchemas(undefined);
 
 /** The decoder of a topic as ingest makes it with default settings. */
 export function testDecoder(source: SourceName, { registry, rawTopic = false }: { registry?: Registry; rawTopic?: boolean } = {}): AvroDecoder {
   return createAvroDecoder({ source, schemas, registry, rawTopic, maxEventBytes: 8 * 1024 * 1024 });
+}
+
+export interface RecordSchema {
+  readonly type: 'record';
+  readonly name: string;
+  readonly fields: readonly { readonly name: string; readonly type: unknown }[];
+}
+
+export const schemaFile = (source: SourceName): string => fileURLToPath(new URL(`../../schemas/${source}.avsc`, import.meta.url));
+
+export function schemaOf(source: SourceName): RecordSchema {
+  return JSON.parse(readFileSync(schemaFile(source), 'utf8')) as RecordSchema;
+}
+
+/** Writes datums of a schema as other programs do: with avsc. */
+export function writerOf(schema: object): (event: unknown) => Buffer {
+  const type = avro.Type.forSchema(schema as avro.Schema);
+  return (event) => type.toBuffer(event);
+}
+
+export function singleObject(schema: object, event: unknown): Buffer {
+  return Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(parseSchema(JSON.stringify(schema)).fingerprint, 'hex'), writerOf(schema)(event)]);
+}
+
+export function confluent(id: number, datum: Buffer): Buffer {
+  const header = Buffer.alloc(5);
+  header.writeUInt32BE(id, 1);
+  return Buffer.concat([header, datum]);
 }

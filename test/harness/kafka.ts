@@ -166,11 +166,12 @@ export async function produceWithLibrdkafka(records: readonly TestRecord[], { co
   });
 }
 
-const CONFLUENT_KAFKA = 'confluent-kafka==2.11.1';
+/** with its Avro serializer */
+const CONFLUENT_KAFKA = 'confluent-kafka[avro,schemaregistry]==2.11.1';
 
 /** A Python with confluent-kafka: an environment in the cache folder, made once. */
-async function python(): Promise<string> {
-  const folder = join(readSettings().CACHE_DIR, CONFLUENT_KAFKA.replace('==', '-'));
+export async function python(): Promise<string> {
+  const folder = join(readSettings().CACHE_DIR, CONFLUENT_KAFKA.replaceAll(/[^a-z0-9.]+/g, '-'));
   const interpreter = join(folder, 'bin', 'python');
   if (!existsSync(join(folder, 'ready'))) {
     try {
@@ -199,7 +200,8 @@ export async function produceWithJavaConsole(topic: string, lines: readonly stri
   await pipe(java, ['-Xmx512m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dorg.slf4j.simpleLogger.defaultLogLevel=error', '-cp', classpath, 'org.apache.kafka.tools.ConsoleProducer', ...options], lines.map((line) => `${line}\n`).join(''));
 }
 
-function pipe(command: string, args: readonly string[], input: string): Promise<string> {
+/** Runs a command with this on its stdin; gives its stdout. */
+export function pipe(command: string, args: readonly string[], input: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'pipe'] });
     const output: Buffer[] = [];

@@ -1,0 +1,110 @@
+import { afterAll, beforeEach, expect, test } from 'vitest';
+import { createRegistry, RegistryError, type Registry } from '../../../services/ingest/avro/registry.ts';
+import { startRegistry, type TestRegistry } from '../../harness/schema-registry.ts';
+
+const record = { type: 'record', name: 'edge_logs', fields: [{ name: 'project', type: 'string' }] };
+
+let server: TestRegistry;
+let now = 0;
+let outcomes: string[] = [];
+
+function client(url = server.url): Registry {
+  outcomes = [];
+  return createRegistry({ url, clock: () => now, onLookup: (outcome) => { outcomes.push(outcome); } });
+}
+
+beforeEach(async () => {
+  await (server as TestRegistry | undefined)?.stop();
+  server = await startRegistry();
+});
+afterAll(() => server.stop());
+
+test('a schema is asked for once, however many want it', async () => {
+  const id = server.register(record);
+  const registry = client();
+  expect(registry.known(id)).toBeUndefined();
+  const lookups = await Promise.all(Array.from({ length: 20 }, () => registry.lookup(id)));
+  await registry.lookup(id);
+  expect(new Set(lookups).size).toBe(1);
+  expect(registry.known(id)).toMatchObject({ schema: { type: { name: 'edge_logs' } } });
+  expect(server.requests).toEqual([{ method: 'GET', path: `/schemas/ids/${id}`, authorization: undefined }]);
+  expect(outcomes).toEqual(['found']);
+});
+
+test('what is found stays known while the registry is away', async () => {
+  const id = server.register(record);
+  const registry = client();
+  await registry.lookup(id);
+  await server.stop();
+  expect(await registry.lookup(id)).toHaveProperty('schema');
+});
+
+test('an id that is not there is asked for again after a while', async () => {
+  const registry = client();
+  now = 1_000_000;
+  expect(await registry.lookup(5)).toMatchObject({ detail: 'schema id 5 is not in the registry' });
+  now += 29_000;
+  server.register(record, 5);
+  expect(await registry.lookup(5)).toMatchObject({ detail: 'schema id 5 is not in the registry' });
+  expect(server.requests).toHaveLength(1);
+  now += 2_000;
+  expect(await registry.lookup(5)).toHaveProperty('schema');
+  expect(registry.known(5)).toHaveProperty('schema');
+  expect(outcomes).toEqual(['refused', 'found']);
+});
+
+test.each<[string, { status: number; body: string }]>([
+  ['500', { status: 500, body: '{"error_code":50001}' }],
+  ['503', { status: 503, body: '' }],
+  ['401', { status: 401, body: '{"error_code":401}' }],
+  ['429', { status: 429, body: '' }],
+  ['a page', { status: 200, body: '<html>' }],
+  ['another document', { status: 200, body: '{"id":1}' }],
+  ['null', { status: 200, body: 'null' }],
+])('an answer that is none (%s) is a reason to wait, and is not kept', async (_, fault) => {
+  const id = server.register(record);
+  const registry = client();
+  server.fault = fault;
+  const error = await registry.lookup(id).catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(RegistryError);
+  expect(error).toMatchObject({ kind: 'retry' });
+  expect(registry.known(id)).toBeUndefined();
+  server.fault = undefined;
+  expect(await registry.lookup(id)).toHaveProperty('schema');
+  expect(outcomes).toEqual(['failed', 'found']);
+});
+
+test('a registry that is away is a reason to wait', async () => {
+  const id = server.register(record);
+  const registry = client();
+  await server.stop();
+  await expect(registry.lookup(id)).rejects.toMatchObject({ kind: 'retry', message: expect.stringMatching(/^the schema registry http:\/\/127\.0\.0\.1:\d+ does not answer: ECONN/) as string });
+  await server.start();
+  expect(await registry.lookup(id)).toHaveProperty('schema');
+});
+
+test('the URL may have a user, a password and a path; the password is in no message', async () => {
+  const id = server.register(record);
+  const registry = client(`${server.url.replace('://', '://us%40er:pass%2Fword@')}/apis/ccompat/v7/`);
+  expect(await registry.lookup(id)).toHaveProperty('schema');
+  expect(server.requests).toEqual([{ method: 'GET', path: `/apis/ccompat/v7/schemas/ids/${id}`, authorization: `Basic ${Buffer.from('us@er:pass/word').toString('base64')}` }]);
+  server.fault = { status: 500, body: '' };
+  const error = await registry.lookup(99).catch((e: unknown) => e) as Error;
+  expect(error.message).toContain('/apis/ccompat/v7');
+  expect(JSON.stringify([error.message, error.stack, String(error.cause)])).not.toMatch(/pass|us@er|us%40er/);
+});
+
+test.each<[string, object, string]>([
+  ['Protobuf', { schema: 'syntax = "proto3";', schemaType: 'PROTOBUF' }, 'schema id 1 is of type PROTOBUF'],
+  ['JSON Schema', { schema: '{}', schemaType: 'JSON' }, 'schema id 1 is of type JSON'],
+  ['a schema in parts', { schema: JSON.stringify(record), references: [{ name: 'x', subject: 'x', version: 1 }] }, 'schema id 1 refers to other schemas'],
+  ['no schema', { schema: '{"type":"record"' }, 'schema id 1 cannot be parsed'],
+  ['an unknown type', { schema: '{"type":"recrod","name":"x"}' }, 'schema id 1 cannot be parsed'],
+])('%s is refused for good', async (_, registered, detail) => {
+  server.register(registered, 1);
+  const registry = client();
+  expect(await registry.lookup(1)).toEqual({ detail: expect.stringContaining(detail) as string });
+  now += 3_600_000;
+  await registry.lookup(1);
+  expect(server.requests).toHaveLength(1);
+});
