@@ -3,7 +3,7 @@ import type { TestProject } from 'vitest/node';
 import { findDocker } from '../../common/kafka/local-broker/docker.ts';
 import { brokerSettings } from '../../common/kafka/local-broker/server-properties.ts';
 import { readSettings } from '../../common/config/settings.ts';
-import { startOwnBroker } from './kafka.ts';
+import { removeLeftBrokers, startOwnBroker } from './kafka.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -44,6 +44,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 }
 
 async function start(): Promise<TestBroker> {
+  await removeLeftBrokers();
   const { KAFKA_BROKERS } = readSettings();
   if (KAFKA_BROKERS !== undefined) return { brokers: KAFKA_BROKERS, stop: () => Promise.resolve() };
   const docker = await findDocker().then(() => true, () => false);

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +8,7 @@ import { inject } from 'vitest';
 import { readSettings } from '../../common/config/settings.ts';
 import { CompressionTypes, createKafka, type Admin, type KafkaClient, type KafkaMessage } from '../../common/kafka/client.ts';
 import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
-import { freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
+import { endLeftBroker, freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
 import { createLogger } from '../../common/logger.ts';
 import { waitFor } from './wait-for.ts';
 
@@ -257,10 +257,22 @@ export interface OwnBroker {
   stop(): Promise<void>;
 }
 
+/** Data folders of test brokers begin with it. */
+const OWN_BROKER = 'sluice-test-kafka-';
+
+/** Ends the brokers of test runs that were killed, and removes their data. */
+export async function removeLeftBrokers(): Promise<void> {
+  for (const name of readdirSync(tmpdir()).filter((entry) => entry.startsWith(OWN_BROKER))) {
+    const dataDir = join(tmpdir(), name);
+    const ended = await endLeftBroker(dataDir).catch(() => false); // another run's that goes on
+    if (ended) rmSync(dataDir, { recursive: true, force: true });
+  }
+}
+
 /** Starts a broker of its own (Docker, else Java) in a temporary folder. */
 export async function startOwnBroker(): Promise<OwnBroker> {
   const { CACHE_DIR, JAVA_HOME } = readSettings();
-  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-test-kafka-'));
+  const dataDir = mkdtempSync(join(tmpdir(), OWN_BROKER));
   const port = await freePort();
   const start = (): Promise<LocalBroker> => startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
   let broker = await start();

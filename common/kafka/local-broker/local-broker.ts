@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
@@ -60,11 +60,15 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
   makeFolder(home);
   const settings = createHash('sha256').update(serverProperties({ port, controllerPort: 0, bindHost: '' })).digest('hex');
 
-  const left = await leftRunning(home, dataDir, settings, port, logger);
+  const left = await leftRunning(home);
   if (left !== undefined) {
-    await writeRecord(home, left.run, settings);
-    logger.info({ port, ...left.run }, 'local_broker_found');
-    return localBroker(left, { home, port, found: true });
+    if (await usable(left, settings, port, home)) {
+      await writeRecord(home, left.backend.run, settings);
+      logger.info({ port, ...left.backend.run }, 'local_broker_found');
+      return localBroker(left.backend, { home, port, found: true });
+    }
+    logger.info({ ...left.backend.run }, 'local_broker_replaced');
+    await end(left.backend);
   }
 
   await assertPortFree(port);
@@ -80,6 +84,16 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
   }
   logger.info({ port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 }, 'local_broker_started');
   return localBroker(backend, { home, port, found: false });
+}
+
+/** Ends the broker that a process which is gone left running in this data folder; tells whether there was one. Throws StartError when that process lives. */
+export async function endLeftBroker(dataDir: string): Promise<boolean> {
+  const home = join(resolve(dataDir), 'kafka');
+  const left = await leftRunning(home);
+  if (left === undefined) return false;
+  await end(left.backend);
+  rmSync(recordFile(home), { force: true });
+  return true;
 }
 
 function makeFolder(home: string): void {
@@ -172,24 +186,26 @@ function watch(exited: Promise<string>): () => string | undefined {
   return () => how;
 }
 
-/** The broker that runs in this data folder without an owner, with these settings; one with other settings is ended. */
-async function leftRunning(home: string, dataDir: string, settings: string, port: number, logger: Logger): Promise<Backend | undefined> {
+/** The broker that runs in this data folder, left by a process that is gone. Throws StartError when that process lives. */
+async function leftRunning(home: string): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
   const record = readRecord(home);
   if (record === undefined) return undefined;
   const backend = record.run.kind === 'java' ? await findJavaBroker(record.run.pid, home) : await findContainer(record.run.container);
   if (backend === undefined) return undefined;
-  if (await commandOf(record.owner.pid) === record.owner.command) throw new StartError(`the data folder ${dataDir} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`);
-  if (record.settings === settings) {
-    try {
-      await ready(backend, port, home, undefined);
-      return backend;
-    } catch (error) {
-      if (!(error instanceof StartError)) throw error;
-    }
+  if (await commandOf(record.owner.pid) === record.owner.command) throw new StartError(`the data folder ${dirname(home)} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`);
+  return { backend, settings: record.settings };
+}
+
+/** Whether it can be taken over: it was started with the settings that are wanted now, and answers. */
+async function usable({ backend, settings }: { readonly backend: Backend; readonly settings: string }, wanted: string, port: number, home: string): Promise<boolean> {
+  if (settings !== wanted) return false;
+  try {
+    await ready(backend, port, home, undefined);
+    return true;
+  } catch (error) {
+    if (error instanceof StartError) return false;
+    throw error;
   }
-  logger.info({ ...backend.run }, 'local_broker_replaced');
-  await end(backend);
-  return undefined;
 }
 
 const recordFile = (home: string): string => join(home, 'running.json');

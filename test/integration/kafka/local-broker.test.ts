@@ -23,7 +23,7 @@ afterEach(async () => {
 });
 
 async function options(): Promise<LocalBrokerOptions> {
-  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-test-local-broker-'));
+  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-test-kafka-'));
   undo.push(() => rmSync(dataDir, { recursive: true, force: true }));
   return { dataDir, port: await freePort(), cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger: createLogger('error') };
 }
