@@ -19,6 +19,7 @@ let logger: Logger | undefined;
 let remaining = at?.times ?? 1;
 let done = false;
 process.on('disconnect', () => process.exit(3));
+process.on('exit', () => logger?.info({ max_rss_kilobytes: process.resourceUsage().maxRSS }, 'ended'));
 
 await runProcess(() => logger, async (add, stopping) => {
   const settings = readSettings({ ...env });

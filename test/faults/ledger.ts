@@ -28,6 +28,8 @@ export interface World {
   topicOf(source: SourceName): string;
   /** Produces this many messages per source, evenly over the partitions: rows of several days, dead letters of every kind, null values. */
   produce(counts: Partial<Record<SourceName, number>>, options?: ProduceOptions & { partitions?: number }): Promise<void>;
+  /** Takes note of what was produced elsewhere. */
+  acknowledged(source: SourceName, partition: number, offsets: readonly number[], value: string, outcome: Outcome): void;
   /** The topic was deleted and made anew: what is produced from now on is of its next life. */
   madeAnew(source: SourceName): void;
   /** these offsets are no longer to be expected */
@@ -101,6 +103,10 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
         const { topic, partition, offset } = reports[i]!;
         expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: value === null ? 0 : crc32(value) });
       });
+    },
+
+    acknowledged(source, partition, offsets, value, outcome) {
+      for (const offset of offsets) expected.set(`${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: crc32(value) });
     },
 
     madeAnew(source) {

@@ -59,6 +59,7 @@ describe('rebalance', () => {
     old.signal('SIGCONT');
     await waitFor(() => logged(old, 'group_joined').length > 1, 20_000, 'the old owner is a member again');
     await world.produce({ edge_logs: 600, function_edge_logs: 200 });
+    expect(logged(next, 'batch_recovered').length).toBeGreaterThan(0);
     await expectExactAndStop(old, next);
   });
 
@@ -71,6 +72,7 @@ describe('rebalance', () => {
     old.signal('SIGCONT');
     await world.produce({ edge_logs: 600 });
     await waitFor(() => logged(old, 'group_joined').length > 1, 20_000, 'the old owner is a member again');
+    expect(logged(next, 'batch_recovered').filter((line) => String(line['topic']).startsWith('edge_logs'))).toEqual([]);
     await expectExactAndStop(old, next);
   });
 

@@ -43,8 +43,8 @@ export function kafkaBrokers(): readonly string[] {
   return inject('kafkaBrokers');
 }
 
-export function testKafka(brokers: readonly string[] = kafkaBrokers()): KafkaClient {
-  return createKafka({ brokers, clientId: 'test', logger, maxDecompressedBytes: MAX_DECOMPRESSED_BYTES });
+export function testKafka(brokers: readonly string[] = kafkaBrokers(), maxDecompressedBytes: number = MAX_DECOMPRESSED_BYTES): KafkaClient {
+  return createKafka({ brokers, clientId: 'test', logger, maxDecompressedBytes });
 }
 
 /** Names never come twice, also not on a broker that outlives the run. */
@@ -91,7 +91,10 @@ export async function addPartitions(topic: string, count: number, brokers?: read
 
 /** Deletes the records before an offset, as retention does. */
 export async function deleteRecordsBefore(topic: string, partition: number, offset: bigint, brokers?: readonly string[]): Promise<void> {
-  await withAdmin((admin) => admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(offset) }] }), brokers);
+  await withAdmin(async (admin) => {
+    await admin.fetchTopicOffsets(topic); // kafkajs's deleteTopicRecords needs the topic's metadata and does not load it
+    await admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(offset) }] });
+  }, brokers);
 }
 
 /** Committed offset and metadata of a group per partition; -1 where there is none. */
@@ -154,12 +157,12 @@ function kafkajsHeaders(headers: NonNullable<TestRecord['headers']>): Record<str
   return result;
 }
 
-/** Produces with librdkafka (Python's confluent-kafka), as most producers outside Java do. */
-export async function produceWithLibrdkafka(records: readonly TestRecord[], { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {}): Promise<DeliveryReport[]> {
+/** Produces with librdkafka (Python's confluent-kafka), as most producers outside Java do. oneBatch: all records of a partition in one record batch, as far as Kafka allows. */
+export async function produceWithLibrdkafka(records: readonly TestRecord[], { compression = 'none', brokers = kafkaBrokers(), oneBatch = false }: ProduceOptions & { readonly oneBatch?: boolean } = {}): Promise<DeliveryReport[]> {
   const base64 = (bytes: Buffer | string | null | undefined): string | null => (bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64'));
   const lines = records.map(({ headers = [], key, value, ...rest }) => JSON.stringify({ ...rest, key: base64(key), value: base64(value), headers: headers.map(([name, bytes]) => [name, base64(bytes)]) }));
   const script = fileURLToPath(new URL('librdkafka-produce.py', import.meta.url));
-  const output = await pipe(await python(), [script, brokers.join(','), compression], lines.join('\n'));
+  const output = await pipe(await python(), [script, brokers.join(','), compression, ...(oneBatch ? ['one-batch'] : [])], lines.join('\n'));
   return output.trim().split('\n').map((line) => {
     const { topic, partition, offset } = JSON.parse(line) as { topic: string; partition: number; offset: string };
     return { topic, partition, offset: BigInt(offset) };
@@ -167,6 +170,14 @@ export async function produceWithLibrdkafka(records: readonly TestRecord[], { co
 }
 
 /** with its Avro serializer */
+export type TransactionStep = { readonly transaction?: string; readonly value: string } | { readonly commit: string } | { readonly abort: string };
+
+/** Produces on partition 0, in that order, in as many transactions at once as are named; a step without a name is an ordinary record. */
+export async function produceInTransactions(topic: string, steps: readonly TransactionStep[], brokers: readonly string[] = kafkaBrokers()): Promise<void> {
+  const script = fileURLToPath(new URL('librdkafka-transactions.py', import.meta.url));
+  await pipe(await python(), [script, brokers.join(','), topic], steps.map((step) => JSON.stringify(step)).join('\n'));
+}
+
 const CONFLUENT_KAFKA = 'confluent-kafka[avro,schemaregistry]==2.11.1';
 
 /** A Python with confluent-kafka: an environment in the cache folder, made once. */
@@ -223,12 +234,23 @@ export interface ReadRecord extends DeliveryReport {
   readonly message: KafkaMessage;
 }
 
-/** Reads a topic from its start, through the client, up to what is in it at this moment (control records and aborted ones left out). */
-export async function readAll(topic: string, deadlineMs = 30_000, brokers?: readonly string[]): Promise<ReadRecord[]> {
+export interface ReadOptions {
+  readonly brokers?: readonly string[] | undefined;
+  readonly maxDecompressedBytes?: number;
+  readonly readUncommitted?: boolean;
+  /** offset to begin at, in every partition */
+  readonly from?: bigint;
+  readonly deadlineMs?: number;
+}
+
+/** Reads a topic from its start, or `from`, through the client, up to what is in it at this moment. */
+export async function readAll(topic: string, { brokers, maxDecompressedBytes, readUncommitted = false, from, deadlineMs = 30_000 }: ReadOptions = {}): Promise<ReadRecord[]> {
   const ends = await withAdmin((admin) => admin.fetchTopicOffsets(topic), brokers);
-  const open = new Map(ends.filter(({ low, high }) => BigInt(high) > BigInt(low)).map(({ partition, high }) => [partition, BigInt(high)]));
+  const open = new Map(ends.filter(({ low, high }) => BigInt(high) > (from ?? BigInt(low))).map(({ partition, high }) => [partition, BigInt(high)]));
+  const groupId = uniqueName('read-all');
+  if (from !== undefined) await setGroupOffsets(groupId, topic, ends.map(({ partition }) => ({ partition, offset: from })), brokers);
   const result: ReadRecord[] = [];
-  const consumer = testKafka(brokers).consumer({ groupId: uniqueName('read-all'), maxWaitTimeInMs: 100, maxBytesPerPartition: 32 * 1024 * 1024, maxBytes: 64 * 1024 * 1024 });
+  const consumer = testKafka(brokers, maxDecompressedBytes).consumer({ groupId, readUncommitted, maxWaitTimeInMs: 100, maxBytesPerPartition: 32 * 1024 * 1024, maxBytes: 64 * 1024 * 1024 });
   await consumer.connect();
   try {
     await consumer.subscribe({ topics: [topic], fromBeginning: true });

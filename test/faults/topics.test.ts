@@ -1,0 +1,220 @@
+import { cpSync, rmSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import type { Clock } from '../../common/clock.ts';
+import { createKafka } from '../../common/kafka/client.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { reconcile } from '../../services/ingest/reconcile.ts';
+import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { addPartitions, compressions, createTopic, deleteGroup, deleteRecordsBefore, deleteTopic, kafkaBrokers, setGroupOffsets, testKafka, withAdmin } from '../harness/kafka.ts';
+import { createWorld, type World } from './ledger.ts';
+
+// Guarantee: what happens to topics, groups and the store's own past does not change the account: the ledger says where a partition goes on.
+// Messages that Kafka still has are stored once; offsets that it has no longer are a recorded gap; a topic made anew is a new life of it, read from
+// its start; ClickHouse set back to a backup gets again what Kafka still has.
+
+/** A partition without records is fetched about four times a second: by then its new, shorter log has been met. */
+const FETCH_AGAIN_MS = 2_000;
+
+describe('topics, groups, backups', () => {
+  const folder = temporaryFolder();
+  let clickhouse: ClickHouse;
+  let ingest: RunningIngest | undefined;
+
+  const open = async (): Promise<void> => {
+    clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+    await migrate(clickhouse, testLogger);
+  };
+  beforeAll(open);
+  afterAll(async () => {
+    await clickhouse.close();
+    folder.remove();
+  });
+  afterEach(stop);
+
+  async function start(world: World, clock?: Clock, groupId = world.groupId): Promise<void> {
+    const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'faults', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+    ingest = await startIngest({ clickhouse, kafka, settings: { ...world.settings, KAFKA_GROUP_ID: groupId }, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000, ...(clock === undefined ? {} : { clock }) });
+  }
+
+  async function stop(): Promise<void> {
+    await ingest?.stop();
+    ingest = undefined;
+  }
+
+  async function expectFinished(world: World): Promise<void> {
+    await world.finished(clickhouse);
+    await world.expectExact(clickhouse);
+  }
+
+  async function gapOf(world: World): Promise<number> {
+    const { partitions } = await reconcile(clickhouse, world.settings.RAW_RETENTION_DAYS);
+    return partitions.filter((p) => p.topic.endsWith(world.groupId)).reduce((sum, p) => sum + p.gap, 0);
+  }
+
+  test('a topic that is missing at start is made; partitions added while running are taken from their start', async () => {
+    const world = await createWorld({ missing: ['storage_logs'] });
+    await start(world);
+    await world.produce({ storage_logs: 100, edge_logs: 100 });
+    await addPartitions(world.topicOf('storage_logs'), 4);
+    await world.produce({ storage_logs: 400 }, { partitions: 4 });
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('a topic deleted while running and made anew is read from its start, also where it is longer than before', async () => {
+    const world = await createWorld();
+    await start(world);
+    for (const count of [300, 100, 500]) {
+      await world.produce({ auth_logs: count, edge_logs: 50 });
+      await expectFinished(world);
+      const topic = world.topicOf('auth_logs');
+      await deleteTopic(topic);
+      await createTopic('', { partitions: 2 }, topic);
+      world.madeAnew('auth_logs');
+      await sleep(FETCH_AGAIN_MS);
+    }
+    await world.produce({ auth_logs: 700, edge_logs: 50 });
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('a topic deleted and made anew while stopped is read from its start, shorter or longer than before', async () => {
+    const world = await createWorld();
+    for (const count of [200, 100, 600]) {
+      await world.produce({ auth_logs: count });
+      await start(world);
+      await expectFinished(world);
+      await stop();
+      const topic = world.topicOf('auth_logs');
+      await deleteTopic(topic);
+      await createTopic('', { partitions: 2 }, topic);
+      world.madeAnew('auth_logs');
+    }
+    await world.produce({ auth_logs: 50 });
+    await start(world);
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('offsets that Kafka no longer has are a recorded gap', async () => {
+    const world = await createWorld();
+    await world.produce({ edge_logs: 200 });
+    await start(world);
+    await expectFinished(world);
+    await stop();
+    await world.produce({ edge_logs: 400 });
+    await deleteRecordsBefore(world.topicOf('edge_logs'), 0, 150n);
+    world.forget('edge_logs', 0, (offset) => offset >= 100 && offset < 150);
+    await world.produce({ edge_logs: 20 });
+    await start(world);
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(50);
+  });
+
+  test('the group deleted, its offsets set to the start or to the end, another group: nothing is lost or doubled', async () => {
+    const world = await createWorld();
+    const changes: readonly (() => Promise<unknown>)[] = [
+      () => deleteGroup(world.groupId),
+      () => setGroupOffsets(world.groupId, world.topicOf('edge_logs'), [{ partition: 0, offset: 0n }, { partition: 1, offset: 0n }]),
+      () => withAdmin((admin) => admin.resetOffsets({ groupId: world.groupId, topic: world.topicOf('edge_logs'), earliest: false })),
+    ];
+    for (const change of changes) {
+      await world.produce({ edge_logs: 200, function_edge_logs: 50 });
+      await start(world);
+      await expectFinished(world);
+      await stop();
+      await world.produce({ edge_logs: 200, function_edge_logs: 50 });
+      await change();
+      await start(world);
+      await expectFinished(world);
+      await stop();
+    }
+    await world.produce({ edge_logs: 200, function_edge_logs: 50 });
+    await start(world, undefined, `${world.groupId}-other`);
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('ClickHouse set back to a backup gets again what came after it', async () => {
+    const world = await createWorld();
+    const backup = temporaryFolder();
+    try {
+      await world.produce({ edge_logs: 300, function_edge_logs: 100 });
+      await start(world);
+      await expectFinished(world);
+      await stop();
+      await clickhouse.close();
+      cpSync(folder.path, backup.path, { recursive: true, verbatimSymlinks: true });
+      await open();
+      await start(world);
+      await world.produce({ edge_logs: 300, function_edge_logs: 100, auth_logs: 50 });
+      await expectFinished(world);
+      await stop();
+      await clickhouse.close();
+      rmSync(folder.path, { recursive: true });
+      cpSync(backup.path, folder.path, { recursive: true, verbatimSymlinks: true });
+      await open();
+      await world.produce({ edge_logs: 100 });
+      await start(world);
+      await expectFinished(world);
+      expect(await gapOf(world)).toBe(0);
+    } finally {
+      backup.remove();
+    }
+  });
+
+  test('the clock jumps: forth, back behind what was judged before, and home', async () => {
+    const world = await createWorld();
+    let shift = 0;
+    await start(world, () => Date.now() + shift);
+    for (shift of [0, 30 * 60_000, -40 * 60_000, 86_400_000, 0]) {
+      await world.produce({ edge_logs: 200, function_edge_logs: 50 });
+      await world.finished(clickhouse);
+    }
+    await expectFinished(world);
+    await stop();
+    await world.produce({ edge_logs: 200 });
+    await start(world);
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('every codec', async () => {
+    const world = await createWorld();
+    await start(world);
+    for (const compression of compressions) await world.produce({ edge_logs: 300, function_edge_logs: 100 }, { compression });
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('control records, aborted transactions and compacted offsets are skipped and counted', async () => {
+    const world = await createWorld({ missing: ['realtime_logs'] });
+    const topic = await createTopic('', { partitions: 1, config: { 'cleanup.policy': 'compact', 'segment.ms': '100', 'min.cleanable.dirty.ratio': '0.01', 'delete.retention.ms': '100' } }, world.topicOf('realtime_logs'));
+    await start(world);
+    const producer = testKafka().producer({ transactionalId: topic, maxInFlightRequests: 1, idempotent: true });
+    await producer.connect();
+    try {
+      for (const aborted of [false, true, false, true, true, false]) {
+        const transaction = await producer.transaction();
+        const [report] = await transaction.send({ topic, messages: Array.from({ length: 20 }, (_, i) => ({ key: `k${i}`, value: '[]' })) });
+        if (aborted) await transaction.abort();
+        else await transaction.commit();
+        if (!aborted) world.acknowledged('realtime_logs', 0, Array.from({ length: 20 }, (_, i) => Number(report!.baseOffset) + i), '[]', 'not_an_event');
+      }
+    } finally {
+      await producer.disconnect();
+    }
+    await world.produce({ edge_logs: 100 });
+    await expectFinished(world);
+    const { partitions } = await reconcile(clickhouse, world.settings.RAW_RETENTION_DAYS);
+    const account = partitions.find((p) => p.topic === topic)!;
+    expect(account).toMatchObject({ stored: 0, dead_lettered: 60, gap: 0 });
+    expect(account.skipped).toBe(account.consumed - 60);
+    expect(account.skipped).toBeGreaterThanOrEqual(60 + 5);
+  });
+});
