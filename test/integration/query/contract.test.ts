@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueryService } from '../../../services/query/start.ts';
-import { API_KEY, openEngine, send, startService, store, type Engine, type Reply } from './service.ts';
+import { API_KEY, modes, openEngine, send, startService, store, type Engine, type Reply } from './service.ts';
 
 /** What callers may rely on, case by case, through a real socket. */
 const NOW = Date.UTC(2026, 2, 1, 9, 30, 15, 250);
@@ -23,29 +23,6 @@ async function newKey(name: string, body: object): Promise<void> {
   expect(reply.status).toBe(201);
   keys[name] = JSON.parse(reply.text) as { id: string; key: string };
 }
-
-beforeAll(async () => {
-  engine = await openEngine();
-  const us = NOW * 1000;
-  await store(engine.clickhouse, 'edge_logs', [
-    edge(us - 1_000_000),
-    edge(us - 2_000_000, { event_message: 'the message', message: 'not this', metadata: { n: 12345678901234567890n.toString(), request: { headers: { host: 'h' } } } }),
-    `{"id":"big","timestamp":${us - 3_000_000},"project":"${REF}","message":"other key","metadata":{"n":12345678901234567,"f":1.10,"e":{},"l":[{"a":{"b":1}},[{"c":{}}],null,2],"dup":1,"dup":2,"u":"\\u0000\\ud83d\\ude00"}}`,
-    ...[['absent', ''], ['null', ',"metadata":null'], ['scalar', ',"metadata":5'], ['text', ',"metadata":"x"'], ['empty', ',"metadata":{}'], ['list', ',"metadata":[{"a":{"b":1}},3]']].map(([id, metadata], i) => `{"id":"${id}","timestamp":${us - 4_000_000 - i},"project":"shapes"${metadata}}`),
-    ...Array.from({ length: 150 }, (_, i) => edge(us - 10_000_000 - i, {}, 'many')),
-  ], { now: NOW });
-  await store(engine.clickhouse, 'function_edge_logs', [invocation(us - 1_000_000, 200, 100), invocation(us - 1_000_001, 500, 300), invocation(us - 60_000_000, 204, null)], { now: NOW });
-  service = await startService(engine.clickhouse, engine.dataDir, {}, { clock: () => NOW });
-  await service.ready;
-  await newKey('query', { scopes: ['query'] });
-  await newKey('logs', { scopes: ['query:logs.all'] });
-  await newKey('ingest', { scopes: ['ingest'] });
-  await newKey('project', { scopes: ['query'], projects: [REF, 'own-project_1'] });
-});
-afterAll(async () => {
-  await service?.stop();
-  await engine?.close();
-});
 
 interface Case {
   readonly name: string;
@@ -303,111 +280,136 @@ const open: Case[] = [
   } },
 ];
 
-describe.each(Object.entries({ addresses, authentication, methods, parameters, headers, allowed, 'keys over HTTP': keyRoutes, 'without a key': open }))('%s', (_, cases) => {
-  it.each(cases.map((c): [string, Case] => [c.name, c]))('%s', async (__, { path, method = 'GET', headers: given = key, as, body, status, code, wrong, check }) => {
-    const reply = await send(service.address, path, { method, headers: as === undefined ? given : { 'x-api-key': keys[as]?.key ?? '' }, ...(body !== undefined && { body }) });
-    expect([reply.status, reply.status === status ? '' : reply.text]).toEqual([status, '']);
-    if (code !== undefined) expect([reply.error.code, reply.error.status]).toEqual([code, status]);
-    if (wrong !== undefined) expect(reply.error.errors?.map((e) => e.parameter)).toEqual(wrong);
-    if (status >= 400) expect(reply.text).not.toMatch(/select|clickhouse|code: \d+|exception|re2: |\.sql|\.ts\b|at \w+ \(/i);
-    check?.(reply);
-  });
-});
-
 it('has at least 150 cases', () => {
   expect([addresses, authentication, methods, parameters, headers, allowed, keyRoutes, open].flat().length).toBeGreaterThanOrEqual(150);
 });
 
-describe('one cache entry', () => {
-  it('serves every form of address and every spelling of the parameters', async () => {
-    const query = 'project=one-entry&interval=15min';
-    const first = await send(service.address, stats(query), { headers: key });
-    expect(first.headers['x-cache']).toBe('miss');
-    for (const path of [
-      `/api/endpoints/query/${ids.stats}?${query}`, `/endpoints/query/functions.invocation-stats?${query}`, `/api/endpoints/query/name/functions.invocation-stats?interval=15min&project=one-entry`,
-      stats(`${query}&function_id=`), stats(`${query}&unknown=1&api_key=ignored`), stats(`${query}&sql=select+1`),
-    ]) {
-      const reply = await send(service.address, path, { headers: key });
-      expect([path, reply.headers['x-cache'], reply.text === first.text, reply.headers['etag']]).toEqual([path, 'hit', true, first.headers['etag']]);
-    }
+describe.each(modes)('%s', (mode) => {
+  beforeAll(async () => {
+    engine = await openEngine(mode);
+    const us = NOW * 1000;
+    await store(engine.clickhouse, 'edge_logs', [
+      edge(us - 1_000_000),
+      edge(us - 2_000_000, { event_message: 'the message', message: 'not this', metadata: { n: 12345678901234567890n.toString(), request: { headers: { host: 'h' } } } }),
+      `{"id":"big","timestamp":${us - 3_000_000},"project":"${REF}","message":"other key","metadata":{"n":12345678901234567,"f":1.10,"e":{},"l":[{"a":{"b":1}},[{"c":{}}],null,2],"dup":1,"dup":2,"u":"\\u0000\\ud83d\\ude00"}}`,
+      ...[['absent', ''], ['null', ',"metadata":null'], ['scalar', ',"metadata":5'], ['text', ',"metadata":"x"'], ['empty', ',"metadata":{}'], ['list', ',"metadata":[{"a":{"b":1}},3]']].map(([id, metadata], i) => `{"id":"${id}","timestamp":${us - 4_000_000 - i},"project":"shapes"${metadata}}`),
+      ...Array.from({ length: 150 }, (_, i) => edge(us - 10_000_000 - i, {}, 'many')),
+    ], { now: NOW });
+    await store(engine.clickhouse, 'function_edge_logs', [invocation(us - 1_000_000, 200, 100), invocation(us - 1_000_001, 500, 300), invocation(us - 60_000_000, 204, null)], { now: NOW });
+    service = await startService(engine.clickhouse, engine.dataDir, {}, { clock: () => NOW });
+    await service.ready;
+    await newKey('query', { scopes: ['query'] });
+    await newKey('logs', { scopes: ['query:logs.all'] });
+    await newKey('ingest', { scopes: ['ingest'] });
+    await newKey('project', { scopes: ['query'], projects: [REF, 'own-project_1'] });
+  });
+  afterAll(async () => {
+    await service?.stop();
+    await engine?.close();
   });
 
-  it('stands for every value that means the same', async () => {
-    const ask = async (path: string): Promise<unknown> => (await send(service.address, path, { headers: key })).headers['x-cache'];
-    expect(await ask(stats('project=same-1day'))).toBe('miss');
-    for (const interval of ['', '1day', 'nonsense', '2day']) expect(await ask(stats(`project=same-1day&interval=${interval}`))).toBe('hit');
-    expect(await ask(stats('project=same-1day&interval=7day'))).toBe('miss');
-    expect(await ask(counts('project=same-daily&interval=daily'))).toBe('miss');
-    expect(await ask(counts('project=same-daily&interval=7day'))).toBe('hit');
-    expect(await ask(counts('project=same-daily&interval=minutely'))).toBe('miss');
-    expect(await ask(counts('project=same-daily&interval=1hr'))).toBe('hit');
-  });
-
-  it('never belongs to a key', async () => {
-    await send(service.address, stats('project=own-project_1&interval=7day'), { headers: key });
-    const reply = await send(service.address, stats('project=own-project_1&interval=7day'), { headers: { 'x-api-key': keys['project']?.key ?? '' } });
-    expect(reply.headers['x-cache']).toBe('hit');
-    await send(service.address, stats('project=hidden'), { headers: key });
-    expect((await send(service.address, stats('project=hidden'), { headers: { 'x-api-key': keys['project']?.key ?? '' } })).status).toBe(403);
-  });
-});
-
-describe('conditional requests', () => {
-  it('answer 304 where the tag is the one, after the key', async () => {
-    const path = stats('project=conditional');
-    const first = await send(service.address, path, { headers: key });
-    const etag = first.headers['etag'] ?? '';
-    for (const tag of [etag, etag.slice(2), `"x", ${etag}`, '*']) {
-      const reply = await send(service.address, path, { headers: { ...key, 'if-none-match': tag } });
-      expect([reply.status, reply.text, reply.headers['etag'], reply.headers['cache-control'], reply.headers['age'], reply.headers['x-cache']]).toEqual([304, '', etag, 'private, max-age=900', '0', 'hit']);
-    }
-    expect((await send(service.address, path, { headers: { ...key, 'if-none-match': 'W/"other"' } })).status).toBe(200);
-    expect((await send(service.address, path, { headers: { 'if-none-match': etag } })).status).toBe(401);
-    expect((await send(service.address, path, { method: 'HEAD', headers: { ...key, 'if-none-match': etag } })).status).toBe(304);
-  });
-});
-
-describe('compression', () => {
-  it.each([
-    ['gzip', 'gzip'], ['gzip, deflate, br', 'br'], ['br;q=0.5, gzip', 'gzip'], ['br;q=0, gzip;q=0', undefined], ['identity', undefined], ['*', 'br'], ['deflate', undefined], ['', undefined], ['GZIP;q=1.0', 'gzip'],
-  ])('accept-encoding %j gives %s', async (accepted, encoding) => {
-    const plain = await send(service.address, stats(`project=${REF}&interval=5min`), { headers: key });
-    for (const path of [stats(`project=${REF}&interval=5min`), logs('project=many')]) {
-      const reply = await send(service.address, path, { headers: { ...key, 'accept-encoding': accepted } });
-      expect(reply.headers['content-encoding']).toBe(encoding);
-      const body = encoding === 'br' ? brotliDecompressSync(reply.body) : encoding === 'gzip' ? gunzipSync(reply.body) : reply.body;
-      expect(JSON.parse(body.toString()).result.length).toBeGreaterThan(0);
-      if (path.includes('stats')) expect([body.equals(plain.body), reply.headers['etag']]).toEqual([true, plain.headers['etag']]);
-    }
-  });
-
-  it('leaves small bodies alone', async () => {
-    expect((await send(service.address, counts(`project=none-of-it&interval=daily`), { headers: { ...key, 'accept-encoding': 'gzip' } })).headers['content-encoding']).toBeUndefined();
-  });
-});
-
-describe('sizes', () => {
-  it('takes a request line of 16 KiB', async () => {
-    const path = stats(`project=${REF}&`);
-    const line = (bytes: number): string => path + 'x'.repeat(bytes - 'GET '.length - ' HTTP/1.1'.length - path.length);
-    expect((await send(service.address, line(16 * 1024), { headers: key })).status).toBe(200);
-    expect((await send(service.address, line(16 * 1024), { headers: { ...key, cookie: 'c'.repeat(8 * 1024) } })).status).toBe(200);
-    const longer = await send(service.address, line(17 * 1024), { headers: key });
-    expect([longer.status, longer.error.code]).toEqual([414, 'uri_too_long']);
-    const longest = await send(service.address, line(64 * 1024), { headers: key });
-    expect([longest.status, longest.error.code]).toEqual([431, 'headers_too_large']);
-  });
-
-  it('answers what is no HTTP with an envelope', async () => {
-    const { hostname, port } = new URL(service.address);
-    const answer = await new Promise<string>((resolve, reject) => {
-      const socket = connect(Number(port), hostname, () => socket.end('this is not http\r\n\r\n'));
-      let text = '';
-      socket.on('data', (chunk) => { text += chunk.toString(); });
-      socket.on('close', () => resolve(text));
-      socket.on('error', reject);
+  describe.each(Object.entries({ addresses, authentication, methods, parameters, headers, allowed, 'keys over HTTP': keyRoutes, 'without a key': open }))('%s', (_, cases) => {
+    it.each(cases.map((c): [string, Case] => [c.name, c]))('%s', async (__, { path, method = 'GET', headers: given = key, as, body, status, code, wrong, check }) => {
+      const reply = await send(service.address, path, { method, headers: as === undefined ? given : { 'x-api-key': keys[as]?.key ?? '' }, ...(body !== undefined && { body }) });
+      expect([reply.status, reply.status === status ? '' : reply.text]).toEqual([status, '']);
+      if (code !== undefined) expect([reply.error.code, reply.error.status]).toEqual([code, status]);
+      if (wrong !== undefined) expect(reply.error.errors?.map((e) => e.parameter)).toEqual(wrong);
+      if (status >= 400) expect(reply.text).not.toMatch(/select|clickhouse|code: \d+|exception|re2: |\.sql|\.ts\b|at \w+ \(/i);
+      check?.(reply);
     });
-    expect(answer).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
-    expect(answer).toContain('"code":"invalid_request"');
+  });
+
+  describe('one cache entry', () => {
+    it('serves every form of address and every spelling of the parameters', async () => {
+      const query = 'project=one-entry&interval=15min';
+      const first = await send(service.address, stats(query), { headers: key });
+      expect(first.headers['x-cache']).toBe('miss');
+      for (const path of [
+        `/api/endpoints/query/${ids.stats}?${query}`, `/endpoints/query/functions.invocation-stats?${query}`, `/api/endpoints/query/name/functions.invocation-stats?interval=15min&project=one-entry`,
+        stats(`${query}&function_id=`), stats(`${query}&unknown=1&api_key=ignored`), stats(`${query}&sql=select+1`),
+      ]) {
+        const reply = await send(service.address, path, { headers: key });
+        expect([path, reply.headers['x-cache'], reply.text === first.text, reply.headers['etag']]).toEqual([path, 'hit', true, first.headers['etag']]);
+      }
+    });
+
+    it('stands for every value that means the same', async () => {
+      const ask = async (path: string): Promise<unknown> => (await send(service.address, path, { headers: key })).headers['x-cache'];
+      expect(await ask(stats('project=same-1day'))).toBe('miss');
+      for (const interval of ['', '1day', 'nonsense', '2day']) expect(await ask(stats(`project=same-1day&interval=${interval}`))).toBe('hit');
+      expect(await ask(stats('project=same-1day&interval=7day'))).toBe('miss');
+      expect(await ask(counts('project=same-daily&interval=daily'))).toBe('miss');
+      expect(await ask(counts('project=same-daily&interval=7day'))).toBe('hit');
+      expect(await ask(counts('project=same-daily&interval=minutely'))).toBe('miss');
+      expect(await ask(counts('project=same-daily&interval=1hr'))).toBe('hit');
+    });
+
+    it('never belongs to a key', async () => {
+      await send(service.address, stats('project=own-project_1&interval=7day'), { headers: key });
+      const reply = await send(service.address, stats('project=own-project_1&interval=7day'), { headers: { 'x-api-key': keys['project']?.key ?? '' } });
+      expect(reply.headers['x-cache']).toBe('hit');
+      await send(service.address, stats('project=hidden'), { headers: key });
+      expect((await send(service.address, stats('project=hidden'), { headers: { 'x-api-key': keys['project']?.key ?? '' } })).status).toBe(403);
+    });
+  });
+
+  describe('conditional requests', () => {
+    it('answer 304 where the tag is the one, after the key', async () => {
+      const path = stats('project=conditional');
+      const first = await send(service.address, path, { headers: key });
+      const etag = first.headers['etag'] ?? '';
+      for (const tag of [etag, etag.slice(2), `"x", ${etag}`, '*']) {
+        const reply = await send(service.address, path, { headers: { ...key, 'if-none-match': tag } });
+        expect([reply.status, reply.text, reply.headers['etag'], reply.headers['cache-control'], reply.headers['age'], reply.headers['x-cache']]).toEqual([304, '', etag, 'private, max-age=900', '0', 'hit']);
+      }
+      expect((await send(service.address, path, { headers: { ...key, 'if-none-match': 'W/"other"' } })).status).toBe(200);
+      expect((await send(service.address, path, { headers: { 'if-none-match': etag } })).status).toBe(401);
+      expect((await send(service.address, path, { method: 'HEAD', headers: { ...key, 'if-none-match': etag } })).status).toBe(304);
+    });
+  });
+
+  describe('compression', () => {
+    it.each([
+      ['gzip', 'gzip'], ['gzip, deflate, br', 'br'], ['br;q=0.5, gzip', 'gzip'], ['br;q=0, gzip;q=0', undefined], ['identity', undefined], ['*', 'br'], ['deflate', undefined], ['', undefined], ['GZIP;q=1.0', 'gzip'],
+    ])('accept-encoding %j gives %s', async (accepted, encoding) => {
+      const plain = await send(service.address, stats(`project=${REF}&interval=5min`), { headers: key });
+      for (const path of [stats(`project=${REF}&interval=5min`), logs('project=many')]) {
+        const reply = await send(service.address, path, { headers: { ...key, 'accept-encoding': accepted } });
+        expect(reply.headers['content-encoding']).toBe(encoding);
+        const body = encoding === 'br' ? brotliDecompressSync(reply.body) : encoding === 'gzip' ? gunzipSync(reply.body) : reply.body;
+        expect(JSON.parse(body.toString()).result.length).toBeGreaterThan(0);
+        if (path.includes('stats')) expect([body.equals(plain.body), reply.headers['etag']]).toEqual([true, plain.headers['etag']]);
+      }
+    });
+
+    it('leaves small bodies alone', async () => {
+      expect((await send(service.address, counts(`project=none-of-it&interval=daily`), { headers: { ...key, 'accept-encoding': 'gzip' } })).headers['content-encoding']).toBeUndefined();
+    });
+  });
+
+  describe('sizes', () => {
+    it('takes a request line of 16 KiB', async () => {
+      const path = stats(`project=${REF}&`);
+      const line = (bytes: number): string => path + 'x'.repeat(bytes - 'GET '.length - ' HTTP/1.1'.length - path.length);
+      expect((await send(service.address, line(16 * 1024), { headers: key })).status).toBe(200);
+      expect((await send(service.address, line(16 * 1024), { headers: { ...key, cookie: 'c'.repeat(8 * 1024) } })).status).toBe(200);
+      const longer = await send(service.address, line(17 * 1024), { headers: key });
+      expect([longer.status, longer.error.code]).toEqual([414, 'uri_too_long']);
+      const longest = await send(service.address, line(64 * 1024), { headers: key });
+      expect([longest.status, longest.error.code]).toEqual([431, 'headers_too_large']);
+    });
+
+    it('answers what is no HTTP with an envelope', async () => {
+      const { hostname, port } = new URL(service.address);
+      const answer = await new Promise<string>((resolve, reject) => {
+        const socket = connect(Number(port), hostname, () => socket.end('this is not http\r\n\r\n'));
+        let text = '';
+        socket.on('data', (chunk) => { text += chunk.toString(); });
+        socket.on('close', () => resolve(text));
+        socket.on('error', reject);
+      });
+      expect(answer).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
+      expect(answer).toContain('"code":"invalid_request"');
+    });
   });
 });

@@ -1,9 +1,5 @@
-import { mkdtempSync, rmSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createLogger } from '../../../common/logger.ts';
@@ -12,31 +8,32 @@ import type { SourceName } from '../../../common/sources.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import { createStore } from '../../../services/ingest/store.ts';
 import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
+import type { Face } from '../../harness/clickhouse-face.ts';
+import { openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
 import { testDecoder } from '../../harness/avro.ts';
 
 /** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
 export const API_KEY = 'the-key-of-the-tests';
 export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
 
+/** Both ways to an engine: in this process, and over HTTP to another. */
+export const modes = ['embedded', 'server'] as const;
+export type Mode = (typeof modes)[number];
+
 export interface Engine {
   readonly clickhouse: ClickHouse;
   readonly dataDir: string;
+  /** in server mode: the way to the engine, where faults can be injected */
+  readonly face: Face | undefined;
   close(): Promise<void>;
 }
 
-/** An embedded engine in a folder of its own, with the schema. */
-export async function openEngine(): Promise<Engine> {
-  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-query-'));
-  const clickhouse = await openEmbedded({ dataDir, logger });
-  await migrate(clickhouse, logger);
-  return {
-    clickhouse,
-    dataDir,
-    async close() {
-      await clickhouse.close();
-      rmSync(dataDir, { recursive: true, force: true });
-    },
-  };
+/** An engine with the schema in a folder of its own. */
+export async function openEngine(mode: Mode = 'embedded'): Promise<Engine> {
+  const faced = mode === 'server' ? await openTestFace() : undefined;
+  const opened = faced ?? (await openTestEmbedded());
+  await migrate(opened.clickhouse, logger);
+  return { clickhouse: opened.clickhouse, dataDir: opened.env.DATA_DIR, face: faced?.face, close: () => opened.close() };
 }
 
 /** Stores messages as one batch of a partition, judged at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
