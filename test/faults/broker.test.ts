@@ -1,0 +1,41 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { temporaryFolder } from '../harness/clickhouse.ts';
+import { startOwnBroker, withAdmin, type OwnBroker } from '../harness/kafka.ts';
+import { waitFor } from '../harness/wait-for.ts';
+import { endIngestChildren, startIngestChild } from './ingest-child.ts';
+import { createWorld } from './ledger.ts';
+
+// Guarantee: kill -9 of the broker and its absence neither end the process nor lose nor double a message that it had acknowledged.
+
+let broker: OwnBroker;
+beforeAll(async () => { broker = await startOwnBroker(); });
+afterAll(() => broker.stop());
+afterEach(endIngestChildren);
+
+test('the broker is killed while batches are under way, stays away for a while, and comes back', async () => {
+  const { brokers } = broker;
+  const folder = temporaryFolder();
+  try {
+    const world = await createWorld({ brokers });
+    const child = startIngestChild({ env: { ...world.env, DATA_DIR: folder.path }, sessionTimeoutMs: 6_000 });
+    await child.running;
+    for (const absentMs of [0, 25_000]) {
+      await world.produce({ edge_logs: 2_000, function_edge_logs: 300 });
+      await sleep(300);
+      await broker.kill();
+      await sleep(absentMs);
+      expect(child.hasEnded(), child.log().slice(-3_000)).toBe(false);
+      await broker.restart();
+      await waitFor(() => withAdmin((admin) => admin.fetchTopicOffsets(world.topicOf('function_edge_logs')), brokers), 30_000, 'the topics are there again');
+      await world.produce({ edge_logs: 500, function_edge_logs: 100 });
+      await world.finished(child.reader, 45_000);
+    }
+    for (const source of ['edge_logs', 'function_edge_logs'] as const) await world.sentAgain(source);
+    await world.finished(child.reader);
+    await world.expectExact(child.reader);
+    expect(await child.stop()).toMatchObject({ code: 0 });
+  } finally {
+    folder.remove();
+  }
+});
