@@ -11,21 +11,26 @@ export interface Intent {
   readonly judgedAt: number;
   /** ids of the schema registry that the batch's messages are decoded with; any other in them is unknown to it, also when registered later. Absent = none */
   readonly schemaIds?: readonly number[];
+  /** What is missing of a batch whose intent was lost, judged with other schema ids than the rest of it, perhaps. Absent = no */
+  readonly isRest?: boolean;
 }
 
-export function encodeIntent({ incarnation, first, last, judgedAt, schemaIds = [] }: Intent): string {
-  return `i:${incarnation}:${first}-${last}:${judgedAt}${schemaIds.length === 0 ? '' : `:${schemaIds.join(',')}`}`;
+export function encodeIntent({ incarnation, first, last, judgedAt, schemaIds = [], isRest = false }: Intent): string {
+  return `${isRest ? 'r' : 'i'}:${incarnation}:${first}-${last}:${judgedAt}${schemaIds.length === 0 ? '' : `:${schemaIds.join(',')}`}`;
 }
 
 /** The intent in a commit's metadata, or undefined where there is none (an idle commit, another program's commit). */
 export function decodeIntent(metadata: string | null | undefined): Intent | undefined {
-  const match = /^i:(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,16})(?::(\d{1,10}(?:,\d{1,10})*))?$/.exec(metadata ?? '');
+  const match = /^([ir]):(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,16})(?::(\d{1,10}(?:,\d{1,10})*))?$/.exec(metadata ?? '');
   if (match === null) return undefined;
-  const [incarnation, first, last, judgedAt] = match.slice(1, 5).map(Number);
-  return { incarnation: incarnation!, first: first!, last: last!, judgedAt: judgedAt!, ...(match[5] === undefined ? {} : { schemaIds: match[5].split(',').map(Number) }) };
+  const [incarnation, first, last, judgedAt] = match.slice(2, 6).map(Number);
+  return { incarnation: incarnation!, first: first!, last: last!, judgedAt: judgedAt!, ...(match[6] === undefined ? {} : { schemaIds: match[6].split(',').map(Number) }), ...(match[1] === 'r' ? { isRest: true } : {}) };
 }
 
-/** One token per batch: the same batch inserted again counts once in its raw table, in dead_letters and in every rollup. */
-export function tokenOf(topic: string, partition: number, { incarnation, first, last }: Intent): string {
-  return `${topic}:${incarnation}:${partition}:${first}-${last}`;
+/**
+ * One token per batch: the same batch inserted again counts once in its raw table, in dead_letters and in every rollup.
+ * Made of what each of its rows carries, so that it is known also where the intent is lost. No two batches of a partition have one moment of judgement.
+ */
+export function tokenOf(topic: string, partition: number, { incarnation, last, judgedAt, isRest = false }: Intent): string {
+  return `${topic}:${incarnation}:${partition}:${last}:${judgedAt}${isRest ? ':rest' : ''}`;
 }

@@ -10,52 +10,63 @@ import { checksum, type Record } from './record.ts';
  * batches, each batch applied once. How:
  *   intent  before a batch is written, its boundaries and the moment of judgement are committed to the group's metadata. Kafka refuses that
  *           commit to a member of an old generation, so only the owner can announce a batch, and the next owner finds what may be under way.
- *   token   the batch is inserted under a token made of its boundaries; the same token counts once in every table and view.
+ *   token   the batch is inserted under a token of its own; the same token counts once in every table and view, while it is remembered.
  *   ledger  one row, written last. Its end, not the group's offset, is where the next owner goes on.
- * On taking a partition: an announced batch that the ledger lacks is formed again with the same boundaries and inserted under the same token.
+ * On taking a partition, an announced batch that the ledger lacks is formed again with the same boundaries and inserted under the same token.
+ * Where the intent is lost (group deleted or reset, ClickHouse restored), rows beyond the ledger's end (strays) tell which batches were under way.
+ * A topic made anew is known by the record at the ledger's end being another, or the log ending before what is known of it: a new incarnation.
  * Knows neither Kafka's client nor ClickHouse nor timers: everything comes through the ports, which `npm run simulate` replaces by models.
  */
 export interface LedgerEnd {
   readonly incarnation: number;
   readonly last: number;
   readonly judgedAt: number;
-  readonly recordTime: number;
-  /** undefined where no record stands at `last` */
-  readonly checksum: number | undefined;
+  /** undefined where this life of the topic had no record yet */
+  readonly record: LastRecord | undefined;
+  /** this life of the topic is known to be over */
+  readonly isClosed: boolean;
+}
+
+/** The last record at or before the end of a batch, to recognise the topic by: one made anew has another there. */
+export interface LastRecord {
+  readonly offset: number;
+  readonly time: number;
+  readonly checksum: number;
 }
 
 export interface Batch extends Intent {
   readonly records: readonly Record[];
 }
 
-/** Rows found beyond the ledger's end: what a batch wrote whose intent is lost (group deleted or reset, ClickHouse restored). */
+/** Rows of a batch that the ledger does not have. */
 export interface Stray {
   readonly last: number;
   readonly judgedAt: number;
+  /** rows and dead letters, ascending */
   readonly offsets: readonly number[];
+  readonly deadLetters: readonly number[];
 }
 
+/** Rows and dead letters are counted where they stand; an offset that is none of what is counted here had no record. */
 export interface LedgerEntry extends Intent {
   readonly nullValues: number;
-  readonly noRecords: number;
+  /** at most so many of the others were gone from Kafka before they were taken */
   readonly gap: number;
-  /** records with a value; each is a row or a dead letter */
-  readonly events: number;
-  readonly end: Record | undefined;
-  /** formed again: some of its rows may have been written before, from records that are gone now; count them in the tables */
-  readonly recovered: boolean;
+  readonly end: LastRecord | undefined;
+  /** nothing follows in this life of the topic */
+  readonly closes: boolean;
 }
 
 /** The tables as the protocol needs them. Errors with `kind: 'retry'` are tried again; any other ends the process. */
 export interface Store {
   ledgerEnd(): Promise<LedgerEnd | undefined>;
-  /** batches with rows at or after `from` in this life of the topic, ascending */
+  /** batches with rows at or after `from` in this life of the topic that were judged after that moment, ascending */
   strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]>;
-  /** true while the batch's token cannot have left the deduplication window */
+  /** true while the token of a batch judged then cannot have left the deduplication window, nor the window been lost with its table */
   tokenIsKept(judgedAt: number): Promise<boolean>;
   /** ids of the schema registry that these records can be decoded with, asked for before their batch is announced */
   schemaIds(records: readonly Record[]): Promise<readonly number[]>;
-  /** inserts the batch under its token; records whose offset is in `present` are left out (and the token is another then) */
+  /** inserts the batch under its token, without the records whose offset is in `present` */
   insert(batch: Batch, present?: ReadonlySet<number>): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
 }
@@ -119,8 +130,11 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let lastJudgedAt = 0;
   /** offset of the group's commit where no batch is announced with it */
   let committedEnd: number | undefined;
+  let lastRecord: LastRecord | undefined;
   /** the ledger's last record, to be met again before anything is taken */
-  let expected: LedgerEnd | undefined;
+  let expected: LastRecord | undefined;
+  /** no offer begins before it, unless the log began again */
+  let asked = 0;
   /** what ended the present take: the log began again below our position, or the record at the ledger's end is another */
   let retake: 'restarted' | 'changed' | undefined;
 
@@ -133,15 +147,18 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
 
   function offer(fetched: Fetched): boolean {
     if (state === 'taking' || retake !== undefined) return false;
-    if (expected !== undefined) {
-      const record = fetched.records.find((r) => r.offset >= expected!.last);
-      if (record === undefined && fetched.to < expected.last) return true;
-      if (record?.offset === expected.last && (checksum(record) !== expected.checksum || record.time !== expected.recordTime)) retake = 'changed';
-      expected = undefined;
-    } else if (fetched.from < inbox.end) {
+    if (fetched.from < asked) {
       retake = 'restarted';
+    } else if (expected !== undefined) {
+      const { offset, time, checksum: expectedChecksum } = expected;
+      asked = fetched.to + 1;
+      if (asked <= offset) return true;
+      const record = fetched.records.find((r) => r.offset === offset);
+      if (record !== undefined && (record.time !== time || checksum(record) !== expectedChecksum)) retake = 'changed';
+      expected = undefined;
     }
     if (retake !== undefined) return false;
+    asked = fetched.to + 1;
     inbox.offer(fetched);
     return true;
   }
@@ -164,60 +181,93 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   /** Finds where to go on, and what must be finished first. */
   async function take(): Promise<(() => Promise<void>)[]> {
     state = 'taking';
-    const changed = retake === 'changed';
+    let isPast = retake === 'changed';
     retake = undefined;
     expected = undefined;
-    const end = await persistently(() => store.ledgerEnd());
     const { low, high } = await persistently(() => ports.watermarks());
     const committed = await persistently(() => ports.committed());
     const intent = decodeIntent(committed?.metadata);
+    // last: what the former owner had under way may have come to its end meanwhile
+    const end = await persistently(() => store.ledgerEnd());
+    const steps: (() => Promise<void>)[] = [];
+
+    isPast ||= end?.isClosed === true;
     incarnation = end?.incarnation ?? intent?.incarnation ?? 0;
     lastJudgedAt = end?.judgedAt ?? 0;
-    let next = end === undefined ? (intent?.first ?? low) : end.last + 1;
-    if (changed || high < next) {
+    lastRecord = end?.record;
+    /** one after the last offset of this life in the ledger; undefined = it has none */
+    let position = end === undefined ? undefined : end.last + 1;
+    let strays = await persistently(() => store.strays(incarnation, position ?? 0, lastJudgedAt));
+    for (;;) {
+      const known = [(position ?? 0) - 1, intent?.incarnation === incarnation ? intent.last : -1, ...strays.map((s) => s.last)];
+      isPast ||= Math.max(...known) >= high || (intent !== undefined && intent.incarnation > incarnation);
+      if (!isPast) break;
+      for (const batch of batchesOf(strays, position)) {
+        steps.push(() => closeBatch(batch));
+        lastJudgedAt = Math.max(lastJudgedAt, batch.judgedAt);
+      }
       incarnation++;
-      next = low;
+      isPast = false;
+      lastRecord = undefined;
+      position = undefined;
+      strays = await persistently(() => store.strays(incarnation, 0, 0));
       ports.log('topic_made_anew', { incarnation, ledger_end: end?.last, low, high });
-    } else if (end?.checksum !== undefined && end.last >= low) {
-      expected = end;
     }
+    if (lastRecord !== undefined && lastRecord.offset >= low) expected = lastRecord;
 
-    const announced = intent !== undefined && intent.incarnation === incarnation && intent.first === next && intent.last < high ? intent : undefined;
-    const finished = end !== undefined && intent !== undefined && intent.incarnation === end.incarnation && intent.last <= end.last;
-    if (intent !== undefined && announced === undefined && !finished) ports.log('intent_dropped', { intent, incarnation, next, high });
-
-    const steps: (() => Promise<void>)[] = [];
-    const strays = await persistently(() => store.strays(incarnation, next, lastJudgedAt));
-    const allAnnounced = announced !== undefined && strays.every((s) => s.last === announced.last && s.judgedAt === announced.judgedAt);
-    if (allAnnounced && (strays.length === 0 || (await persistently(() => store.tokenIsKept(announced.judgedAt))))) {
+    const announced = intent?.incarnation === incarnation ? intent : undefined;
+    // where the ledger has nothing, the first offset ever taken: of a batch under way it may be gone from Kafka by now
+    const next = position ?? Math.min(low, announced?.first ?? low, strays[0]?.offsets[0] ?? low);
+    if (announced !== undefined && announced.first === next && strays.every((s) => s.last === announced.last && s.judgedAt === announced.judgedAt)) {
       steps.push(() => recoverBatch(announced, undefined));
     } else {
+      if (intent !== undefined && (announced === undefined || announced.last >= next)) ports.log('intent_dropped', { intent, incarnation, next, high });
       if (strays.length > 0) ports.log('stray_rows_found', { incarnation, next, batches: strays.map((s) => ({ last: s.last, rows: s.offsets.length })) });
-      let first = next;
-      for (const stray of strays) {
-        const again: Intent = { incarnation, first, last: stray.last, judgedAt: stray.judgedAt };
-        steps.push(() => recoverBatch(again, new Set(stray.offsets)));
-        first = stray.last + 1;
-      }
+      for (const [i, batch] of batchesOf(strays, next).entries()) steps.push(() => recoverBatch(batch, strays[i]));
     }
 
     inbox = createInbox(next);
     committedEnd = committed?.offset === next && intent === undefined ? next : undefined;
-    if (low > next) ports.log('offsets_gone', { incarnation, first: next, last: low - 1 });
+    if (low > next) {
+      ports.log('offsets_gone', { incarnation, first: next, last: low - 1 });
+      inbox.offer({ from: next, to: low - 1, records: [] });
+    }
     ports.log('partition_taken', { incarnation, next, low, high });
     state = 'running';
-    ports.fetchFrom(expected === undefined ? Math.max(next, low) : expected.last);
+    asked = expected === undefined ? inbox.end : expected.offset;
+    ports.fetchFrom(asked);
     return steps;
   }
 
-  async function recoverBatch(intent: Intent, present: ReadonlySet<number> | undefined): Promise<void> {
+  /** The batches that strays are of: each begins where the one before it ended. */
+  function batchesOf(strays: readonly Stray[], position: number | undefined): Intent[] {
+    let next = position ?? strays[0]?.offsets[0] ?? 0;
+    return strays.map(({ last, judgedAt }) => {
+      const first = next;
+      next = last + 1;
+      return { incarnation, first, last, judgedAt };
+    });
+  }
+
+  /** stray: what is known of a batch whose intent is lost */
+  async function recoverBatch(intent: Intent, stray: Stray | undefined): Promise<void> {
     let cut: Cut | undefined;
     while ((cut = inbox.cutAt(intent.last)) === undefined) await nextOffer();
-    ports.log('batch_recovered', { ...intent, records: cut.records.length, already_present: present?.size });
     const { records } = cut;
-    // of strays, whose intent is lost, what is missing is judged anew
-    const schemaIds = present === undefined ? (intent.schemaIds ?? []) : await persistently(() => store.schemaIds(records));
-    await apply({ ...intent, schemaIds, records }, { present });
+    ports.log('batch_recovered', { ...intent, records: records.length });
+    if (stray === undefined) return apply({ ...intent, records }, true);
+    const schemaIds = await persistently(() => store.schemaIds(records));
+    // the ids of the lost intent are among those of today: where there are none, the verdicts are the same
+    const isRest = schemaIds.length > 0 && records.some((r) => r.value !== null && !stray.offsets.includes(r.offset));
+    await apply({ ...intent, schemaIds, isRest, records }, true);
+  }
+
+  /** Into the ledger with what it wrote: the records of its life are gone. */
+  async function closeBatch(batch: Intent): Promise<void> {
+    await persistently(async () => {
+      await asMember();
+      await store.record({ ...batch, nullValues: 0, gap: batch.last - batch.first + 1, end: undefined, closes: true });
+    });
   }
 
   async function work(): Promise<void> {
@@ -248,9 +298,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (cut === undefined) continue;
       const { first, last, records } = cut;
       const schemaIds = await persistently(() => store.schemaIds(records));
-      // judged later than any batch before it, also when the clock was set back: strays are looked for by this time
+      // later than any batch before it, also when the clock was set back: strays are looked for by this time
       const judgedAt = Math.max(ports.clock(), lastJudgedAt + 1);
-      await apply({ incarnation, first, last, judgedAt, schemaIds, records });
+      await apply({ incarnation, first, last, judgedAt, schemaIds, records }, false);
     }
   }
 
@@ -260,27 +310,47 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   }
 
   /** intent → insert → ledger. The next batch's intent, or an idle commit, commits this one's end. */
-  async function apply(batch: Batch, recovered?: { present: ReadonlySet<number> | undefined }): Promise<void> {
+  async function apply(batch: Batch, isRecovered: boolean): Promise<void> {
     state = 'storing';
     lastJudgedAt = batch.judgedAt;
     if (!(await ports.commit(batch.first, encodeIntent(batch)))) throw new Over();
     committedEnd = undefined;
-    const events = batch.records.filter((r) => r.value !== null).length;
-    if (events > 0) await persistently(() => store.insert(batch, recovered?.present), true);
-    const missing = batch.last - batch.first + 1 - batch.records.length;
-    const firstRecord = batch.records[0];
-    let gap = 0;
-    if (firstRecord === undefined || firstRecord.offset > batch.first) {
-      const { low } = await persistently(() => ports.watermarks());
-      gap = Math.max(0, Math.min(low, firstRecord?.offset ?? batch.last + 1) - batch.first);
-    }
-    const end = batch.records.at(-1);
-    await persistently(
-      () => store.record({ ...batch, nullValues: batch.records.length - events, noRecords: missing - gap, gap, events, end: end?.offset === batch.last ? end : undefined, recovered: recovered !== undefined }),
-      true,
-    );
+    const { records } = batch;
+    const events = records.filter((r) => r.value !== null).length;
+    if (events > 0) await insert(batch, isRecovered);
+    const begin = records[0]?.offset ?? batch.last + 1;
+    const gap = begin > batch.first ? Math.max(0, Math.min((await persistently(() => ports.watermarks())).low, begin) - batch.first) : 0;
+    const record = records.at(-1);
+    if (record !== undefined) lastRecord = { offset: record.offset, time: record.time, checksum: checksum(record) };
+    await persistently(async () => {
+      await asMember();
+      await store.record({ ...batch, nullValues: records.length - events, gap, end: lastRecord, closes: false });
+    });
     state = 'running';
     ports.onRoom();
+  }
+
+  async function insert(batch: Batch, isRecovered: boolean): Promise<void> {
+    let mayBeThere = isRecovered;
+    await persistently(async () => {
+      let present: ReadonlySet<number> | undefined;
+      do {
+        await asMember();
+        if (mayBeThere) present = await presentOf(batch);
+      } while (!ports.isMember());
+      mayBeThere = true;
+      await store.insert(batch, present);
+    });
+  }
+
+  /**
+   * What an insert must leave out. The token keeps out whatever is there already and completes the rollups with it; where it may be forgotten,
+   * or the rest is judged anew, all that is there is left out. Dead letters always are: they are the verdict.
+   */
+  async function presentOf({ incarnation: life, first, last, judgedAt, isRest }: Intent): Promise<ReadonlySet<number>> {
+    const stray = (await store.strays(life, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
+    if (stray === undefined) return new Set();
+    return new Set(isRest !== true && (await store.tokenIsKept(judgedAt)) ? stray.deadLetters : stray.offsets);
   }
 
   function check(): void {
@@ -294,11 +364,15 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     await ports.wait(IDLE_WAIT_MS);
   }
 
+  /** Resolves while no other can have been the owner for long: what we write must not arrive when its token is forgotten. */
+  async function asMember(): Promise<void> {
+    while (!ports.isMember() && !ports.isOver()) await ports.wait(RETRY_FIRST_MS);
+    if (ports.isOver()) throw new Over();
+  }
+
   /** Repeats while the error says that another try may succeed, for as long as the lane has its partition. */
-  async function persistently<T>(step: () => Promise<T>, writes = false): Promise<T> {
-    let failures = 0;
-    for (;;) {
-      while (writes && !ports.isMember() && !ports.isOver()) await ports.wait(RETRY_FIRST_MS);
+  async function persistently<T>(step: () => Promise<T>): Promise<T> {
+    for (let failures = 0; ; failures++) {
       if (ports.isOver()) throw new Over();
       try {
         const result = await step();
@@ -306,9 +380,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         return result;
       } catch (error) {
         if (!isRetriable(error)) throw error;
-        failures++;
-        const delay = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** (failures - 1));
-        ports.log('store_away', { failures, err: error, retry_in_ms: delay });
+        const delay = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures);
+        ports.log('store_away', { failures: failures + 1, err: error, retry_in_ms: delay });
         await ports.wait(delay);
       }
     }

@@ -7,7 +7,7 @@ import { tokenOf } from './intent.ts';
 import type { Batch, Store } from './lane.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
-import { checksum, formOf, type Reason, type Record } from './record.ts';
+import { formOf, type Reason, type Record } from './record.ts';
 import { mappingOf, statements } from './statements.ts';
 
 /**
@@ -37,6 +37,9 @@ const DEDUPLICATION_WINDOW = 10_000;
 /** A token is trusted while fewer batches than this were written after it: a fifth of the window, for batches of several days. */
 const TOKEN_TRUSTED_BATCHES = DEDUPLICATION_WINDOW / 5;
 
+/** Clocks of processes and server may differ by this, milliseconds. A batch judged further in the server's future says nothing about when it was written. */
+const CLOCK_SKEW_MS = 5_000;
+
 export interface StoreOptions {
   readonly clickhouse: ClickHouse;
   readonly source: SourceName;
@@ -56,25 +59,25 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
 
   return {
     async ledgerEnd() {
-      const [row] = await select<{ incarnation: number; last: string; judged_at: string; end_record_time: string; end_checksum: number | null }>(statements.ledgerEnd, where);
+      const [row] = await select<{ incarnation: number; last: string; judged_at: string; end_offset: string | null; end_record_time: string; end_checksum: number | null; closes: boolean }>(statements.ledgerEnd, where);
       if (row === undefined) return undefined;
       return {
         incarnation: row.incarnation,
         last: Number(row.last),
         judgedAt: Number(row.judged_at),
-        recordTime: Number(row.end_record_time),
-        checksum: row.end_checksum ?? undefined,
+        record: row.end_offset === null || row.end_checksum === null ? undefined : { offset: Number(row.end_offset), time: Number(row.end_record_time), checksum: row.end_checksum },
+        isClosed: row.closes,
       };
     },
 
     async strays(incarnation, from, judgedSince) {
-      const found = await select<{ last: string; judged_at: string; offsets: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
-      return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number) }));
+      const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
+      return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number), deadLetters: row.dead_letters.map(Number) }));
     },
 
     async tokenIsKept(judgedAt) {
-      const [row] = await select<{ batches: string }>(statements.batchesSince, { source, since: judgedAt });
-      return Number(row?.batches ?? 0) < TOKEN_TRUSTED_BATCHES;
+      const [row] = await select<{ batches: string; tables_made: string; now: string }>(statements.batchesSince, { source, since: judgedAt - CLOCK_SKEW_MS });
+      return Number(row!.batches) < TOKEN_TRUSTED_BATCHES && Number(row!.tables_made) <= judgedAt && judgedAt <= Number(row!.now) + CLOCK_SKEW_MS;
     },
 
     async schemaIds(records) {
@@ -90,7 +93,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       const usable = new Set(schemaIds);
       const messages = records.map((record) => messageOf(record, usable));
       const done = metrics.insertSeconds.startTimer({ source });
-      const token = present === undefined ? tokenOf(topic, partition, batch) : `${tokenOf(topic, partition, batch)}:without-${present.size}`;
+      const token = tokenOf(topic, partition, batch);
       try {
         await insertFrames(batch, token, messages, false);
       } catch (error) {
@@ -117,8 +120,10 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
           null_values: entry.nullValues,
           gap: entry.gap,
           judged_at: entry.judgedAt,
+          end_offset: entry.end?.offset ?? null,
           end_record_time: entry.end?.time ?? -1,
-          end_checksum: entry.end === undefined ? null : checksum(entry.end),
+          end_checksum: entry.end?.checksum ?? null,
+          closes: entry.closes,
         },
         settings: { async_insert: 0, insert_deduplication_token: `ledger:${tokenOf(topic, partition, entry)}` },
       });

@@ -3,8 +3,10 @@ SELECT
     incarnation,
     last,
     toUnixTimestamp64Milli(judged_at) AS judged_at,
+    end_offset,
     end_record_time,
-    end_checksum
+    end_checksum,
+    closes
 FROM batches
 WHERE topic = {topic:String} AND partition = {partition:UInt32}
 ORDER BY topic DESC, partition DESC, incarnation DESC, first DESC
