@@ -16,6 +16,9 @@ const FETCH_WAIT_MS = 250;
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
 const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
 
+/** Partitions that were added are found within this time. */
+const METADATA_MAX_AGE_MS = 10_000;
+
 /** One batch is at most this much: what an insert holds in memory, a few times over. */
 const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 24 * 1024 * 1024 } as const;
 /** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
@@ -76,6 +79,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     maxBytesPerPartition: FETCH_MAX_BYTES_PER_PARTITION,
     maxWaitTimeInMs: FETCH_WAIT_MS,
     allowAutoTopicCreation: false,
+    metadataMaxAge: METADATA_MAX_AGE_MS,
     readUncommitted: false,
   });
   const admin = kafka.admin();
