@@ -2,7 +2,7 @@ import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Consumer, EachBatchPayload, KafkaClient, KafkaMessage, OffsetsByTopicPartition } from '../../common/kafka/client.ts';
 import type { Logger } from '../../common/logger.ts';
-import { createMembership } from './group.ts';
+import { commitInEpoch, createMembership } from './group.ts';
 import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
 import type { IngestMetrics } from './metrics.ts';
 import type { Record } from './record.ts';
@@ -15,9 +15,6 @@ const FETCH_WAIT_MS = 250;
 /** kafkajs decompresses a whole response before the first handler runs; these are compressed bytes. */
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
 const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
-
-/** Partitions that were added are found within this time. */
-const METADATA_MAX_AGE_MS = 10_000;
 
 /** One batch is at most this much: what an insert holds in memory, a few times over. */
 const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 24 * 1024 * 1024 } as const;
@@ -32,6 +29,7 @@ const LINGER_MAX_MS = 10_000;
 const ACTIVE_FOR_MS = 10_000;
 
 const COORDINATOR_DEADLINE_MS = 30_000;
+const COMMIT_RETRY_MS = 200;
 
 /** Of the 10 s of a shutdown: to finish the batch under way, then to leave the group. */
 const DRAIN_MS = 5_500;
@@ -68,7 +66,7 @@ interface Taken {
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
 export async function startConsumer({ kafka, groupId, topics, createStore, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
-  const membership = createMembership(clock, sessionTimeoutMs);
+  const membership = createMembership(() => performance.now(), sessionTimeoutMs);
   const consumer: Consumer = kafka.consumer({
     groupId,
     sessionTimeout: sessionTimeoutMs,
@@ -79,7 +77,6 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     maxBytesPerPartition: FETCH_MAX_BYTES_PER_PARTITION,
     maxWaitTimeInMs: FETCH_WAIT_MS,
     allowAutoTopicCreation: false,
-    metadataMaxAge: METADATA_MAX_AGE_MS,
     readUncommitted: false,
   });
   const admin = kafka.admin();
@@ -203,22 +200,20 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     taken.wake();
   }
 
-  /** The only way to commit. True = the broker took it from us as the partition's owner; false = we are not that any more. */
-  async function commit(topic: string, partition: number, epoch: number, offset: number, metadata: string): Promise<boolean> {
-    for (let attempt = 0; ; attempt++) {
-      const call = commitNow;
-      if (!membership.owns(keyOf(topic, partition), epoch) || (call === undefined && draining)) return false;
-      if (call !== undefined) {
-        try {
-          await call({ topics: [{ topic, partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }] }] });
-          return membership.owns(keyOf(topic, partition), epoch);
-        } catch (error) {
-          logger.debug({ err: error, topic, partition, offset }, 'commit_refused');
-          if (draining && attempt > 5) return false;
-        }
-      }
-      await new Promise((resolve) => { setTimeout(resolve, 200); });
-    }
+  function commit(topic: string, partition: number, epoch: number, offset: number, metadata: string): Promise<boolean> {
+    const offsets = { topics: [{ topic, partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }] }] };
+    return commitInEpoch(
+      membership,
+      keyOf(topic, partition),
+      epoch,
+      () => (commitNow === undefined ? Promise.reject(new Error('nothing was fetched yet')) : commitNow(offsets)),
+      async (attempt, error) => {
+        logger.debug({ err: error, topic, partition, offset }, 'commit_refused');
+        if (draining && (commitNow === undefined || attempt > 5)) return false;
+        await new Promise((resolve) => { setTimeout(resolve, COMMIT_RETRY_MS); });
+        return true;
+      },
+    );
   }
 
   function pause(taken: Taken): void {

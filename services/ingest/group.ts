@@ -7,6 +7,7 @@ import type { Clock } from '../../common/clock.ts';
  * stamps a commit with the generation of the moment of the call. So work carries the epoch it began in, and a commit is let through only
  * while epoch and assignment are still the same: compared right before the call, with no await between.
  * The epoch moves on with the answer to JoinGroup, one round trip before the client takes over the new generation.
+ * The clock is a monotonic one: a wall clock set back would make an old heartbeat look fresh.
  */
 export function createMembership(clock: Clock, sessionTimeoutMs: number) {
   let epoch = 0;
@@ -45,3 +46,25 @@ export function createMembership(clock: Clock, sessionTimeoutMs: number) {
 }
 
 export type Membership = ReturnType<typeof createMembership>;
+
+/**
+ * The only way to commit. True = the broker took it from us as the partition's owner; false = we are not that any more, or `again` gave up.
+ * `send` is called right after the check, so it is stamped with the generation of this epoch, or with an older one that the broker refuses.
+ */
+export async function commitInEpoch(
+  membership: Pick<Membership, 'owns'>,
+  partition: string,
+  epoch: number,
+  send: () => Promise<void>,
+  again: (attempt: number, error: unknown) => Promise<boolean>,
+): Promise<boolean> {
+  for (let attempt = 0; ; attempt++) {
+    if (!membership.owns(partition, epoch)) return false;
+    try {
+      await send();
+      return membership.owns(partition, epoch);
+    } catch (error) {
+      if (!(await again(attempt, error))) return false;
+    }
+  }
+}
