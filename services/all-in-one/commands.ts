@@ -1,11 +1,12 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
+import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
 import type { Route } from '../query/app.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
-const commands: readonly Command[] = [reconcileCommand, rollupCommand, keysCommand, endpointsCommand()];
+const commands: readonly Command[] = [reconcileCommand, deadLettersCommand, rollupCommand, keysCommand, endpointsCommand()];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 

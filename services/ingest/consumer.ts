@@ -16,6 +16,9 @@ const FETCH_WAIT_MS = 250;
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
 const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
 
+/** Partitions that were added are found within this time. */
+const METADATA_MAX_AGE_MS = 10_000;
+
 /** One batch is at most this much: what an insert holds in memory, a few times over. */
 const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 24 * 1024 * 1024 } as const;
 /** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
@@ -24,7 +27,7 @@ const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
 const TOTAL_MAX_BYTES = 96 * 1024 * 1024;
 
 /** Inserts a second, over all partitions that have traffic: the more of them trickle, the longer each waits for company. */
-const INSERTS_PER_SECOND = 25;
+const INSERTS_PER_SECOND = 40;
 const LINGER_MAX_MS = 10_000;
 const ACTIVE_FOR_MS = 10_000;
 
@@ -77,6 +80,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     maxBytesPerPartition: FETCH_MAX_BYTES_PER_PARTITION,
     maxWaitTimeInMs: FETCH_WAIT_MS,
     allowAutoTopicCreation: false,
+    metadataMaxAge: METADATA_MAX_AGE_MS,
     readUncommitted: false,
   });
   const admin = kafka.admin();

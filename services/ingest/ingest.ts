@@ -8,7 +8,7 @@ import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
-import { createRegistry } from './avro/registry.ts';
+import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
@@ -29,19 +29,26 @@ export interface IngestOptions {
   readonly sessionTimeoutMs?: number;
 }
 
+export type DecoderSettings = Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'>;
+
+/** A reader of Avro for every source. Throws StartError where a schema file is wrong. */
+export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup: RegistryOptions['onLookup'] = () => {}): Map<SourceName, AvroDecoder> {
+  const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
+  const registry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
+  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry, rawTopic: settings.KAFKA_RAW_AVRO_TOPICS.includes(settings.KAFKA_TOPICS[name]), maxEventBytes: settings.MAX_EVENT_BYTES })]));
+}
+
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
  * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer.
  */
 export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock, sessionTimeoutMs }: IngestOptions): Promise<RunningIngest> {
-  const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
   if (created.length > 0) logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
-  const schemaRegistry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup: (outcome) => metrics.schemaLookups.inc({ outcome }) });
-  const decoders = new Map<SourceName, AvroDecoder>(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry: schemaRegistry, rawTopic: settings.KAFKA_RAW_AVRO_TOPICS.includes(settings.KAFKA_TOPICS[name]), maxEventBytes: settings.MAX_EVENT_BYTES })]));
+  const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { SourceName } from '../../common/sources.ts';
+import type { Reason } from './record.ts';
 
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8');
 
@@ -14,6 +15,15 @@ export function mappingOf(source: SourceName): string {
   return text.replace(include, () => envelope);
 }
 
+const REASONS = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
+
+/** The same mapping, writing nothing: throws `verdict <reason>` where a message of the frames is not a row. */
+export function judgementOf(source: SourceName): string {
+  const throws = REASONS.map((reason) => `throwIf(reason = '${reason}', 'verdict ${reason}')`).join(' + ');
+  const select = mappingOf(source).replace(/^INSERT INTO \w+_landing$/m, '');
+  return `INSERT INTO FUNCTION null('verdict UInt8') SELECT ${throws} AS verdict FROM (${select})`;
+}
+
 export const statements = {
   ledgerEnd: read('sql/ledger_end.sql'),
   strays: read('sql/strays.sql'),
@@ -21,4 +31,8 @@ export const statements = {
   recordBatch: read('sql/record_batch.sql'),
   reconcile: read('sql/reconcile.sql'),
   unaccounted: read('sql/unaccounted.sql'),
+  deadLetters: read('sql/dead_letters.sql'),
+  deadLetter: read('sql/dead_letter.sql'),
+  rowsAt: read('sql/rows_at.sql'),
+  markReplayed: read('sql/mark_replayed.sql'),
 } as const;

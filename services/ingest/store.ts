@@ -1,20 +1,20 @@
 import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
-import type { AvroDecoder, Refusal } from './avro/decoder.ts';
+import type { AvroDecoder } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { tokenOf } from './intent.ts';
 import type { Batch, Store } from './lane.ts';
+import { createMessageReader } from './message.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
-import { formOf, type Reason, type Record } from './record.ts';
 import { mappingOf, statements } from './statements.ts';
 
 /**
  * Every setting that the meaning of a batch's insert depends on.
  * One block: the SELECT has read and judged the whole batch before the first row of it is written, so an error in it writes nothing.
  */
-const INSERT_SETTINGS = {
+export const INSERT_SETTINGS = {
   async_insert: 0,
   insert_deduplicate: 1,
   deduplicate_blocks_in_dependent_materialized_views: 1,
@@ -55,6 +55,7 @@ export interface StoreOptions {
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, avro, metrics, clock }: StoreOptions): Store {
   const mapping = mappingOf(source);
+  const messages = createMessageReader(avro, maxEventBytes);
   const where = { topic, partition };
 
   return {
@@ -80,26 +81,20 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       return Number(row!.batches) < TOKEN_TRUSTED_BATCHES && Number(row!.tables_made) <= judgedAt && judgedAt <= Number(row!.now) + CLOCK_SKEW_MS;
     },
 
-    async schemaIds(records) {
-      const values = records.flatMap(({ value }) => (value !== null && formOf(value, maxEventBytes, avro.rawTopic).kind === 'confluent' ? [value] : []));
-      return values.length === 0 ? [] : avro.usableIds(values);
-    },
+    schemaIds: (records) => messages.schemaIds(records),
 
     async insert(batch, present) {
       const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
       if (records.length === 0) return;
-      const { schemaIds = [] } = batch;
-      await avro.load(schemaIds);
-      const usable = new Set(schemaIds);
-      const messages = records.map((record) => messageOf(record, usable));
+      const frames = await messages.frames(records, batch.schemaIds ?? []);
       const done = metrics.insertSeconds.startTimer({ source });
       const token = tokenOf(topic, partition, batch);
       try {
-        await insertFrames(batch, token, messages, false);
+        await insertFrames(batch, token, frames, false);
       } catch (error) {
         if (!isRejection(error)) throw error;
         // nothing of the batch is written yet: the SELECT threw (throwIf of envelope.sql) before its only block
-        await insertFrames(batch, token, messages.map((m) => (m.reason === '' ? { ...m, probe: probeOf(m.value) } : m)), true);
+        await insertFrames(batch, token, frames.map(withProbe), true);
       }
       done();
       metrics.events.inc({ source }, records.length);
@@ -134,23 +129,11 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
   }
 
-  function messageOf(record: Record, schemaIds: ReadonlySet<number>): Frame {
-    const value = record.value!;
-    const form = formOf(value, maxEventBytes, avro.rawTopic);
-    switch (form.kind) {
-      case 'dead': return deadLetter(record, form);
-      case 'json': return { record, value, original: NOTHING, reason: '', detail: '', probe: '' };
-      case 'single_object': return decoded(record, avro.singleObject(value));
-      case 'confluent': return decoded(record, avro.confluent(value, schemaIds));
-      case 'raw_datum': return decoded(record, avro.raw(value));
-    }
-  }
-
   async function insertFrames(batch: Batch, token: string, frames: readonly Frame[], exact: boolean): Promise<void> {
     await clickhouse.insert({
       sql: mapping,
       structure: FRAME_STRUCTURE,
-      frames: [encodeFrames(frames)],
+      frames: encodeFrames(frames),
       params: {
         ...where,
         incarnation: batch.incarnation,
@@ -164,14 +147,9 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
   }
 }
 
-const NOTHING = Buffer.alloc(0);
-
-function decoded(record: Record, event: Buffer | Refusal): Frame {
-  return 'reason' in event ? deadLetter(record, event) : { record, value: event, original: record.value!, reason: '', detail: '', probe: '' };
-}
-
-function deadLetter(record: Record, { reason, detail }: { readonly reason: Reason; readonly detail: string }): Frame {
-  return { record, value: record.value!, original: NOTHING, reason, detail, probe: '' };
+/** For the exact way: see envelope.sql. */
+export function withProbe(frame: Frame): Frame {
+  return frame.reason === '' ? { ...frame, probe: probeOf(frame.value) } : frame;
 }
 
 function isRejection(error: unknown): boolean {

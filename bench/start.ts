@@ -1,0 +1,90 @@
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createKafka } from '../common/kafka/client.ts';
+import { freePort } from '../common/kafka/local-broker/local-broker.ts';
+import { createLogger } from '../common/logger.ts';
+import { createTraffic, type TrafficEvent } from '../demo/traffic.ts';
+import { temporaryFolder } from '../test/harness/clickhouse.ts';
+import { startSluice } from '../test/harness/service.ts';
+
+const RATE = 100;
+const SECONDS = 60;
+const IDLE_SECONDS = 30;
+const POLL_MS = 100;
+const API_KEY = 'bench';
+
+/** What a newcomer meets: `npm start` with its own broker, first and second start; memory at rest; acknowledged produce to visible row at 100 events/s. */
+export async function benchStart(): Promise<void> {
+  const folder = temporaryFolder();
+  const port = await freePort();
+  const settings = { DATA_DIR: folder.path, KAFKA_PORT: String(port), PORT: '0', API_KEY, LOG_LEVEL: 'warn' };
+  const timed = async () => {
+    const from = performance.now();
+    const sluice = await startSluice(settings);
+    return { sluice, seconds: (performance.now() - from) / 1000 };
+  };
+  const first = await timed();
+  await first.sluice.end();
+  const second = await timed();
+  const { sluice } = second;
+  try {
+    await sleep(IDLE_SECONDS * 1000);
+    const idle = residentOf(childOf(sluice.pid));
+    const ages = await freshness(`127.0.0.1:${port}`, sluice.ask);
+    const at = (q: number): string => `${(ages[Math.min(ages.length - 1, Math.floor(q * ages.length))]! / 1000).toFixed(2)} s`;
+    process.stdout.write([
+      '| what | measured |', '|---|---|',
+      `| first start to ready, packages and jars there (broker formatted, tables made) | ${first.seconds.toFixed(1)} s |`,
+      `| second start to ready | ${second.seconds.toFixed(1)} s |`,
+      `| resident at rest, the one process (of it mapped from files) | ${idle.total} MB (${idle.files} MB) |`,
+      `| acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples | p50 ${at(0.5)}, p95 ${at(0.95)}, p99 ${at(0.99)} |`, '',
+    ].join('\n'));
+  } finally {
+    await sluice.end();
+    folder.remove();
+  }
+}
+
+/** Milliseconds from the acknowledgement of an edge event to its row in an answer, ascending: a probe every second beside the traffic. */
+async function freshness(broker: string, ask: (endpoint: string, params: Record<string, string>) => Promise<Record<string, unknown>[]>): Promise<number[]> {
+  const kafka = createKafka({ brokers: [broker], clientId: 'bench', logger: createLogger('error'), maxDecompressedBytes: 64 * 1024 * 1024 });
+  const producer = kafka.producer();
+  await producer.connect();
+  const traffic = createTraffic({ seed: 8, projects: 50, functionsPerProject: 8 });
+  const send = (events: readonly { topic: string; value: string; key: string | null }[]) => producer.sendBatch({ topicMessages: events.map(({ topic, key, value }) => ({ topic, messages: [{ key, value }] })) });
+  const ages: number[] = [];
+  const probes: Promise<void>[] = [];
+  const until = performance.now() + SECONDS * 1000;
+  for (let tick = 0; performance.now() < until; tick++) {
+    const started = performance.now();
+    const events: TrafficEvent[] = Array.from({ length: RATE / 4 }, () => traffic.next(Date.now() * 1000));
+    await send(events.map((e) => ({ topic: e.source, key: e.key, value: e.json })));
+    if (tick % 4 !== 0) {
+      await sleep(Math.max(0, 250 - (performance.now() - started)));
+      continue;
+    }
+    // a project of its own for every probe: an answer has just the one row
+    const project = `probe-${tick}`;
+    await send([{ topic: 'edge_logs', key: project, value: JSON.stringify({ id: project, project, metadata: {} }) }]);
+    const acknowledged = performance.now();
+    probes.push((async () => {
+      while ((await ask('logs.all', { project })).length === 0) await sleep(POLL_MS);
+      ages.push(performance.now() - acknowledged);
+    })());
+    await sleep(Math.max(0, 250 - (performance.now() - started)));
+  }
+  await Promise.all(probes);
+  await producer.disconnect();
+  return ages.toSorted((a, b) => a - b);
+}
+
+function residentOf(pid: number): { total: number; files: number } {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const megabytes = (name: string): number => Math.round((Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6);
+  return { total: megabytes('VmRSS'), files: megabytes('RssFile') };
+}
+
+/** The service under npm. */
+function childOf(npm: number): number {
+  return Number(readFileSync(`/proc/${npm}/task/${npm}/children`, 'utf8').trim().split(' ')[0]);
+}

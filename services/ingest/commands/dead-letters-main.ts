@@ -1,0 +1,4 @@
+import { runCommandLine } from '../../../common/command/main.ts';
+import { deadLettersCommand } from './dead-letters.ts';
+
+await runCommandLine(deadLettersCommand);

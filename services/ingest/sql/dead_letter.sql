@@ -1,0 +1,10 @@
+-- One message that is a dead letter, of the last life of its topic, with its bytes in base64. Parameters: topic, partition, offset. One row.
+SELECT
+    source, kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, kafka_offset AS offset, batch_last, record_time, reason, detail,
+    if(isNull(key), NULL, base64Encode(assumeNotNull(key))) AS key,
+    arrayMap(h -> (h.1, if(isNull(h.2), NULL, base64Encode(assumeNotNull(h.2)))), headers) AS headers,
+    base64Encode(value) AS value
+FROM dead_letters
+WHERE kafka_topic = {topic:String} AND kafka_partition = {partition:UInt32} AND kafka_offset = {offset:UInt64}
+ORDER BY kafka_incarnation DESC
+LIMIT 1

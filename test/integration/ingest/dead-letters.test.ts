@@ -1,0 +1,99 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { rows } from '../../../common/clickhouse/clickhouse.ts';
+import { systemClock } from '../../../common/clock.ts';
+import { readSettings, type Settings } from '../../../common/config/settings.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { sources } from '../../../common/sources.ts';
+import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type ReplayOptions } from '../../../services/ingest/dead-letters.ts';
+import { reconcile } from '../../../services/ingest/reconcile.ts';
+import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
+import { produce, testKafka, uniqueName } from '../../harness/kafka.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+
+// A bad message harms nobody: it is kept with its bytes, place and reason; and once the rules allow it, replay makes it a row, once.
+
+const DAY = 86_400_000;
+
+describe('dead letters', () => {
+  const suffix = uniqueName('dead');
+  const topic = `edge_logs.${suffix}`;
+  let settings: Settings;
+  let engine: TestClickHouse;
+  let ingest: RunningIngest;
+  let replaying: ReplayOptions;
+
+  const good = (id: string): string => JSON.stringify({ id, project: 'p', timestamp: Date.now(), metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } } });
+  const old = JSON.stringify({ id: 'old', project: 'p', timestamp: Date.now() - 100 * DAY, metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } } });
+  const cases: readonly (readonly [value: Buffer | string | null, reason: string | null])[] = [
+    [good('1'), null],
+    ['', 'not_an_event'],
+    ['[1,2]', 'not_an_event'],
+    [good('2'), null],
+    ['{"a":', 'malformed_json'],
+    ['"rest"}', 'not_an_event'],
+    [Buffer.from('7b2261223a22ff227d', 'hex'), 'malformed_json'],
+    ['{"id":"no project"}', 'missing_project'],
+    ['{"project":"p","timestamp":"10:00"}', 'bad_timestamp'],
+    [old, 'timestamp_out_of_range'],
+    [null, 'null value'],
+    ['{"project":"p","kafka_offset":0,"reason":"","big":123456789012345678901234567890}', null],
+    [good('3'), null],
+  ];
+
+  beforeAll(async () => {
+    engine = await openTestClickHouse();
+    settings = readSettings({ KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${suffix}`).join(','), KAFKA_GROUP_ID: suffix, RAW_RETENTION_DAYS: '90', KAFKA_TOPIC_PARTITIONS: '1' });
+    replaying = { clickhouse: engine.clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: 90, maxEventBytes: settings.MAX_EVENT_BYTES, clock: systemClock };
+    ingest = await startIngest({ clickhouse: engine.clickhouse, kafka: testKafka(), settings, logger: testLogger, registry: createRegistry() });
+    await produce(cases.map(([value]) => ({ topic, partition: 0, key: 'k', value, headers: [['h', 'v']], timestamp: Date.now() })));
+    await waitFor(async () => (await account()).consumed === cases.length, 30_000, 'all messages in the ledger');
+  });
+  afterAll(async () => {
+    await ingest.stop();
+    await engine.close();
+  });
+
+  const account = async (): Promise<{ consumed: number; stored: number; dead_lettered: number; skipped: number; replayed: number }> => {
+    const { ok, faults, partitions } = await reconcile(engine.clickhouse, 3650);
+    expect(faults).toEqual([]);
+    expect(ok).toBe(true);
+    return partitions[0] ?? { consumed: 0, stored: 0, dead_lettered: 0, skipped: 0, replayed: 0 };
+  };
+  const count = async (sql: string): Promise<number> => rows<{ n: number }>(await engine.clickhouse.read({ sql: `SELECT toUInt32(${sql}) AS n`, format: 'JSONEachRow' }))[0]!.n;
+
+  test('each bad message among good ones has its reason, its bytes, key and headers; the good ones are rows', async () => {
+    const bad = cases.flatMap(([value, reason], offset) => (reason === null || value === null ? [] : [{ value: Buffer.from(value), reason, offset: String(offset) }]));
+    const listed = await listDeadLetters(engine.clickhouse, { topic });
+    expect(listed.map(({ offset, reason }) => ({ offset, reason }))).toEqual(bad.map(({ offset, reason }) => ({ offset, reason })));
+    for (const { offset, value } of bad) {
+      const letter = await readDeadLetter(engine.clickhouse, { topic, partition: 0, offset });
+      expect(letter!.record.value).toEqual(value);
+      expect(letter!.record.key).toEqual(Buffer.from('k'));
+      expect(letter!.record.headers).toEqual([['h', Buffer.from('v')]]);
+    }
+    expect(await account()).toMatchObject({ stored: 4, dead_lettered: 8, skipped: 1, replayed: 0 });
+    expect(await listDeadLetters(engine.clickhouse, { topic, reason: 'malformed_json' })).toHaveLength(2);
+  });
+
+  test('replay with unchanged rules stores nothing and says why', async () => {
+    expect(await replayAll(replaying, { topic })).toEqual({ not_an_event: 3, malformed_json: 2, missing_project: 1, bad_timestamp: 1, timestamp_out_of_range: 1 });
+    expect(await account()).toMatchObject({ stored: 4, dead_lettered: 8, replayed: 0 });
+  });
+
+  test('replay with rules that allow it stores the row once, with its own coordinates, in every rollup, however often it is repeated', async () => {
+    const allowed: ReplayOptions = { ...replaying, retentionDays: 365 };
+    const letter = (await readDeadLetter(engine.clickhouse, { topic, partition: 0, offset: '9' }))!;
+    const before = await count(`(SELECT sum(requests) FROM api_requests_1h)`);
+    // two at the same time, and again after the mark: as after a kill between row and mark
+    expect(await Promise.all([replayDeadLetter(allowed, letter), replayDeadLetter(allowed, letter)])).toEqual(['stored', 'stored']);
+    expect(await replayDeadLetter(allowed, letter)).toBe('stored');
+    expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${topic}' AND kafka_offset = 9 AND id = 'old')`)).toBe(1);
+    expect(await count(`(SELECT sum(requests) FROM api_requests_1h)`)).toBe(before + 1);
+    expect(await account()).toMatchObject({ consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 });
+    const [marked] = (await listDeadLetters(engine.clickhouse, { topic })).filter((d) => d.offset === '9');
+    expect(marked!.replayed_at).toMatch(/^\d{4}-\d\d-\d\dT/);
+    expect(await listDeadLetters(engine.clickhouse, { topic, open: true })).toHaveLength(7);
+    expect(await replayAll(allowed, { topic, reason: 'timestamp_out_of_range' })).toEqual({});
+  });
+});
