@@ -30,7 +30,7 @@ export async function benchStart(): Promise<void> {
   try {
     await sleep(IDLE_SECONDS * 1000);
     const idle = residentOf(childOf(sluice.pid));
-    const ages = await freshness(`127.0.0.1:${port}`, sluice.ask);
+    const ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
     const at = (q: number): string => `${(ages[Math.min(ages.length - 1, Math.floor(q * ages.length))]! / 1000).toFixed(2)} s`;
     process.stdout.write([
       '| what | measured |', '|---|---|',

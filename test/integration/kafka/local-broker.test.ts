@@ -50,7 +50,7 @@ async function fill({ brokers }: LocalBroker): Promise<string> {
 }
 
 async function values(topic: string, { brokers }: LocalBroker): Promise<(string | undefined)[]> {
-  return (await readAll(topic, 20_000, brokers)).map(({ message }) => message.value?.toString());
+  return (await readAll(topic, { brokers })).map(({ message }) => message.value?.toString());
 }
 
 async function answers(port: number): Promise<boolean> {
