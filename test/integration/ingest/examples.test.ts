@@ -39,28 +39,25 @@ function hotColumns(source: SourceName, event: Json): Json {
   const metadata = object(event['metadata']);
   const response = object(metadata['response']);
   const status = response['status_code'] === undefined || response['status_code'] === null ? null : Number(response['status_code']);
-  switch (source) {
-    case 'edge_logs': {
-      const request = object(metadata['request']);
-      const path = text(request['path']);
-      const marks = ['/rest', '/storage', '/auth', '/realtime'];
-      const windows = new Set((text(request['url']) ?? '').split(/[^a-z]/).flatMap((run) => Array.from({ length: Math.max(0, run.length - 19) }, (_, i) => run.slice(i, i + 20))));
-      return {
-        url: text(request['url']), host: text(request['host']), path, method: text(request['method']), status_code: status,
-        families: marks.reduce((bits, mark, i) => bits + (path?.includes(mark) === true ? 2 ** i : 0), 0),
-        refs: [...windows].sort(),
-      };
-    }
-    case 'function_edge_logs': {
-      const milliseconds = metadata['execution_time_ms'];
-      return {
-        function_id: textOrNumber(metadata['function_id']) ?? '', is_invocation: Object.keys(response).length > 0, status_code: status,
-        execution_time_ms: milliseconds === undefined || milliseconds === null ? null : Number(milliseconds),
-      };
-    }
-    case 'postgres_logs': return { level: text(object(metadata['parsed'])['error_severity']) };
-    default: return { level: textOrNumber(metadata['level']) };
+  if (source === 'edge_logs') {
+    const request = object(metadata['request']);
+    const path = text(request['path']);
+    const marks = ['/rest', '/storage', '/auth', '/realtime'];
+    const windows = new Set((text(request['url']) ?? '').split(/[^a-z]/).flatMap((run) => Array.from({ length: Math.max(0, run.length - 19) }, (_, i) => run.slice(i, i + 20))));
+    return {
+      url: text(request['url']), host: text(request['host']), path, method: text(request['method']), status_code: status,
+      families: marks.reduce((bits, mark, i) => bits + (path?.includes(mark) === true ? 2 ** i : 0), 0),
+      refs: [...windows].sort(),
+    };
   }
+  if (source === 'function_edge_logs') {
+    const milliseconds = metadata['execution_time_ms'];
+    return {
+      function_id: textOrNumber(metadata['function_id']) ?? '', is_invocation: Object.keys(response).length > 0, status_code: status,
+      execution_time_ms: milliseconds === undefined || milliseconds === null ? null : Number(milliseconds),
+    };
+  }
+  return { level: source === 'postgres_logs' ? text(object(metadata['parsed'])['error_severity']) : textOrNumber(metadata['level']) };
 }
 
 /** The notations that the examples use: microseconds, milliseconds, RFC 3339, absent. */
@@ -71,7 +68,7 @@ function microsOf(event: Json): string {
     const [, seconds, fraction = '', zone] = /^(.{19})(?:\.(\d*))?(.*)$/.exec(timestamp)!;
     return `${Date.parse(`${seconds}${zone === '' ? 'Z' : zone}`) / 1000}${fraction.padEnd(6, '0').slice(0, 6)}`;
   }
-  const digits = String(timestamp);
+  const digits = textOrNumber(timestamp)!;
   return digits.length === 13 ? `${digits}000` : digits.length === 10 ? `${digits}000000` : digits.slice(0, 16);
 }
 
