@@ -46,8 +46,11 @@ interface Session {
 
 const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
-/** chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process. */
-const BASE_SETTINGS = { implicit_select: 0, allow_introspection_functions: 0, storage_file_read_method: 'pread' } as const;
+/**
+ * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
+ * max_query_size holds for the SET of the parameters too; a server takes an address of 1 MiB.
+ */
+const BASE_SETTINGS = { implicit_select: 0, allow_introspection_functions: 0, storage_file_read_method: 'pread', max_query_size: 1_048_576 } as const;
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;

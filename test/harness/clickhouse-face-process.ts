@@ -29,7 +29,8 @@ const settingNames = new Set(control.query('SELECT name FROM system.settings', '
 let faults: Fault[] = [];
 let bodyFiles = 0;
 
-const server = createServer({ keepAliveTimeout: 10_000 }, (req, res) => {
+/** as ClickHouse's keep_alive_timeout and http_max_uri_size */
+const server = createServer({ keepAliveTimeout: 10_000, maxHeaderSize: 1_048_576 }, (req, res) => {
   handle(req, res).catch((error: unknown) => {
     if (!res.headersSent && !res.destroyed) answerError(res, error instanceof Error ? error.message : String(error));
   });

@@ -126,6 +126,13 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
       expect(await failure(text('SELECT {a:UInt8}', { params: { a: 'x' } }))).toMatchObject({ code: 457, kind: 'reject', outcome: 'not_written' });
     });
 
+    test('values of 100 KB, and lists of 10,000', async () => {
+      const long = "it's \\ ".repeat(12_500);
+      expect(await text('SELECT length({a:String})', { params: { a: long } })).toBe(String(long.length));
+      const list = Array.from({ length: 10_000 }, (_, n) => n);
+      expect(await text('SELECT arraySum({a:Array(UInt64)})', { params: { a: list } })).toBe(String(list.reduce((a, b) => a + b)));
+    });
+
     test('reads with parameters run beside each other', async () => {
       const answers = await Promise.all(Array.from({ length: 60 }, (_, n) => text('SELECT {a:String}, {b:UInt64}', { params: { a: `value ${n}`, b: n } })));
       expect(answers).toEqual(Array.from({ length: 60 }, (_, n) => `value ${n}\t${n}`));
@@ -169,13 +176,13 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
       const attempts = [
         'INSERT INTO kept SELECT 1', 'INSERT INTO kept SETTINGS readonly = 0 SELECT 1', 'DROP TABLE kept', 'TRUNCATE TABLE kept', 'CREATE TABLE other (n UInt64) ENGINE = Memory', 'CREATE TEMPORARY TABLE other (n UInt64)',
         'SELECT 1 SETTINGS readonly = 0', 'SELECT 1 SETTINGS max_execution_time = 100', 'SET readonly = 0', 'SELECT 1; DROP TABLE kept', 'SELECT 1; -- x\nSET ROLE writer; DROP TABLE kept', 'WITH 1 AS x INSERT INTO kept SELECT x', 'EXPLAIN SELECT 1; DROP TABLE kept',
-        "SELECT file('/etc/passwd')", "SELECT `file`('/etc/passwd')", 'SELECT * APPLY file FROM (SELECT \'/etc/passwd\')', "SELECT 1 INTO OUTFILE '/tmp/sluice-outfile'", 'SYSTEM FLUSH LOGS', 'KILL QUERY WHERE 1', 'USE system', 'ALTER TABLE kept DELETE WHERE 1',
+        "SELECT file('/etc/passwd')", "SELECT `file`('/etc/passwd')", 'SELECT * APPLY file FROM (SELECT \'/etc/passwd\')', "SELECT 1 INTO OUTFILE 'sluice-outfile'", 'SYSTEM FLUSH LOGS', 'KILL QUERY WHERE 1', 'USE system', 'ALTER TABLE kept DELETE WHERE 1',
       ];
       // a real server's files and tables of others are a matter of the user's grants there
       if (engine === 'embedded') {
         attempts.push("SELECT * FROM file('/etc/passwd', 'LineAsString', 'a String')", "SELECT * FROM `/etc/passwd`", "SELECT * FROM '/etc/passwd'", "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString', 'a String')",
           "SELECT * FROM s3('http://127.0.0.1:1/a/b', 'LineAsString', 'a String')", "SELECT * FROM remote('127.0.0.1', 'system', 'one')", "SELECT * FROM executable('id', 'LineAsString', 'a String')", "SELECT * FROM mysql('127.0.0.1:1', 'a', 'b', 'c', 'd')",
-          "SELECT * FROM postgresql('127.0.0.1:1', 'a', 'b', 'c', 'd')", "SELECT * FROM sqlite('/tmp/x', 'a')", "SELECT * FROM filesystem('/etc')", "SELECT * FROM system.users", 'SHOW USERS', 'SHOW CREATE USER default');
+          "SELECT * FROM postgresql('127.0.0.1:1', 'a', 'b', 'c', 'd')", "SELECT * FROM sqlite('x', 'a')", "SELECT * FROM filesystem('/etc')", "SELECT * FROM system.users", 'SHOW USERS', 'SHOW CREATE USER default');
       }
       for (const sql of attempts) expect(await failure(text(sql)).catch(() => sql)).toMatchObject({ name: 'ClickHouseError', outcome: 'not_written' });
       expect(await text('SELECT count() FROM kept')).toBe('0');
@@ -198,7 +205,7 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
       const before = performance.now();
       abort.abort();
       expect(await read).toMatchObject({ code: 394, codeName: 'QUERY_WAS_CANCELLED', outcome: 'not_written' });
-      expect(performance.now() - before).toBeLessThan(500);
+      expect(performance.now() - before).toBeLessThan(2_000);
       await waitFor('the engine has ended it', async () => (await runningReads()) === 0);
       expect(await failure(text('SELECT 1', { signal: abort.signal }))).toMatchObject({ code: 394 });
     });
