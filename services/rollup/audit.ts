@@ -43,20 +43,24 @@ export interface Audit {
 export function createAudit(workshop: Workshop): Audit {
   const { clickhouse, clock, timing, logger, metrics, settings } = workshop;
   let suspicions: Suspicion[] = [];
-  let nextNight = nightAfter(nowSeconds(workshop));
+  /** the first round is a night where a service before this one left something unmended */
+  let nextNight: number | undefined;
 
   return {
     get suspicions() { return suspicions; },
     compareDays,
 
     async round() {
-      for (const rollup of await audited()) await compareMinutes(rollup);
+      const rollups = await audited();
+      nextNight ??= rollups.some((r) => r.differences > 0) ? nowSeconds(workshop) : nightAfter(nowSeconds(workshop));
+      for (const rollup of rollups) await compareMinutes(rollup);
       if (nowSeconds(workshop) >= nextNight) {
         nextNight = nightAfter(nowSeconds(workshop));
         await compareDays(settings.ROLLUP_AUDIT_DAYS);
       }
       const due = suspicions.filter((s) => s.dueAt <= clock());
       for (const suspicion of due) await lookAgain(suspicion);
+      for (const rollup of rollups) await report(rollup);
     },
   };
 
@@ -120,10 +124,7 @@ export function createAudit(workshop: Workshop): Audit {
     const confirmed = again.filter(isBefore);
     const fresh = again.filter((d) => !isBefore(d));
     if (fresh.length > 0) suspicions.push({ ...suspicion, found: fresh, dueAt: clock() + timing.confirmMs, confirmed: false, repairs: 0 });
-    if (confirmed.length === 0) {
-      await report(rollup);
-      return;
-    }
+    if (confirmed.length === 0) return;
     const first = confirmed[0]!;
     logger.error({ rollup: rollup.name, differences: confirmed.length, table: first.table, period: isoTime(first.period), first: isoTime(first.minute) }, 'rollup_differs');
     let held: Suspicion = { ...suspicion, found: confirmed, dueAt: clock() + timing.confirmMs, confirmed: true };
@@ -140,7 +141,6 @@ export function createAudit(workshop: Workshop): Audit {
       suspicions.push(held);
       if (held.repairs === MAX_REPAIRS) logger.error({ rollup: rollup.name, differences: left.length }, 'rollup_not_mended');
     } else logger.info({ rollup: rollup.name, periods: periods.size }, 'rollup_mended');
-    await report(rollup);
   }
 
   /** Counts what is confirmed, for the metric and for whoever reads the catalogue. */

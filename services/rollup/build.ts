@@ -60,6 +60,7 @@ export async function buildPeriod(workshop: Workshop, rollup: Rollup, period: Pe
     if (unfinished.length > 0) return { kind: 'unsettled', batches: unfinished };
     const since = performance.now();
     const rows = await countJudged();
+    if (rows === 0 && !(await hasPartition())) return { kind: 'built', rows };
     const horizon = await rawHorizon(workshop, source);
     const suffix = `_build_${randomBytes(4).toString('hex')}`;
     try {
@@ -81,6 +82,12 @@ export async function buildPeriod(workshop: Workshop, rollup: Rollup, period: Pe
 
   async function countJudged(): Promise<number> {
     return (await select<{ found: number }>(clickhouse, statements.countJudged, range, LONG_READ_SETTINGS))[0]?.found ?? 0;
+  }
+
+  /** Whether there is anything of the period, to be replaced or to be carried over. */
+  async function hasPartition(): Promise<boolean> {
+    const stored = [...shape.tiers, ...olderShape.tiers].map((t) => t.stored);
+    return (await select<{ partition_id: string }>(clickhouse, statements.partitions, { tables: stored })).some((p) => p.partition_id === partitionId(period));
   }
 
   async function fillTier(tier: Tier, suffix: string, horizon: number): Promise<void> {

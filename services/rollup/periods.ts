@@ -17,7 +17,7 @@ export const DAY = 86_400;
 const AHEAD = HOUR;
 
 export const floorTo = (time: number, width: number): number => Math.floor(time / width) * width;
-const ceilTo = (time: number, width: number): number => Math.ceil(time / width) * width;
+export const ceilTo = (time: number, width: number): number => Math.ceil(time / width) * width;
 
 /** The period that a stamp belongs to: it begins at the midnight or the cut right before it, as the views compute it. */
 export function periodOf(stamp: number, cuts: readonly number[]): Period {
@@ -42,7 +42,7 @@ export function periodsBetween(from: number, to: number, cuts: readonly number[]
   return periods;
 }
 
-/** Event time from which a rollup equals the raw table when it holds every batch judged at `stamp` or later; whole hours, so that every tier can say so. */
+/** Event time from which a rollup equals the raw table when it holds every batch judged at `stamp` or later; a whole hour. */
 export function coveredFrom(stamp: number): number {
   return ceilTo(stamp + AHEAD, HOUR);
 }

@@ -4,9 +4,9 @@ import { DAY, floorTo, isExpired } from './periods.ts';
 import { readShape } from './shape.ts';
 import { DROP_SETTINGS, nowSeconds, type Workshop } from './workshop.ts';
 
-/** How long a rollup's table keeps its rows, days: hour tiers longer than the rest. */
+/** How long a rollup's table keeps its rows, days: tiers of hours and days longer than the rest. */
 export function retentionOf(table: string, settings: Workshop['settings']): number {
-  return table.endsWith('_1h') ? settings.ROLLUP_1H_RETENTION_DAYS : settings.ROLLUP_1M_RETENTION_DAYS;
+  return /_\d+[hd]$/.test(table) ? settings.ROLLUP_1H_RETENTION_DAYS : settings.ROLLUP_1M_RETENTION_DAYS;
 }
 
 /** Midnight of the oldest day that retention has left whole in the raw tables. */

@@ -1,6 +1,6 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { select, statements, type Column, type Rollup, type View } from './catalogue.ts';
-import { HOUR, MINUTE } from './periods.ts';
+import { ceilTo, DAY, HOUR, MINUTE } from './periods.ts';
 
 /**
  * What a rollup's tables are made of, read from the engine itself: the SELECTs of its views are the only definition, and whatever is built, compared
@@ -62,9 +62,15 @@ export function shapeOf(rollup: Pick<Rollup, 'name' | 'version' | 'source' | 'ta
     if (view === undefined || from === undefined || time === undefined || !own.some((c) => c.name === 'period')) {
       throw new Error(`rollup ${rollup.name} version ${rollup.version}: ${table} needs a table ${stored} with the columns period and bucket or timestamp, and a view ${stored}_mv that reads ${rollup.source} or a table before it, once`);
     }
-    tiers.push({ table, stored, select: view.select, from, width: table.endsWith('_1h') ? HOUR : MINUTE, time, columns: own });
+    tiers.push({ table, stored, select: view.select, from, width: widthOf(table), time, columns: own });
   }
   return { source: rollup.source, tiers };
+}
+
+/** `_1m`, `_1h`, `_1d`; tables of single events have none and are looked at by minutes. */
+function widthOf(table: string): number {
+  const [, count, unit] = /_(\d+)([mhd])$/.exec(table) ?? [];
+  return Number(count ?? 1) * (unit === 'd' ? DAY : unit === 'h' ? HOUR : MINUTE);
 }
 
 function columnOf({ name, type }: Column): TierColumn {
@@ -103,7 +109,9 @@ const instant = (column: Tier['time'], time: number): string => (column === 'buc
 export function publicView(shape: Shape, tier: Tier, coveredFrom: number, comment: string): string {
   const shown = tier.columns.filter((c) => c.name !== 'period').map((c) => c.name).join(', ');
   const begin = `CREATE OR REPLACE VIEW ${tier.table} AS SELECT ${shown} FROM ${tier.stored}`;
-  const raw = coveredFrom === 0 ? '' : ` WHERE ${isFrom(tier.time, coveredFrom)} UNION ALL SELECT ${shown} FROM (${madeFromRaw(shape, tier, isBefore('timestamp', coveredFrom))})`;
+  // a bucket is either all from the table or all from raw
+  const border = ceilTo(coveredFrom, tier.width);
+  const raw = coveredFrom === 0 ? '' : ` WHERE ${isFrom(tier.time, border)} UNION ALL SELECT ${shown} FROM (${madeFromRaw(shape, tier, isBefore('timestamp', border))})`;
   return `${begin}${raw} COMMENT '${comment}'`;
 }
 

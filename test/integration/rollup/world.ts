@@ -1,0 +1,148 @@
+import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
+import { openClickHouse } from '../../../common/clickhouse/open.ts';
+import { readSettings, type Settings } from '../../../common/config/settings.ts';
+import { createRegistry, type Registry } from '../../../common/metrics.ts';
+import type { SourceName } from '../../../common/sources.ts';
+import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
+import type { Record as KafkaRecord } from '../../../services/ingest/record.ts';
+import { createStore } from '../../../services/ingest/store.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
+import { readParams } from '../../../services/query/params.ts';
+import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render.ts';
+import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
+import { DEFAULT_TIMING, type Workshop } from '../../../services/rollup/workshop.ts';
+import { testDecoder } from '../../harness/avro.ts';
+import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
+
+/** Migrations that make rollups: a database can be filled before there are any. */
+export const ROLLUP_MIGRATIONS = /_(rollups|function_invocations|api_requests)\.sql$/;
+
+/** An engine whose time the test sets, with batches as ingest writes them and endpoints as the query service runs them. */
+export interface World {
+  readonly clickhouse: ClickHouse;
+  readonly workshop: Workshop;
+  readonly registry: Registry;
+  /** unix milliseconds; waiting moves it on */
+  now: number;
+  /** called with the clock moved on, whenever the service waits */
+  onWait: () => Promise<void>;
+  /** Writes one batch: `insert` its rows, `record` it in the ledger. Judged now, unless said otherwise. */
+  send(source: SourceName, events: readonly string[], options?: { judgedAt?: number; partition?: number }): Promise<Batch>;
+  announce(source: SourceName, events: readonly string[], options?: { judgedAt?: number; partition?: number }): Batch;
+  ask(endpoint: string, params: Record<string, string>, now?: number): Promise<Record<string, unknown>[]>;
+  /** rows that an endpoint read */
+  readRows(endpoint: string, params: Record<string, string>, now?: number): Promise<number>;
+  select<T>(sql: string): Promise<T[]>;
+  /** Closes the engine and opens it again. */
+  restart(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface Batch {
+  readonly partition: number;
+  readonly first: number;
+  insert(): Promise<void>;
+  record(): Promise<void>;
+}
+
+const BASE_MICROS = 1000;
+
+export async function openWorld({ now, migrated = true, settings: given = {} }: { now: number; migrated?: boolean; settings?: Partial<Record<keyof Settings, string>> }): Promise<World> {
+  const settings = readSettings({ ROLLUP_BUILD_PERCENT: '100', ...given });
+  const engine = await openTestClickHouse({ migrated: false });
+  let { clickhouse } = engine;
+  await migrate(clickhouse, testLogger, loadMigrations().filter((m) => migrated || !ROLLUP_MIGRATIONS.test(m.name)));
+  const registry = createRegistry();
+  const ingestMetrics = createIngestMetrics(createRegistry());
+  const offsets = new Map<string, number>();
+  const definitions = readDefinitions([BUILT_IN]);
+
+  const run = async (endpoint: string, given: Record<string, string>, at: number) => {
+    const definition = definitions.find(endpoint)!;
+    const read = readParams(definition, new URLSearchParams(given));
+    if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
+    const micros = new Date(at).toISOString().replace('T', ' ').replace('Z', '000');
+    const result = await clickhouse.read({ sql: definition.boundSql, params: { ...read.params, now: micros }, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 } });
+    return { definition, result };
+  };
+
+  const world: World = {
+    get clickhouse() { return clickhouse; },
+    registry,
+    now,
+    onWait: () => Promise.resolve(),
+    workshop: {
+      get clickhouse() { return clickhouse; },
+      settings,
+      logger: testLogger,
+      metrics: createRollupMetrics(registry),
+      timing: DEFAULT_TIMING,
+      clock: () => world.now,
+      wait: async (ms) => {
+        world.now += Math.ceil(ms);
+        await world.onWait();
+      },
+    },
+
+    announce(source, events, { judgedAt = world.now, partition = 0 } = {}) {
+      const key = `${source}:${partition}`;
+      const first = offsets.get(key) ?? 0;
+      offsets.set(key, first + events.length);
+      const records: KafkaRecord[] = events.map((json, i) => ({ offset: first + i, time: judgedAt, key: null, value: Buffer.from(json), headers: [] }));
+      const intent = { incarnation: 0, first, last: first + events.length - 1, judgedAt };
+      const store = createStore({ clickhouse, source, topic: source, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, avro: testDecoder(source), metrics: ingestMetrics, clock: () => world.now });
+      return {
+        partition, first,
+        insert: () => store.insert({ ...intent, records }),
+        record: () => clickhouse.execute({
+          sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, stored, judged_at)
+            SELECT {topic:String}, 0, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({judged_at:Int64}, 'UTC')`,
+          params: { topic: source, partition, first, last: intent.last, stored: records.length, judged_at: judgedAt },
+        }),
+      };
+    },
+
+    async send(source, events, options) {
+      const batch = world.announce(source, events, options);
+      await batch.insert();
+      await batch.record();
+      return batch;
+    },
+
+    async ask(endpoint, params, at = world.now) {
+      const { definition, result } = await run(endpoint, params, at);
+      return (JSON.parse((await renderBody(definition, result.body)).body.toString()) as { result: Record<string, unknown>[] }).result;
+    },
+
+    async readRows(endpoint, params, at = world.now) {
+      return (await run(endpoint, params, at)).result.readRows!;
+    },
+
+    async select<T>(sql: string) {
+      return rows<T>(await clickhouse.read({ sql, format: 'JSONEachRow' }));
+    },
+
+    async restart() {
+      await clickhouse.close();
+      clickhouse = await openClickHouse({ ...settings, DATA_DIR: engine.env.DATA_DIR, CLICKHOUSE_URL: engine.env.CLICKHOUSE_URL }, testLogger);
+    },
+
+    async close() {
+      // an embedded engine that was opened again is closed twice: the second time there is nothing left
+      await clickhouse.close();
+      await engine.close();
+    },
+  };
+  return world;
+}
+
+/** An edge event as small as it can be. */
+export function edgeEvent(at: number, url: string, { project = 'someproject', path = new URL(url, 'https://x').pathname }: { project?: string; path?: string } = {}): string {
+  return JSON.stringify({ id: `e${at}`, timestamp: at * BASE_MICROS, project, event_message: '', metadata: { request: { url, path } } });
+}
+
+/** An invocation as small as it can be; `ms` null = no execution time. */
+export function invocationEvent(at: number, project: string, functionId: string, { status = 200, ms = 5 }: { status?: number | null; ms?: number | null } = {}): string {
+  return JSON.stringify({ timestamp: at * BASE_MICROS, metadata: { project_ref: project, function_id: functionId, execution_time_ms: ms, response: { status_code: status } } });
+}
