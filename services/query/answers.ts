@@ -4,7 +4,7 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Logger } from '../../common/logger.ts';
-import { createCache, type Cache } from './cache.ts';
+import { STALE_MS, createCache, type Cache } from './cache.ts';
 import type { Definition } from './definition.ts';
 import { ApiError } from './errors.ts';
 import type { QueryMetrics } from './metrics.ts';
@@ -142,6 +142,12 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
     }
   }
 
+  /** What another process had, as long as it may be served. */
+  async function lastShared(key: string, now: number): Promise<Answer | undefined> {
+    const last = await shared?.get(key);
+    return last !== undefined && now - last.fetchedAt <= STALE_MS ? answerOf(last) : undefined;
+  }
+
   /** Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is cancelled. */
   async function fly(key: string, caller: AbortSignal, fetch: (signal: AbortSignal) => Promise<Landed>): Promise<Landed> {
     caller.throwIfAborted();
@@ -207,8 +213,10 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
         });
         return { answer, cache: ran ? 'miss' : 'hit' };
       } catch (error) {
-        if (found !== undefined && error instanceof ApiError && error.code === 'unavailable') return { answer: found.value.answer, cache: 'stale' };
-        throw error;
+        if (!(error instanceof ApiError) || error.code !== 'unavailable') throw error;
+        const last = found?.value.answer ?? (await lastShared(key, asked));
+        if (last === undefined) throw error;
+        return { answer: last, cache: 'stale' };
       }
     },
 

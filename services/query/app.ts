@@ -84,6 +84,10 @@ const CORS = {
 } as const;
 
 declare module 'fastify' {
+  interface FastifyInstance {
+    /** requests that are not answered yet */
+    underWay: () => number;
+  }
   interface FastifyContextConfig {
     /** needs no key */
     open?: true;
@@ -140,6 +144,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         (error: unknown) => sendError(error, request, reply),
       );
     },
+  });
+  let underWay = 0;
+  app.decorate('underWay', () => underWay);
+  app.server.on('request', (_request, response) => {
+    underWay++;
+    response.once('close', () => { underWay--; });
   });
   app.decorateRequest('key', undefined);
   app.decorateRequest('told');

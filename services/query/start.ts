@@ -17,6 +17,7 @@ import { startKeyLoader } from './key-loader.ts';
 import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
+import { openRedisCache } from './redis-cache.ts';
 import { createSlots } from './slots.ts';
 
 export interface QueryOptions {
@@ -50,8 +51,12 @@ export interface QueryService extends Part {
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
 const CACHE_ENTRIES = 10_000;
+const LOCK_MARGIN_MS = 3_000;
 /** At stop, requests under way get this long before their queries are cancelled. */
 const DRAIN_MS = 5_000;
+/** and this long, after that, to be told so */
+const ANSWER_MS = 1_500;
+const IDLE_CHECK_MS = 20;
 const RETRY_MS = 1_000;
 
 /** Throws StartError (exit code 78) that names file and line of every mistake; ClickHouseError where the engine is away. */
@@ -82,8 +87,10 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
   });
+  const shared = settings.REDIS_URL === undefined ? undefined : openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
     clickhouse, slots, clock, logger, metrics,
+    ...(shared && { shared }),
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
   });
@@ -118,6 +125,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     address = await app.listen({ host: settings.HOST, port: settings.PORT });
   } catch (error) {
     await loader.stop();
+    shared?.close();
     throw portError(settings.PORT, settings.HOST, error);
   }
   const metricsServer = settings.METRICS_PORT === undefined ? undefined : createServer((request, response) => {
@@ -137,6 +145,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       });
     } catch (error) {
       await Promise.all([app.close(), loader.stop()]);
+      shared?.close();
       throw portError(port, settings.HOST, error);
     }
     const bound = metricsServer.address();
@@ -191,13 +200,22 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
       clearInterval(requeryTimer);
+      const closed = app.close();
       const drain = setTimeout(() => answers.close(), DRAIN_MS);
-      await app.close();
+      // a connection without a request is no reason to wait, and Node calls only some of them idle
+      const idle = setInterval(() => {
+        if (app.underWay() === 0) app.server.closeAllConnections();
+      }, IDLE_CHECK_MS);
+      const force = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS + ANSWER_MS);
+      await closed;
       clearTimeout(drain);
+      clearInterval(idle);
+      clearTimeout(force);
       answers.close();
       metricsServer?.close();
       metricsServer?.closeAllConnections();
       await loader.stop();
+      shared?.close();
     },
   };
 }

@@ -1,4 +1,6 @@
+import { writeFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { join } from 'node:path';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
@@ -102,6 +104,45 @@ export async function send(address: string, path: string, options: { method?: st
     request.end(options.body);
   });
 }
+
+export interface Counted extends ClickHouse {
+  /** statements that were read with an endpoint's parameters, and not for keys or checks */
+  readonly queries: () => number;
+}
+
+/** The same engine, counting the queries of endpoints. */
+export function counting(clickhouse: ClickHouse): Counted {
+  let queries = 0;
+  return {
+    ...clickhouse,
+    queries: () => queries,
+    read: (read) => {
+      if (read.format === 'JSONCompact') queries++;
+      return clickhouse.read(read);
+    },
+  };
+}
+
+let endpoints = 0;
+
+/** Writes an endpoint of one parameter, `project`, into a folder; `more` are lines of its definition. */
+export function writeEndpoint(folder: string, name: string, sql: string, more = ''): void {
+  writeFileSync(join(folder, `${name}.sql`), sql);
+  writeFileSync(join(folder, `${name}.yaml`), `id: 00000000-0000-4000-8000-${String(++endpoints).padStart(12, '0')}
+name: ${name}
+description: an endpoint of the tests
+project: { parameter: project, match: exact }
+parameters:
+  required: [project]
+  properties:
+    project: { description: the project }
+columns:
+  - { name: n, render: json, description: what it answers }
+${more}`);
+}
+
+/** Runs until something ends it; a part of the engine's time limit at most. */
+export const ENDLESS = "SELECT max(sipHash64(number, @project)) AS n FROM (SELECT number FROM system.numbers LIMIT 1000000000000)";
 
 /** A call with the key of the tests. */
 export async function call(service: Pick<QueryService, 'address'>, endpoint: string, query: Record<string, string> = {}, headers: Record<string, string> = {}): Promise<Reply> {

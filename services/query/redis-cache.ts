@@ -1,0 +1,96 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { createClient } from '@redis/client';
+import type { Logger } from '../../common/logger.ts';
+import type { SharedAnswer, SharedCache } from './answers.ts';
+import { STALE_MS } from './cache.ts';
+
+/**
+ * Answers in Redis, shared by several query processes: what one has fetched, the others have; one query at a time per key for all of them.
+ * Redis away, slow or full is never an error of a caller: then every process looks after itself.
+ */
+const ANSWERS = 'sluice:answer:';
+const LOCKS = 'sluice:lock:';
+/** longer than this and Redis counts as away, milliseconds */
+const COMMAND_TIMEOUT_MS = 500;
+const CONNECT_TIMEOUT_MS = 2_000;
+/** deletes a lock that is still ours */
+const UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+export interface RedisCache extends SharedCache {
+  close(): void;
+}
+
+/** `unix ms, 0 or 1, newline, body` */
+function encode({ body, truncated, fetchedAt }: SharedAnswer): string {
+  return `${fetchedAt} ${truncated ? 1 : 0}\n${body.toString('utf8')}`;
+}
+
+function decode(text: string): SharedAnswer | undefined {
+  const head = /^(\d+) ([01])\n/.exec(text);
+  return head === null ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body: Buffer.from(text.slice(head[0].length)) };
+}
+
+/** `lockMs`: after this a lock is over, whatever became of the process that took it: longer than a query may take. */
+export function openRedisCache({ url, lockMs, logger }: { url: string; lockMs: number; logger: Logger }): RedisCache {
+  const client = createClient({
+    url,
+    disableOfflineQueue: true,
+    commandsQueueMaxLength: 10_000,
+    socket: { connectTimeout: CONNECT_TIMEOUT_MS, reconnectStrategy: (attempt) => Math.min(100 * 2 ** attempt, 3_000) },
+  });
+  let away = false;
+  client.on('error', (error: unknown) => {
+    if (!away) logger.warn({ err: error }, 'redis_away');
+    away = true;
+  });
+  client.on('ready', () => {
+    if (away) logger.info('redis_back');
+    away = false;
+  });
+  // goes on trying for as long as it takes; until then every command counts as unanswered
+  client.connect().catch(() => undefined);
+
+  const tokens = new Map<string, string>();
+  const hashed = (key: string): string => createHash('sha256').update(key).digest('base64url');
+  /** The command's result, or `otherwise` where Redis does not answer in time. */
+  async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
+    if (!client.isReady) return otherwise;
+    let deadline: NodeJS.Timeout | undefined;
+    try {
+      return await Promise.race([
+        command(),
+        new Promise<never>((_, reject) => { deadline = setTimeout(() => reject(new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`)), COMMAND_TIMEOUT_MS); }),
+      ]);
+    } catch (error) {
+      logger.warn({ err: error }, 'redis_command_failed');
+      return otherwise;
+    } finally {
+      clearTimeout(deadline);
+    }
+  }
+
+  return {
+    async get(key) {
+      const text = await attempt(() => client.get(ANSWERS + hashed(key)), null);
+      return text === null ? undefined : decode(text);
+    },
+    async put(key, answer) {
+      await attempt(() => client.set(ANSWERS + hashed(key), encode(answer), { expiration: { type: 'PX', value: STALE_MS } }), null);
+    },
+    async lock(key) {
+      const token = randomUUID();
+      const taken = await attempt(() => client.set(LOCKS + hashed(key), token, { condition: 'NX', expiration: { type: 'PX', value: lockMs } }), 'away');
+      if (taken === 'OK') tokens.set(key, token);
+      return taken !== null;
+    },
+    async unlock(key) {
+      const token = tokens.get(key);
+      if (token === undefined) return;
+      tokens.delete(key);
+      await attempt(() => client.eval(UNLOCK, { keys: [LOCKS + hashed(key)], arguments: [token] }), null);
+    },
+    close() {
+      client.destroy();
+    },
+  };
+}

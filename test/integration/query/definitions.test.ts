@@ -1,0 +1,107 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { CommandContext } from '../../../common/command/command.ts';
+import { readSettings } from '../../../common/config/settings.ts';
+import { endpointsCommand } from '../../../services/query/commands/endpoints.ts';
+import { temporaryFolder } from '../../harness/clickhouse.ts';
+import { API_KEY, call, logger, openEngine, send, startService, store, writeEndpoint, type Engine } from './service.ts';
+
+/** Endpoints of an operator: looked at with ClickHouse's own eyes before they are served. */
+let engine: Engine;
+let folder = temporaryFolder();
+let context: CommandContext;
+
+beforeAll(async () => {
+  engine = await openEngine();
+});
+afterAll(async () => {
+  await engine?.close();
+  folder.remove();
+});
+beforeEach(() => {
+  folder.remove();
+  folder = temporaryFolder();
+  context = { clickhouse: engine.clickhouse, settings: readSettings({ API_KEY, ENDPOINTS_DIR: folder.path }), logger };
+});
+const start = () => startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path });
+
+describe('a wrong definition stops the start, with file and line', () => {
+  it.each([
+    ['a syntax error', 'SELECT 1 AS n,\n  @project AS\nFROM', /mine\.sql:\d: SYNTAX_ERROR/],
+    ['a table that there is not', 'SELECT 1 AS n\nFROM nowhere\nWHERE @project = 1', /mine\.sql:2: UNKNOWN_TABLE: .*nowhere/],
+    ['a column that there is not', "SELECT\n  count() AS n\nFROM edge_logs\nWHERE project = @project\n  AND collour = 'red'", /mine\.sql:5: UNKNOWN_IDENTIFIER: .*collour/],
+    ['a type that does not fit', 'SELECT\n  toDate(@project, 5, 6) AS n', /mine\.sql:\d: /],
+    ['a column with another name', 'SELECT 1 AS m WHERE @project != \'\'', /mine\.yaml:1: column n is made from n, which the statement does not have/],
+    ['a column that is not declared', "SELECT 1 AS n, 2 AS m WHERE @project != ''", /mine\.yaml:1: the statement's column m is not declared/],
+    ['a statement that writes', 'INSERT INTO edge_logs SELECT @project AS n', /mine\.sql:1: READONLY/],
+  ])('%s', async (_, sql, message) => {
+    writeEndpoint(folder.path, 'mine', sql);
+    const service = await start();
+    await expect(service.failed).rejects.toThrow(message);
+    await expect(service.ready).rejects.toThrow(message);
+    await service.stop();
+    const checked = await endpointsCommand().run(context, { action: 'check' });
+    expect(endpointsCommand().print(checked)).toMatch(message);
+    expect(endpointsCommand().exitCode(checked)).toBe(1);
+  });
+
+  it('a rendering that the column cannot have', async () => {
+    writeEndpoint(folder.path, 'mine', "SELECT @project AS n", 'max_rows: 5\n');
+    const file = join(folder.path, 'mine.yaml');
+    writeFileSync(file, readFileSync(file, 'utf8').replace('render: json', 'render: number'));
+    const service = await start();
+    await expect(service.ready).rejects.toThrow(/mine\.yaml:1: column n is rendered as number, the statement has String/);
+    await service.stop();
+  });
+
+  it('a file that is no definition, before anything is started', async () => {
+    writeFileSync(join(folder.path, 'mine.yaml'), 'id: 1\n');
+    writeFileSync(join(folder.path, 'mine.sql'), 'SELECT 1');
+    await expect(start()).rejects.toThrow(/mine\.yaml:1: id must be string/);
+  });
+});
+
+describe('a changed definition', () => {
+  it('is taken up on demand, and shares no answer with the one before; a wrong one is not', async () => {
+    writeEndpoint(folder.path, 'mine', "SELECT concat('one ', @project) AS n", 'cache_seconds: 900\n');
+    const service = await start();
+    await service.ready;
+    const ask = async (): Promise<unknown[]> => {
+      const reply = await call(service, 'mine', { project: 'p' });
+      return [reply.rows[0]?.['n'], reply.headers['x-cache']];
+    };
+    expect(await ask()).toEqual(['one p', 'miss']);
+    expect(await ask()).toEqual(['one p', 'hit']);
+    writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('two ', @project) AS n");
+    expect(await ask()).toEqual(['one p', 'hit']);
+    await service.reload();
+    expect(await ask()).toEqual(['two p', 'miss']);
+    writeFileSync(join(folder.path, 'mine.sql'), 'SELECT nothing AS n WHERE @project = 1');
+    await service.reload();
+    expect(await ask()).toEqual(['two p', 'hit']);
+    writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('three ', @project) AS n");
+    process.emit('SIGHUP');
+    await expect.poll(async () => (await ask())[0], { timeout: 5_000 }).toBe('three p');
+    expect((await send(service.address, '/openapi.json')).text).toContain('/api/endpoints/mine');
+    await service.stop();
+  });
+});
+
+describe('npm run endpoints', () => {
+  it('lists, checks and runs', async () => {
+    const now = Date.now();
+    await store(engine.clickhouse, 'edge_logs', [JSON.stringify({ id: 'x', timestamp: now * 1000, project: 'p', metadata: { n: 1 } }).replace('"n":1', '"n":12345678901234567890')], { now });
+    const command = endpointsCommand({ project: { type: 'string' } });
+    const listed = await command.run(context, { action: 'list' });
+    expect(command.print(listed)).toContain('usage.api-counts  d0a7c3e9-5b21-4c6f-8f0e-2b8e4d9c1f03');
+    expect(endpointsCommand().print(await command.run(context, endpointsCommand().readArgs({}, ['check'])))).toMatch(/^3 endpoints are fine/);
+    const ran = await command.run(context, command.readArgs({ project: 'p' }, ['run', 'logs.all']));
+    expect(command.print(ran)).toBe(`{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}\n`);
+    expect(command.json?.(ran)).toMatchObject({ result: [{ id: 'x' }], truncated: false });
+    await expect(command.run(context, { action: 'run', endpoint: 'logs.all', parameters: {} })).rejects.toThrow('project is required');
+    await expect(command.run(context, { action: 'run', endpoint: 'usage.api-counts', parameters: { project: '(', interval: 'daily' } })).rejects.toThrow('project is not a pattern');
+    await expect(command.run(context, { action: 'run', endpoint: 'nothing', parameters: {} })).rejects.toThrow('there is no endpoint nothing');
+    for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b']]) expect(() => command.readArgs({}, words)).toThrow('list, check or run NAME is wanted');
+  });
+});

@@ -1,0 +1,149 @@
+import { Writable } from 'node:stream';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../common/clock.ts';
+import { UsageError, type CommandContext } from '../../../common/command/command.ts';
+import { readSettings } from '../../../common/config/settings.ts';
+import { keysCommand } from '../../../services/query/commands/keys.ts';
+import type { CreatedKey } from '../../../services/query/key-table.ts';
+import type { QueryService } from '../../../services/query/start.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+import { API_KEY, logger, openEngine, send, startService, type Engine } from './service.ts';
+
+/** Keys from their making to their end, over two processes that share nothing but ClickHouse. */
+let engine: Engine;
+let services: [QueryService, QueryService];
+let context: CommandContext;
+let later = 0;
+const clock = (): number => systemClock() + later;
+
+beforeAll(async () => {
+  engine = await openEngine('server');
+  services = [await startService(engine.clickhouse, engine.dataDir, {}, { clock }), await startService(engine.clickhouse, engine.dataDir, {}, { clock })];
+  await Promise.all(services.map((s) => s.ready));
+  context = { clickhouse: engine.clickhouse, settings: readSettings({ API_KEY }), logger };
+});
+afterAll(async () => {
+  await Promise.all(services?.map((s) => s.stop()) ?? []);
+  await engine?.close();
+});
+
+const status = async (service: QueryService, key: string): Promise<number> => (await send(service.address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': key } })).status;
+async function create(body: object): Promise<CreatedKey> {
+  const reply = await send(services[0].address, '/api/keys', { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify(body) });
+  expect(reply.status).toBe(201);
+  return JSON.parse(reply.text) as CreatedKey;
+}
+const revoke = (id: string): Promise<{ status: number }> => send(services[0].address, `/api/keys/${id}`, { method: 'DELETE', headers: { 'x-api-key': API_KEY } });
+async function list(): Promise<Record<string, unknown>[]> {
+  const reply = await send(services[1].address, '/api/keys', { headers: { 'x-api-key': API_KEY } });
+  return (JSON.parse(reply.text) as { keys: Record<string, unknown>[] }).keys;
+}
+
+describe('a key', () => {
+  it('is shown once, works everywhere at once, and ends everywhere within 10 s', async () => {
+    const made = await create({ name: 'a caller', scopes: ['query'] });
+    expect(made).toEqual({ id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string, key: expect.stringMatching(/^sluice_[A-Za-z0-9_-]{43}$/) as string, name: 'a caller', scopes: ['query'], projects: [], expires_at: null });
+    expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([200, 200]);
+    expect((await revoke(made.id)).status).toBe(204);
+    expect(await status(services[0], made.key)).toBe(401);
+    await waitFor(async () => (await status(services[1], made.key)) === 401, 10_000, 'the other process refuses it');
+    expect((await revoke(made.id)).status).toBe(404);
+    expect((await list()).some((k) => k['id'] === made.id)).toBe(false);
+  });
+
+  it('is in the table as a hash only', async () => {
+    const made = await create({ name: 'hashed', scopes: ['query'] });
+    const rows = (await engine.clickhouse.read({ sql: 'SELECT * FROM api_keys', format: 'JSONEachRow' })).body.toString();
+    expect(rows).toContain('hashed');
+    expect(rows).not.toContain(made.key);
+    expect(rows).not.toContain(made.key.slice(7, 30));
+  });
+
+  it('expires', async () => {
+    const made = await create({ name: 'brief', scopes: ['query'], expires_at: new Date(clock() + 60_000).toISOString() });
+    expect(await status(services[1], made.key)).toBe(200);
+    later += 61_000;
+    expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([401, 401]);
+  });
+
+  it('tells when it was used last', async () => {
+    const made = await create({ name: 'used', scopes: ['query'] });
+    expect((await list()).find((k) => k['id'] === made.id)?.['last_used_at']).toBeNull();
+    const third = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
+    await third.ready;
+    expect(await status(third, made.key)).toBe(200);
+    await third.stop();
+    expect(Date.parse(String((await list()).find((k) => k['id'] === made.id)?.['last_used_at']))).toBeGreaterThan(clock() - 60_000);
+  });
+
+  it('that was used after it was revoked stays revoked', async () => {
+    const made = await create({ name: 'late', scopes: ['query'] });
+    const third = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
+    await third.ready;
+    await status(third, made.key);
+    await revoke(made.id);
+    await third.stop();
+    expect((await list()).some((k) => k['id'] === made.id)).toBe(false);
+    expect(await status(services[0], made.key)).toBe(401);
+  });
+
+  it('is made, listed and revoked by command too', async () => {
+    const args = keysCommand.readArgs({ name: 'by command', scope: ['query:logs.all', 'ingest,query'] as unknown as string, project: ['p'] as unknown as string }, ['create']);
+    const result = await keysCommand.run(context, args);
+    const made = keysCommand.json?.(result) as CreatedKey;
+    expect(made).toMatchObject({ name: 'by command', scopes: ['query:logs.all', 'ingest', 'query'], projects: ['p'], expires_at: null });
+    expect(await status(services[1], made.key)).toBe(200);
+    const listed = await keysCommand.run(context, keysCommand.readArgs({}, ['list']));
+    expect(keysCommand.print(listed)).toContain('by command');
+    expect(keysCommand.print(listed)).not.toContain(made.key);
+    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(0);
+    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(1);
+    await waitFor(async () => (await status(services[1], made.key)) === 401, 10_000, 'it has ended');
+    for (const [values, positionals] of [[{}, []], [{}, ['list', 'x']], [{}, ['revoke']], [{ name: 'n' }, ['create']], [{ name: 'n', scope: 'root' }, ['create']], [{ name: 'n', scope: 'query', expires: 'soon' }, ['create']]] as const) {
+      expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
+    }
+  });
+});
+
+describe('with ClickHouse away', () => {
+  it('keys go on for an hour, API_KEY always; before the first list it is 503', async () => {
+    const made = await create({ name: 'on', scopes: ['query'] });
+    expect(await status(services[1], made.key)).toBe(200);
+    await engine.face?.down();
+    const cached = async (service: QueryService, key: string): Promise<number> => (await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } })).status;
+    expect([await cached(services[0], made.key), await cached(services[1], made.key), await cached(services[1], 'unknown')]).toEqual([404, 404, 401]);
+    const fresh = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
+    expect([await cached(fresh, made.key), await cached(fresh, 'unknown'), await cached(fresh, API_KEY)]).toEqual([503, 503, 404]);
+    expect((await send(fresh.address, '/api/endpoints/nothing')).status).toBe(401);
+    expect(JSON.parse((await send(fresh.address, '/readyz')).text)).toMatchObject({ checks: { keys: 'are not loaded yet', endpoints: 'are not checked yet' } });
+    later += 3_590_000;
+    expect(await cached(services[0], made.key)).toBe(404);
+    later += 20_000;
+    expect([await cached(services[0], made.key), await cached(services[0], API_KEY)]).toEqual([503, 404]);
+    expect((await send(services[0].address, '/api/keys', { headers: { 'x-api-key': API_KEY } })).status).toBe(503);
+    await engine.face?.up();
+    await waitFor(async () => (await cached(services[0], made.key)) === 404, 10_000, 'the list is loaded again');
+    await fresh.ready;
+    await waitFor(async () => (await cached(fresh, made.key)) === 404, 10_000, 'the list is loaded');
+    await fresh.stop();
+  });
+});
+
+it('no key is ever logged', async () => {
+  let lines = '';
+  const log = pino({ level: 'trace' }, new Writable({ write: (chunk: Buffer, _, done) => { lines += chunk.toString(); done(); } }));
+  const made = await create({ name: 'secret', scopes: ['query'] });
+  const service = await startService(engine.clickhouse, engine.dataDir, { LOG_LEVEL: 'trace' }, { clock, logger: log });
+  await service.ready;
+  for (const key of [made.key, API_KEY, 'a-wrong-key-of-somebody']) {
+    await send(service.address, `/api/endpoints/logs.all?project=hidden-project&api_key=${key}`);
+    await send(service.address, `/api/endpoints/usage.api-counts?project=(hidden-pattern&interval=daily`, { headers: { authorization: `Bearer ${key}` } });
+    await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } });
+  }
+  await engine.face?.inject({ action: 'error', code: 999, match: 'execution_quantiles' });
+  await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
+  await service.stop();
+  expect(lines).toContain('request_failed');
+  for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project']) expect(lines).not.toContain(secret);
+});

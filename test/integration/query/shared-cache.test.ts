@@ -1,0 +1,114 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createClient } from '@redis/client';
+import type { QueryService } from '../../../services/query/start.ts';
+import { startRedis, type TestRedis } from '../../harness/redis.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+import { call, counting, openEngine, startService, type Counted, type Engine, type Reply } from './service.ts';
+
+/** Two processes of the query service that share answers in a real Redis, here as two services with nothing else in common. */
+const START = Date.UTC(2026, 2, 1, 12, 0, 0);
+const STATS = 'functions.invocation-stats';
+
+let engine: Engine;
+let redis: TestRedis;
+let clickhouse: Counted;
+let services: QueryService[] = [];
+let now = START;
+
+beforeAll(async () => {
+  engine = await openEngine('server');
+  redis = await startRedis();
+});
+afterAll(async () => {
+  await redis?.stop();
+  await engine?.close();
+});
+beforeEach(async () => {
+  now = START;
+  clickhouse = counting(engine.clickhouse);
+  const client = createClient({ url: redis.url });
+  await client.connect();
+  await client.flushAll();
+  client.destroy();
+  services = await Promise.all([1, 2].map(() => startService(clickhouse, engine.dataDir, { REDIS_URL: redis.url, QUERY_TIMEOUT_SECONDS: '2' }, { clock: () => now })));
+  await Promise.all(services.map((s) => s.ready));
+});
+afterEach(() => Promise.all(services.map((s) => s.stop())));
+
+const ask = (service: number, project: string): Promise<Reply> => call(services[service] as QueryService, STATS, { project });
+const told = (reply: Reply): unknown[] => [reply.status, reply.headers['x-cache'], reply.headers['age']];
+
+describe('two processes', () => {
+  it('have what one of them has fetched', async () => {
+    const first = await ask(0, 'p');
+    expect(told(first)).toEqual([200, 'miss', '0']);
+    now = START + 10_000;
+    const second = await ask(1, 'p');
+    expect(told(second)).toEqual([200, 'hit', '10']);
+    expect([second.text, second.headers['etag']]).toEqual([first.text, first.headers['etag']]);
+    expect(clickhouse.queries()).toBe(1);
+    now = START + 900_000;
+    expect(told(await ask(1, 'p'))).toEqual([200, 'miss', '0']);
+  });
+
+  it('make one query of 400 misses', async () => {
+    const replies = await Promise.all(Array.from({ length: 400 }, (_, i) => ask(i % 2, 'crowd')));
+    expect(new Set(replies.map((r) => r.status))).toEqual(new Set([200]));
+    expect(new Set(replies.map((r) => r.text)).size).toBe(1);
+    expect(clickhouse.queries()).toBe(1);
+  });
+
+  it('fetch anew once for both', async () => {
+    await ask(0, 'p');
+    await ask(1, 'p');
+    now = START + 300_000;
+    await waitFor(async () => (await ask(0, 'p')).headers['age'] === '0' && (await ask(1, 'p')).headers['age'] === '0', 8_000, 'both have the new answer');
+    expect(clickhouse.queries()).toBe(2);
+  });
+
+  it('go on where one of them died in the middle of a query', async () => {
+    const client = createClient({ url: redis.url });
+    await client.connect();
+    await ask(0, 'dead');
+    const [answer] = await client.keys('sluice:answer:*');
+    await client.flushAll();
+    await client.set((answer ?? '').replace('answer', 'lock'), 'of a process that is no more', { expiration: { type: 'PX', value: 700 } });
+    client.destroy();
+    const from = performance.now();
+    expect(told(await ask(1, 'dead'))).toEqual([200, 'miss', '0']);
+    expect(performance.now() - from).toBeGreaterThan(500);
+  });
+
+  it('serve what the other had while ClickHouse is away', async () => {
+    await ask(0, 'p');
+    await engine.face?.down();
+    now = START + 1_000_000;
+    expect(told(await ask(1, 'p'))).toEqual([200, 'stale', '1000']);
+    expect((await ask(1, 'other')).status).toBe(503);
+    await engine.face?.up();
+  });
+});
+
+describe('with Redis away', () => {
+  it('each process looks after itself, and they share again when it is back', async () => {
+    await ask(0, 'p');
+    redis.freeze();
+    const from = performance.now();
+    expect(told(await ask(1, 'p'))).toEqual([200, 'miss', '0']);
+    expect(performance.now() - from).toBeLessThan(5_000);
+    expect(told(await ask(1, 'p'))).toEqual([200, 'hit', '0']);
+    redis.thaw();
+    await waitFor(async () => {
+      const project = `again-${performance.now()}`;
+      await ask(0, project);
+      return (await ask(1, project)).headers['x-cache'] === 'hit';
+    }, 10_000, 'they share again');
+  });
+
+  it('a service starts all the same', async () => {
+    const alone = await startService(clickhouse, engine.dataDir, { REDIS_URL: 'redis://127.0.0.1:1' }, { clock: () => now });
+    await alone.ready;
+    expect(told(await call(alone, STATS, { project: 'p' }))).toEqual([200, 'miss', '0']);
+    await alone.stop();
+  });
+});
