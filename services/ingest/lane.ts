@@ -334,10 +334,13 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     let mayBeThere = isRecovered;
     await persistently(async () => {
       let present: ReadonlySet<number> | undefined;
-      do {
+      await asMember();
+      while (mayBeThere && present === undefined) {
+        present = await presentOf(batch);
+        // so long ago that it is no longer known what is there
+        if (!ports.isMember()) present = undefined;
         await asMember();
-        if (mayBeThere) present = await presentOf(batch);
-      } while (!ports.isMember());
+      }
       mayBeThere = true;
       await store.insert(batch, present);
     });

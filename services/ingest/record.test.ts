@@ -1,0 +1,39 @@
+import { describe, expect, test } from 'vitest';
+import { checksum, formOf } from './record.ts';
+
+const form = (value: string | Buffer, maxEventBytes = 100) => formOf(Buffer.from(value), maxEventBytes, false);
+
+describe('the form of a message', () => {
+  test.each([['{}'], ['{'], [' \t\r\n {"a":1}'], ['{}{}']])('%j goes on as JSON', (value) => {
+    expect(form(value)).toEqual({ kind: 'json' });
+  });
+  test.each([
+    ['', 'empty'],
+    [' \n\t\r', 'white space only'],
+    ['[1]', 'first byte 0x5b'],
+    ['"a"', 'first byte 0x22'],
+    ['1', 'first byte 0x31'],
+    ['null', 'first byte 0x6e'],
+    ['\u{feff}{}', 'first byte 0xef'],
+    ['\v{}', 'first byte 0x0b'],
+  ])('%j is not an event: %s', (value, detail) => {
+    expect(form(value)).toEqual({ kind: 'dead', reason: 'not_an_event', detail });
+  });
+  test('Avro is known by its first bytes, in a topic of raw datums by the topic', () => {
+    expect(form(Buffer.from([0xc3, 0x01, 1]))).toEqual({ kind: 'single_object' });
+    expect(form(Buffer.from([0xc3, 0x02, 1]))).toMatchObject({ kind: 'dead', detail: 'first byte 0xc3' });
+    expect(form(Buffer.from([0x00, 0, 0, 0, 1]))).toEqual({ kind: 'confluent' });
+    for (const value of ['{}', ' ', '\0', '[1]']) expect(formOf(Buffer.from(value), 100, true)).toEqual({ kind: 'raw_datum' });
+  });
+  test('the size is looked at first, and the limit itself is allowed', () => {
+    expect(form('{}', 2)).toEqual({ kind: 'json' });
+    expect(form('[1]', 2)).toEqual({ kind: 'dead', reason: 'too_large', detail: '3 bytes' });
+    expect(formOf(Buffer.alloc(3), 2, true)).toMatchObject({ reason: 'too_large' });
+  });
+});
+
+test('the checksum is CRC-32 of the value, 0 for none', () => {
+  const record = { offset: 0, time: 0, key: null, headers: [] };
+  expect(checksum({ ...record, value: Buffer.from('123456789') })).toBe(0xcbf43926);
+  expect(checksum({ ...record, value: null })).toBe(0);
+});

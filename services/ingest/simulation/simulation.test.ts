@@ -1,0 +1,29 @@
+import { describe, expect, test } from 'vitest';
+import { check } from './check.ts';
+import { mutants } from './mutants.ts';
+import type { Counts } from './world.ts';
+
+const SCHEDULES = 2_000;
+/** found after 1 to 400, without the doubt of one's membership after 1,000, on average */
+const MUTANT_SCHEDULES = 15_000;
+const seed = Date.now() % 1_000_000_000;
+
+/** 2,000 schedules take 5 s on an idle core */
+const TIMEOUT_MS = 60_000;
+
+test(`each message ends exactly once in ${SCHEDULES} schedules of crashes, takeovers, delays and restores (seed ${seed})`, async () => {
+  const counts: Counts = {};
+  const failure = await check({ seed, runs: SCHEDULES, mutation: {}, counts });
+  if (failure !== undefined) throw new Error(`npm run simulate -- --seed ${failure.seed} --path ${failure.path}`, { cause: failure.error });
+  // the schedules go where it is dangerous
+  for (const what of ['batch_recovered', 'stray_rows_found', 'topic_made_anew', 'offsets_gone', 'commits refused', 'inserts given up by the client', 'parts deduplicated', 'restored']) {
+    expect(counts[what], what).toBeGreaterThan(10);
+  }
+}, TIMEOUT_MS);
+
+describe('a loss or a doubling is found with one rule taken out', () => {
+  test.each(Object.entries(mutants))(`%s (seed ${seed})`, async (_, mutation) => {
+    const failure = await check({ seed, runs: MUTANT_SCHEDULES, mutation, counts: {} });
+    expect(String(failure?.error)).toMatch(/lost|doubled|ledger|rollup|does not go on/);
+  }, TIMEOUT_MS);
+});
