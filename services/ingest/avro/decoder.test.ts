@@ -118,6 +118,15 @@ describe("Confluent's format", () => {
     expect(decoder.confluent(Buffer.from([0, 0, 0]), usable)).toEqual({ reason: 'malformed_avro', detail: 'header cut off' });
   });
 
+  test('a thousand of the commonest ids are asked for, however many different ones there are', async () => {
+    const registry = registryOf();
+    const decoder = decoderOf(registry);
+    const junk = Array.from({ length: 5_000 }, (_, i) => confluent(1_000_000 + i, good));
+    expect(await decoder.usableIds([...junk, confluent(7, good), confluent(7, good)])).toEqual([7]);
+    expect(registry.asked).toHaveLength(1_000);
+    expect(decoder.confluent(junk.at(-1)!, new Set([7]))).toEqual({ reason: 'unknown_schema', detail: 'schema id 1004999' });
+  });
+
   test('an id that was unknown when its batch was announced stays unknown to it', async () => {
     const registry = registryOf();
     const decoder = decoderOf(registry);

@@ -20,7 +20,8 @@ export interface AvroDecoder {
   /** 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are unknown */
   confluent(value: Buffer, ids: ReadonlySet<number>): Buffer | Refusal;
   /**
-   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending, MAX_IDS at most.
+   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending, MAX_IDS at most;
+   * of very many different ones the commonest are asked for.
    * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
    */
   usableIds(values: readonly Buffer[]): Promise<number[]>;
@@ -34,8 +35,9 @@ const SINGLE_OBJECT_HEADER_BYTES = 10;
 const CONFLUENT_HEADER_BYTES = 5;
 /** ids of a registry are positive 32-bit integers */
 const MAX_ID = 2 ** 31 - 1;
-/** Questions to the registry at a time. */
-const LOOKUPS = 8;
+/** Questions to the registry at a time, and for one batch: bytes that only look like ids, new ones in every message, must not keep it busy. */
+const LOOKUPS_AT_A_TIME = 8;
+const MAX_LOOKUPS = 1_000;
 
 export interface AvroDecoderOptions {
   readonly source: SourceName;
@@ -78,8 +80,13 @@ export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEven
     },
     usableIds: async (values) => {
       if (registry === undefined) return [];
-      const ids = [...new Set(values.filter((v) => v.length >= CONFLUENT_HEADER_BYTES).map((v) => v.readUInt32BE(1)))].filter((id) => id <= MAX_ID);
-      await lookUp(ids);
+      const counts = new Map<number, number>();
+      for (const value of values) {
+        const id = value.length < CONFLUENT_HEADER_BYTES ? MAX_ID + 1 : value.readUInt32BE(1);
+        if (id <= MAX_ID) counts.set(id, (counts.get(id) ?? 0) + 1);
+      }
+      const ids = [...counts.keys()];
+      await lookUp(ids.filter((id) => !isUsable(id)).toSorted((a, b) => counts.get(b)! - counts.get(a)!).slice(0, MAX_LOOKUPS));
       return ids.filter(isUsable).toSorted((a, b) => a - b).slice(0, MAX_IDS);
     },
     load: async (ids) => {
@@ -91,7 +98,7 @@ export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEven
   };
 
   async function lookUp(ids: readonly number[]): Promise<void> {
-    for (let i = 0; i < ids.length; i += LOOKUPS) await Promise.all(ids.slice(i, i + LOOKUPS).map((id) => registry!.lookup(id)));
+    for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME) await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry!.lookup(id)));
   }
 
   function isUsable(id: number): boolean {
