@@ -92,6 +92,9 @@ function names(value: string): string[] {
   return value.split(',').map((name) => name.trim()).filter((name) => name !== '');
 }
 
+/** MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is still too large. */
+const LARGEST_EVENT_BYTES = 64 * 1024 * 1024;
+
 export const settingsTable = {
   KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
   KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
@@ -101,7 +104,7 @@ export const settingsTable = {
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
-  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(1024 * 1024, 1024 ** 3) }),
+  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
@@ -127,7 +130,7 @@ export const settingsTable = {
   ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
   ROLLUP_BUILD_PERCENT: setting({ default: 50, unit: '%', description: 'share of the time in which history is built into a rollup, on one thread', parse: integer(1, 100) }),
   ROLLUP_AUDIT_DAYS: setting({ default: 3, unit: 'days', description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time', parse: integer(0, 3650) }),
-  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, 64 * 1024 * 1024) }),
+  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, LARGEST_EVENT_BYTES) }),
   LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
 } as const;
 
