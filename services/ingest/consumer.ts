@@ -177,7 +177,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
         for (const other of lanes.values()) if (other.paused && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
       },
       lingerMs,
-      log: (event, fields) => log[LEVELS[event]](fields, event),
+      log: (event, fields) => log[LEVELS[event]](withoutStack(fields), event),
     }, BATCH_LIMITS);
     const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, paused: false, ended: lane.run() };
     taken.ended.catch(fail);
@@ -267,6 +267,11 @@ const LEVELS = {
   store_away: 'warn',
   store_back: 'info',
 } as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' };
+
+/** An outage of an hour is many lines: the message of what comes again, not its stack. */
+function withoutStack(fields: object): object {
+  return 'err' in fields && fields.err instanceof Error ? { ...fields, err: fields.err.message } : fields;
+}
 
 function keyOf(topic: string, partition: number): string {
   return `${topic}:${partition}`;
