@@ -103,6 +103,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
   const cache = createCache<Kept>(cacheLimits);
   const flights = new Map<string, Flight>();
   const cached = new WeakMap<Answer, Kept>();
+  const closing = new AbortController();
 
   async function query(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
     const fetchedAt = clock();
@@ -200,7 +201,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
 
   return {
     async answer(definition, params, caller) {
-      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, caller), cache: 'none' };
+      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, AbortSignal.any([caller, closing.signal])), cache: 'none' };
       const key = cacheKey(definition, params);
       const asked = clock();
       const found = cache.ask(key, asked);
@@ -249,7 +250,9 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       cache.drop((kept) => hashes.has(kept.definition.hash));
     },
     close() {
-      for (const flight of flights.values()) flight.controller.abort(new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 }));
+      const reason = new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 });
+      closing.abort(reason);
+      for (const flight of flights.values()) flight.controller.abort(reason);
     },
     cache,
   };
