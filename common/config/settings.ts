@@ -58,7 +58,8 @@ function url(...protocols: string[]): (value: string) => string {
 function brokers(value: string): string[] {
   const list = value.split(',').map((b) => b.trim()).filter((b) => b !== '');
   for (const b of list) {
-    const port = Number(/^(?:\[[0-9a-fA-F:]+\]|[^:\s/]+):(\d{1,5})$/.exec(b)?.[1]);
+    if (b.startsWith('[')) throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
+    const port = Number(/^[^:\s/]+:(\d{1,5})$/.exec(b)?.[1]);
     if (!(port >= 1 && port <= 65535)) throw new Error(`has ${JSON.stringify(b)}; use host:port,host:port`);
   }
   if (list.length === 0) throw new Error('names no broker; use host:port,host:port');
