@@ -24,8 +24,8 @@ export const RESULT_SETTINGS = {
 const TURN_CHARACTERS = 512 * 1024;
 
 export interface Body {
-  /** `{"result":[...]}` */
-  readonly body: Buffer;
+  /** `{"result":[...]}`; a string, because Node sends head and body in one piece then */
+  readonly body: string;
   readonly rows: number;
   /** there were more than max rows; the rest is cut */
   readonly truncated: boolean;
@@ -88,5 +88,5 @@ export async function renderBody({ columns: declared, maxRows }: Pick<Definition
       await setImmediate();
     }
   }
-  return { body: Buffer.from(`{"result":[${rows.join(',')}]}`), rows: rows.length, truncated };
+  return { body: `{"result":[${rows.join(',')}]}`, rows: rows.length, truncated };
 }
