@@ -21,6 +21,11 @@ export interface Read extends Statement {
   readonly format: string;
   /** when it fires, the promise rejects with 394 QUERY_WAS_CANCELLED and the query is ended in the engine too */
   readonly signal?: AbortSignal;
+  /**
+   * With no right to anything: the text gets what it computes by itself and from its parameters. For texts that callers wrote. In server mode
+   * the user of CLICKHOUSE_SANDBOX_URL runs it; without one: 497 ACCESS_DENIED.
+   */
+  readonly isolated?: true;
 }
 
 export interface ReadResult {

@@ -44,6 +44,9 @@ interface Session {
   readonly named: Set<string>;
 }
 
+/** of users.xml; NONE has no right at all */
+type Role = 'reader' | 'writer' | 'NONE';
+
 const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
 /**
@@ -102,12 +105,12 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     where: 'embedded',
     version,
 
-    async read({ sql, params = {}, settings = {}, format, signal }) {
+    async read({ sql, params = {}, settings = {}, format, signal, isolated }) {
       const statement = oneStatement(sql);
       checkReads(statement);
       checkParameters(statement, params);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
-      const key = readerKey(settings);
+      const key = readerKey(isolated === true ? 'NONE' : 'reader', settings);
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
       const run = reading.use(key, (session) => run1(session, text, format, false, ended), ended);
@@ -203,7 +206,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     session.chdb.close();
   }
 
-  async function openSession(role: 'reader' | 'writer', settings: readonly (readonly [string, string | number])[]): Promise<Session> {
+  async function openSession(role: Role, settings: readonly (readonly [string, string | number])[]): Promise<Session> {
     const id = `sluice-${role}-${++sessions}`;
     let chdb: ChdbSession;
     try {
@@ -213,7 +216,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     }
     try {
       // the database does not exist yet when the first session opens
-      await chdb.queryAsync(`SET ROLE ${role}${sessions === 1 ? '' : `; USE ${DATABASE}`}`);
+      await chdb.queryAsync(`SET ROLE ${role}${sessions === 1 || role === 'NONE' ? '' : `; USE ${DATABASE}`}`);
     } catch (error) {
       chdb.close();
       throw toError(error, false);
@@ -226,14 +229,15 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   }
 
   function openReader(key: string): Promise<Session> {
-    return openSession('reader', JSON.parse(key) as [string, string | number][]);
+    const [role, settings] = JSON.parse(key) as [Role, [string, string | number][]];
+    return openSession(role, settings);
   }
 
-  /** The full set of settings of a reader session, canonical. */
-  function readerKey(settings: StatementSettings): string {
+  /** The role and the full set of settings of a reader session, canonical. */
+  function readerKey(role: Role, settings: StatementSettings): string {
     checkSettings(settings);
     const all: Record<string, string | number> = { ...BASE_SETTINGS, ...READ_SETTINGS, ...settings, readonly: 1 };
-    return JSON.stringify(Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+    return JSON.stringify([role, Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1))]);
   }
 
   /** The engine ignores unknown settings where a session is opened with them. */

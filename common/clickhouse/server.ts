@@ -29,6 +29,8 @@ export interface ServerOptions {
   readonly requestTimeoutMs?: number;
   /** compress what is inserted (zstd): for a server behind a thin line */
   readonly compress?: boolean;
+  /** the same server as a user without any right, for reads that are `isolated` */
+  readonly sandboxUrl?: string;
 }
 
 const OLDEST_VERSION = [25, 8] as const;
@@ -54,15 +56,15 @@ interface Request {
   readonly signal?: AbortSignal;
 }
 
-export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false }: ServerOptions): Promise<ClickHouse> {
+export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl }: ServerOptions): Promise<ClickHouse> {
   const address = new URL(url);
   const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
   const where = `${address.protocol}//${address.host}/${database}`;
-  const connect = (sockets: number): ClickHouseClient => createClient({
-    url: `${address.protocol}//${address.host}`,
-    username: decodeURIComponent(address.username) || 'default',
-    password: decodeURIComponent(address.password),
-    database,
+  const connect = (sockets: number, at: URL = address): ClickHouseClient => createClient({
+    url: `${at.protocol}//${at.host}`,
+    username: decodeURIComponent(at.username) || 'default',
+    password: decodeURIComponent(at.password),
+    database: at === address ? database : 'default',
     application: 'sluice',
     max_open_connections: sockets,
     request_timeout: requestTimeoutMs,
@@ -73,7 +75,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     log: { level: ClickHouseLogLevel.OFF },
   });
   // readers and writers do not share sockets; control is for what must get through when both are stuck
-  const clients = { read: connect(readers), write: connect(writers), control: connect(2) };
+  const clients = { read: connect(readers), write: connect(writers), control: connect(2), ...(sandboxUrl !== undefined && { sandbox: connect(readers, new URL(sandboxUrl)) }) };
   const closeClients = async (): Promise<void> => { await Promise.all(Object.values(clients).map((c) => c.close())); };
 
   let version: string;
@@ -100,12 +102,14 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     where,
     version,
 
-    async read({ sql, params = {}, settings = {}, format, signal: readSignal }) {
+    async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated }) {
       const statement = oneStatement(sql);
       checkReads(statement);
       checkParameters(statement, params);
+      const client = isolated === true ? clients.sandbox : clients.read;
+      if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
-      const answer = await reading.use('', () => request(clients.read, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended }), ended);
+      const answer = await reading.use('', () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended }), ended);
       return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
     },
 

@@ -58,7 +58,8 @@ function url(...protocols: string[]): (value: string) => string {
 function brokers(value: string): string[] {
   const list = value.split(',').map((b) => b.trim()).filter((b) => b !== '');
   for (const b of list) {
-    const port = Number(/^(?:\[[0-9a-fA-F:]+\]|[^:\s/]+):(\d{1,5})$/.exec(b)?.[1]);
+    if (b.startsWith('[')) throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
+    const port = Number(/^[^:\s/]+:(\d{1,5})$/.exec(b)?.[1]);
     if (!(port >= 1 && port <= 65535)) throw new Error(`has ${JSON.stringify(b)}; use host:port,host:port`);
   }
   if (list.length === 0) throw new Error('names no broker; use host:port,host:port');
@@ -92,6 +93,9 @@ function names(value: string): string[] {
   return value.split(',').map((name) => name.trim()).filter((name) => name !== '');
 }
 
+/** MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is still too large. */
+const LARGEST_EVENT_BYTES = 64 * 1024 * 1024;
+
 export const settingsTable = {
   KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
   KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
@@ -101,8 +105,9 @@ export const settingsTable = {
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
-  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'a record batch of Kafka that is larger after decompression stops its partition', parse: integer(1024 * 1024, 1024 ** 3) }),
+  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
+  CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
   CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),
   JAVA_HOME: setting<string | undefined>({ default: undefined, shown: '`java` on the PATH', description: 'Java for the local broker, 17 or newer', parse: text }),
@@ -126,7 +131,7 @@ export const settingsTable = {
   ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
   ROLLUP_BUILD_PERCENT: setting({ default: 50, unit: '%', description: 'share of the time in which history is built into a rollup, on one thread', parse: integer(1, 100) }),
   ROLLUP_AUDIT_DAYS: setting({ default: 3, unit: 'days', description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time', parse: integer(0, 3650) }),
-  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, 64 * 1024 * 1024) }),
+  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, LARGEST_EVENT_BYTES) }),
   LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
 } as const;
 

@@ -3,7 +3,8 @@ import kafkajs, { type Admin, type Consumer, type ConsumerConfig, type Producer,
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
-import { scheduleOnlyWhilePending } from './request-queue.ts';
+import type { Place } from './fetch-response.ts';
+import { readFetchesWith, scheduleOnlyWhilePending } from './kafkajs-internals.ts';
 
 export type {
   Admin, Batch, Consumer, ConsumerConfig, ConsumerCrashEvent, ConsumerGroupJoinEvent, EachBatchPayload, IHeaders, KafkaMessage, Message,
@@ -19,7 +20,7 @@ export interface KafkaOptions {
   /** shown in the broker's logs and metrics */
   readonly clientId: string;
   readonly logger: Logger;
-  /** Largest record batch after decompression, bytes; a larger one fails its fetch. One value per process: kafkajs holds its codecs in a global. */
+  /** What one fetch may hold decompressed, bytes: the rest is fetched again; of a record above it only the beginning is kept (maxDecompressedBytes + 1 bytes). One value per process. */
   readonly maxDecompressedBytes: number;
   readonly ssl?: boolean | ConnectionOptions;
   readonly sasl?: SASLOptions;
@@ -45,9 +46,24 @@ export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> =
 /** A remote broker with TLS may take longer than kafkajs's 1 s, milliseconds. */
 const CONNECTION_TIMEOUT_MS = 5_000;
 
+const REPORT_EVERY_MS = 60_000;
+
+/** The same place is fetched again and again: said once a minute. */
+function unreadableReporter(logger: Logger): (place: Place, error: Error) => void {
+  const reported = new Map<string, number>();
+  return (place, error) => {
+    const key = `${place.topic}:${place.partition}:${place.offset}`;
+    const now = performance.now();
+    if (now - (reported.get(key) ?? -REPORT_EVERY_MS) < REPORT_EVERY_MS) return;
+    reported.set(key, now);
+    logger.error({ ...place, err: error }, 'record_batch_unreadable');
+  };
+}
+
 /** The only place that makes a Kafka client. */
 export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, ssl = false, sasl }: KafkaOptions): KafkaClient {
   scheduleOnlyWhilePending();
+  readFetchesWith({ maxBytes: maxDecompressedBytes, onUnreadable: unreadableReporter(logger) });
   installCodecs(maxDecompressedBytes);
   const kafka = new kafkajs.Kafka({
     brokers: [...brokers],

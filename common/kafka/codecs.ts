@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import kafkajs from 'kafkajs';
@@ -38,6 +39,18 @@ export async function decompress(codec: Codec, data: Buffer, maxBytes: number): 
   }
 }
 
+/**
+ * The same piece by piece, for a record batch that is too large to be held decompressed. Throws CodecError.
+ * An LZ4 frame with a content size or checksum, or whose blocks need each other, cannot be taken apart (Kafka's clients write none; its brokers refuse the last), a single snappy block is one piece.
+ */
+export async function* decompressInChunks(codec: Codec, data: Buffer): AsyncGenerator<Buffer, void, undefined> {
+  try {
+    yield* chunkers[codec](data);
+  } catch (error) {
+    throw error instanceof CodecError ? error : corrupt(codec, error);
+  }
+}
+
 /** Compresses the records of one record batch off the event loop. */
 export function compress(codec: Codec, data: Buffer): Promise<Buffer> {
   return compressors[codec](data);
@@ -60,6 +73,19 @@ const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<B
   zstd: (data, maxBytes) => unzip('zstd', promisify(zlib.zstdDecompress), data, maxBytes),
 };
 
+const chunkers: Record<Codec, (data: Buffer) => AsyncIterable<Buffer>> = {
+  gzip: (data) => streamed(zlib.createUnzip({ chunkSize: CHUNK_BYTES }), data),
+  snappy: snappyChunks,
+  lz4: lz4Chunks,
+  zstd: (data) => streamed(zlib.createZstdDecompress({ chunkSize: CHUNK_BYTES }), data),
+};
+
+/** Leaving the loop over it ends the stream. */
+function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
+  stream.end(data);
+  return stream;
+}
+
 /** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
 const CHUNK_BYTES = 256 * 1024;
 
@@ -75,8 +101,22 @@ async function unzip(codec: Codec, unpack: (data: Buffer, options: { maxOutputLe
 const XERIAL_MAGIC = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0]);
 const XERIAL_HEADER_BYTES = 16;
 
+/** A copy of up to 64 bytes is written in 3: a block that claims more does not have it (github.com/google/snappy, format_description.txt). */
+const SNAPPY_MAX_RATIO = 22;
+
+async function* snappyChunks(data: Buffer): AsyncGenerator<Buffer> {
+  for (const block of snappyBlocks(data)) {
+    if (snappyLength(block) > block.length * SNAPPY_MAX_RATIO) throw new Error('a block claims more bytes than it can have');
+    yield await snappyUncompress(block, { asBuffer: true }) as Buffer;
+  }
+}
+
+function snappyBlocks(data: Buffer): Buffer[] {
+  return data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC) ? xerialBlocks(data) : [data];
+}
+
 async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer> {
-  const blocks = data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC) ? xerialBlocks(data) : [data];
+  const blocks = snappyBlocks(data);
   const total = blocks.reduce((sum, block) => sum + snappyLength(block), 0);
   if (total > maxBytes) throw tooLarge('snappy', data.length, maxBytes);
   const parts = await Promise.all(blocks.map((block) => snappyUncompress(block, { asBuffer: true }) as Promise<Buffer>));
@@ -107,48 +147,66 @@ function snappyLength(block: Buffer): number {
   throw new Error('the length of a block is not a varint');
 }
 
-async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
-  if (data.length < 4 || data.readUInt32LE(0) !== LZ4_FRAME_MAGIC) throw new Error('not an LZ4 frame'); // decompressFrame takes no bytes at all for an empty frame
-  const expected = lz4FrameBytes(data, maxBytes);
-  if (expected > maxBytes) throw tooLarge('lz4', data.length, maxBytes);
-  const result = await decompressFrame(data); // silently stops behind the first frame
-  if (result.length !== expected) throw new Error(`${result.length} bytes instead of ${expected}`);
-  return result;
+/** An LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md), taken apart without decompressing it. */
+interface Lz4Frame {
+  readonly flags: number;
+  readonly blocks: readonly { readonly from: number; readonly data: number; readonly end: number; readonly stored: boolean; readonly to: number }[];
+  /** no block has more bytes, decompressed */
+  readonly maxBlockBytes: number;
 }
 
 const LZ4_FRAME_MAGIC = 0x184d2204;
+const LZ4_HEADER_BYTES = 7;
+const LZ4_END = Buffer.alloc(4);
+const LZ4_FLAG = { dictionary: 0x01, contentChecksum: 0x04, contentSize: 0x08, blockChecksum: 0x10, independent: 0x20 } as const;
+/** unpacked this many at a time */
+const LZ4_BLOCKS = 4;
 
-/**
- * Decompressed size of LZ4 frames (github.com/lz4/lz4, lz4_Frame_format.md and lz4_Block_format.md), counted without decompressing because
- * decompressFrame has no limit: a block that is stored counts as it is, a compressed one as the sum of its literals and matches.
- * Stops counting above maxBytes. A frame that is cut off or not one counts as far as it can be read: decompressFrame then says what is wrong.
- */
-function lz4FrameBytes(data: Buffer, maxBytes: number): number {
-  let total = 0;
-  let at = 0;
-  while (at + 7 <= data.length && data.readUInt32LE(at) === LZ4_FRAME_MAGIC) {
-    const flags = data[at + 4] ?? 0;
-    const blockChecksum = (flags & 0x10) !== 0 ? 4 : 0;
-    const contentSize = (flags & 0x08) !== 0 ? 8 : 0;
-    const contentChecksum = (flags & 0x04) !== 0 ? 4 : 0;
-    const dictionary = (flags & 0x01) !== 0 ? 4 : 0;
-    at += 7 + contentSize + dictionary;
-    for (;;) {
-      if (at + 4 > data.length) return total;
-      const word = data.readUInt32LE(at);
-      at += 4;
-      if (word === 0) break;
-      const size = word & 0x7fffffff;
-      const stored = word > 0x7fffffff;
-      total += stored ? size : lz4BlockBytes(data, at, Math.min(at + size, data.length));
-      if (total > maxBytes) return total;
-      at += size + blockChecksum;
-    }
-    at += contentChecksum;
+function lz4Frame(data: Buffer): Lz4Frame {
+  if (data.length < LZ4_HEADER_BYTES || data.readUInt32LE(0) !== LZ4_FRAME_MAGIC) throw new Error('not an LZ4 frame');
+  const flags = data.readUInt8(4);
+  const has = (flag: number, bytes: number): number => ((flags & flag) === 0 ? 0 : bytes);
+  const blocks: Lz4Frame['blocks'][number][] = [];
+  let at = LZ4_HEADER_BYTES + has(LZ4_FLAG.contentSize, 8) + has(LZ4_FLAG.dictionary, 4);
+  for (;;) {
+    if (at + 4 > data.length) throw new Error('the frame is cut off');
+    const word = data.readUInt32LE(at);
+    if (word === 0) break;
+    const block = { from: at, data: at + 4, end: at + 4 + (word & 0x7fffffff), stored: word > 0x7fffffff };
+    at = block.end + has(LZ4_FLAG.blockChecksum, 4);
+    if (at > data.length) throw new Error('a block is cut off');
+    blocks.push({ ...block, to: at });
   }
-  return total;
+  // decompressFrame would silently leave out what stands behind the frame
+  if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length) throw new Error('the frame does not end with the data');
+  return { flags, blocks, maxBlockBytes: 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07)) };
 }
 
+/** decompressFrame has no limit, so the size is known before: by the number of blocks where that is enough, else counted. */
+async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
+  const { blocks, maxBlockBytes } = lz4Frame(data);
+  if (blocks.length * maxBlockBytes > maxBytes) {
+    let total = 0;
+    for (const { data: from, end, stored } of blocks) {
+      total += stored ? end - from : lz4BlockBytes(data, from, end);
+      if (total > maxBytes) throw tooLarge('lz4', data.length, maxBytes);
+    }
+  }
+  return await decompressFrame(data);
+}
+
+/** Blocks that do not need each other: each few of them, behind the frame's own header, are a frame. */
+async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
+  const { flags, blocks } = lz4Frame(data);
+  if ((flags & LZ4_FLAG.independent) === 0 || (flags & (LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum | LZ4_FLAG.dictionary)) !== 0) throw new Error('a frame of this size with linked blocks, content size, content checksum or dictionary cannot be taken apart');
+  const header = data.subarray(0, LZ4_HEADER_BYTES);
+  for (let i = 0; i < blocks.length; i += LZ4_BLOCKS) {
+    const some = blocks.slice(i, i + LZ4_BLOCKS);
+    yield await decompressFrame(Buffer.concat([header, data.subarray(some[0]?.from, some.at(-1)?.to), LZ4_END]));
+  }
+}
+
+/** Decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */
 function lz4BlockBytes(data: Buffer, from: number, end: number): number {
   let total = 0;
   for (let at = from; at < end;) {

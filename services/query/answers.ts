@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Reader } from '../../common/clickhouse/clickhouse.ts';
@@ -14,7 +14,9 @@ import type { Slots } from './slots.ts';
 
 /** A result as it goes out. */
 export interface Answer {
-  readonly body: Buffer;
+  readonly body: string;
+  /** of the body in UTF-8 */
+  readonly bytes: number;
   /** weak, of the uncompressed body */
   readonly etag: string;
   readonly truncated: boolean;
@@ -38,8 +40,8 @@ export interface SharedCache {
 }
 
 export interface Answers {
-  /** Answers a call with parameters that were read and allowed. Throws ApiError. `caller` fires when nobody waits any more. */
-  answer(definition: Definition, params: Params, caller: AbortSignal): Promise<{ answer: Answer; cache: CacheResult }>;
+  /** Answers a call with parameters that were read and allowed. Throws ApiError. The signal of `caller`, asked for where there is something to wait for, fires when it leaves. */
+  answer(definition: Definition, params: Params, caller: () => AbortSignal): Promise<{ answer: Answer; cache: CacheResult }>;
   /** The body in an encoding; a cached answer is compressed once. */
   encoded(answer: Answer, encoding: Encoding): Promise<Buffer>;
   /** Fetches anew what is due. Resolves when that is done. */
@@ -84,8 +86,8 @@ interface Flight {
 
 /** how often a process looks whether another one has the answer, milliseconds */
 const SHARED_POLL_MS = 25;
-const compressors: Record<Encoding, (body: Buffer) => Promise<Buffer>> = {
-  br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4, [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }),
+const compressors: Record<Encoding, (body: string) => Promise<Buffer>> = {
+  br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
   gzip: (body) => promisify(gzip)(body),
 };
 
@@ -96,13 +98,14 @@ function cacheKey(definition: Definition, params: Params): string {
 
 /** An answer from a body: the only way to make one. */
 function answerOf({ body, truncated, fetchedAt }: SharedAnswer): Answer {
-  return { body, truncated, fetchedAt, etag: `W/"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`, copies: new Map() };
+  return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag: `W/"${hash('sha256', body, 'base64url').slice(0, 22)}"`, copies: new Map() };
 }
 
 export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
   const cache = createCache<Kept>(cacheLimits);
   const flights = new Map<string, Flight>();
   const cached = new WeakMap<Answer, Kept>();
+  const closing = new AbortController();
 
   async function query(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
     const fetchedAt = clock();
@@ -178,7 +181,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
 
   function keepAnswer(kept: Kept, asked: boolean): void {
     cached.set(kept.answer, kept);
-    cache.put(kept.key, kept, kept.answer.body.length, kept.definition, kept.answer.fetchedAt, asked);
+    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, asked);
   }
 
   async function requeryOne({ key, definition, params }: Kept): Promise<void> {
@@ -200,13 +203,13 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
 
   return {
     async answer(definition, params, caller) {
-      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, caller), cache: 'none' };
+      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal])), cache: 'none' };
       const key = cacheKey(definition, params);
       const asked = clock();
       const found = cache.ask(key, asked);
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
-        const { answer, ran } = await fly(key, caller, async (signal) => {
+        const { answer, ran } = await fly(key, caller(), async (signal) => {
           const landed = await once(key, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal), signal);
           keepAnswer({ key, definition, params, answer: landed.answer }, true);
           return landed;
@@ -249,7 +252,9 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       cache.drop((kept) => hashes.has(kept.definition.hash));
     },
     close() {
-      for (const flight of flights.values()) flight.controller.abort(new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 }));
+      const reason = new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 });
+      closing.abort(reason);
+      for (const flight of flights.values()) flight.controller.abort(reason);
     },
     cache,
   };

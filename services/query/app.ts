@@ -97,20 +97,27 @@ declare module 'fastify' {
     key: Key | undefined;
     /** for the log line and the metrics */
     told: { endpoint: string; cache: CacheResult | '' };
+    search: URLSearchParams | undefined;
   }
 }
 
 /** The key that decides: the first one present and not empty. Other Authorization schemes are not keys. */
-function presentedKey(request: FastifyRequest, query: URLSearchParams): string | undefined {
+function presentedKey(request: FastifyRequest): string | undefined {
   const header = request.headers['x-api-key'];
+  if (typeof header === 'string' && header.trim() !== '') return header.trim();
   const bearer = /^bearer +(.*)$/i.exec(request.headers.authorization ?? '')?.[1]?.trim();
-  return [typeof header === 'string' ? header.trim() : undefined, bearer, query.get('api_key')].find((k) => k !== undefined && k !== null && k !== '') ?? undefined;
+  if (bearer !== undefined && bearer !== '') return bearer;
+  const parameter = queryOf(request).get('api_key');
+  return parameter === null || parameter === '' ? undefined : parameter;
 }
 
 function queryOf(request: FastifyRequest): URLSearchParams {
-  const url = request.raw.url ?? '';
-  const at = url.indexOf('?');
-  return new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
+  if (request.search === undefined) {
+    const url = request.raw.url ?? '';
+    const at = url.indexOf('?');
+    request.search = new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
+  }
+  return request.search;
 }
 
 /** Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is none. */
@@ -153,6 +160,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   });
   app.decorateRequest('key', undefined);
   app.decorateRequest('told');
+  app.decorateRequest('search', undefined);
   await app.register(rateLimit, { global: false });
   const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) => app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
   const limitFailures = perMinute(FAILED_AUTHENTICATIONS_PER_MINUTE, (request) => request.ip);
@@ -170,7 +178,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   /** Throws unless the request shows a key that holds. */
   async function authenticate(request: FastifyRequest): Promise<void> {
     if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
-    const presented = presentedKey(request, queryOf(request));
+    const presented = presentedKey(request);
     let verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
     if (verdict === 'unauthorized') {
       metrics.failedAuthentications.inc();
@@ -268,7 +276,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     const read = readParams(found, query);
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
-    const { answer, cache } = await answers.answer(found, read.params, callerOf(reply));
+    const { answer, cache } = await answers.answer(found, read.params, () => callerOf(reply));
     request.told.cache = cache;
     reply.headers({
       'content-type': JSON_TYPE,
@@ -280,8 +288,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
       if (!isModified(request.headers['if-none-match'], answer.etag)) return await reply.code(304).send();
     }
-    const encoding = answer.body.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
-    if (encoding === undefined) return await reply.send(answer.body);
+    const encoding = answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+    if (encoding === undefined) return await reply.header('content-length', answer.bytes).send(answer.body);
     return await reply.header('content-encoding', encoding).send(await answers.encoded(answer, encoding));
   }
   for (const path of ENDPOINT_PATHS) get(path, false, answerEndpoint);

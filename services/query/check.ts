@@ -1,4 +1,4 @@
-import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
@@ -40,6 +40,28 @@ function lineOfError(sql: string, message: string): number {
 }
 
 /**
+ * What is wrong with the second wall of sandboxed endpoints (sandbox.ts): a text of a caller must run, and must not reach a table.
+ * Throws ClickHouseError where the engine is away.
+ */
+async function checkIsolation(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
+  const wrong = (message: string): Mistake[] => [{ file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` }];
+  const [own] = rows<{ database: string }>(await clickhouse.read({ sql: 'SELECT currentDatabase() AS database', format: 'JSONEachRow' }));
+  try {
+    await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
+  }
+  try {
+    await clickhouse.read({ sql: `SELECT count() FROM \`${own?.database}\`.edge_logs`, format: 'Null', isolated: true });
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    return [];
+  }
+  return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
+}
+
+/**
  * What is wrong with a definition by ClickHouse's own analysis: its statement does not run, or has other columns than declared.
  * Throws ClickHouseError where the engine is away.
  */
@@ -55,7 +77,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
     return [{ file: definition.sqlFile, line: lineOfError(definition.boundSql, error.message), message: `${error.codeName}: ${message}` }];
   }
-  const mistakes: Mistake[] = [];
+  const mistakes: Mistake[] = definition.sandboxed ? await checkIsolation(clickhouse, definition) : [];
   const wrong = (message: string): void => {
     mistakes.push({ file: definition.yamlFile, line: 1, message });
   };

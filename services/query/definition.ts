@@ -6,6 +6,7 @@ import { LineCounter, isNode, parseDocument } from 'yaml';
 import { oneStatement } from '../../common/clickhouse/sql.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import { namedSubqueries } from './named-subqueries.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
 
@@ -210,6 +211,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   }
   for (const p of used) if (!types.has(p.name)) mistakes.push({ file: sqlFile, line: lineOf(sql, p.start), message: `@${p.name} is not a parameter of ${yamlFile}` });
   for (const p of parameters) if (!used.some((u) => u.name === p.name)) wrong(['parameters', 'properties', p.name], `${p.name} does not occur in ${sqlFile}`);
+  if (file.sandboxed === true && namedSubqueries(sql).names.length === 0) wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
   if (mistakes.length > 0) return { mistakes };
 
   return {

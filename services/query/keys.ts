@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash, timingSafeEqual } from 'node:crypto';
 import type { Definition } from './definition.ts';
 import { ApiError } from './errors.ts';
 
@@ -23,7 +23,7 @@ export interface Key {
 export const KEYS_TRUSTED_MS = 3_600_000;
 
 export function hashKey(key: string): Buffer {
-  return createHash('sha256').update(key, 'utf8').digest();
+  return hash('sha256', key, 'buffer');
 }
 
 export type Verdict = { readonly key: Key } | 'unauthorized' | 'unavailable';
@@ -40,20 +40,20 @@ export interface KeyRing {
 
 /** `first`: keys that hold without a list (API_KEY, or the key made on the first start). */
 export function createKeyRing(first: readonly Key[]): KeyRing {
-  const bucket = (hash: Buffer): number => hash.readUInt32LE(0);
+  const bucket = (of: Buffer): number => of.readUInt32LE(0);
   const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => bucket(k.hash));
   const always = group(first);
   let listed = new Map<number, Key[]>();
   let loadedAt = Number.NEGATIVE_INFINITY;
 
-  const find = (keys: Map<number, Key[]>, hash: Buffer): Key | undefined => keys.get(bucket(hash))?.find((k) => timingSafeEqual(k.hash, hash));
+  const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined => keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
   return {
     verdict(presented, now) {
-      const hash = hashKey(presented);
-      const own = find(always, hash);
+      const hashed = hashKey(presented);
+      const own = find(always, hashed);
       if (own !== undefined) return { key: own };
       if (now - loadedAt > KEYS_TRUSTED_MS) return 'unavailable';
-      const key = find(listed, hash);
+      const key = find(listed, hashed);
       return key === undefined || (key.expiresAt !== undefined && key.expiresAt <= now) ? 'unauthorized' : { key };
     },
     load(keys, now) {

@@ -1,4 +1,4 @@
-import type { Definition, Format, Parameter } from './definition.ts';
+import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /** One wrong parameter, in a sentence for the caller. */
@@ -54,11 +54,14 @@ function judge(p: Parameter, given: readonly string[]): Verdict {
   return convert[p.format](value);
 }
 
+/** Of a sandboxed endpoint: the caller's own statement, '' = the endpoint's. */
+const SANDBOX_SQL: Parameter = { name: RESERVED.sql, description: '', required: false, format: 'string', maxLength: 8192, aliases: {}, examples: [] };
+
 /** The canonical parameters of a call, or every mistake in it at once. Undeclared parameters are ignored. */
 export function readParams(definition: Definition, given: URLSearchParams): { params: Params } | { mistakes: ParameterMistake[] } {
   const params: Record<string, string | null> = {};
   const mistakes: ParameterMistake[] = [];
-  for (const p of definition.parameters) {
+  for (const p of definition.sandboxed ? [...definition.parameters, SANDBOX_SQL] : definition.parameters) {
     const verdict = judge(p, given.getAll(p.name));
     if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
     else params[p.name] = verdict.value;

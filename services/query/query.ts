@@ -4,6 +4,7 @@ import { apiErrorOf } from './clickhouse-errors.ts';
 import { RESERVED, type Definition } from './definition.ts';
 import type { Params } from './params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS, renderBody, type Body } from './render.ts';
+import { runSandboxed } from './sandbox.ts';
 import { clickhouseTimestamp } from './timestamp.ts';
 
 export interface ReadLimits {
@@ -43,14 +44,15 @@ export function readSettings(definition: Pick<Definition, 'maxRows' | 'maxSecond
 
 /** Runs an endpoint's statement as of `now`, unix milliseconds, and renders its rows. Throws ApiError; the signal's reason where that has fired. */
 export async function runQuery(clickhouse: Reader, definition: Definition, params: Params, now: number, limits: ReadLimits, signal: AbortSignal): Promise<QueryResult> {
+  const own = definition.sandboxed ? (params[RESERVED.sql] ?? '') : '';
+  const bound = { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
+  const settings = readSettings(definition, limits);
   try {
-    const { body, readRows, readBytes } = await clickhouse.read({
-      sql: definition.boundSql,
-      params: { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) },
-      format: RESULT_FORMAT,
-      settings: readSettings(definition, limits),
-      signal,
-    });
+    if (own !== '') {
+      const { body, readRows, readBytes } = await runSandboxed(clickhouse, { sql: own, statement: definition.boundSql, params: bound, settings, signal });
+      return { ...(await renderBody({ columns: undefined, maxRows: definition.maxRows }, body)), readRows, readBytes };
+    }
+    const { body, readRows, readBytes } = await clickhouse.read({ sql: definition.boundSql, params: bound, format: RESULT_FORMAT, settings, signal });
     return { ...(await renderBody(definition, body)), readRows, readBytes };
   } catch (error) {
     if (signal.aborted) throw signal.reason;

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { createClient } from '@redis/client';
 import type { Logger } from '../../common/logger.ts';
 import type { SharedAnswer, SharedCache } from './answers.ts';
@@ -22,12 +22,12 @@ export interface RedisCache extends SharedCache {
 
 /** `unix ms, 0 or 1, newline, body` */
 function encode({ body, truncated, fetchedAt }: SharedAnswer): string {
-  return `${fetchedAt} ${truncated ? 1 : 0}\n${body.toString('utf8')}`;
+  return `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
 }
 
 function decode(text: string): SharedAnswer | undefined {
   const head = /^(\d+) ([01])\n/.exec(text);
-  return head === null ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body: Buffer.from(text.slice(head[0].length)) };
+  return head === null ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body: text.slice(head[0].length) };
 }
 
 /** `lockMs`: after this a lock is over, whatever became of the process that took it: longer than a query may take. */
@@ -51,7 +51,7 @@ export function openRedisCache({ url, lockMs, logger }: { url: string; lockMs: n
   client.connect().catch(() => undefined);
 
   const tokens = new Map<string, string>();
-  const hashed = (key: string): string => createHash('sha256').update(key).digest('base64url');
+  const hashed = (key: string): string => hash('sha256', key, 'base64url');
   /** The command's result, or `otherwise` where Redis does not answer in time. */
   async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
     if (!client.isReady) return otherwise;

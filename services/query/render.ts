@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import type { Definition, Render } from './definition.ts';
+import type { Column, Definition, Render } from './definition.ts';
 import { eachElement, elements, members, nestedList } from './json.ts';
 import { unixMicroseconds } from './timestamp.ts';
 
@@ -24,8 +24,8 @@ export const RESULT_SETTINGS = {
 const TURN_CHARACTERS = 512 * 1024;
 
 export interface Body {
-  /** `{"result":[...]}` */
-  readonly body: Buffer;
+  /** `{"result":[...]}`; a string, because Node sends head and body in one piece then */
+  readonly body: string;
   readonly rows: number;
   /** there were more than max rows; the rest is cut */
   readonly truncated: boolean;
@@ -57,14 +57,16 @@ const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]
 
 /**
  * Makes the body of a result in RESULT_FORMAT that was asked for with one row more than max rows.
+ * Without declared columns those of the result are taken as they are, dates in the zone-less form.
  * That format is `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
  */
-export async function renderBody(definition: Pick<Definition, 'columns' | 'maxRows'>, result: Buffer): Promise<Body> {
+export async function renderBody({ columns: declared, maxRows }: Pick<Definition, 'maxRows'> & { readonly columns: readonly Column[] | undefined }, result: Buffer): Promise<Body> {
   const text = result.toString('utf8');
   const metaEnd = text.indexOf(DATA);
   if (metaEnd < 0) throw new Error('the result has no data');
-  const meta = JSON.parse(`${text.slice(0, metaEnd).trimEnd().replace(/,$/, '')}}`) as { meta: { name: string }[] };
-  const columns = definition.columns.map((column) => {
+  const meta = JSON.parse(`${text.slice(0, metaEnd).trimEnd().replace(/,$/, '')}}`) as { meta: { name: string; type: string }[] };
+  const asTheyAre = (): Column[] => meta.meta.map(({ name, type }) => ({ name, from: name, description: '', render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json' }));
+  const columns = (declared ?? asTheyAre()).map((column) => {
     const index = meta.meta.findIndex((m) => m.name === column.from);
     if (index < 0) throw new Error(`the statement has no column ${column.from}`);
     return { index, label: `${JSON.stringify(column.name)}:`, render: renderers[column.render], keys: column.keys ?? [] };
@@ -74,7 +76,7 @@ export async function renderBody(definition: Pick<Definition, 'columns' | 'maxRo
   let truncated = false;
   let sinceTurn = 0;
   for (const row of eachElement(text, metaEnd + DATA.length)) {
-    if (rows.length === definition.maxRows) {
+    if (rows.length === maxRows) {
       truncated = true;
       break;
     }
@@ -86,5 +88,5 @@ export async function renderBody(definition: Pick<Definition, 'columns' | 'maxRo
       await setImmediate();
     }
   }
-  return { body: Buffer.from(`{"result":[${rows.join(',')}]}`), rows: rows.length, truncated };
+  return { body: `{"result":[${rows.join(',')}]}`, rows: rows.length, truncated };
 }

@@ -9,7 +9,7 @@ import { createAudit } from './audit.ts';
 import { select, statements } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { dropExpired } from './retention.ts';
-import { admitNew, buildNext } from './versions.ts';
+import { admitNew, nextStep } from './versions.ts';
 import { DEFAULT_TIMING, DROP_SETTINGS, type Timing, type Workshop } from './workshop.ts';
 
 export interface RollupOptions {
@@ -65,7 +65,7 @@ async function run(workshop: Workshop): Promise<never> {
   const { clickhouse, logger, wait } = workshop;
   const audit = createAudit(workshop);
   const jobs: { at: number; readonly work: () => Promise<number> }[] = [
-    { at: 0, work: async () => (await buildNext(workshop)) ?? Number.POSITIVE_INFINITY },
+    { at: 0, work: async () => (await nextStep(workshop)) ?? Number.POSITIVE_INFINITY },
     {
       at: 0,
       work: async () => {

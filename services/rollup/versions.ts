@@ -32,7 +32,7 @@ export function servingVersion(rollups: readonly Rollup[], name: string): Rollup
   return rollups.findLast((r) => r.name === name && r.state === 'serving');
 }
 
-/** Makes the views that queries read stand for what is true now, and drops versions that have been replaced. */
+/** Makes the views that queries read stand for what is true now. */
 export async function publish(workshop: Workshop): Promise<void> {
   const { clickhouse, logger, metrics } = workshop;
   const rollups = await readRollups(clickhouse);
@@ -52,16 +52,18 @@ export async function publish(workshop: Workshop): Promise<void> {
         logger.info({ view: tier.table, version: rollup.version, covered_from: isoTime(rollup.covered_from) }, 'rollup_published');
       }
     }
-    for (const old of rollups) if (old.name === name && old.state !== 'retired' && old.version < (serving?.version ?? 0)) await retire(workshop, old, serving?.tables ?? []);
   }
 }
 
-async function retire({ clickhouse, logger }: Workshop, rollup: Rollup, kept: readonly string[]): Promise<void> {
-  for (const table of rollup.tables) {
-    await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(table, rollup.version)}` });
-    if (!kept.includes(table)) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${table}` });
-    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${storedName(table, rollup.version)}`, settings: DROP_SETTINGS });
-  }
+/**
+ * Drops a version that another has replaced. Its tables go a while after its views: inserts and queries under way have looked the views up
+ * already and are about to look for the tables (without the wait, both fail with UNKNOWN_TABLE now and then).
+ */
+async function retire({ clickhouse, logger, timing, wait }: Workshop, rollup: Rollup, kept: readonly string[]): Promise<void> {
+  for (const table of rollup.tables.toReversed()) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(table, rollup.version)}` });
+  for (const table of rollup.tables) if (!kept.includes(table)) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${table}` });
+  await wait(timing.settleMs);
+  for (const table of rollup.tables) await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${storedName(table, rollup.version)}`, settings: DROP_SETTINGS });
   await writeRollup(clickhouse, { ...rollup, state: 'retired' });
   logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
 }
@@ -80,12 +82,17 @@ async function missingPeriods(workshop: Workshop, rollup: Rollup, older: Rollup 
 }
 
 /**
- * Builds the next period of history of a version that is not complete. Gives the milliseconds after which there is more to do: 0 = at once,
+ * The next step of a version's way: drops one that has been replaced, or builds the next period of history of one that is not complete. Gives the milliseconds after which there is more to do: 0 = at once,
  * undefined = nothing is being built. Progress is kept in the catalogue: a restart goes on with the period that was under way.
  */
-export async function buildNext(workshop: Workshop): Promise<number | undefined> {
+export async function nextStep(workshop: Workshop): Promise<number | undefined> {
   const { clickhouse, logger, metrics } = workshop;
   const rollups = await readRollups(clickhouse);
+  const replaced = rollups.find((r) => r.state === 'serving' && r !== servingVersion(rollups, r.name));
+  if (replaced !== undefined) {
+    await retire(workshop, replaced, servingVersion(rollups, replaced.name)?.tables ?? []);
+    return 0;
+  }
   const rollup = rollups.find((r) => r.state === 'building');
   if (rollup === undefined) return undefined;
   const labels = { rollup: rollup.name, version: rollup.version };

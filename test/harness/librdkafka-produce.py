@@ -1,6 +1,6 @@
 """Produces the records on stdin with librdkafka and prints their delivery reports.
 
-Arguments: brokers, compression.type. stdin: one JSON object per line, {"topic", "partition"?, "key", "value", "headers": [[name, value]], "timestamp"?},
+Arguments: brokers, compression.type, optionally `one-batch` (all records of a partition in one record batch). stdin: one JSON object per line, {"topic", "partition"?, "key", "value", "headers": [[name, value]], "timestamp"?},
 bytes in base64 or null. stdout: one JSON object per record, in the order of stdin, {"topic", "partition", "offset"}.
 """
 import base64
@@ -19,6 +19,7 @@ producer = Producer({
     "queue.buffering.max.messages": 1_000_000,
     "linger.ms": 50,
     "message.timeout.ms": 30_000,
+    **({"linger.ms": 3_000, "batch.num.messages": 1_000_000, "batch.size": 100_000_000} if "one-batch" in sys.argv else {}),
 })
 reports = []
 

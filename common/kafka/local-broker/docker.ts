@@ -74,7 +74,7 @@ export async function startWithDocker(layout: DockerLayout, logger: Logger, sign
     await docker(['pull', '--quiet', KAFKA_IMAGE], PULL_TIMEOUT_MS, `docker pull ${KAFKA_IMAGE}`);
   }
   const name = containerName(layout.home);
-  await run('docker', ['rm', '--force', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
+  await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
   if (!existsSync(join(layout.home, 'data', 'meta.properties'))) await docker(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
   await docker(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
   return backend(name);

@@ -62,7 +62,7 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
 
   const left = await leftRunning(home);
   if (left !== undefined) {
-    if (await usable(left, settings, port, home)) {
+    if (await usable(left, settings, port)) {
       await writeRecord(home, left.backend.run, settings);
       logger.info({ port, ...left.backend.run }, 'local_broker_found');
       return localBroker(left.backend, { home, port, found: true });
@@ -76,7 +76,7 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
   const backend = await startBackend(options, home);
   await writeRecord(home, backend.run, settings);
   try {
-    await ready(backend, port, home, options.signal);
+    await ready(backend, port, options.signal);
   } catch (error) {
     await backend.kill();
     rmSync(recordFile(home), { force: true });
@@ -132,14 +132,14 @@ async function startBackend({ port, cacheDir, javaHome, logger, signal }: LocalB
 }
 
 /** Waits until the broker answers. */
-async function ready(backend: Backend, port: number, home: string, signal: AbortSignal | undefined): Promise<void> {
+async function ready(backend: Backend, port: number, signal: AbortSignal | undefined): Promise<void> {
   const ended = watch(backend.exited);
   const deadline = performance.now() + READY_DEADLINE_MS;
   while ((await probe({ host: '127.0.0.1', port }, 2_000)).kind !== 'kafka') {
     if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
     const how = ended();
     if (how !== undefined) throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
-    if (performance.now() > deadline) throw new StartError(`the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s; see ${join(home, 'broker.log')}`);
+    if (performance.now() > deadline) throw new StartError(`the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`);
     await sleep(30);
   }
 }
@@ -197,10 +197,10 @@ async function leftRunning(home: string): Promise<{ readonly backend: Backend; r
 }
 
 /** Whether it can be taken over: it was started with the settings that are wanted now, and answers. */
-async function usable({ backend, settings }: { readonly backend: Backend; readonly settings: string }, wanted: string, port: number, home: string): Promise<boolean> {
+async function usable({ backend, settings }: { readonly backend: Backend; readonly settings: string }, wanted: string, port: number): Promise<boolean> {
   if (settings !== wanted) return false;
   try {
-    await ready(backend, port, home, undefined);
+    await ready(backend, port, undefined);
     return true;
   } catch (error) {
     if (error instanceof StartError) return false;

@@ -167,6 +167,15 @@ test('a datum anywhere in a message, beside others in the same memory, has the s
   expect(texts.map((text) => text.toString())).toEqual(texts.map(() => '{"a":"xyz","b":1.5}'));
 });
 
+test.each(['\u0001', '"', 'a"', 'abc\n', 'é', '€\\', '😀', 'plain text '])('a text that outgrows its memory, of %j', (part) => {
+  const list = avro.Type.forSchema({ type: 'array', items: 'string' });
+  for (const items of [[part.repeat(400_000)], Array.from({ length: 3_000 }, (_, i) => part.repeat(i % 150))]) {
+    expect(textOf({ type: 'array', items: 'string' }, list.toBuffer(items)) === JSON.stringify(items)).toBe(true);
+  }
+  const bytes = Buffer.from(part.repeat(300_000));
+  expect(textOf('bytes', avro.Type.forSchema('bytes').toBuffer(bytes)) === JSON.stringify(bytes.toString('latin1'))).toBe(true);
+});
+
 // --- how the parts are written ---
 
 describe('what a value is as text', () => {
@@ -272,8 +281,8 @@ describe('hostile datums are malformed, at once and without much memory', () => 
     ['a union index out of range', ['null', 'int'], Buffer.of(4)],
     ['a negative union index', ['null', 'int'], Buffer.of(1)],
     ['a huge union index', ['null', 'int', 'string'], hugeLong],
-    ['a field with a union index out of range', { type: 'record', name: 'r', fields: [{ name: 'a', type: ['null', 'int'] }] }, Buffer.of(4)],
-    ['a field with a negative union index', { type: 'record', name: 'r', fields: [{ name: 'a', type: ['int', 'null'] }] }, Buffer.of(1)],
+    ['a field with a union index out of range', { type: 'record', name: 'r', fields: [{ name: 'a', type: ['null', 'int'] }] }, Buffer.from([4, 2])],
+    ['a field with a negative union index', { type: 'record', name: 'r', fields: [{ name: 'a', type: ['int', 'null'] }] }, Buffer.from([1, 2])],
     ['an enum index out of range', { type: 'enum', name: 'e', symbols: ['A'] }, Buffer.of(2)],
     ['a negative enum index', { type: 'enum', name: 'e', symbols: ['A'] }, Buffer.of(1)],
     ['a billion strings', { type: 'array', items: 'string' }, Buffer.concat([billion, Buffer.alloc(100)])],

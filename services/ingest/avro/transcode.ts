@@ -246,8 +246,6 @@ function writeString(): void {
   const lastWord = stop - 4;
   let i = at;
   let p = pos;
-  /** from here on the text so far is a copy of the source */
-  let copied = i;
   target.setUint8(p++, 0x22);
   for (;;) {
     while (i <= lastWord) {
@@ -257,8 +255,8 @@ function writeString(): void {
       target.setInt32(p, word, true);
       i += 4;
       p += 4;
-      // the last word overlaps the one before
-      if (i > lastWord && i < stop && copied <= lastWord) {
+      // the last word overlaps the one just copied
+      if (i > lastWord && i < stop) {
         p -= i - lastWord;
         i = lastWord;
       }
@@ -277,7 +275,6 @@ function writeString(): void {
         writeEscape(byte);
         target = outWords;
         p = pos;
-        copied = i;
       } else {
         checkCharacter(source, i, stop, kind);
         for (const last = i + kind; i < last; i++) target.setUint8(p++, source.getUint8(i));

@@ -55,7 +55,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
       if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
       try {
         const { body, truncated } = await runQuery(clickhouse, definition, read.params, systemClock(), limitsOf(settings), new AbortController().signal);
-        return { rows: elements(members(body.toString('utf8'), ['result']).get('result') ?? '[]'), truncated };
+        return { rows: elements(members(body, ['result']).get('result') ?? '[]'), truncated };
       } catch (error) {
         if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => `${m.parameter} ${m.message}`)].join('; '));
         // here the operator asks: what ClickHouse says is for them

@@ -20,6 +20,7 @@ describe.each(compressions)('%s', (compression) => {
     const records = values().map((value, i) => record(topic, value, i));
     const reports = await produceWithLibrdkafka(records, { compression });
     expect(await readBack(topic)).toEqual(expected(records, reports));
+    await expectInPieces(topic, records, reports);
   });
 
   test('kafkajs', async () => {
@@ -27,6 +28,7 @@ describe.each(compressions)('%s', (compression) => {
     const records = values().map((value, i) => record(topic, value, i));
     const reports = await produce(records, { compression });
     expect(await readBack(topic)).toEqual(expected(records, reports));
+    await expectInPieces(topic, records, reports);
   });
 
   test("Kafka's console producer (Java)", async () => {
@@ -35,6 +37,8 @@ describe.each(compressions)('%s', (compression) => {
     await produceWithJavaConsole(topic, lines, { compression });
     const read = await readAll(topic);
     expect(read.map((r) => [r.offset, digest(r.message.value)])).toEqual(lines.map((line, i) => [BigInt(i), digest(line)]));
+    const inPieces = await readAll(topic, { maxDecompressedBytes: SMALL });
+    expect(inPieces.map((r) => [r.offset, digest(r.message.value)])).toEqual(lines.map((line, i) => [BigInt(i), digest(beginning(Buffer.from(line)))]));
   });
 });
 
@@ -47,6 +51,18 @@ function digest(value: Buffer | string | null): string | undefined {
   return value === null ? undefined : createHash('sha256').update(value).digest('hex');
 }
 
+/** A fetch that may hold only this many bytes decompressed: record batches are taken apart, of larger records the beginning is kept. */
+const SMALL = 400_000;
+
+function beginning(value: Buffer): Buffer {
+  return value.subarray(0, SMALL + 1);
+}
+
+async function expectInPieces(topic: string, records: readonly TestRecord[], reports: readonly DeliveryReport[]): Promise<void> {
+  const whole = records.map(({ value, ...rest }) => ({ ...rest, value: beginning(value as Buffer), ...((value as Buffer).length > SMALL ? { headers: [] } : {}) }));
+  expect(await readBack(topic, SMALL)).toEqual(expected(whole, reports));
+}
+
 function expected(records: readonly TestRecord[], reports: readonly DeliveryReport[]): Map<string, unknown> {
   return new Map(records.map(({ key, value, headers, timestamp }, i) => {
     const { partition, offset } = reports[i] ?? {};
@@ -54,8 +70,8 @@ function expected(records: readonly TestRecord[], reports: readonly DeliveryRepo
   }));
 }
 
-async function readBack(topic: string): Promise<Map<string, unknown>> {
-  return new Map((await readAll(topic)).map(({ partition, offset, message: { key, value, headers = {}, timestamp } }) => [
+async function readBack(topic: string, maxDecompressedBytes?: number): Promise<Map<string, unknown>> {
+  return new Map((await readAll(topic, maxDecompressedBytes === undefined ? {} : { maxDecompressedBytes })).map(({ partition, offset, message: { key, value, headers = {}, timestamp } }) => [
     `${partition}:${offset}`, { key: key?.toString(), value: digest(value), headers: Object.fromEntries(Object.entries(headers).map(([name, bytes]) => [name, String(bytes)])), timestamp },
   ]));
 }

@@ -28,13 +28,13 @@ const start = () => startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_
 
 describe('a wrong definition stops the start, with file and line', () => {
   it.each([
-    ['a syntax error', 'SELECT 1 AS n,\n  @project AS\nFROM', /mine\.sql:\d: SYNTAX_ERROR/],
+    ['a syntax error', 'SELECT 1 AS n\nFROM edge_logs\nWHERE WHERE project = @project', /mine\.sql:3: SYNTAX_ERROR/],
     ['a table that there is not', 'SELECT 1 AS n\nFROM nowhere\nWHERE @project = 1', /mine\.sql:2: UNKNOWN_TABLE: .*nowhere/],
     ['a column that there is not', "SELECT\n  count() AS n\nFROM edge_logs\nWHERE project = @project\n  AND collour = 'red'", /mine\.sql:5: UNKNOWN_IDENTIFIER: .*collour/],
     ['a type that does not fit', 'SELECT\n  toDate(@project, 5, 6) AS n', /mine\.sql:\d: /],
     ['a column with another name', 'SELECT 1 AS m WHERE @project != \'\'', /mine\.yaml:1: column n is made from n, which the statement does not have/],
     ['a column that is not declared', "SELECT 1 AS n, 2 AS m WHERE @project != ''", /mine\.yaml:1: the statement's column m is not declared/],
-    ['a statement that writes', 'INSERT INTO edge_logs SELECT @project AS n', /mine\.sql:1: READONLY/],
+    ['a statement that writes', 'INSERT INTO edge_logs SELECT @project AS n', /mine\.sql:1: INCORRECT_QUERY/],
   ])('%s', async (_, sql, message) => {
     writeEndpoint(folder.path, 'mine', sql);
     const service = await start();

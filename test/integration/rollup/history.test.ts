@@ -5,7 +5,7 @@ import { createAudit } from '../../../services/rollup/audit.ts';
 import { buildPeriod } from '../../../services/rollup/build.ts';
 import { readCuts, readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY, periodOf } from '../../../services/rollup/periods.ts';
-import { admitNew, buildNext } from '../../../services/rollup/versions.ts';
+import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
@@ -48,7 +48,7 @@ describe('history', () => {
   const held = async (table: string): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM ${table}`))[0]!.n;
 
   async function buildAll(each: () => Promise<void> = () => Promise.resolve()): Promise<void> {
-    for (let ms = await buildNext(world.workshop); ms !== undefined; ms = await buildNext(world.workshop)) {
+    for (let ms = await nextStep(world.workshop); ms !== undefined; ms = await nextStep(world.workshop)) {
       await world.workshop.wait(ms);
       await each();
     }
@@ -130,7 +130,7 @@ describe('history', () => {
       const workshop = { ...world.workshop, clickhouse: dying };
       try {
         await admitNew(workshop);
-        for (let ms = await buildNext(workshop); ms !== undefined; ms = await buildNext(workshop)) await workshop.wait(ms);
+        for (let ms = await nextStep(workshop); ms !== undefined; ms = await nextStep(workshop)) await workshop.wait(ms);
         done = true;
       } catch (error) {
         expect((error as Error).message).toBe('killed');
@@ -151,7 +151,7 @@ describe('history', () => {
     world.now += 120_000;
     for (let i = 0; i < 4; i++) {
       const since = performance.now();
-      await buildNext(slow);
+      await nextStep(slow);
       worked += performance.now() - since;
     }
     // what is outside of the measured part (catalogue, publishing) makes the work a little longer
@@ -230,7 +230,7 @@ test('a fresh database needs no history', async () => {
     await admitNew(world.workshop);
     expect((await readRollups(world.clickhouse)).map((r) => [r.state, r.covered_from])).toEqual([['serving', 0], ['serving', 0]]);
     expect(await readCuts(world.clickhouse)).toEqual([]);
-    expect(await buildNext(world.workshop)).toBeUndefined();
+    expect(await nextStep(world.workshop)).toBeUndefined();
   } finally {
     await world.close();
   }

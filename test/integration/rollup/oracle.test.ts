@@ -5,7 +5,7 @@ import { urlShapes } from '../../../demo/urls.ts';
 import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY } from '../../../services/rollup/periods.ts';
-import { admitNew, buildNext } from '../../../services/rollup/versions.ts';
+import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { apiCounts, invocationsOf, invocationStats, type Invocation, type StoredEvent } from '../../harness/oracle.ts';
 import { openWorld, type World } from './world.ts';
@@ -145,7 +145,7 @@ describe(`rollups equal the raw logs (seed ${SEED})`, () => {
   test('while history is built and events go on, late ones among them', async () => {
     const [first, halfWay] = [await readRollups(world.clickhouse), [] as number[]];
     let steps = 0;
-    for (let ms = await buildNext(world.workshop); ms !== undefined; ms = await buildNext(world.workshop)) {
+    for (let ms = await nextStep(world.workshop); ms !== undefined; ms = await nextStep(world.workshop)) {
       await world.workshop.wait(ms);
       if (sent < EVENTS * 0.97) await sendBatch();
       if (++steps % 4 === 0) await sample(world.now);

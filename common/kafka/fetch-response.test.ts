@@ -1,0 +1,293 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { compress, type Codec } from './codecs.ts';
+import { decodeFetchResponse, type FetchResponse, type Place } from './fetch-response.ts';
+import type { FetchedMessage } from './record-batch.ts';
+
+// A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
+
+interface Rec {
+  readonly offset: number;
+  readonly key?: Buffer | null;
+  readonly value?: Buffer | null;
+  readonly timestamp?: number;
+  readonly headers?: readonly (readonly [string, Buffer | null])[];
+}
+
+interface Stored {
+  readonly first: number;
+  readonly last: number;
+  readonly bytes: Buffer;
+}
+
+interface BatchOptions {
+  readonly codec?: Codec | undefined;
+  readonly producerId?: bigint;
+  readonly transactional?: boolean;
+  readonly control?: boolean;
+  /** where compaction took the records at the ends */
+  readonly first?: number;
+  readonly last?: number;
+  readonly appendTime?: number;
+}
+
+const T0 = 1_700_000_000_000;
+
+function zigzag(value: bigint | number): Buffer {
+  let n = BigInt.asUintN(64, (BigInt(value) << 1n) ^ (BigInt(value) >> 63n));
+  const bytes: number[] = [];
+  do {
+    const low = Number(n & 0x7fn);
+    n >>= 7n;
+    bytes.push(n === 0n ? low : low | 0x80);
+  } while (n !== 0n);
+  return Buffer.from(bytes);
+}
+
+function field(bytes: Buffer | null): Buffer {
+  return bytes === null ? zigzag(-1) : Buffer.concat([zigzag(bytes.length), bytes]);
+}
+
+async function batch(records: readonly Rec[], { codec, producerId = -1n, transactional = false, control = false, first = records[0]?.offset ?? 0, last = records.at(-1)?.offset ?? first, appendTime }: BatchOptions = {}): Promise<Stored> {
+  const body = Buffer.concat(records.map(({ offset, key = null, value = null, timestamp = T0, headers = [] }) => {
+    const record = Buffer.concat([Buffer.from([0]), zigzag(timestamp - T0), zigzag(offset - first), field(key), field(value), zigzag(headers.length), ...headers.flatMap(([name, v]) => [field(Buffer.from(name)), field(v)])]);
+    return Buffer.concat([zigzag(record.length), record]);
+  }));
+  const packed = codec === undefined ? body : await compress(codec, body);
+  const bytes = Buffer.alloc(61 + packed.length);
+  bytes.writeBigInt64BE(BigInt(first), 0);
+  bytes.writeInt32BE(bytes.length - 12, 8);
+  bytes.writeInt8(2, 16);
+  const codecs = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
+  bytes.writeInt16BE(codecs.indexOf(codec) | (appendTime === undefined ? 0 : 0x08) | (transactional ? 0x10 : 0) | (control ? 0x20 : 0), 21);
+  bytes.writeInt32BE(last - first, 23);
+  bytes.writeBigInt64BE(BigInt(T0), 27);
+  bytes.writeBigInt64BE(BigInt(appendTime ?? T0), 35);
+  bytes.writeBigInt64BE(producerId, 43);
+  bytes.writeInt32BE(records.length, 57);
+  packed.copy(bytes, 61);
+  return { first, last, bytes };
+}
+
+const abortMarker = (offset: number, producerId: bigint): Promise<Stored> => batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true, control: true });
+const commitMarker = (offset: number, producerId: bigint): Promise<Stored> => batch([{ offset, key: Buffer.from([0, 0, 0, 1]) }], { producerId, transactional: true, control: true });
+
+interface Partition {
+  readonly topic?: string;
+  readonly partition?: number;
+  readonly records: Buffer;
+  readonly aborted?: readonly Aborted[];
+}
+
+type Aborted = readonly [producerId: bigint, firstOffset: number, marker: number];
+
+function response(...partitions: readonly Partition[]): Buffer {
+  const int = (value: number): Buffer => { const b = Buffer.alloc(4); b.writeInt32BE(value); return b; };
+  const long = (value: bigint | number): Buffer => { const b = Buffer.alloc(8); b.writeBigInt64BE(BigInt(value)); return b; };
+  return Buffer.concat([
+    int(0), Buffer.alloc(2), int(0), int(partitions.length),
+    ...partitions.flatMap(({ topic = 't', partition = 0, records, aborted }) => [
+      Buffer.from([0, topic.length]), Buffer.from(topic), int(1), int(partition), Buffer.alloc(2), long(1000), long(900), long(0),
+      ...(aborted === undefined ? [int(-1)] : [int(aborted.length), ...aborted.flatMap(([id, first]) => [long(id), long(first)])]),
+      int(-1), int(records.length), records,
+    ]),
+  ]);
+}
+
+async function decode(raw: Buffer, from = 0, maxBytes = 1e9): Promise<{ messages: readonly FetchedMessage[][]; unreadable: Place[]; decoded: FetchResponse }> {
+  const unreadable: Place[] = [];
+  const decoded = await decodeFetchResponse(raw, { fetchOffset: () => from, maxBytes, onUnreadable: (place) => unreadable.push(place) });
+  if (decoded === undefined) throw new Error('not read');
+  return { messages: decoded.responses.flatMap((r) => r.partitions.map((p) => [...p.messages])), unreadable, decoded };
+}
+
+/** Everything of a log, fetched until its end; each fetch gives what a broker would. */
+async function drain(log: readonly Stored[], { maxBytes = 1e9, from = 0, aborted = [] as readonly Aborted[] } = {}): Promise<{ records: FetchedMessage[]; fetches: number }> {
+  const records: FetchedMessage[] = [];
+  let fetches = 0;
+  for (let position = from; position <= (log.at(-1)?.last ?? -1);) {
+    if (++fetches > 10_000) throw new Error(`stands still at ${position}`);
+    const start = position;
+    const served = log.filter((b) => b.last >= start);
+    const { messages: [messages = []] } = await decode(response({ records: Buffer.concat(served.map((b) => b.bytes)), aborted: aborted.filter(([, , marker]) => marker >= start) }), position, maxBytes);
+    expect(messages.length).toBeGreaterThan(0);
+    for (const m of messages) {
+      if (Number(m.offset) < position) throw new Error(`${m.offset} again`);
+      position = Number(m.offset) + 1;
+      if (!m.isControlRecord) records.push(m);
+    }
+  }
+  return { records, fetches };
+}
+
+const offsets = (messages: readonly FetchedMessage[]): number[] => messages.filter((m) => !m.isControlRecord).map((m) => Number(m.offset));
+
+test('a record comes with all its parts', async () => {
+  const stored = await batch([
+    { offset: 40, key: Buffer.from('k'), value: Buffer.from('v'), timestamp: T0 + 5, headers: [['a', Buffer.from('1')], ['b', null], ['a', Buffer.from('2')], ['__proto__', Buffer.from('x')]] },
+    { offset: 41, timestamp: T0 - 1 },
+  ]);
+  const { messages: [messages], decoded } = await decode(response({ topic: 'topic', partition: 7, records: stored.bytes }), 40);
+  expect(messages?.[0]).toMatchObject({ offset: '40', timestamp: String(T0 + 5), key: Buffer.from('k'), value: Buffer.from('v'), isControlRecord: false });
+  expect(Object.entries(messages?.[0]?.headers ?? {})).toEqual([['a', [Buffer.from('1'), Buffer.from('2')]], ['b', null], ['__proto__', Buffer.from('x')]]);
+  expect(messages?.[1]).toMatchObject({ offset: '41', timestamp: String(T0 - 1), key: null, value: null });
+  expect(decoded.responses[0]).toMatchObject({ topicName: 'topic', partitions: [{ partition: 7, errorCode: 0, highWatermark: '1000', lastStableOffset: '900', lastStartOffset: '0', preferredReadReplica: -1 }] });
+});
+
+test("the broker's time goes before the producer's where the topic says so", async () => {
+  const stored = await batch([{ offset: 0, timestamp: T0 + 5 }], { appendTime: T0 + 99 });
+  expect((await decode(response({ records: stored.bytes }))).messages[0]?.[0]?.timestamp).toBe(String(T0 + 99));
+});
+
+test('what lies before the position is left out, and a batch that the broker cut off too', async () => {
+  const a = await batch([0, 1, 2, 3].map((offset) => ({ offset })));
+  const b = await batch([4, 5].map((offset) => ({ offset })));
+  for (const cut of [0, 10, 16, 40, 60, b.bytes.length - 1]) {
+    const { messages: [messages = []] } = await decode(response({ records: Buffer.concat([a.bytes, b.bytes.subarray(0, cut)]) }), 2);
+    expect(offsets(messages)).toEqual([2, 3]);
+  }
+});
+
+describe('transactions', () => {
+  // three open at once, aborted in another order than they began; the broker lists them in the order of their ends
+  const aborted = [[11n, 1, 6], [12n, 2, 7], [10n, 0, 8]] as const;
+  const log = async (): Promise<Stored[]> => Promise.all([
+    ...[10n, 11n, 12n, 10n, 11n, 12n].map((producerId, offset) => batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true })),
+    abortMarker(6, 11n), abortMarker(7, 12n), abortMarker(8, 10n),
+    batch([{ offset: 9, value: Buffer.from('plain') }]),
+    batch([{ offset: 10 }], { producerId: 10n, transactional: true }), commitMarker(11, 10n),
+  ]);
+
+  test.each(Array.from({ length: 12 }, (_, from) => from))('aborted records are nowhere, wherever the fetch begins: %i', async (from) => {
+    expect(offsets((await drain(await log(), { from, aborted })).records)).toEqual([9, 10].filter((o) => o >= from));
+  });
+
+  test('records of an aborted producer that are not part of a transaction stay', async () => {
+    const stored = await Promise.all([batch([{ offset: 0 }], { producerId: 5n, transactional: true }), batch([{ offset: 1 }], { producerId: 5n }), abortMarker(2, 5n)]);
+    expect(offsets((await drain(stored, { aborted: [[5n, 0, 2]] })).records)).toEqual([1]);
+  });
+
+  test('markers alone move the position to their end', async () => {
+    const { messages: [messages = []] } = await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5);
+    expect(messages).toMatchObject([{ offset: '5', isControlRecord: true }]);
+  });
+});
+
+describe('compaction', () => {
+  test('offsets without a record are passed over in one fetch, at both ends of a batch and where a batch is empty', async () => {
+    const log = await Promise.all([
+      batch([{ offset: 3 }, { offset: 7 }], { first: 0, last: 5_000 }),
+      batch([], { first: 5_001, last: 20_000 }),
+    ]);
+    const { records, fetches } = await drain(log);
+    expect(offsets(records)).toEqual([3, 7]);
+    expect(fetches).toBe(1);
+    expect((await drain(log, { from: 8 })).fetches).toBe(1);
+    expect((await drain(log, { from: 6_000 })).fetches).toBe(1);
+  });
+});
+
+describe('bounds', () => {
+  const codecs: (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
+
+  test('any log, any codecs, any budget: every record once, in order', async () => {
+    await fc.assert(fc.asyncProperty(
+      fc.array(fc.record({ codec: fc.constantFrom(...codecs), sizes: fc.array(fc.nat(3_000), { minLength: 1, maxLength: 40 }), hole: fc.nat(3) }), { minLength: 1, maxLength: 6 }),
+      fc.integer({ min: 4_000, max: 60_000 }),
+      async (batches, maxBytes) => {
+        const log: Stored[] = [];
+        const expected: [number, number][] = [];
+        let next = 0;
+        for (const { codec, sizes, hole } of batches) {
+          const records = sizes.map((size, i) => ({ offset: next + i, value: Buffer.alloc(size, i) }));
+          for (const { offset, value } of records) expected.push([offset, value.length]);
+          next += sizes.length + hole;
+          log.push(await batch(records, { codec, last: next - 1 }));
+        }
+        const { records } = await drain(log, { maxBytes });
+        expect(records.map((m) => [Number(m.offset), m.value?.length])).toEqual(expected);
+      },
+    ), { numRuns: 150 });
+  });
+
+  test.each(codecs)('%s: a batch far above the budget is read in pieces, none much above it', async (codec) => {
+    const records = Array.from({ length: 2_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
+    const log = [await batch(records, { codec })];
+    const maxBytes = 500_000;
+    for (let position = 0; position < 2_000;) {
+      const { messages: [messages = []] } = await decode(response({ records: log[0]!.bytes }), position, maxBytes);
+      expect(messages.reduce((sum, m) => sum + (m.value?.length ?? 0), 0)).toBeLessThan(maxBytes + 5_000);
+      for (const m of messages) expect(m.value?.equals(records[position++]!.value)).toBe(true);
+    }
+  });
+
+  test.each(codecs)('%s: of a record above the budget the beginning is kept, and its neighbours whole', async (codec) => {
+    const giant = Buffer.alloc(3_000_000, 'g');
+    const log = [await batch([{ offset: 0, key: Buffer.from('a'), value: Buffer.from('before') }, { offset: 1, key: Buffer.from('giant'), value: giant, headers: [['h', giant]] }, { offset: 2, value: Buffer.from('after') }], { codec })];
+    const { records } = await drain(log, { maxBytes: 100_000 });
+    expect(records.map((m) => m.value?.length)).toEqual([6, 100_001, 5]);
+    expect(records[1]?.key?.toString()).toBe('giant');
+  });
+
+  test('a bomb is not unfolded in memory', async () => {
+    const log = [await batch([{ offset: 0, value: Buffer.alloc(100_000_000) }, { offset: 1, value: Buffer.from('after') }], { codec: 'zstd' })];
+    expect(log[0]!.bytes.length).toBeLessThan(50_000);
+    const before = process.memoryUsage().rss;
+    const { records } = await drain(log, { maxBytes: 2_000_000 });
+    expect(records.map((m) => m.value?.length)).toEqual([2_000_001, 5]);
+    expect(process.memoryUsage().rss - before).toBeLessThan(50_000_000);
+  });
+
+  test('the budget is of the whole response: what is over is left for the next', async () => {
+    const records = (await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })), { codec: 'lz4' })).bytes;
+    const { messages } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);
+    expect(messages.map((m) => m.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
+  });
+
+  test('200,000 records in one batch', async () => {
+    const stored = await batch(Array.from({ length: 200_000 }, (_, offset) => ({ offset })), { codec: 'gzip' });
+    expect((await decode(response({ records: stored.bytes }))).messages[0]).toHaveLength(200_000);
+  });
+});
+
+describe('damage', () => {
+  test('stops its partition at that batch, says where, and the others go on', async () => {
+    const good = await batch([{ offset: 0 }, { offset: 1 }]);
+    const bad = await batch([{ offset: 2, value: Buffer.alloc(1000) }], { codec: 'zstd' });
+    bad.bytes.fill(0xff, 70);
+    const { messages, unreadable } = await decode(response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }));
+    expect(messages.map(offsets)).toEqual([[0, 1], [0, 1]]);
+    expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
+  });
+
+  test('fewer records than said, a field longer than its record, a number that never ends', async () => {
+    for (const spoil of [
+      (b: Buffer) => b.writeInt32BE(9, 57),
+      (b: Buffer) => b.writeInt8(120, b.length - 102),
+      (b: Buffer) => b.fill(0xff, 61),
+    ]) {
+      const stored = await batch([{ offset: 0, value: Buffer.alloc(100, 1) }]);
+      spoil(stored.bytes);
+      const other = await batch([{ offset: 0 }]);
+      const { unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: other.bytes }));
+      expect(unreadable).toHaveLength(1);
+    }
+  });
+
+  test('any bytes: never a hang, never an error that is not reported', async () => {
+    const good = await batch(Array.from({ length: 20 }, (_, offset) => ({ offset, key: Buffer.from('key'), value: Buffer.alloc(50, offset), headers: [['h', Buffer.from('v')]] })), { codec: 'snappy' });
+    const other = await batch([{ offset: 0 }]);
+    await fc.assert(fc.asyncProperty(fc.array(fc.tuple(fc.integer({ min: 17, max: good.bytes.length - 1 }), fc.nat(255)), { minLength: 1, maxLength: 8 }), async (changes) => {
+      const bytes = Buffer.from(good.bytes);
+      for (const [at, value] of changes) bytes[at] = value;
+      const { messages } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
+      expect(messages[1]).toHaveLength(1);
+    }), { numRuns: 300 });
+  });
+
+  test('records in the format before 0.11 are left to kafkajs', async () => {
+    const stored = await batch([{ offset: 0 }]);
+    stored.bytes.writeInt8(1, 16);
+    expect(await decodeFetchResponse(response({ records: stored.bytes }), { fetchOffset: () => 0, maxBytes: 1000, onUnreadable: () => undefined })).toBeUndefined();
+  });
+});

@@ -1,0 +1,172 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
+import { batchHeader, HEADER_BYTES, magicAt, placeholder, recordReader, type BatchHeader, type Budget, type FetchedMessage } from './record-batch.ts';
+
+/** What kafkajs takes from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
+export interface FetchResponse {
+  readonly throttleTime: 0;
+  readonly clientSideThrottleTime: number;
+  readonly errorCode: number;
+  readonly sessionId: number;
+  readonly responses: readonly { readonly topicName: string; readonly partitions: readonly FetchedPartition[] }[];
+}
+
+export interface FetchedPartition {
+  readonly partition: number;
+  readonly errorCode: number;
+  readonly highWatermark: string;
+  readonly lastStableOffset: string;
+  readonly lastStartOffset: string;
+  /** none: aborted records are left out already */
+  readonly abortedTransactions: readonly [];
+  readonly preferredReadReplica: number;
+  readonly messages: readonly FetchedMessage[];
+}
+
+export interface Place {
+  readonly topic: string;
+  readonly partition: number;
+  /** first offset of the record batch */
+  readonly offset: number;
+}
+
+export interface FetchOptions {
+  /** offset from which a partition was asked for */
+  readonly fetchOffset: (topic: string, partition: number) => number;
+  /** what a response may hold when decompressed, and a record; bytes */
+  readonly maxBytes: number;
+  /** A record batch is damaged: its partition stands still there, the others go on. */
+  readonly onUnreadable: (place: Place, error: Error) => void;
+}
+
+/** A partition that cannot be read answers at once, again and again. */
+const UNREADABLE_WAIT_MS = 1_000;
+
+/**
+ * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it (plus one record batch while it is taken apart); what is over is not handed
+ * to kafkajs, which then fetches it again. Every response with data gives at least one record, or a position further on.
+ * undefined where there are records in the format before 0.11.
+ */
+export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, onUnreadable }: FetchOptions): Promise<FetchResponse | undefined> {
+  const input = reader(raw);
+  const clientSideThrottleTime = input.int32();
+  const errorCode = input.int16();
+  const sessionId = input.int32();
+  const budget: Budget = { left: maxBytes };
+  let unreadable = 0;
+  let given = 0;
+  const responses: { topicName: string; partitions: FetchedPartition[] }[] = [];
+  for (let topics = input.int32(); topics > 0; topics--) {
+    const topicName = input.string();
+    const partitions: FetchedPartition[] = [];
+    for (let count = input.int32(); count > 0; count--) {
+      const partition = input.int32();
+      const head = { partition, errorCode: input.int16(), highWatermark: input.int64(), lastStableOffset: input.int64(), lastStartOffset: input.int64() };
+      const aborted = abortedTransactions(input);
+      const preferredReadReplica = input.int32();
+      const records = input.bytes();
+      const magic = magicAt(records, 0);
+      if (magic !== undefined && magic < 2) return undefined;
+      const messages: FetchedMessage[] = [];
+      try {
+        await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, messages);
+      } catch (error) {
+        unreadable++;
+        onUnreadable({ topic: topicName, partition, offset: (error as Unreadable).offset ?? -1 }, error as Error);
+      }
+      given += messages.length;
+      partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
+    }
+    responses.push({ topicName, partitions });
+  }
+  if (unreadable > 0 && given === 0) await sleep(UNREADABLE_WAIT_MS);
+  return { throttleTime: 0, clientSideThrottleTime, errorCode, sessionId, responses };
+}
+
+class Unreadable extends Error {
+  readonly offset: number;
+  constructor(offset: number, cause: unknown) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause });
+    this.offset = offset;
+  }
+}
+
+/** Appends the partition's records from offset `from` on to messages; throws Unreadable at the first batch that cannot be read, with those before it appended. */
+async function readPartition(records: Buffer, aborted: readonly AbortedTransaction[], from: number, budget: Budget, maxBytes: number, messages: FetchedMessage[]): Promise<void> {
+  const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
+  const producers = new Set<bigint>();
+  for (let at = 0; budget.left > 0;) {
+    const header = batchHeader(records, at);
+    if (header === undefined) return;
+    const data = records.subarray(at + HEADER_BYTES, at + header.size);
+    at += header.size;
+    if (header.lastOffset < from) continue;
+    while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
+    if (header.control) producers.delete(header.producerId);
+    const skipped = header.control || (header.transactional && producers.has(header.producerId));
+    try {
+      if (!skipped && !await readBatch(header, data, from, budget, maxBytes, messages)) return;
+    } catch (error) {
+      throw new Unreadable(header.baseOffset, error);
+    }
+    if (messages.at(-1)?.offset !== String(header.lastOffset)) messages.push(placeholder(header.lastOffset));
+  }
+}
+
+/** True when all of its records were read, false when the budget ended inside it. */
+async function readBatch(header: BatchHeader, data: Buffer, from: number, budget: Budget, maxBytes: number, messages: FetchedMessage[]): Promise<boolean> {
+  const reader = recordReader(header, from, budget, maxBytes, messages);
+  if (header.codec === undefined) {
+    reader.push(data);
+  } else {
+    const whole = await decompressWhole(header.codec, data, maxBytes);
+    if (whole === undefined) {
+      for await (const chunk of decompressInChunks(header.codec, data)) if (!reader.push(chunk)) break;
+    } else {
+      reader.push(whole);
+    }
+  }
+  if (!reader.isDone() && budget.left > 0) throw new Error(`the record batch has fewer than its ${header.count} records`);
+  return reader.isDone();
+}
+
+/** undefined when it would be more than maxBytes. */
+async function decompressWhole(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+  try {
+    return await decompress(codec, data, maxBytes);
+  } catch (error) {
+    if (error instanceof CodecError && error.reason === 'too_large') return undefined;
+    throw error;
+  }
+}
+
+interface AbortedTransaction {
+  readonly producerId: bigint;
+  readonly firstOffset: number;
+}
+
+function abortedTransactions(input: Reader): AbortedTransaction[] {
+  const list: AbortedTransaction[] = [];
+  for (let count = input.int32(); count > 0; count--) list.push({ producerId: BigInt(input.int64()), firstOffset: Number(input.int64()) });
+  return list;
+}
+
+type Reader = ReturnType<typeof reader>;
+
+function reader(data: Buffer) {
+  let at = 0;
+  const moved = (by: number): number => (at += by) - by;
+  return {
+    int16: () => data.readInt16BE(moved(2)),
+    int32: () => data.readInt32BE(moved(4)),
+    int64: () => String(data.readBigInt64BE(moved(8))),
+    string(): string {
+      const length = this.int16();
+      return data.toString('utf8', moved(length), at);
+    },
+    bytes(): Buffer {
+      const length = Math.max(0, this.int32());
+      return data.subarray(moved(length), at);
+    },
+  };
+}

@@ -1,0 +1,250 @@
+import type { Codec } from './codecs.ts';
+
+/**
+ * Kafka's record batches, version 2 of the format (kafka.apache.org/documentation/#recordbatch): what every broker since 0.11 writes.
+ * Read here and not by kafkajs, whose reader (2.2.4)
+ * - hands over records of aborted transactions where several were open at once (filterAbortedMessages.js:45 takes up one transaction per record, in the order of the broker's
+ *   list, which is not that of their starts; Java's consumer takes up all that have started), so that what is read depends on where the fetch began;
+ * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a call: stack exceeded, not retried);
+ * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and never leaves a record batch emptied wholly at the end of a log;
+ * - holds all partitions of a response decompressed at once.
+ */
+export interface BatchHeader {
+  readonly baseOffset: number;
+  readonly lastOffset: number;
+  readonly baseTimestamp: number;
+  /** of the whole batch where the broker gave the time (LogAppendTime), else undefined */
+  readonly appendTime: number | undefined;
+  readonly codec: Codec | undefined;
+  readonly producerId: bigint;
+  readonly transactional: boolean;
+  readonly control: boolean;
+  /** records in it; with compaction fewer than its offsets */
+  readonly count: number;
+  /** bytes of the whole batch */
+  readonly size: number;
+}
+
+/** Bytes before the records. */
+export const HEADER_BYTES = 61;
+const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
+
+/** `magic` of the batch at that place; undefined where its first bytes are not all there (a broker cuts the last batch of a response anywhere). */
+export function magicAt(data: Buffer, at: number): number | undefined {
+  return data[at + 16];
+}
+
+/** Header of the batch at that place; undefined where the batch is not all there. */
+export function batchHeader(data: Buffer, at: number): BatchHeader | undefined {
+  if (at + HEADER_BYTES > data.length) return undefined;
+  const size = 12 + data.readInt32BE(at + 8);
+  if (at + size > data.length) return undefined;
+  if (size < HEADER_BYTES) throw new Error(`a record batch of ${size} bytes`);
+  const attributes = data.readInt16BE(at + 21);
+  const codec = attributes & 0x07;
+  if (codec >= CODECS.length) throw new Error(`unknown compression ${codec}`);
+  const baseOffset = Number(data.readBigInt64BE(at));
+  return {
+    baseOffset,
+    lastOffset: baseOffset + data.readInt32BE(at + 23),
+    baseTimestamp: Number(data.readBigInt64BE(at + 27)),
+    appendTime: (attributes & 0x08) === 0 ? undefined : Number(data.readBigInt64BE(at + 35)),
+    codec: CODECS[codec],
+    producerId: data.readBigInt64BE(at + 43),
+    transactional: (attributes & 0x10) !== 0,
+    control: (attributes & 0x20) !== 0,
+    count: data.readInt32BE(at + 57),
+    size,
+  };
+}
+
+/** A record in the shape of kafkajs (its RecordBatchEntry). */
+export interface FetchedMessage {
+  readonly key: Buffer | null;
+  readonly value: Buffer | null;
+  /** unix milliseconds */
+  readonly timestamp: string;
+  readonly attributes: number;
+  readonly offset: string;
+  readonly headers: Readonly<Record<string, Buffer | null | (Buffer | null)[]>>;
+  /** stands for offsets without a record: kafkajs moves its position over it and hands it to nobody */
+  readonly isControlRecord: boolean;
+}
+
+const NO_HEADERS: FetchedMessage['headers'] = Object.freeze({});
+
+/** A message that only moves the position behind this offset. */
+export function placeholder(offset: number): FetchedMessage {
+  return { key: null, value: null, timestamp: '-1', attributes: 0, offset: String(offset), headers: NO_HEADERS, isControlRecord: true };
+}
+
+/** What a record costs in memory beside its bytes. */
+const RECORD_OVERHEAD = 250;
+
+/** What may still be kept of a response, bytes; shared by its partitions. */
+export interface Budget {
+  left: number;
+}
+
+export interface RecordReader {
+  /** Takes the next decompressed bytes of the batch; false when it needs no more: all records read, or the budget used up. Throws when they are not records. */
+  push(chunk: Buffer): boolean;
+  /** whether all records were read */
+  isDone(): boolean;
+}
+
+/**
+ * Reads the records of one batch from its decompressed bytes, in any pieces, into `messages`: those from offset `from` on, until the budget is used up (one at least,
+ * the rest is fetched again). A record of more than maxRecordBytes keeps only the first maxRecordBytes + 1 bytes of its value and no headers, and is never held whole.
+ */
+export function recordReader(header: BatchHeader, from: number, budget: Budget, maxRecordBytes: number, messages: FetchedMessage[]): RecordReader {
+  let read = 0;
+  let waiting: Buffer[] = [];
+  let waitingBytes = 0;
+  /** not worth a look before there are so many bytes */
+  let needed = 1;
+  let toSkip = 0;
+  return { push, isDone: () => read === header.count && toSkip === 0 };
+
+  function push(chunk: Buffer): boolean {
+    let data = chunk;
+    if (toSkip > 0) {
+      const skipped = Math.min(toSkip, data.length);
+      toSkip -= skipped;
+      data = data.subarray(skipped);
+    }
+    waiting.push(data);
+    waitingBytes += data.length;
+    if (waitingBytes < needed) return true;
+    data = waiting.length === 1 ? data : Buffer.concat(waiting, waitingBytes);
+    const cursor = { data, at: 0 };
+    needed = 1;
+    while (read < header.count) {
+      if (budget.left <= 0) return false;
+      const start = cursor.at;
+      const length = varint(cursor);
+      if (length === undefined) {
+        cursor.at = start;
+        break;
+      }
+      const end = cursor.at + length;
+      if (length > maxRecordBytes && data.length < end) {
+        if (data.length - cursor.at <= maxRecordBytes) {
+          needed = maxRecordBytes + 11;
+          cursor.at = start;
+          break;
+        }
+        add(cursor, data.length, true);
+        toSkip = end - data.length;
+        cursor.at = data.length;
+      } else if (end > data.length) {
+        needed = end - start;
+        cursor.at = start;
+        break;
+      } else {
+        add(cursor, end, length > maxRecordBytes);
+        cursor.at = end;
+      }
+      read++;
+    }
+    waiting = cursor.at === data.length ? [] : [data.subarray(cursor.at)];
+    waitingBytes = data.length - cursor.at;
+    return read < header.count || toSkip > 0;
+  }
+
+  /** One record; `end` is where it ends, or where what is there of it ends. */
+  function add(cursor: Cursor, end: number, cut: boolean): void {
+    const begin = cursor.at;
+    const attributes = cursor.data.readInt8(cursor.at++);
+    const timestamp = need(varlong(cursor));
+    const offset = header.baseOffset + need(varint(cursor));
+    if (offset < from) return;
+    const key = cut ? cutBytes(cursor, end) : bytes(cursor, end);
+    const value = cut ? cutBytes(cursor, end) : bytes(cursor, end);
+    messages.push({
+      key, value,
+      timestamp: String(header.appendTime ?? header.baseTimestamp + timestamp),
+      attributes,
+      offset: String(offset),
+      headers: cut ? NO_HEADERS : headers(cursor, end),
+      isControlRecord: false,
+    });
+    budget.left -= RECORD_OVERHEAD + Math.min(end - begin, maxRecordBytes);
+  }
+
+  function cutBytes(cursor: Cursor, end: number): Buffer | null {
+    if (cursor.at >= end) return null;
+    const length = need(varint(cursor));
+    if (length < 0) return null;
+    const start = cursor.at;
+    cursor.at = Math.min(start + length, end);
+    return cursor.data.subarray(start, Math.min(cursor.at, start + maxRecordBytes + 1));
+  }
+}
+
+interface Cursor {
+  readonly data: Buffer;
+  at: number;
+}
+
+function need(value: number | undefined): number {
+  if (value === undefined) throw new Error('a record ends inside a number');
+  return value;
+}
+
+function bytes(cursor: Cursor, end: number): Buffer | null {
+  const length = need(varint(cursor));
+  if (length < 0) return null;
+  const start = cursor.at;
+  cursor.at += length;
+  if (cursor.at > end) throw new Error('a field is longer than its record');
+  return cursor.data.subarray(start, cursor.at);
+}
+
+/** Names to values; a name that stands several times has a list. */
+function headers(cursor: Cursor, end: number): FetchedMessage['headers'] {
+  const count = need(varint(cursor));
+  if (count <= 0) return NO_HEADERS;
+  const result = Object.create(null) as Record<string, Buffer | null | (Buffer | null)[]>;
+  for (let i = 0; i < count; i++) {
+    const name = bytes(cursor, end)?.toString('utf8') ?? '';
+    const value = bytes(cursor, end);
+    const there = result[name];
+    if (there === undefined) result[name] = value;
+    else if (Array.isArray(there)) there.push(value);
+    else result[name] = [there, value];
+  }
+  return result;
+}
+
+/** A zigzag varint of up to 32 bits; undefined where the bytes end first. */
+function varint(cursor: Cursor): number | undefined {
+  const { data } = cursor;
+  let result = 0;
+  for (let shift = 0; shift < 35; shift += 7) {
+    const byte = data[cursor.at++];
+    if (byte === undefined) return undefined;
+    result |= (byte & 0x7f) << shift;
+    if (byte < 0x80) return (result >>> 1) ^ -(result & 1);
+  }
+  throw new Error('a number has more than 32 bits');
+}
+
+/** A zigzag varint of up to 64 bits as a number: exact where it is a difference of times. */
+function varlong(cursor: Cursor): number | undefined {
+  const { data } = cursor;
+  let low = 0;
+  let high = 0;
+  for (let i = 0; i < 10; i++) {
+    const byte = data[cursor.at++];
+    if (byte === undefined) return undefined;
+    if (i < 4) low += (byte & 0x7f) * 2 ** (7 * i);
+    else high += (byte & 0x7f) * 2 ** (7 * (i - 4));
+    if (byte < 0x80) {
+      const negative = low % 2 === 1;
+      const half = high * 2 ** 27 + Math.floor(low / 2);
+      return negative ? -half - 1 : half;
+    }
+  }
+  throw new Error('a number has more than 64 bits');
+}

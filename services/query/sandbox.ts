@@ -1,0 +1,192 @@
+import type { Reader, ReadResult, StatementSettings } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { oneStatement, tokenize, type Token } from '../../common/clickhouse/sql.ts';
+import { ApiError, invalidParameters } from './errors.ts';
+import { members } from './json.ts';
+import { namedSubqueries } from './named-subqueries.ts';
+import { RESULT_FORMAT } from './render.ts';
+
+/**
+ * A caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). Two walls, each enough by itself:
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists.
+ * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own; their rows are handed as parameters
+ *   to a session without a right to anything (`isolated`), and there, and only there, the caller's text runs.
+ */
+export const SANDBOX_ROWS = 20_000;
+const SANDBOX_BYTES = 16 * 1024 * 1024;
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/** The nodes of a SELECT, as EXPLAIN AST prints them. */
+const NODES = new Set([
+  'SelectWithUnionQuery', 'SelectQuery', 'ExpressionList', 'TablesInSelectQuery', 'TablesInSelectQueryElement', 'TableExpression', 'TableIdentifier', 'TableJoin', 'ArrayJoin', 'Subquery',
+  'Identifier', 'Literal', 'Function', 'Asterisk', 'QualifiedAsterisk', 'ColumnsTransformerList', 'ColumnsExceptTransformer', 'OrderByElement', 'WindowDefinition', 'WindowListElement',
+]);
+
+/** What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, or tells of the server. */
+const FUNCTIONS = new Set(
+  `and or not xor equals notequals less lessorequals greater greaterorequals in notin between isnull isnotnull ifnull nullif coalesce assumenotnull tonullable if multiif casewithexpression
+  isnotdistinctfrom isdistinctfrom exists lambda tuple tupleelement array arrayelement map
+  plus minus multiply divide intdiv intdivorzero modulo moduloorzero positivemodulo negate abs gcd lcm sign greatest least round floor ceil trunc sqrt pow exp log log2 log10 isfinite isnan
+  bitand bitor bitxor bitnot bittest bitshiftleft bitshiftright bitcount
+  length lengthutf8 empty notempty lower upper lowerutf8 upperutf8 concat concatwithseparator substring substringutf8 left right leftutf8 rightutf8 reverse repeat leftpad rightpad trimboth trimleft trimright
+  startswith endswith position positioncaseinsensitive positionutf8 locate like notlike ilike notilike match extract extractall extractallgroupshorizontal extractallgroupsvertical countsubstrings countmatches
+  hastoken hastokencaseinsensitive hassubsequence multisearchany multisearchfirstindex replaceone replaceall replaceregexpone replaceregexpall splitbychar splitbystring splitbyregexp splitbywhitespace arraystringconcat
+  format hex unhex base64encode base64decode trybase64decode ascii char translate editdistance
+  domain domainwithoutwww topleveldomain protocol path pathfull querystring fragment port extracturlparameter extracturlparameters extracturlparameternames cutquerystring cutfragment decodeurlcomponent encodeurlcomponent
+  cityhash64 siphash64 xxhash64 md5 sha1 sha256
+  cast accuratecast accuratecastornull tostring toint8 toint16 toint32 toint64 touint8 touint16 touint32 touint64 tofloat32 tofloat64 todecimal64 tobool
+  toint64ornull toint64orzero touint64ornull touint64orzero tofloat64ornull tofloat64orzero toint32ornull toint32orzero touint32ornull touint32orzero
+  todate todate32 todatetime todatetime64 todateornull todatetimeornull todatetime64ornull parsedatetimebesteffort parsedatetimebesteffortornull parsedatetime64besteffort parsedatetime64besteffortornull
+  tounixtimestamp tounixtimestamp64milli tounixtimestamp64micro fromunixtimestamp fromunixtimestamp64milli fromunixtimestamp64micro totimezone
+  tointervalsecond tointervalminute tointervalhour tointervalday tointervalweek tointervalmonth
+  toyear tomonth todayofmonth todayofweek todayofyear tohour tominute tosecond toyyyymm toyyyymmdd tostartofsecond tostartofminute tostartoffiveminutes tostartoftenminutes tostartoffifteenminutes tostartofhour
+  tostartofday tostartofweek tostartofmonth tostartofinterval datediff datetrunc dateadd datesub adddays addhours addminutes addseconds subtractdays subtracthours subtractminutes subtractseconds formatdatetime
+  jsonextract jsonextractstring jsonextractint jsonextractuint jsonextractfloat jsonextractbool jsonextractraw jsonextractarrayraw jsonextractkeys jsonextractkeysandvalues jsonhas jsonlength jsontype isvalidjson
+  json_value json_exists json_query simplejsonextractstring simplejsonextractint simplejsonextractraw simplejsonhas
+  arraymap arrayfilter arrayexists arrayall arraycount arrayfirst arraylast arraysum arrayavg arraymin arraymax arraysort arrayreversesort arraydistinct arrayuniq arrayconcat arrayslice arrayflatten arrayzip arrayenumerate
+  arraypushback arraypushfront arrayreverse arrayintersect arrayjoin has hasall hasany indexof range countequal mapkeys mapvalues mapcontains
+  toipv4 toipv6 toipv4ornull toipv6ornull ipv4numtostring isipaddressinrange isipv4string isipv6string
+  count sum avg min max any anylast argmin argmax uniq uniqexact uniqcombined uniqhll12 grouparray groupuniqarray groupconcat topk quantile quantiles quantileexact quantilesexact quantiletdigest quantilestdigest median
+  stddevpop stddevsamp varpop varsamp covarpop corr histogram sumcount
+  row_number rank dense_rank denserank lag lead laginframe leadinframe first_value last_value nth_value ntile`.split(/\s+/),
+);
+const COMBINATORS = /^(.+?)(?:if|distinct|ornull|ordefault)+$/;
+const IN_FUNCTIONS = /^(not)?(global)?(null)?in(ignoreset)?$|^global(not)?(null)?in(ignoreset)?$/;
+
+function mayCall(name: string): boolean {
+  const lower = name.toLowerCase();
+  const plain = COMBINATORS.exec(lower)?.[1];
+  return FUNCTIONS.has(lower) || (plain !== undefined && FUNCTIONS.has(plain));
+}
+
+/** What is wrong with a caller's text before ClickHouse looks at it, or undefined. */
+export function checkText(sql: string): string | undefined {
+  let tokens: Token[];
+  try {
+    oneStatement(sql);
+    tokens = tokenize(sql);
+  } catch {
+    return 'must be one whole statement';
+  }
+  for (const t of tokens) {
+    const text = sql.slice(t.start, t.end);
+    if (t.kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
+    if (t.kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text)) return 'must not have such a quoted name';
+    if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text)) return 'must not contain such a character';
+  }
+  return undefined;
+}
+
+interface Node {
+  readonly depth: number;
+  readonly type: string;
+  readonly rest: string;
+  readonly children: Node[];
+}
+
+function parseAst(printed: string): Node | undefined {
+  const path: Node[] = [];
+  for (const line of printed.split('\n').filter((l) => l !== '')) {
+    const m = /^( *)([A-Za-z:]+)(?: (.*))?$/.exec(line);
+    if (m === null) return undefined;
+    const node: Node = { depth: (m[1] ?? '').length, type: m[2] ?? '', rest: (m[3] ?? '').trim(), children: [] };
+    if (node.depth > path.length || (node.depth === 0 && path.length > 0)) return undefined;
+    path.length = node.depth;
+    path.at(-1)?.children.push(node);
+    path.push(node);
+  }
+  return path[0];
+}
+
+/** The name in `name (alias a) (children 2)`. */
+function nameOf(rest: string): string {
+  return rest.replace(/ ?\(children \d+\)$/, '').replace(/ ?\(alias .*\)$/, '').trim();
+}
+
+/** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
+export function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
+  const root = parseAst(printed);
+  if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1) return { message: 'must be a SELECT and nothing else' };
+  const reads = new Set<string>();
+  const pending = [root];
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    if (!NODES.has(node.type)) return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
+    const name = nameOf(node.rest);
+    if (node.type === 'TableIdentifier') {
+      if (!names.includes(name)) return { message: `may select from ${names.join(', ')} only` };
+      reads.add(name);
+    } else if (node.type === 'TableExpression') {
+      if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery')) return { message: `may select from ${names.join(', ')} only` };
+    } else if (node.type === 'Function') {
+      if (!mayCall(name)) return { message: `must not call ${NAME.test(name) ? name : 'that function'}` };
+      // `x IN name` reads the table of that name
+      const set = node.children[0]?.children[1];
+      if (IN_FUNCTIONS.test(name.toLowerCase()) && set?.type !== 'Literal' && set?.type !== 'Subquery' && set?.type !== 'Function') return { message: 'must have a list or a SELECT behind IN' };
+    } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set')) return { message: 'must not have SETTINGS' };
+    pending.push(...node.children);
+  }
+  return { reads: [...reads] };
+}
+
+const wrongSql = (message: string, cause?: unknown): ApiError => invalidParameters([{ parameter: 'sql', message }], cause);
+
+export interface SandboxRun {
+  readonly sql: string;
+  /** the endpoint's own statement, with `{name:Type}` */
+  readonly statement: string;
+  readonly params: Readonly<Record<string, string | null>>;
+  readonly settings: StatementSettings;
+  readonly signal: AbortSignal;
+}
+
+/** Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can mend, ClickHouseError for the rest. */
+export async function runSandboxed(clickhouse: Reader, { sql, statement, params, settings, signal }: SandboxRun): Promise<ReadResult> {
+  const subqueries = namedSubqueries(statement);
+  const message = checkText(sql);
+  if (message !== undefined) throw wrongSql(message);
+
+  let printed: string;
+  try {
+    printed = (await clickhouse.read({ sql: `EXPLAIN AST ${sql}`, format: 'TSVRaw', isolated: true, signal })).body.toString('utf8');
+  } catch (error) {
+    throw error instanceof ClickHouseError && error.kind !== 'retry' ? wrongSql('is not a SELECT that can be read', error) : error;
+  }
+  const checked = checkAst(printed, subqueries.names);
+  if ('message' in checked) throw wrongSql(checked.message);
+
+  // first wall passed: fetch what it reads, as the endpoint's own
+  const data: Record<string, string> = {};
+  const tables: string[] = [];
+  let readRows = 0;
+  let readBytes = 0;
+  for (const [i, name] of checked.reads.entries()) {
+    const result = await clickhouse.read({ sql: `${subqueries.with}\nSELECT * FROM ${name}`, params, format: RESULT_FORMAT, settings: { ...settings, limit: SANDBOX_ROWS + 1, max_result_rows: SANDBOX_ROWS, max_result_bytes: SANDBOX_BYTES }, signal });
+    const { columns, rows } = tableOf(result.body.toString('utf8'));
+    const row = `row_${i}`;
+    data[`rows_${i}`] = rows;
+    tables.push(`${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quoted(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`);
+    readRows += result.readRows ?? 0;
+    readBytes += result.readBytes ?? 0;
+  }
+
+  try {
+    const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings, isolated: true, signal });
+    return { body, readRows, readBytes };
+  } catch (error) {
+    throw error instanceof ClickHouseError && (error.kind === 'fatal' || error.kind === 'reject') && !LIMITS.has(error.code) ? wrongSql('cannot be run as it is', error) : error;
+  }
+}
+
+/** Limits of the query's own are no mistake of its text. */
+const LIMITS = new Set<number | undefined>([158, 159, 160, 191, 241, 307, 396]);
+
+function quoted(text: string): string {
+  return `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
+}
+
+/** Columns with plain types, and the rows as a JSON list of lists. */
+function tableOf(result: string): { columns: { name: string; type: string }[]; rows: string } {
+  const found = members(result, ['meta', 'data']);
+  const meta = JSON.parse(found.get('meta') ?? '[]') as { name: string; type: string }[];
+  return { columns: meta.map(({ name, type }) => ({ name: `\`${name}\``, type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1') })), rows: found.get('data') ?? '[]' };
+}

@@ -1,0 +1,169 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { QueryService } from '../../../services/query/start.ts';
+import { createKey } from '../../../services/query/key-table.ts';
+import { temporaryFolder } from '../../harness/clickhouse.ts';
+import { call, openEngine, startService, store, type Engine } from './service.ts';
+
+/** A caller's own SELECT sees the named subqueries of its endpoint and nothing else: two walls, each tried alone. */
+const NOW = Date.UTC(2026, 2, 1, 9, 0, 0);
+const SECRET = 'secretofsomebodyelse';
+let engine: Engine;
+let service: QueryService;
+const folder = temporaryFolder();
+
+beforeAll(async () => {
+  engine = await openEngine();
+  await store(engine.clickhouse, 'edge_logs', [
+    ...[0, 1, 2, 3].map((i) => JSON.stringify({ id: `e${i}`, timestamp: NOW * 1000 + i, project: 'p', metadata: { request: { path: `/rest/v1/${i}` }, response: { status_code: 200 + i * 100 } } })),
+    JSON.stringify({ id: SECRET, timestamp: NOW * 1000, project: 'q', event_message: SECRET }),
+  ], { now: NOW });
+  await createKey(engine.clickhouse, { name: SECRET, scopes: ['admin'], projects: [], expiresAt: undefined }, NOW);
+  writeFileSync(join(folder.path, 'own.sql'), `-- a comment with WITH x AS (SELECT
+WITH
+    @now AS moment,
+    edge AS
+    (
+        SELECT id, timestamp, path, status_code, message
+        FROM edge_logs
+        WHERE project = @project AND timestamp <= moment + toIntervalHour(1)
+    ),
+    codes AS (SELECT status_code, count() AS n FROM edge GROUP BY status_code)
+SELECT id, timestamp FROM edge ORDER BY timestamp
+`);
+  writeFileSync(join(folder.path, 'own.yaml'), `id: 00000000-0000-4000-8000-00000000aaaa
+name: own
+description: edge logs, for a caller's own statement
+max_rows: 3
+sandboxed: true
+project: { parameter: project, match: exact }
+parameters:
+  required: [project]
+  properties:
+    project: { description: the project }
+columns:
+  - { name: id, render: string, description: the id }
+  - { name: timestamp, render: unix_microseconds, description: when }
+`);
+  service = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW });
+  await service.ready;
+});
+afterAll(async () => {
+  await service?.stop();
+  await engine?.close();
+  folder.remove();
+});
+
+const ask = (sql: string, project = 'p') => call(service, 'own', { project, sql });
+
+describe('what is allowed', () => {
+  it.each<[string, Record<string, unknown>[]]>([
+    ['', [{ id: 'e0', timestamp: NOW * 1000 }, { id: 'e1', timestamp: NOW * 1000 + 1 }, { id: 'e2', timestamp: NOW * 1000 + 2 }]],
+    ['SELECT count() AS n FROM edge', [{ n: 4 }]],
+    ['select id from edge order by id desc limit 2 -- the newest', [{ id: 'e3' }, { id: 'e2' }]],
+    ['SELECT timestamp, status_code FROM edge WHERE status_code >= 500', [{ timestamp: '2026-03-01T09:00:00.000003', status_code: 500 }]],
+    ['SELECT c.n, e.id FROM edge AS e JOIN codes AS c ON e.status_code = c.status_code WHERE e.id = \'e1\'', [{ n: 1, id: 'e1' }]],
+    ['SELECT id FROM edge WHERE status_code IN (SELECT status_code FROM codes WHERE status_code > 300) ORDER BY id', [{ id: 'e2' }, { id: 'e3' }]],
+    ["SELECT JSONExtractString(message, 'metadata', 'request', 'path') AS p FROM edge ORDER BY p LIMIT 1 OFFSET 1", [{ p: '/rest/v1/1' }]],
+    ['SELECT status_code, count() AS n FROM (SELECT * FROM edge WHERE id != \'e0\') GROUP BY status_code ORDER BY status_code LIMIT 1', [{ status_code: 300, n: 1 }]],
+    ["SELECT 'edge_logs; DROP TABLE x -- {a:String} @now' AS text", [{ text: 'edge_logs; DROP TABLE x -- {a:String} @now' }]],
+    ['SELECT quantile(0.5)(status_code) AS q, countIf(status_code > 200) AS c, arrayMap(x -> x + 1, [1, 2]) AS a FROM edge', [{ q: 350, c: 3, a: [2, 3] }]],
+    ['(SELECT id FROM edge WHERE id = \'e0\') UNION ALL SELECT id FROM edge WHERE id = \'e1\' ORDER BY id', [{ id: 'e0' }, { id: 'e1' }]],
+    ['SELECT * EXCEPT (message, path) FROM edge WHERE id = \'e0\'', [{ id: 'e0', timestamp: '2026-03-01T09:00:00', status_code: 200 }]],
+  ])('%s', async (sql, rows) => {
+    const reply = await ask(sql);
+    expect([reply.status, reply.status === 200 ? '' : reply.text]).toEqual([200, '']);
+    expect(reply.rows).toEqual(expect.arrayContaining(rows));
+    expect(reply.rows).toHaveLength(rows.length);
+  });
+
+  it('at most max rows, and of another project nothing', async () => {
+    const reply = await ask('SELECT id FROM edge');
+    expect([reply.rows.length, reply.headers['x-result-truncated']]).toEqual([3, 'true']);
+    expect((await ask('SELECT * FROM edge', 'r')).rows).toEqual([]);
+  });
+
+  it('of an endpoint that is not sandboxed, `sql` is ignored like any unknown parameter', async () => {
+    const reply = await call(service, 'logs.all', { project: 'p', sql: 'SELECT * FROM api_keys' });
+    expect([reply.status, reply.rows.length]).toEqual([200, 4]);
+  });
+});
+
+const escapes = [
+  // other tables, by every name that they have
+  'SELECT * FROM edge_logs', 'SELECT * FROM sluice.edge_logs', 'SELECT * FROM `sluice`.`edge_logs`', 'SELECT * FROM "edge_logs"', 'SELECT * FROM api_keys', 'SELECT * FROM sluice.api_keys', 'SELECT * FROM default.edge',
+  'SELECT * FROM edge, sluice.edge_logs', 'SELECT * FROM edge JOIN sluice.edge_logs AS l ON 1 = 1', 'SELECT * FROM edge WHERE id IN sluice.edge_logs', 'SELECT * FROM edge WHERE id IN (SELECT id FROM sluice.edge_logs)',
+  'SELECT (SELECT max(id) FROM sluice.edge_logs)', 'SELECT * FROM (SELECT * FROM (SELECT * FROM sluice.edge_logs))', 'SELECT id FROM edge UNION ALL SELECT id FROM sluice.edge_logs',
+  "SELECT 'x' IN sluice.api_keys", 'SELECT * FROM edge GLOBAL ANY LEFT JOIN sluice.api_keys USING id', 'SELECT exists(SELECT 1 FROM sluice.api_keys)', 'SELECT * FROM edge WHERE id IN (sluice.api_keys)',
+  'SELECT id FROM edge EXCEPT SELECT id FROM sluice.edge_logs', 'SELECT id FROM edge INTERSECT SELECT id FROM sluice.edge_logs', 'FROM sluice.edge_logs SELECT *', 'SELECT * FROM sluice.edge_logs FINAL', 'TABLE sluice.edge_logs',
+  // its own names for tables
+  'WITH edge AS (SELECT * FROM sluice.edge_logs) SELECT * FROM edge', 'WITH x AS (SELECT * FROM sluice.edge_logs) SELECT * FROM x', 'SELECT * FROM (WITH edge_logs AS (SELECT 1) SELECT * FROM edge_logs), sluice.edge_logs',
+  // system tables
+  'SELECT * FROM system.tables', 'SELECT query FROM system.query_log', 'SELECT * FROM system.processes', 'SELECT * FROM system.settings', 'SELECT * FROM information_schema.tables', 'SELECT * FROM INFORMATION_SCHEMA.COLUMNS', 'SELECT * FROM system.parts_columns',
+  // table functions
+  "SELECT * FROM merge('sluice', 'edge_logs')", "SELECT * FROM file('/etc/passwd', 'LineAsString')", "SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')", "SELECT * FROM remote('127.0.0.1', sluice.edge_logs)",
+  "SELECT * FROM cluster('default', sluice.edge_logs)", "SELECT * FROM s3('http://127.0.0.1:1/x', 'CSV')", "SELECT * FROM executable('cat /etc/passwd', 'LineAsString', 'a String')", 'SELECT * FROM view(SELECT * FROM sluice.edge_logs)',
+  "SELECT * FROM mergeTreeIndex(sluice, 'edge_logs_v1')", 'SELECT * FROM loop(sluice.edge_logs)', 'SELECT * FROM numbers(10)', "SELECT * FROM values('a String', 'x')", "SELECT * FROM dictionary('x')", "SELECT * FROM mysql('h', 'd', 't', 'u', 'p')",
+  'SELECT * FROM viewIfPermitted(SELECT * FROM sluice.edge_logs ELSE null(\'id String\'))', "SELECT * FROM fuzzQuery('SELECT 1')", 'SELECT * FROM generateRandom(\'a Int8\')', "SELECT * FROM input('a String')", "SELECT * FROM format(CSV, '1')",
+  // functions that read, wait or tell
+  "SELECT file('/etc/passwd')", "SELECT `file`('/etc/passwd')", 'SELECT "fi\\x6ce"(\'/etc/passwd\')', "SELECT dictGet('d', 'a', 1)", "SELECT joinGet('sluice.j', 'a', 1)", "SELECT hasColumnInTable('sluice', 'api_keys', 'hash')", 'SELECT sleep(3)', 'SELECT sleepEachRow(1) FROM edge',
+  'SELECT currentUser(), hostName(), version()', "SELECT getSetting('max_threads')", "SELECT getServerSetting('max_connections')", "SELECT getMacro('x')", 'SELECT serverUUID()', 'SELECT currentDatabase()', "SELECT arrayReduce('sum', [1])", "SELECT formatQuery('SELECT 1')",
+  "SELECT addressToLine(1)", 'SELECT * APPLY(toString) FROM edge', "SELECT COLUMNS('.*') APPLY(hex) FROM edge", "SELECT evalMLMethod(1, 2)", "SELECT getClientHTTPHeader('x')", 'SELECT queryID()', "SELECT throwIf(1, 'x')", 'SELECT * REPLACE (hostName() AS id) FROM edge', 'SELECT @@version', "SELECT globalVariable('version')",
+  // settings, formats, files
+  'SELECT 1 SETTINGS max_threads = 1', 'SELECT * FROM (SELECT 1 SETTINGS readonly = 0)', 'SELECT * FROM edge SETTINGS readonly = 0, max_rows_to_read = 0', 'SELECT 1 FORMAT JSON', "SELECT * FROM edge INTO OUTFILE '/tmp/x'", "SELECT 1 INTO OUTFILE '/tmp/x' TRUNCATE FORMAT CSV",
+  // other statements, and more than one
+  'INSERT INTO sluice.api_keys SELECT 1', 'DROP TABLE sluice.edge_logs', 'CREATE TABLE x (a Int8) ENGINE = Memory', 'ALTER TABLE sluice.edge_logs DELETE WHERE 1', 'SET readonly = 0', 'SET ROLE reader', 'GRANT ALL ON *.* TO default', 'USE sluice',
+  'SELECT 1; SELECT * FROM sluice.edge_logs', 'SELECT 1; SET ROLE reader; SELECT * FROM sluice.edge_logs', 'SELECT 1;', 'EXPLAIN SELECT * FROM sluice.edge_logs', 'EXPLAIN AST SELECT 1', 'DESCRIBE sluice.edge_logs', 'SHOW TABLES FROM sluice', 'SHOW CREATE TABLE sluice.api_keys',
+  'EXISTS sluice.api_keys', 'SYSTEM SHUTDOWN', 'KILL QUERY WHERE 1', 'OPTIMIZE TABLE sluice.edge_logs', 'BACKUP TABLE sluice.edge_logs TO Null', 'SELECT 1 PARALLEL WITH SELECT * FROM sluice.edge_logs', 'EXECUTE AS default SELECT 1', 'graph = 1 SELECT 1', 'optimize = 1 SELECT * FROM sluice.edge_logs',
+  // out of the brackets
+  '1) UNION ALL SELECT * FROM (SELECT id FROM sluice.edge_logs', 'SELECT 1) AS x, (SELECT * FROM sluice.edge_logs', 'SELECT id FROM edge) SELECT * FROM sluice.edge_logs --', 'SELECT 1 /*', "SELECT 'x", 'SELECT $$x', 'SELECT 1 \\G', ')', '',
+  // comments and characters
+  'SELECT * FROM/**/sluice.edge_logs', 'SELECT * FROM -- x\nsluice.edge_logs', 'SELECT * FROM # x\nsluice.edge_logs', 'SELECT * FROM\u00a0sluice.edge_logs', 'SELECT\u200b* FROM sluice.edge_logs', 'SELECT * FROM sluice．edge_logs', 'SELECT * FROM “edge_logs”', 'ＳＥＬＥＣＴ * FROM sluice.edge_logs',
+  'SELECT * FROM `sluice\n`.edge_logs', 'SELECT * FROM `edge\\x5flogs`', 'SELECT * FROM "sl\\u0075ice".edge_logs', 'SELECT 1 AS `a\n  TableIdentifier edge`', 'SELECT * FROM $x$sluice$x$.edge_logs',
+  // parameters
+  'SELECT * FROM {t:Identifier}', 'SELECT {rows_0:String}', 'SELECT @project', 'SELECT {now:String}',
+  // what is no SELECT at all
+  'edge', 'SELECT FROM', 'SELECT * FROM nothing', 'SELECT nothing FROM edge', 'SELECT count( FROM edge', "SELECT 1 + 'x' FROM edge", '-- nothing', 'NULL',
+].filter((sql) => sql !== '');
+
+describe('the first wall', () => {
+  it('is tried with at least 40 escapes', () => {
+    expect(new Set(escapes).size).toBeGreaterThanOrEqual(40);
+  });
+  it.each(escapes)('refuses %j', async (sql) => {
+    const reply = await ask(sql);
+    expect([reply.status, reply.text.includes(SECRET)]).toEqual([400, false]);
+    expect([reply.error.code, reply.error.errors?.map((e) => e.parameter)]).toEqual(['invalid_parameter', ['sql']]);
+    expect(reply.text).not.toMatch(/exception|Code: \d|UNKNOWN_|\.sql/i);
+  });
+  it('an over-long statement', async () => {
+    expect((await ask(`SELECT '${'x'.repeat(8200)}'`)).error.errors?.[0]?.message).toBe('is longer than 8192 bytes');
+  });
+});
+
+describe('the second wall, without the first', () => {
+  it.each(escapes)('gives nothing away for %j', async (sql) => {
+    const answers = await Promise.all([sql, `SELECT * FROM (\n${sql}\n)`].map(async (text) => {
+      try {
+        return (await engine.clickhouse.read({ sql: text, format: 'JSONCompact', settings: { max_execution_time: 5 }, isolated: true, signal: AbortSignal.timeout(10_000) })).body.toString('utf8');
+      } catch (error) {
+        return (error as Error).name;
+      }
+    }));
+    for (const answer of answers) expect(/secretofsomebodyelse|root:|rest\/v1/.exec(answer)?.[0]).toBeUndefined();
+  });
+
+  it('the tables are as they were', async () => {
+    const counts = await Promise.all(['edge_logs', 'api_keys'].map(async (t) => (await engine.clickhouse.read({ sql: `SELECT count() FROM ${t}`, format: 'TSV' })).body.toString().trim()));
+    expect(counts).toEqual(['5', '1']);
+  });
+});
+
+it('in server mode a sandboxed endpoint is not served without a user of no rights', async () => {
+  const server = await openEngine('server');
+  const other = await startService(server.clickhouse, server.dataDir, { ENDPOINTS_DIR: folder.path });
+  await expect(other.ready).rejects.toThrow(/own\.yaml:1: sandboxed: CLICKHOUSE_SANDBOX_URL must name a user without any right/);
+  await other.stop();
+  await server.close();
+});

@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { admitNew } from '../../../services/rollup/versions.ts';
+import { openWorld, type World } from './world.ts';
+
+// p95 and p99 out of the real tables, through both tiers, against the sorted values: never further off than one per cent in rank,
+// and least <= p95 <= p99 <= greatest. The alternatives that were tried: docs/quantiles.md.
+
+const NOW = Date.parse('2026-03-08T00:00:00Z');
+const MINUTES = 7 * 24 * 60;
+const u = (stream: number): string => `(toFloat64(sipHash64(n, ${stream})) / 18446744073709551616)`;
+const lognormal = `exp(4 + sqrt(-2 * log(${u(1)} + 1e-12)) * cos(2 * pi() * ${u(2)}))`;
+const distributions: Readonly<Record<string, string>> = {
+  uniform: `${u(1)} * 1000`,
+  lognormal,
+  bimodal: `if(${u(3)} < 0.5, 10 + ${u(1)}, 1000 + ${u(2)} * 10)`,
+  constant: '42.5',
+  two_values_half: `if(${u(1)} < 0.5, 1, 100)`,
+  two_values_95: `if(${u(1)} < 0.95, 1, 100)`,
+  two_values_99: `if(${u(1)} < 0.99, 1, 100)`,
+  zero_and_huge: `if(${u(1)} < 0.97, 0, 1e15)`,
+};
+const counts = [1, 2, 3, 10, 100, 301, 1_000, 10_080, 100_000, 1_000_000];
+const names = Object.keys(distributions);
+
+describe('quantiles', () => {
+  let world: World;
+
+  beforeAll(async () => {
+    world = await openWorld({ now: NOW });
+    await admitNew(world.workshop);
+    // spread over seven days, one function per distribution, in the order of a shuffle or (function s_) in that of the values
+    for (const count of counts) {
+      for (const [name, value] of Object.entries(distributions)) {
+        for (const sorted of count > 100_000 ? [false] : [false, true]) {
+          await world.clickhouse.execute({
+            sql: `INSERT INTO function_edge_logs (project, function_id, timestamp, judged_at, is_invocation, execution_time_ms)
+              SELECT 'p${count}', '${sorted ? 's_' : ''}${name}', toDateTime64(${NOW / 1000 - MINUTES * 60}, 6, 'UTC') + toIntervalSecond(intDiv(position * ${MINUTES * 60}, ${count})) AS timestamp, toDateTime64(timestamp, 3, 'UTC'), true, v
+              FROM (SELECT v, ${sorted ? 'row_number() OVER (ORDER BY v) - 1' : 'n'} AS position FROM (SELECT number AS n, ${value} AS v FROM numbers(${count})))`,
+            settings: { max_partitions_per_insert_block: 0, max_execution_time: 0 },
+          });
+        }
+      }
+    }
+  });
+  afterAll(() => world.close());
+
+  test.each(counts)('of %i values over seven days', async (count) => {
+    for (const name of count > 100_000 ? names : [...names, ...names.map((n) => `s_${n}`)]) {
+      // all of them, as states of minutes and as states of hours; and what the endpoint says of each day
+      for (const tier of ['1m', '1h']) {
+        const [row] = await world.select<{ p: [number, number]; states: number; within: [number, number] }>(`
+          WITH
+            (SELECT arraySort(groupArray(assumeNotNull(execution_time_ms))) FROM function_edge_logs WHERE project = 'p${count}' AND function_id = '${name}') AS sorted
+          SELECT
+            arrayMap(p -> least(greatest(p, sorted[1]), sorted[-1]), quantilesTDigestMerge(0.95, 0.99)(execution_quantiles)) AS p,
+            toUInt32(count()) AS states,
+            [p[1] >= sorted[greatest(1, toUInt32(floor(0.94 * ${count})))] * (1 - 1e-6) AND p[1] <= sorted[least(${count}, toUInt32(ceil(0.96 * ${count})) + 1)] * (1 + 1e-6),
+             p[2] >= sorted[greatest(1, toUInt32(floor(0.98 * ${count})))] * (1 - 1e-6) AND p[2] <= sorted[${count}] * (1 + 1e-6)] AS within
+          FROM function_invocations_${tier}_v1 WHERE project = 'p${count}' AND function_id = '${name}'`);
+        expect(row!.within, `${name} ${tier} ${JSON.stringify(row)}`).toEqual([1, 1]);
+        expect(row!.states).toBeLessThanOrEqual(tier === '1m' ? MINUTES : 168);
+      }
+      const days = await world.ask('functions.invocation-stats', { project: `p${count}`, function_id: name, interval: '7day' });
+      expect(days.reduce((sum, day) => sum + Number(day['count']), 0)).toBe(count);
+      for (const { count: n, min_execution_time: min, p95_execution_time: p95, p99_execution_time: p99, max_execution_time: max } of days as Record<string, number>[]) {
+        expect(n === 0 || (min! <= p95! && p95! <= p99! && p99! <= max!), `${name} ${min} ${p95} ${p99} ${max}`).toBe(true);
+      }
+    }
+  });
+
+  test('10,080 states of minutes were merged', async () => {
+    const [row] = await world.select<{ states: number }>("SELECT toUInt32(max(states)) AS states FROM (SELECT count() AS states FROM function_invocations_1m_v1 FINAL GROUP BY project, function_id)");
+    expect(row!.states).toBe(MINUTES);
+  });
+});

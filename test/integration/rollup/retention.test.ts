@@ -1,0 +1,91 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
+import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { DAY } from '../../../services/rollup/periods.ts';
+import { dropExpired } from '../../../services/rollup/retention.ts';
+import { admitNew } from '../../../services/rollup/versions.ts';
+import { edgeEvent, openWorld, type World } from './world.ts';
+
+const START = Date.parse('2028-01-31T12:00:00Z');
+const REF = 'abcdefghijklmnopqrst';
+const DAY_MS = DAY * 1000;
+
+describe('retention', () => {
+  let world: World;
+
+  beforeEach(async () => {
+    world = await openWorld({ now: START });
+    await admitNew(world.workshop);
+    // an event of each of the last 60 days, each judged when it happened, as one batch each
+    const of60Days = `toDateTime64(${START / 1000}, 6, 'UTC') - toIntervalDay(60 - number) AS timestamp, toDateTime64(timestamp, 3, 'UTC') AS judged_at, number AS kafka_offset, number AS batch_last`;
+    for (const [source, columns, values] of [
+      ['edge_logs', 'url, families, refs', `'https://${REF}.supabase.co/rest/v1/t', 1, ['${REF}']`],
+      ['function_edge_logs', 'function_id, is_invocation', `'f', true`],
+    ]) {
+      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, judged_at, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of60Days}, 'old', ${values} FROM numbers(60)`, settings: { max_partitions_per_insert_block: 0 } });
+    }
+    await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, first, last, judged_at) SELECT 'old', batch_last, batch_last, judged_at FROM edge_logs`, settings: { max_partitions_per_insert_block: 0 } });
+    world.now = START;
+  });
+  afterEach(() => world.close());
+
+  const keeping = (raw: number, minutes: number, hours: number) => ({ ...world.workshop, settings: { ...world.workshop.settings, RAW_RETENTION_DAYS: raw, ROLLUP_1M_RETENTION_DAYS: minutes, ROLLUP_1H_RETENTION_DAYS: hours } });
+  /** days back from now of the oldest event in each table */
+  const oldest = async (): Promise<Record<string, number>> => Object.fromEntries((await world.select<{ name: string; days: number }>(
+    [['raw', 'edge_logs', 'timestamp'], ['invocations', 'function_edge_logs', 'timestamp'], ['minutes', 'api_requests_1m', 'bucket'], ['hours', 'api_requests_1h', 'bucket'], ['events', 'api_request_events', 'timestamp']]
+      .map(([name, table, time]) => `SELECT '${name}' AS name, dateDiff('day', min(${time}), toDateTime(${START / 1000}, 'UTC'), 'UTC') AS days FROM ${table}`).join(' UNION ALL '))).map((row) => [row.name, row.days]));
+
+  test('raw days, minutes and hours each go when their own time has come', async () => {
+    expect(await dropExpired(keeping(90, 90, 400))).toBe(0);
+    expect(await oldest()).toEqual({ raw: 60, invocations: 60, minutes: 60, hours: 60, events: 60 });
+    expect(await dropExpired(keeping(20, 10, 40))).toBeGreaterThan(100);
+    // a day or period is dropped when its newest possible event is older than the retention
+    expect(await oldest()).toEqual({ raw: 20, invocations: 20, minutes: 10, hours: 40, events: 10 });
+    expect(await dropExpired(keeping(20, 10, 40))).toBe(0);
+  });
+
+  test('a shorter one takes effect at once, a longer one keeps what is left', async () => {
+    await dropExpired(keeping(30, 30, 30));
+    await dropExpired(keeping(5, 30, 30));
+    expect(await oldest()).toMatchObject({ raw: 5, minutes: 30 });
+    await dropExpired(keeping(90, 90, 90));
+    expect(await oldest()).toMatchObject({ raw: 5, minutes: 30 });
+    world.now += 10 * DAY_MS;
+    expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
+  });
+
+  test('parts are dropped whole: nothing is merged, mutated or written for it', async () => {
+    const parts = (): Promise<{ name: string }[]> => world.select(`SELECT concat(table, ' ', name) AS name FROM system.parts WHERE database = currentDatabase() AND active AND table IN ('edge_logs', 'function_edge_logs') ORDER BY name`);
+    const before = await parts();
+    await dropExpired(keeping(20, 30, 30));
+    const after = await parts();
+    expect(after.length).toBeLessThan(before.length);
+    expect(before).toEqual(expect.arrayContaining(after));
+    expect(await world.select("SELECT count() AS n FROM system.mutations WHERE database = currentDatabase() AND table LIKE 'edge%'")).toEqual([{ n: 0 }]);
+  });
+
+  test('late events stay as long as the period in which they were judged', async () => {
+    world.now = START - 6 * DAY_MS;
+    await world.send('edge_logs', [edgeEvent(world.now - 30 * DAY_MS, `https://${REF}.supabase.co/auth/v1/t`)]);
+    world.now = START;
+    await dropExpired(keeping(90, 8, 8));
+    expect((await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests_1m'))[0]!.n).toBe(1);
+    await dropExpired({ ...keeping(90, 8, 8), clock: () => START + 4 * DAY_MS });
+    expect((await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests_1m'))[0]!.n).toBe(0);
+  });
+
+  test('what is built anew keeps the buckets that the raw tables no longer have', async () => {
+    const total = async (table: string): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM ${table}`))[0]!.n;
+    const workshop = keeping(5, 30, 400);
+    await dropExpired(workshop);
+    const before = [await total('api_requests_1m'), await total('api_requests_1h')];
+    expect(before).toEqual([30, 60]);
+    const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
+    const starts = Array.from({ length: 14 }, (_, i) => Math.floor(START / 1000 / DAY) * DAY - (i + 1) * DAY);
+    expect(await rebuild(workshop, rollup, starts, 0)).toEqual({ built: 14, left: [] });
+    expect([await total('api_requests_1m'), await total('api_requests_1h')]).toEqual(before);
+    const audit = createAudit(workshop);
+    await audit.compareDays(60);
+    expect(audit.suspicions).toEqual([]);
+  });
+});

@@ -1,0 +1,115 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { loadMigrations, type Migration } from '../../../common/clickhouse/migrations.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
+import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { startRollup, type RollupService } from '../../../services/rollup/rollup.ts';
+import { testLogger } from '../../harness/clickhouse.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+import { SECOND_VERSION } from './second-version.ts';
+import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
+
+// The service by the wall clock, with callers and ingest at work beside it.
+
+const TIMING = { cutAheadMs: 1_500, settleMs: 500, auditLagMs: 500, confirmMs: 1_000 };
+const REF = 'abcdefghijklmnopqrst';
+
+describe('the rollup service', () => {
+  let world: World;
+  let service: RollupService | undefined;
+
+  beforeEach(async () => {
+    world = await openWorld({ now: Date.now(), migrated: false });
+  });
+  afterEach(async () => {
+    await service?.stop();
+    service = undefined;
+    await world.close();
+  });
+
+  async function start(migrations: readonly Migration[] = loadMigrations()): Promise<RollupService> {
+    service = await startRollup({ clickhouse: world.clickhouse, settings: world.workshop.settings, logger: testLogger, registry: createRegistry(), timing: TIMING, migrations });
+    service.failed.catch((error: unknown) => expect(error).toBeUndefined());
+    return service;
+  }
+
+  const states = async (name: string): Promise<string[]> => (await readRollups(world.clickhouse)).filter((r) => r.name === name).map((r) => r.state);
+  const count = async (table: string): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM ${table}`))[0]!.n;
+
+  test('makes the schema of a fresh database, and stops at once', async () => {
+    const running = await start();
+    expect([await states('api_requests'), await states('function_invocations')]).toEqual([['serving'], ['serving']]);
+    const since = performance.now();
+    await running.stop();
+    expect(performance.now() - since).toBeLessThan(100);
+  });
+
+  test('builds history, then swaps a new version in, while batches and queries go on: no query fails or is wrong, no insert fails', async () => {
+    let sent = 0;
+    let asked = 0;
+    let ending = false;
+    const failures: unknown[] = [];
+    const send = async (partition: number): Promise<void> => {
+      const now = Date.now();
+      await world.send('function_edge_logs', Array.from({ length: 10 }, (_, i) => invocationEvent(now - i * 3_600_000, 'p', `f${i % 3}`, { ms: i })), { judgedAt: now, partition });
+      sent += 10;
+    };
+    for (let i = 0; i < 5; i++) await send(0);
+
+    const writers = [1, 2].map(async (partition) => {
+      while (!ending) await send(partition).catch((error: unknown) => failures.push(error));
+    });
+    const running = await start();
+    const readers = [1, 2].map(async () => {
+      while (!ending) {
+        const atLeast = sent;
+        await (async () => {
+          // everything that was sent before the question is in the answer, whatever it is made of at this moment
+          const rows = await world.ask('functions.invocation-stats', { project: 'p', interval: '7day' }, Date.now());
+          const answered = rows.reduce((sum, row) => sum + Number(row['count']), 0);
+          if (answered < atLeast) failures.push(`${answered} of ${atLeast}`);
+          asked++;
+        })().catch((error: unknown) => failures.push(error));
+      }
+    });
+    await waitFor(async () => (await states('function_invocations'))[0] === 'serving', 60_000, 'history is built');
+    await running.stop();
+    await start(SECOND_VERSION);
+    await waitFor(async () => (await states('function_invocations')).join() === 'retired,serving', 60_000, 'the second version serves');
+    await sleep(1_000);
+    ending = true;
+    await Promise.all([...writers, ...readers]);
+    expect(failures).toEqual([]);
+    expect(asked).toBeGreaterThan(20);
+    for (const tier of ['1m', '1h', '1d']) expect(await count(`function_invocations_${tier}`), tier).toBe(sent);
+  });
+
+  test('status and rebuild by hand', async () => {
+    await start();
+    const now = Date.now();
+    await world.send('edge_logs', [edgeEvent(now - 86_400_000, `https://${REF}.supabase.co/rest/v1/t`)], { judgedAt: now - 86_400_000 });
+    const context = { clickhouse: world.clickhouse, settings: world.workshop.settings, logger: testLogger } as Parameters<typeof rollupCommand.run>[0];
+    const status = await rollupCommand.run(context, rollupCommand.readArgs({}, ['status']));
+    expect(rollupCommand.print(status)).toMatch(/^api_requests version 1 \(serving\): all events; .*\nfunction_invocations version 1/);
+    expect(rollupCommand.exitCode(status)).toBe(0);
+
+    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_1h_v1 DELETE WHERE 1', settings: { mutations_sync: 1 } });
+    const day = (offset: number): string => new Date(now + offset * 86_400_000).toISOString().slice(0, 10);
+    const rebuilt = await rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'api_requests' }, ['rebuild']));
+    expect(rebuilt).toEqual({ rebuilt: [{ rollup: 'api_requests', periods: 1, built: 1, left: [] }] });
+    expect(rollupCommand.print(rebuilt)).toBe('api_requests: 1 of 1 periods built anew\n');
+    expect(await world.select('SELECT toUInt32(sum(requests)) AS n FROM api_requests_1h')).toEqual([{ n: 1 }]);
+    await expect(rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'none' }, ['rebuild']))).rejects.toThrow(/no complete rollup none/);
+  });
+
+  test.each([
+    [{}, [], /status or rebuild/],
+    [{}, ['again'], /status or rebuild/],
+    [{ to: '2026-03-01' }, ['rebuild'], /--from is a day or an instant/],
+    [{ from: '2026-03-01', to: '2026-02-30T00:00' }, ['rebuild'], /--to is a day or an instant/],
+    [{ from: '2026-03-02', to: '2026-03-01' }, ['rebuild'], /--from has to be before --to/],
+  ])('refuses %o %o', (values, positionals, message) => {
+    expect(() => rollupCommand.readArgs(values as Record<string, string>, positionals)).toThrow(message);
+  });
+});
