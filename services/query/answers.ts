@@ -197,7 +197,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
     } catch (error) {
       cache.failed(key, clock());
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'failed' });
-      logger.warn({ err: error, endpoint: definition.name }, 'requery_failed');
+      logger.warn({ endpoint: definition.name, code: error instanceof ApiError ? error.code : undefined, ...(error instanceof ApiError ? {} : { err: error }) }, 'requery_failed');
     }
   }
 

@@ -3,6 +3,7 @@ import { METHODS, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import { UsageError } from '../../common/command/command.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -237,7 +238,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
     const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
     const fields = { request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id, code: error.code };
-    if (error.status >= 500) logger.error({ ...fields, err: error.cause ?? error }, 'request_failed');
+    if (error.status === 500) logger.error({ ...fields, ...reasonOf(error.cause ?? error) }, 'request_failed');
+    else if (error.status > 500) logger.warn({ ...fields, ...reasonOf(error.cause) }, 'request_failed');
     else logger.info({ ...fields, status: error.status }, 'request_refused');
     if (error.retryAfterSeconds !== undefined) reply.header('retry-after', error.retryAfterSeconds);
     if (error.allow !== undefined) reply.header('allow', error.allow);
@@ -329,6 +331,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     get('/metrics', true, async (_request, reply) => await reply.headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' }).send(await options.registry.metrics()));
   }
   return app;
+}
+
+/** For the log. ClickHouse's words behind "In scope" repeat the statement with its parameters, which is more than is needed. */
+function reasonOf(cause: unknown): Record<string, unknown> {
+  if (cause instanceof ClickHouseError) return { clickhouse_code: cause.code, reason: cause.codeName, ...(cause.kind !== 'retry' && { said: cause.message.replace(/:? In scope .*/s, '').slice(0, 300) }) };
+  return cause === undefined ? {} : { err: cause };
 }
 
 /** What Fastify itself refuses, and what nobody foresaw. */

@@ -43,7 +43,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
       failing = false;
       loaded = true;
     } catch (error) {
-      if (!failing && loaded) logger.warn({ err: error }, 'keys_not_loaded');
+      if (!failing && loaded) logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_not_loaded');
       failing = true;
     }
   }
@@ -67,7 +67,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
     try {
       await noteUses(clickhouse, used);
     } catch (error) {
-      logger.warn({ err: error }, 'key_uses_not_noted');
+      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_uses_not_noted');
     }
   }
 

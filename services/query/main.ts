@@ -1,23 +1,34 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings } from '../../common/config/settings.ts';
+import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startQuery } from './start.ts';
+import { whenOpen } from './when-open.ts';
 
-/** The query service alone, against CLICKHOUSE_URL. The rollup service makes the schema; until it is there, callers get 503. */
 let logger: Logger | undefined;
 
+// `npm run query`: the query service alone. It listens at once; until ClickHouse answers and the rollup service has made the schema, callers get 503.
 await runProcess(() => logger, async (add, stopping) => {
   const settings = readSettings();
+  if (settings.CLICKHOUSE_URL === undefined) throw new StartError('npm run query needs CLICKHOUSE_URL; npm start runs everything in one process without it', { exitCode: EXIT_CONFIG });
   const log = createLogger(settings.LOG_LEVEL);
   logger = log;
-  const clickhouse = await openClickHouse(settings, log);
+  const opening: Promise<ClickHouse> = openClickHouse(settings, log, { signal: stopping });
+  const clickhouse = whenOpen(opening);
   add({ name: 'clickhouse', stop: () => clickhouse.close() });
+  const schema = opening.then((opened) => waitForSchema(opened, log, { signal: stopping })).catch((error: unknown) => {
+    if (!stopping.aborted) throw error;
+    // a signal while waiting is no failure
+    return new Promise<void>(() => {});
+  });
+  schema.catch(() => undefined);
 
-  const query = await startQuery({ clickhouse, settings, logger: log, registry: createRegistry(), schema: waitForSchema(clickhouse, log, { signal: stopping }) });
+  const query = await startQuery({ clickhouse, settings, logger: log, registry: createRegistry(), schema });
   add(query);
-  if (query.madeKey !== undefined) process.stdout.write(`key (shown this once): ${query.madeKey}\n`);
-  process.stdout.write(`listening on ${query.address}\n`);
+  process.stdout.write(`listening on ${query.address}\n${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`);
+  await opening;
 });

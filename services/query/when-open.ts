@@ -1,0 +1,25 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { refusal } from '../../common/clickhouse/errors.ts';
+
+/** A ClickHouse that is still being reached: until it is open, every statement is refused with 210 NETWORK_ERROR, which callers see as 503. */
+export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
+  let opened: ClickHouse | undefined;
+  void (async () => { opened = await opening; })().catch(() => undefined);
+  const get = (): ClickHouse => {
+    if (opened === undefined) throw refusal(210, 'ClickHouse is not reached yet');
+    return opened;
+  };
+  return {
+    get where() {
+      return opened?.where ?? 'not reached yet';
+    },
+    get version() {
+      return opened?.version ?? 'unknown';
+    },
+    ping: async () => await get().ping(),
+    read: async (read) => await get().read(read),
+    execute: async (statement) => await get().execute(statement),
+    insert: async (insert) => await get().insert(insert),
+    close: async () => await opened?.close(),
+  };
+}
