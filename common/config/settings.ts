@@ -114,7 +114,7 @@ export const settingsTable = {
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),
-  METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, on HOST', parse: integer(0, 65535) }),
+  METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
   TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),
   RATE_LIMIT_PER_KEY: setting({ default: 0, unit: 'requests a minute', description: 'of one key, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
   RATE_LIMIT_PER_ADDRESS: setting({ default: 0, unit: 'requests a minute', description: 'from one address, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
@@ -167,6 +167,28 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
   if (mistakes.length === 0) mistakes.push(...contradictions(settings));
   if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
   return settings;
+}
+
+/** Every setting as it is understood, for people: secrets and credentials in addresses are `***`. Settings that were not given say so. */
+export function describeSettings(settings: Settings, env: Readonly<Record<string, string | undefined>> = process.env): string {
+  const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
+    const value = settings[name];
+    const shown = value === undefined || (Array.isArray(value) && value.length === 0) ? (s.shown ?? 'none') : s.secret === true ? redacted(textOf(value)) : textOf(value);
+    return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${(env[name]?.trim() ?? '') === '' ? ' (default)' : ''}`;
+  });
+  return `${rows.join('\n')}\n`;
+}
+
+function textOf(value: unknown): string {
+  if (Array.isArray(value)) return value.join(',');
+  return typeof value === 'object' && value !== null ? Object.entries(value).map(([name, of]) => `${name}=${String(of)}`).join(',') : String(value);
+}
+
+/** Of an address what is no secret. */
+function redacted(value: string): string {
+  if (!URL.canParse(value)) return '***';
+  const { protocol, username, password, host, pathname } = new URL(value);
+  return `${protocol}//${username === '' && password === '' ? '' : '***@'}${host}${pathname === '/' ? '' : pathname}`;
 }
 
 /** What is wrong between settings that are right by themselves. */

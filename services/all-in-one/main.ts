@@ -1,5 +1,5 @@
 import { openClickHouse } from '../../common/clickhouse/open.ts';
-import { readSettings } from '../../common/config/settings.ts';
+import { readServiceSettings } from '../../common/config/start.ts';
 import { startBroker } from '../../common/kafka/broker.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
@@ -15,7 +15,7 @@ let logger: Logger | undefined;
 
 // `npm start`: everything in one process, on the embedded engine unless CLICKHOUSE_URL names a server.
 await runProcess(() => logger, async (add, stopping) => {
-  const settings = readSettings();
+  const settings = readServiceSettings('start');
   logger = createLogger(settings.LOG_LEVEL);
   const registry = createRegistry();
 

@@ -8,6 +8,7 @@ import type { Clock } from '../../common/clock.ts';
 import { UsageError } from '../../common/command/command.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
+import { readinessOf, type Check } from '../../common/readiness.ts';
 import type { Answers, CacheResult } from './answers.ts';
 import type { Definitions } from './definition.ts';
 import { docsPage } from './docs.ts';
@@ -17,9 +18,6 @@ import type { QueryMetrics } from './metrics.ts';
 import { openapi } from './openapi.ts';
 import { readParams } from './params.ts';
 import { isModified, preferredEncoding } from './negotiate.ts';
-
-/** Undefined = fine, else what is wrong, in a sentence that may be shown to anybody. */
-export type Check = () => Promise<string | undefined>;
 
 /** A route of another part of the process (HTTP push, commands that talk to a running service). */
 export interface Route {
@@ -320,9 +318,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     await reply.code(status).headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' }).send(JSON.stringify(value));
   for (const path of ['/health', '/livez']) get(path, true, async (_request, reply) => await sendJson(reply, 200, { status: 'ok' }));
   get('/readyz', true, async (_request, reply) => {
-    const results = await Promise.all(Object.entries(options.checks).map(async ([name, check]) => [name, (await check().catch(() => 'does not answer')) ?? 'ok'] as const));
-    const ready = results.every(([, result]) => result === 'ok');
-    return await sendJson(reply, ready ? 200 : 503, { status: ready ? 'ready' : 'not_ready', checks: Object.fromEntries(results) });
+    const readiness = await readinessOf(options.checks);
+    return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
   });
   get('/openapi.json', true, async (_request, reply) => await sendJson(reply, 200, openapi(definitions().all)));
   get('/docs', true, async (_request, reply) =>

@@ -1,8 +1,7 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
-import { readSettings } from '../../common/config/settings.ts';
-import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import { readServiceSettings } from '../../common/config/start.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -13,8 +12,7 @@ let logger: Logger | undefined;
 
 // `npm run query`: the query service alone. It listens at once; until ClickHouse answers and the rollup service has made the schema, callers get 503.
 await runProcess(() => logger, async (add, stopping) => {
-  const settings = readSettings();
-  if (settings.CLICKHOUSE_URL === undefined) throw new StartError('npm run query needs CLICKHOUSE_URL; npm start runs everything in one process without it', { exitCode: EXIT_CONFIG });
+  const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
   const log = createLogger(settings.LOG_LEVEL);
   logger = log;
   const opening: Promise<ClickHouse> = openClickHouse(settings, log, { signal: stopping });

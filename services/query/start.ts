@@ -1,4 +1,3 @@
-import { createServer } from 'node:http';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
@@ -6,9 +5,11 @@ import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
+import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
 import type { Registry } from '../../common/metrics.ts';
+import type { Check } from '../../common/readiness.ts';
 import { createAnswers } from './answers.ts';
-import { createApp, type Check, type Route } from './app.ts';
+import { createApp, type Route } from './app.ts';
 import { checkDefinition } from './check.ts';
 import { describe, foldersOf, readDefinitions, type Definitions } from './definition.ts';
 import { firstKey } from './first-key.ts';
@@ -67,12 +68,6 @@ async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promi
 
 const never = new Promise<void>(() => {});
 
-function portError(port: number, host: string, error: unknown): StartError {
-  const code = (error as NodeJS.ErrnoException).code;
-  const why = code === 'EADDRINUSE' ? 'is in use; stop what listens there or set PORT' : code === 'EACCES' ? 'needs more rights; set PORT to 1024 or higher' : `cannot be listened on (${code}); check HOST and PORT`;
-  return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
-}
-
 /** Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError. */
 export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
@@ -98,21 +93,22 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const loader = startKeyLoader({ clickhouse, ring, clock, logger });
 
   let definitionsChecked = false;
+  const checks: Readonly<Record<string, Check>> = {
+    clickhouse: async () => {
+      await clickhouse.ping();
+      return undefined;
+    },
+    endpoints: async () => (definitionsChecked ? undefined : 'are not checked yet'),
+    keys: () => loader.check(),
+    ...options.checks,
+  };
   const app = await createApp({
     definitions: () => definitions,
     answers, clock, logger, registry, metrics,
     keys: ring,
     onKeyUsed: (key, now) => loader.noteUse(key, now),
     refreshKeys: () => loader.refresh(),
-    checks: {
-      clickhouse: async () => {
-        await clickhouse.ping();
-        return undefined;
-      },
-      endpoints: async () => (definitionsChecked ? undefined : 'are not checked yet'),
-      keys: () => loader.check(),
-      ...options.checks,
-    },
+    checks,
     routes: [...keyRoutes({ clickhouse, loader, clock }), ...(options.routes ?? [])],
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
@@ -126,30 +122,15 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   } catch (error) {
     await loader.stop();
     shared?.close();
-    throw portError(settings.PORT, settings.HOST, error);
+    throw portError('PORT', settings.PORT, settings.HOST, error);
   }
-  const metricsServer = settings.METRICS_PORT === undefined ? undefined : createServer((request, response) => {
-    if (request.url !== '/metrics') {
-      response.writeHead(404).end();
-      return;
-    }
-    void registry.metrics().then((text) => response.writeHead(200, { 'content-type': registry.contentType }).end(text), () => response.writeHead(500).end());
-  });
-  let metricsAddress: string | undefined;
-  if (metricsServer !== undefined) {
-    const port = settings.METRICS_PORT ?? 0;
-    try {
-      await new Promise<void>((resolve, reject) => {
-        metricsServer.once('error', reject);
-        metricsServer.listen(port, settings.HOST, resolve);
-      });
-    } catch (error) {
-      await Promise.all([app.close(), loader.stop()]);
-      shared?.close();
-      throw portError(port, settings.HOST, error);
-    }
-    const bound = metricsServer.address();
-    metricsAddress = `http://${settings.HOST}:${typeof bound === 'object' && bound !== null ? bound.port : port}/metrics`;
+  let metricsServer: MetricsServer | undefined;
+  try {
+    if (settings.METRICS_PORT !== undefined) metricsServer = await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks });
+  } catch (error) {
+    await Promise.all([app.close(), loader.stop()]);
+    shared?.close();
+    throw error;
   }
 
   const stopping = new AbortController();
@@ -191,7 +172,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   return {
     name: 'query',
     address,
-    metricsAddress,
+    metricsAddress: metricsServer === undefined ? undefined : `${metricsServer.address}/metrics`,
     madeKey: first.made,
     ready,
     failed,
@@ -212,8 +193,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       clearInterval(idle);
       clearTimeout(force);
       answers.close();
-      metricsServer?.close();
-      metricsServer?.closeAllConnections();
+      await metricsServer?.stop();
       await loader.stop();
       shared?.close();
     },

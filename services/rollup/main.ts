@@ -1,9 +1,10 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { runCommandLine } from '../../common/command/main.ts';
-import { readSettings } from '../../common/config/settings.ts';
-import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import { isConfigCheck, readServiceSettings } from '../../common/config/start.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
+import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { rollupCommand } from './commands/rollup.ts';
 import { startRollup } from './rollup.ts';
@@ -11,14 +12,27 @@ import { startRollup } from './rollup.ts';
 let logger: Logger | undefined;
 
 // `npm run rollup`: the service; with words behind it: a command, which needs no service of its own.
-if (process.argv.length > 2) await runCommandLine(rollupCommand);
+if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand);
 else {
   await runProcess(() => logger, async (add, stopping) => {
-    const settings = readSettings();
-    if (settings.CLICKHOUSE_URL === undefined) throw new StartError('npm run rollup needs CLICKHOUSE_URL; npm start runs everything in one process without it', { exitCode: EXIT_CONFIG });
+    const settings = readServiceSettings('rollup', ['CLICKHOUSE_URL']);
     logger = createLogger(settings.LOG_LEVEL);
-    const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
-    add({ name: 'clickhouse', stop: () => clickhouse.close() });
-    add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
+    const registry = createRegistry();
+    let clickhouse: ClickHouse | undefined;
+    let isMigrated = false;
+    if (settings.METRICS_PORT !== undefined) {
+      add(await serveMetrics({
+        registry, host: settings.HOST, port: settings.METRICS_PORT,
+        checks: {
+          clickhouse: async () => (clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined)),
+          schema: async () => (isMigrated ? undefined : 'is not made yet'),
+        },
+      }));
+    }
+    const opened = await openClickHouse(settings, logger, { signal: stopping });
+    clickhouse = opened;
+    add({ name: 'clickhouse', stop: () => opened.close() });
+    add(await startRollup({ clickhouse: opened, settings, logger, registry }));
+    isMigrated = true;
   });
 }

@@ -1,0 +1,49 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { describeSettings, readSettings, settingsTable } from './settings.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const SECRET = 'hunter2';
+
+/** A service as its script calls it. */
+function check(service: string, env: Record<string, string>): Promise<{ code: number; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [`services/${service}/main.ts`, '--check-config'], { cwd: ROOT, env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env } }, (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+    });
+  });
+}
+
+describe('--check-config', () => {
+  test.each(['all-in-one', 'ingest', 'rollup', 'query'])('%s says how it understands every setting, no secret among them, and starts nothing', async (service) => {
+    const { code, stdout } = await check(service, {
+      KAFKA_BROKERS: 'kafka:9092, other:9093', CLICKHOUSE_URL: `http://sluice:${SECRET}@clickhouse.invalid:8123/logs`, API_KEY: SECRET, REDIS_URL: `redis://:${SECRET}@redis.invalid:6379/0`, RAW_RETENTION_DAYS: '30',
+    });
+    expect(code).toBe(0);
+    const lines = stdout.trimEnd().split('\n');
+    expect(lines.map((line) => line.split(' = ')[0])).toEqual(Object.keys(settingsTable));
+    for (const line of ['KAFKA_BROKERS = kafka:9092,other:9093', 'CLICKHOUSE_URL = http://***@clickhouse.invalid:8123/logs', 'API_KEY = ***', 'REDIS_URL = redis://***@redis.invalid:6379/0', 'RAW_RETENTION_DAYS = 30 days', 'PORT = 4000 (default)']) expect(lines).toContain(line);
+    expect(stdout).not.toContain(SECRET);
+  });
+
+  test('a mistake, or a setting that the service cannot do without: 78, and every mistake is named', async () => {
+    const wrong = await check('ingest', { KAFKA_BROKERS: 'nonsense', CLICKHOUSE_URL: `ftp://u:${SECRET}@x` });
+    expect(wrong.code).toBe(78);
+    for (const name of ['KAFKA_BROKERS', 'CLICKHOUSE_URL']) expect(wrong.stderr).toContain(name);
+    expect(wrong.stderr + wrong.stdout).not.toContain(SECRET);
+    const lacking = await check('rollup', {});
+    expect(lacking.code).toBe(78);
+    expect(lacking.stderr).toContain('npm run rollup needs CLICKHOUSE_URL');
+  });
+});
+
+test('no value of a secret setting is shown, whatever it looks like', () => {
+  for (const [name, s] of Object.entries(settingsTable)) {
+    if (!('secret' in s)) continue;
+    for (const value of [SECRET, `http://${SECRET}@host:1/path`, `http://user:${SECRET}@host/?key=${SECRET}#${SECRET}`]) {
+      const settings = { ...readSettings({}), [name]: value };
+      expect(describeSettings(settings, { [name]: value }), name).not.toContain(SECRET);
+    }
+  }
+});

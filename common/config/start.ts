@@ -1,0 +1,27 @@
+import { writeSync } from 'node:fs';
+import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { describeSettings, readSettings, type SettingName, type Settings } from './settings.ts';
+
+const CHECK = '--check-config';
+
+/** Whether the process was called only to say how it understands its settings. */
+export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): boolean {
+  return args.includes(CHECK);
+}
+
+/**
+ * The settings of a service, of which it cannot do without `needs`. With --check-config: prints them, secrets redacted, and ends the process
+ * with 0 before anything is started. Throws StartError (exit code 78) that names every mistake; also in a check.
+ */
+export function readServiceSettings<Needed extends SettingName = never>(script: string, needs: readonly Needed[] = []): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
+  const settings = readSettings();
+  const missing = needs.filter((name) => settings[name] === undefined);
+  if (missing.length > 0) {
+    throw new StartError(`npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`, { exitCode: EXIT_CONFIG });
+  }
+  if (isConfigCheck()) {
+    writeSync(1, describeSettings(settings));
+    process.exit(0);
+  }
+  return settings as Settings & { readonly [K in Needed]: NonNullable<Settings[K]> };
+}

@@ -1,0 +1,63 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { StartError } from './errors.ts';
+import type { Part } from './lifecycle/run.ts';
+import type { Registry } from './metrics.ts';
+import { readinessOf, type Check } from './readiness.ts';
+
+export interface MetricsServer extends Part {
+  /** `http://host:port` */
+  readonly address: string;
+}
+
+export interface MetricsServerOptions {
+  readonly registry: Registry;
+  readonly host: string;
+  /** 0 = any free one */
+  readonly port: number;
+  readonly checks: Readonly<Record<string, Check>>;
+}
+
+/** GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else: what ingest and rollup, which have no HTTP of their own, are watched by. Throws StartError where the port cannot be had. */
+export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
+  const answer = async (path: string): Promise<{ status: number; type: string; body: string }> => {
+    if (path === '/metrics') return { status: 200, type: registry.contentType, body: await registry.metrics() };
+    if (path === '/livez') return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };
+    if (path !== '/readyz') return { status: 404, type: JSON_TYPE, body: '{"status":"not_found"}' };
+    const readiness = await readinessOf(checks);
+    return { status: readiness.status === 'ready' ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(readiness) };
+  };
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? '/', 'http://metrics');
+    void answer(pathname).then(
+      ({ status, type, body }) => response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
+      () => response.writeHead(500).end(),
+    );
+  });
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(port, host, resolve);
+    });
+  } catch (error) {
+    throw portError('METRICS_PORT', port, host, error);
+  }
+  return {
+    name: 'metrics',
+    address: `http://${host}:${(server.address() as AddressInfo).port}`,
+    stop: () => {
+      server.close();
+      server.closeAllConnections();
+      return Promise.resolve();
+    },
+  };
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** Why a port cannot be listened on, in one line. */
+export function portError(setting: 'PORT' | 'METRICS_PORT', port: number, host: string, error: unknown): StartError {
+  const code = (error as NodeJS.ErrnoException).code;
+  const why = code === 'EADDRINUSE' ? `is in use; stop what listens there or set ${setting}` : code === 'EACCES' ? `needs more rights; set ${setting} to 1024 or higher` : `cannot be listened on (${code}); check HOST and ${setting}`;
+  return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
+}
