@@ -15,8 +15,11 @@ WITH
     object_at(metadata_object, 'request') AS request_object,
     if(unusual, string_at(request_object, 'url'), request.url) AS url_text,
     if(unusual, string_at(request_object, 'path'), request.path) AS path_text,
-    -- each distinct window of 20 lower-case letters
-    arrayDistinct(arrayFlatten(arrayMap(run -> arrayMap(i -> toFixedString(substring(run, i, 20), 20), range(1, length(run) - 18)), extractAll(ifNull(url_text, ''), '[a-z]{20,}')))) AS windows,
+    -- each distinct window of 20 lower-case letters. ngrams, because a lambda over positions holds a copy of its run for every window: the square of its length.
+    -- Each window is 28 bytes, several times over: where so many letters stand in runs, none is made, and the event is one of the overflow
+    extractAll(ifNull(url_text, ''), '[a-z]{20,}') AS runs,
+    arraySum(run -> length(run), runs) > 256 AS too_many_letters,
+    CAST(arrayDistinct(arrayFlatten(arrayMap(run -> ngrams(run, 20), if(too_many_letters, [], runs)))), 'Array(FixedString(20))') AS windows,
     ifNull(if(looks_structured(event.project), text_at(json, 'project'), event.project), '') AS project_text,
     if(looks_structured(event.id), text_at(json, 'id'), event.id) AS id_text,
     to_micros(event.timestamp) AS micros,
@@ -33,7 +36,7 @@ SELECT
     to_status(if(unusual, text_at(object_at(metadata_object, 'response'), 'status_code'), event.metadata.response.status_code)) AS status_code,
     ifNull(toUInt8((position(path_text, '/rest') > 0) + 2 * (position(path_text, '/storage') > 0) + 4 * (position(path_text, '/auth') > 0) + 8 * (position(path_text, '/realtime') > 0)), 0) AS families,
     if(length(windows) > 64, [], windows) AS refs,
-    length(windows) > 64 AS refs_overflow,
+    too_many_letters OR length(windows) > 64 AS refs_overflow,
     value AS message,
     original,
     {topic:String} AS kafka_topic,

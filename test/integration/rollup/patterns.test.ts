@@ -154,9 +154,10 @@ describe('windows', () => {
     expect(await counted(`${text.slice(0, 19)}z`)).toBe(text[19] === 'z' ? 1 : 0);
   });
 
-  test('an event of one letter repeated has one window, however long', async () => {
-    await world.send('edge_logs', [edgeEvent(NOW - 33_000, `https://x.example/rest/${'m'.repeat(5_000)}`)]);
-    expect(await stored(NOW - 33_000)).toEqual({ refs: 1, overflow: false });
-    expect(await counted('m'.repeat(20))).toBe(1);
+  test('a text of more than 256 letters is not taken apart, whatever its windows are; it is counted once, and costs no more than others', async () => {
+    const texts = ['m'.repeat(256), 'n'.repeat(257), `o${run(1_000_000, 13)}`];
+    await world.send('edge_logs', texts.map((text, i) => edgeEvent(NOW - 33_000 - i, `https://x.example/rest/${text}`)));
+    expect(await Promise.all(texts.map((_, i) => stored(NOW - 33_000 - i)))).toEqual([{ refs: 1, overflow: false }, { refs: 0, overflow: true }, { refs: 0, overflow: true }]);
+    for (const text of texts) expect([await counted(text.slice(0, 20)), await counted(text.slice(-20), 'daily')]).toEqual([1, 1]);
   });
 });
