@@ -65,7 +65,7 @@ describe('reads', () => {
   test.each([
     'INSERT INTO t SELECT 1', 'SET readonly = 0', 'USE system', '1 + 1', 'KILL QUERY WHERE 1', 'SYSTEM SHUTDOWN', '(INSERT INTO t VALUES (1))',
     "SELECT 1 INTO OUTFILE 'x'", "SELECT 1 into /* */ outfile 'x'", "SELECT file('/etc/passwd')", 'SELECT `file`(\'/etc/passwd\')', 'SELECT "file"(1)', 'SELECT “file”(1)',
-    `SELECT "fi\\x6ce"('/etc/passwd')`, 'SELECT * APPLY file FROM (SELECT 1)', 'SELECT FILE(1)',
+    `SELECT "fi\\x6ce"('/etc/passwd')`, 'SELECT * APPLY file FROM (SELECT 1)', 'SELECT FILE(1)', "SELECT * FROM sqlite('x', 'a')", "DESCRIBE SQLite('x', 'a')", "EXPLAIN SELECT * FROM `sqlite`('x', 'a')",
   ])('%s is none', (sql) => {
     expect(() => checkReads(sql)).toThrow(code(164));
   });

@@ -131,10 +131,13 @@ export function oneStatement(sql: string): string {
 
 const READ_KEYWORDS = new Set(['SELECT', 'WITH', 'EXPLAIN', 'SHOW', 'DESCRIBE', 'DESC', 'EXISTS', 'FROM']);
 
+/** Of all functions of the engine the only ones that touch a file before it looks at grants: `file` reads it, `sqlite` makes it where there is none. */
+const FILE_FUNCTIONS = new Set(['file', 'sqlite']);
+
 /**
  * Throws 164 READONLY unless the statement is one that only reads tables. The engine enforces most of that itself (readonly, grants); what it does not:
- * INTO OUTFILE (written by the client part of the embedded engine) and the scalar function `file`, which in the embedded engine reads any file of the host
- * and needs no grant. Quoted identifiers with escapes are refused because they could spell it.
+ * INTO OUTFILE (written by the client part of the embedded engine) and FILE_FUNCTIONS.
+ * Quoted identifiers with escapes are refused because they could spell one.
  */
 export function checkReads(statement: string): void {
   const code = tokenize(statement).filter(isCode);
@@ -146,7 +149,7 @@ export function checkReads(statement: string): void {
     const text = statement.slice(token.start, token.end);
     if (token.kind === 'quoted' && text.includes('\\')) throw refusal(164, 'A read has no quoted identifier with an escape');
     const name = (token.kind === 'quoted' ? text.slice(1, -1) : text).toLowerCase();
-    if (name === 'file') throw refusal(164, 'A read has no function or identifier named file');
+    if (FILE_FUNCTIONS.has(name)) throw refusal(164, `A read has no function or identifier named ${name}`);
     if (token.kind === 'word' && (name === 'outfile' || name === 'infile')) throw refusal(164, 'A read has no INTO OUTFILE and no FROM INFILE');
   }
 }

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { Ajv } from 'ajv';
 import { LineCounter, isNode, parseDocument } from 'yaml';
-import { oneStatement } from '../../common/clickhouse/sql.ts';
+import { checkReads, oneStatement } from '../../common/clickhouse/sql.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import { namedSubqueries } from './named-subqueries.ts';
@@ -204,7 +204,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   types.set(RESERVED.now, NOW_TYPE);
   let used: readonly Placeholder[] = [];
   try {
-    oneStatement(sql);
+    checkReads(oneStatement(sql));
     used = placeholders(sql);
   } catch (error) {
     return { mistakes: [...mistakes, { file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec((error as Error).message)?.[1] ?? 0)), message: (error as Error).message }] };

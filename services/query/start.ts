@@ -81,6 +81,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     cacheBytes: () => answers.cache.bytes,
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
+    requestsUnderWay: () => app.underWay(),
   });
   const shared = settings.REDIS_URL === undefined ? undefined : openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({

@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse, type Param, type Read } from '../../../common/clickhouse/clickhouse.ts';
@@ -185,6 +186,7 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
           "SELECT * FROM postgresql('127.0.0.1:1', 'a', 'b', 'c', 'd')", "SELECT * FROM sqlite('x', 'a')", "SELECT * FROM filesystem('/etc')", "SELECT * FROM system.users", 'SHOW USERS', 'SHOW CREATE USER default');
       }
       for (const sql of attempts) expect(await failure(text(sql)).catch(() => sql)).toMatchObject({ name: 'ClickHouseError', outcome: 'not_written' });
+      expect(['x', 'sluice-outfile'].filter((made) => existsSync(made))).toEqual([]);
       expect(await text('SELECT count() FROM kept')).toBe('0');
       expect(await text("SELECT getSetting('readonly')")).toBe('1');
     });

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../common/command/command.ts';
@@ -12,11 +12,13 @@ let engine: Engine;
 let folder = temporaryFolder();
 let context: CommandContext;
 
+let server: Engine;
+
 beforeAll(async () => {
-  engine = await openEngine();
+  [engine, server] = await Promise.all([openEngine('embedded'), openEngine('server')]);
 });
 afterAll(async () => {
-  await engine?.close();
+  await Promise.all([engine?.close(), server?.close()]);
   folder.remove();
 });
 beforeEach(() => {
@@ -34,13 +36,14 @@ describe('a wrong definition stops the start, with file and line', () => {
     ['a type that does not fit', 'SELECT\n  toDate(@project, 5, 6) AS n', /mine\.sql:\d: /],
     ['a column with another name', 'SELECT 1 AS m WHERE @project != \'\'', /mine\.yaml:1: column n is made from n, which the statement does not have/],
     ['a column that is not declared', "SELECT 1 AS n, 2 AS m WHERE @project != ''", /mine\.yaml:1: the statement's column m is not declared/],
-    ['a statement that writes', 'INSERT INTO edge_logs SELECT @project AS n', /mine\.sql:1: INCORRECT_QUERY/],
   ])('%s', async (_, sql, message) => {
     writeEndpoint(folder.path, 'mine', sql);
-    const service = await start();
-    await expect(service.failed).rejects.toThrow(message);
-    await expect(service.ready).rejects.toThrow(message);
-    await service.stop();
+    for (const { clickhouse, dataDir } of [engine, server]) {
+      const service = await startService(clickhouse, dataDir, { ENDPOINTS_DIR: folder.path });
+      await expect(service.failed).rejects.toThrow(message);
+      await expect(service.ready).rejects.toThrow(message);
+      await service.stop();
+    }
     const checked = await endpointsCommand().run(context, { action: 'check' });
     expect(endpointsCommand().print(checked)).toMatch(message);
     expect(endpointsCommand().exitCode(checked)).toBe(1);
@@ -53,6 +56,16 @@ describe('a wrong definition stops the start, with file and line', () => {
     const service = await start();
     await expect(service.ready).rejects.toThrow(/mine\.yaml:1: column n is rendered as number, the statement has String/);
     await service.stop();
+  });
+
+  it.each([
+    ['that writes', () => 'INSERT INTO edge_logs SELECT @project AS n', 'A read begins with'],
+    ['that would make a file', () => `SELECT * FROM sqlite('${folder.path}/made', 'a') WHERE n = @project`, 'named sqlite'],
+    ['that would write its result to a file', () => `SELECT @project AS n INTO OUTFILE '${folder.path}/made'`, 'no INTO OUTFILE'],
+  ])('a statement %s, before anything is started', async (_, sql, message) => {
+    writeEndpoint(folder.path, 'mine', sql());
+    await expect(start()).rejects.toThrow(new RegExp(`mine\\.sql:1: .*${message}`));
+    expect(readdirSync(folder.path).toSorted()).toEqual(['mine.sql', 'mine.yaml']);
   });
 
   it('a file that is no definition, before anything is started', async () => {

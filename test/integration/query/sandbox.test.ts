@@ -1,14 +1,17 @@
-import { writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueryService } from '../../../services/query/start.ts';
 import { createKey } from '../../../services/query/key-table.ts';
+import { readSettings } from '../../../services/query/query.ts';
+import { ISOLATED_SETTINGS } from '../../../services/query/sandbox.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { call, openEngine, startService, store, type Engine } from './service.ts';
 
 /** A caller's own SELECT sees the named subqueries of its endpoint and nothing else: two walls, each tried alone. */
 const NOW = Date.UTC(2026, 2, 1, 9, 0, 0);
 const SECRET = 'secretofsomebodyelse';
+const LIMITS = { timeoutSeconds: 1, maxMemoryBytes: 1e9, maxRowsToRead: 1e9, maxResultBytes: 1e8 };
 let engine: Engine;
 let service: QueryService;
 const folder = temporaryFolder();
@@ -112,6 +115,7 @@ const escapes = [
   "SELECT addressToLine(1)", 'SELECT * APPLY(toString) FROM edge', "SELECT COLUMNS('.*') APPLY(hex) FROM edge", "SELECT evalMLMethod(1, 2)", "SELECT getClientHTTPHeader('x')", 'SELECT queryID()', "SELECT throwIf(1, 'x')", 'SELECT * REPLACE (hostName() AS id) FROM edge', 'SELECT @@version', "SELECT globalVariable('version')",
   // settings, formats, files
   'SELECT 1 SETTINGS max_threads = 1', 'SELECT * FROM (SELECT 1 SETTINGS readonly = 0)', 'SELECT * FROM edge SETTINGS readonly = 0, max_rows_to_read = 0', 'SELECT 1 FORMAT JSON', "SELECT * FROM edge INTO OUTFILE '/tmp/x'", "SELECT 1 INTO OUTFILE '/tmp/x' TRUNCATE FORMAT CSV",
+  `SELECT * FROM sqlite('${folder.path}/made', 'a')`, `SELECT * FROM edge WHERE id IN (SELECT a FROM SQLite('${folder.path}/made', 'a'))`, `SELECT * FROM edge INTO OUTFILE '${folder.path}/made'`, `SELECT 1 FROM INFILE '${folder.path}/own.sql'`,
   // other statements, and more than one
   'INSERT INTO sluice.api_keys SELECT 1', 'DROP TABLE sluice.edge_logs', 'CREATE TABLE x (a Int8) ENGINE = Memory', 'ALTER TABLE sluice.edge_logs DELETE WHERE 1', 'SET readonly = 0', 'SET ROLE reader', 'GRANT ALL ON *.* TO default', 'USE sluice',
   'SELECT 1; SELECT * FROM sluice.edge_logs', 'SELECT 1; SET ROLE reader; SELECT * FROM sluice.edge_logs', 'SELECT 1;', 'EXPLAIN SELECT * FROM sluice.edge_logs', 'EXPLAIN AST SELECT 1', 'DESCRIBE sluice.edge_logs', 'SHOW TABLES FROM sluice', 'SHOW CREATE TABLE sluice.api_keys',
@@ -146,7 +150,7 @@ describe('the second wall, without the first', () => {
   it.each(escapes)('gives nothing away for %j', async (sql) => {
     const answers = await Promise.all([sql, `SELECT * FROM (\n${sql}\n)`].map(async (text) => {
       try {
-        return (await engine.clickhouse.read({ sql: text, format: 'JSONCompact', settings: { max_execution_time: 5 }, isolated: true, signal: AbortSignal.timeout(10_000) })).body.toString('utf8');
+        return (await engine.clickhouse.read({ sql: text, format: 'JSONCompact', settings: { ...readSettings({ maxRows: 100, maxSeconds: 1 }, LIMITS), ...ISOLATED_SETTINGS }, isolated: true })).body.toString('utf8');
       } catch (error) {
         return (error as Error).name;
       }
@@ -157,6 +161,10 @@ describe('the second wall, without the first', () => {
   it('the tables are as they were', async () => {
     const counts = await Promise.all(['edge_logs', 'api_keys'].map(async (t) => (await engine.clickhouse.read({ sql: `SELECT count() FROM ${t}`, format: 'TSV' })).body.toString().trim()));
     expect(counts).toEqual(['5', '1']);
+  });
+
+  it('no file was made', () => {
+    expect(readdirSync(folder.path).toSorted()).toEqual(['own.sql', 'own.yaml']);
   });
 });
 

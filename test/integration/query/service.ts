@@ -108,17 +108,28 @@ export async function send(address: string, path: string, options: { method?: st
 export interface Counted extends ClickHouse {
   /** statements that were read with an endpoint's parameters, and not for keys or checks */
   readonly queries: () => number;
+  /** From now on these queries wait, before the engine sees them, until what is returned is called. */
+  readonly hold: () => () => void;
 }
 
 /** The same engine, counting the queries of endpoints. */
 export function counting(clickhouse: ClickHouse): Counted {
   let queries = 0;
+  let gate = Promise.resolve();
   return {
     ...clickhouse,
     queries: () => queries,
-    read: (read) => {
-      if (read.format === 'JSONCompact') queries++;
-      return clickhouse.read(read);
+    hold() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      gate = promise;
+      return resolve;
+    },
+    read: async (read) => {
+      if (read.format === 'JSONCompact') {
+        queries++;
+        await gate;
+      }
+      return await clickhouse.read(read);
     },
   };
 }
