@@ -1,4 +1,5 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
+import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
@@ -6,7 +7,7 @@ import type { Route } from '../query/app.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
-const commands: readonly Command[] = [reconcileCommand, deadLettersCommand, rollupCommand, keysCommand, endpointsCommand()];
+const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLettersCommand, rollupCommand, keysCommand, endpointsCommand()];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 

@@ -35,4 +35,9 @@ export const statements = {
   deadLetter: read('sql/dead_letter.sql'),
   rowsAt: read('sql/rows_at.sql'),
   markReplayed: read('sql/mark_replayed.sql'),
+  ledgerSize: read('sql/ledger_size.sql'),
+  backupState: read('sql/backup_state.sql'),
+  tablesToMove: read('sql/tables_to_move.sql'),
+  partsToMove: read('sql/parts_to_move.sql'),
+  columnsToMove: read('sql/columns_to_move.sql'),
 } as const;

@@ -1,0 +1,4 @@
+import { runCommandLine } from '../../../common/command/main.ts';
+import { moveCommand } from './move.ts';
+
+await runCommandLine(moveCommand);

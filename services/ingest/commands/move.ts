@@ -1,0 +1,24 @@
+import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import type { Command } from '../../../common/command/command.ts';
+import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
+import { moveTables, type Moved } from '../move.ts';
+
+export const moveCommand: Command<Record<string, never>, Moved> = {
+  name: 'move',
+  help: `CLICKHOUSE_URL=http://user:password@host:8123/database npm run move
+Copies the embedded ClickHouse in DATA_DIR, every table and the ledger included, into the empty database of CLICKHOUSE_URL. npm start has to be stopped,
+with no batch under way. Afterwards start the services with that CLICKHOUSE_URL and the same Kafka: they go on where the ledger ends. DATA_DIR is left as it is.`,
+  options: {},
+  readArgs: () => ({}),
+  async run({ clickhouse, settings, logger }) {
+    if (settings.CLICKHOUSE_URL === undefined) throw new StartError('npm run move needs CLICKHOUSE_URL: where DATA_DIR is to be moved', { exitCode: EXIT_CONFIG });
+    const from = await openEmbedded({ dataDir: settings.DATA_DIR, logger });
+    try {
+      return await moveTables(from, clickhouse, settings.RAW_RETENTION_DAYS, logger);
+    } finally {
+      await from.close();
+    }
+  },
+  print: ({ tables, rows }) => `${tables.map((t) => `${t.name}: ${t.rows}`).join('\n')}\n\n${rows} rows in ${tables.length} tables; every offset is accounted for, once\n`,
+  exitCode: () => 0,
+};

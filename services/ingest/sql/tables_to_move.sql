@@ -1,0 +1,6 @@
+-- Tables and views of the database with the statements that make them, in an order in which they can be made: views after what they read. Without what a killed
+-- build of a rollup left. One row per table.
+SELECT name, engine, create_table_query AS definition, ifNull(total_rows, 0) AS rows
+FROM system.tables
+WHERE database = currentDatabase() AND NOT match(name, '_build_[0-9a-f]{8}$')
+ORDER BY engine = 'View', engine = 'MaterializedView', name

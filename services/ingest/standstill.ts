@@ -1,0 +1,33 @@
+import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { StartError } from '../../common/errors.ts';
+import { statements } from './statements.ts';
+
+/** How far the ledger goes. */
+export interface LedgerSize {
+  readonly batches: number;
+  /** unix milliseconds; 0 = nothing was ever ingested */
+  readonly last_judged_at: number;
+}
+
+/**
+ * Throws StartError unless every row is covered by the ledger, that is: no batch is under way and none was left half written. Only then do all tables
+ * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
+ */
+export async function assertNothingUnderWay(clickhouse: Reader, what: string): Promise<LedgerSize> {
+  const found = rows<{ topic: string; partition: number; rows: number }>(await clickhouse.read({ sql: statements.unaccounted, format: 'JSONEachRow' }));
+  const [first] = found;
+  if (first !== undefined) {
+    throw new StartError(`${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`);
+  }
+  return await ledgerSize(clickhouse);
+}
+
+/** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
+export async function assertStoodStill(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
+  const now = await assertNothingUnderWay(clickhouse, what);
+  if (now.batches !== since.batches || now.last_judged_at !== since.last_judged_at) throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+}
+
+async function ledgerSize(clickhouse: Reader): Promise<LedgerSize> {
+  return rows<LedgerSize>(await clickhouse.read({ sql: statements.ledgerSize, format: 'JSONEachRow' }))[0]!;
+}

@@ -1,0 +1,170 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { waitForSchema } from '../../../common/clickhouse/migrations.ts';
+import { openServer } from '../../../common/clickhouse/server.ts';
+import { createKafka } from '../../../common/kafka/client.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/backup.ts';
+import { startIngest } from '../../../services/ingest/ingest.ts';
+import { moveTables } from '../../../services/ingest/move.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
+import { readParams } from '../../../services/query/params.ts';
+import { RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render.ts';
+import { startRollup } from '../../../services/rollup/rollup.ts';
+import { createWorld, type World } from '../../faults/ledger.ts';
+import { startFace, type Face } from '../../harness/clickhouse-face.ts';
+import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
+import { kafkaBrokers } from '../../harness/kafka.ts';
+
+// Guarantee: a copy of the tables (a backup restored, the embedded engine moved to a server) is taken up by ingest where its ledger ends:
+// what came after it is taken from Kafka again, once, in every table and rollup. No copy is made while a batch is under way.
+
+const folders: { remove: () => void }[] = [];
+const newFolder = (): string => {
+  const folder = temporaryFolder();
+  folders.push(folder);
+  return folder.path;
+};
+const backups = newFolder();
+const [full, increment] = [join(backups, 'full'), join(backups, 'increment')];
+
+let world: World;
+let embedded: ClickHouse;
+let face: Face;
+let server: ClickHouse;
+/** how far the first backup goes */
+let judgedAt: number;
+
+beforeAll(async () => {
+  world = await createWorld();
+  [embedded, face] = await Promise.all([openEmbedded({ dataDir: newFolder(), logger: testLogger }), startFace({ dataDir: newFolder(), password: 'secret' })]);
+  await withRollup(embedded, () => Promise.resolve());
+});
+afterAll(async () => {
+  await server?.close();
+  await embedded.close();
+  await face.stop();
+  for (const folder of folders) folder.remove();
+});
+
+async function withRollup(clickhouse: ClickHouse, work: () => Promise<void>): Promise<void> {
+  const rollup = await startRollup({ clickhouse, settings: world.settings, logger: testLogger, registry: createRegistry() });
+  await work();
+  await rollup.stop();
+}
+
+/** Ingests all there is in Kafka, and stops. */
+async function ingestAll(clickhouse: ClickHouse): Promise<void> {
+  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'copies', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  const ingest = await startIngest({ clickhouse, kafka, settings: world.settings, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000 });
+  try {
+    await world.finished(clickhouse);
+  } finally {
+    await ingest.stop();
+  }
+}
+
+/** What callers would get of every endpoint at one moment. */
+async function answersOf(clickhouse: ClickHouse, now: Date): Promise<string[]> {
+  const definitions = readDefinitions([BUILT_IN]);
+  const [busiest] = rows<{ project: string }>(await clickhouse.read({ sql: 'SELECT project FROM function_edge_logs GROUP BY project ORDER BY count() DESC, project LIMIT 1', format: 'JSONEachRow' }));
+  const project = busiest!.project;
+  const calls: [string, Record<string, string>][] = [
+    ['functions.invocation-stats', { project, interval: '7day' }], ['functions.invocation-stats', { project, interval: '1hr' }],
+    ['logs.all', { project, project_tier: 'PRO' }],
+    ['usage.api-counts', { project, interval: 'daily' }], ['usage.api-counts', { project: '.', interval: 'daily' }],
+  ];
+  return await Promise.all(calls.map(async ([name, given]) => {
+    const definition = definitions.find(name)!;
+    const read = readParams(definition, new URLSearchParams(given));
+    if (!('params' in read)) throw new Error(name);
+    const params = { ...read.params, now: now.toISOString().replace('T', ' ').replace('Z', '000') };
+    return (await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: RESULT_SETTINGS })).body.toString('utf8').replace(/,?\s*"statistics".*/s, '');
+  }));
+}
+
+describe('backups', () => {
+  test('of the embedded engine, whole and as an increment; not over one that is there', async () => {
+    await world.produce({ edge_logs: 200, function_edge_logs: 100, auth_logs: 30 });
+    await ingestAll(embedded);
+    const made = await createBackup(embedded, { place: full });
+    expect(made.bytes).toBeGreaterThan(0);
+    judgedAt = made.last_judged_at;
+    await world.produce({ edge_logs: 100, function_edge_logs: 50 });
+    await ingestAll(embedded);
+    await createBackup(embedded, { place: increment, base: full });
+    await expect(createBackup(embedded, { place: full })).rejects.toThrow(/BACKUP_FAILED/);
+  });
+
+  test('an increment, restored by a server under another name, and backed up there', async () => {
+    const home = await openServer({ url: face.url, logger: testLogger });
+    await home.execute({ sql: 'CREATE DATABASE restored' });
+    await home.close();
+    const restored = await openServer({ url: face.url.replace(/\/sluice$/, '/restored'), logger: testLogger });
+    try {
+      await restoreBackup(restored, { place: increment, database: 'sluice' });
+      const now = new Date();
+      await world.expectExact(restored);
+      expect(await answersOf(restored, now)).toEqual(await answersOf(embedded, now));
+      expect((await createBackup(restored, { place: `File('${join(backups, 'of-the-server')}')` })).files).toBeGreaterThan(0);
+    } finally {
+      await restored.close();
+    }
+  });
+
+  test('a destination in ClickHouse\'s words is one destination, made of literals', () => {
+    expect(destinationOf('monday', false)).toBe("File('monday')");
+    expect(destinationOf("it's", false)).toBe("File('it\\'s')");
+    expect(destinationOf("Disk('backups', 'monday')", false)).toBe("Disk('backups', 'monday')");
+    for (const wrong of ["Disk('backups', 'monday') SETTINGS password = 'x'", "url('http://x')", 'Disk(backups)', "Disk('a'); DROP TABLE batches", "S3('a' || 'b')"]) expect(() => destinationOf(wrong, false), wrong).toThrow('is no destination');
+  });
+});
+
+describe('from the embedded engine to a server', () => {
+  test('every table with its rows, the account, every answer; ingest goes on there exactly once', async () => {
+    server = await openServer({ url: face.url, logger: testLogger });
+    await moveTables(embedded, server, world.settings.RAW_RETENTION_DAYS, testLogger);
+    await world.expectExact(server);
+    const now = new Date();
+    const answers = await answersOf(embedded, now);
+    expect(await answersOf(server, now)).toEqual(answers);
+    expect(answers.every((body) => body.includes('"data"') && !/"data":\s*\[\s*\]/.test(body))).toBe(true);
+
+    await waitForSchema(server, testLogger);
+    await world.produce({ edge_logs: 100, function_edge_logs: 50, auth_logs: 10 });
+    await withRollup(server, () => ingestAll(server));
+    await world.expectExact(server);
+  });
+
+  test('not into a database that has tables', async () => {
+    await expect(moveTables(embedded, server, 90, testLogger)).rejects.toThrow('empty database');
+  });
+
+  test('neither a move nor a backup while a batch is under way', async () => {
+    // rows of a batch whose ledger row is not there yet
+    await embedded.execute({ sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, judged_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')` });
+    for (const attempt of [() => moveTables(embedded, server, 90, testLogger), () => createBackup(embedded, { place: join(backups, 'never') })]) await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
+  });
+});
+
+describe('a backup that is restored', () => {
+  test('what came after the one that is restored is taken from Kafka again, once', async () => {
+    // one process has one folder open
+    await embedded.close();
+    const restored = await openEmbedded({ dataDir: newFolder(), logger: testLogger });
+    try {
+      const { last_judged_at } = await restoreBackup(restored, { place: full });
+      expect(last_judged_at).toBe(judgedAt);
+      expect((await world.behind(restored)).length).toBeGreaterThan(0);
+      await waitForSchema(restored, testLogger);
+      await world.produce({ edge_logs: 50, function_edge_logs: 20 });
+      await withRollup(restored, () => ingestAll(restored));
+      await world.expectExact(restored);
+      await expect(restoreBackup(restored, { place: increment })).rejects.toThrow('into an empty database');
+    } finally {
+      await restored.close();
+    }
+  });
+});
