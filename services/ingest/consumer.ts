@@ -264,6 +264,7 @@ const LEVELS = {
   stray_rows_found: 'warn',
   topic_made_anew: 'warn',
   offsets_gone: 'warn',
+  messages_refused: 'warn',
   store_away: 'warn',
   store_back: 'info',
 } as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' };

@@ -6,7 +6,7 @@ import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { createMessageReader } from './message.ts';
 import type { Reason, Record } from './record.ts';
 import { judgementOf, mappingOf, statements } from './statements.ts';
-import { INSERT_SETTINGS, withProbe } from './store.ts';
+import { INSERT_SETTINGS, rejectionOf, withProbe } from './store.ts';
 
 /** Where a message stands. */
 export interface Coordinates {
@@ -98,7 +98,8 @@ export async function replayDeadLetter({ clickhouse, decoders, retentionDays, ma
     });
     const verdict = await judge(clickhouse, source, insert);
     if (verdict !== undefined) return verdict;
-    await clickhouse.insert({ ...insert, sql: mappingOf(source), settings: { ...INSERT_SETTINGS, insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` } });
+    const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
+    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source), settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
   }
   await clickhouse.execute({ sql: statements.markReplayed, params: where, settings: { async_insert: 0 } });
   return 'stored';
@@ -132,15 +133,9 @@ function mappedInsert(frame: Frame, params: MappedInsert['params']): MappedInser
 
 /** Why the mapping does not take it; undefined = it does. Writes nothing. */
 async function judge(clickhouse: ClickHouse, source: SourceName, insert: MappedInsert): Promise<Reason | undefined> {
-  try {
-    await clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 } });
-    return undefined;
-  } catch (error) {
-    const verdict = error instanceof Error ? /verdict (malformed_json|missing_project|bad_timestamp|timestamp_out_of_range)/.exec(error.message)?.[1] : undefined;
-    if (verdict !== undefined) return verdict as Reason;
-    if (typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'reject') return 'rejected_by_store';
-    throw error;
-  }
+  const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 } }));
+  if (rejection === undefined) return undefined;
+  return (/verdict (malformed_json|missing_project|bad_timestamp|timestamp_out_of_range)/.exec(rejection.message)?.[1] ?? 'rejected_by_store') as Reason;
 }
 
 async function select<T>(clickhouse: ClickHouse, sql: string, params: { readonly [name: string]: Param }): Promise<T[]> {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createLane, type Batch, type LaneEvent, type LedgerEntry, type LedgerEnd, type Ports, type Stray } from './lane.ts';
 import { checksum, type Record } from './record.ts';
+import type { Refused } from './refused.ts';
 
 const NOW = 1_000_000;
 
@@ -28,6 +29,8 @@ interface Setup {
   readonly strays?: { readonly [incarnation: number]: readonly Stray[] };
   readonly tokenIsKept?: boolean;
   readonly schemaIds?: readonly number[];
+  /** what the engine refuses by its content */
+  readonly refused?: readonly Refused[];
   readonly clock?: () => number;
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World) => void;
@@ -42,7 +45,7 @@ interface World {
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], clock = () => NOW, on = () => {} }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
   const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays };
@@ -88,6 +91,11 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
       schemaIds: async () => schemaIds,
       async insert(batch: Batch, present) {
         act(`insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.judgedAt} of ${batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true).map((r) => r.offset).join(',')}`);
+        return refused.filter(({ offset }) => batch.records.some((r) => r.offset === offset) && present?.has(offset) !== true);
+      },
+      async refuse(batch, letters) {
+        act(`refuse ${letters.map((r) => r.offset).join(',')} of ${batch.first}-${batch.last}`);
+        world.strays = { ...world.strays, [batch.incarnation]: [{ last: batch.last, judgedAt: batch.judgedAt, offsets: letters.map((r) => r.offset), deadLetters: letters.map((r) => r.offset) }] };
       },
       async record(entry) {
         entries.push(entry);
@@ -272,6 +280,22 @@ describe('writing', () => {
     expect(did.filter((d) => !d.startsWith('fetch') && !d.endsWith('e'))).toEqual([
       `commit 0 i:0:0-1:${NOW}`, 'wait 100', 'wait 200', `insert 0:0-1 at ${NOW} of 1`, 'record 0:0-1',
     ]);
+  });
+
+  test('of messages that the engine refuses: dead letters first, the verdict; then the rest under the token', async () => {
+    const { did } = await run({ log: records(0, 2), refused: [{ offset: 1, detail: 'no' }] });
+    expect(did.slice(1, -1)).toEqual([`commit 0 i:0:0-2:${NOW}`, `insert 0:0-2 at ${NOW} of 0,1,2`, 'refuse 1 of 0-2', `insert 0:0-2 at ${NOW} of 0,2`, 'record 0:0-2']);
+  });
+
+  test('of a message that was refused before is not tried again by who goes on, whatever the engine says by now', async () => {
+    const strays = { 0: [{ last: 2, judgedAt: 777, offsets: [1], deadLetters: [1] }] };
+    const { did } = await run({ committed: { offset: 0, metadata: 'i:0:0-2:777' }, log: records(0, 2), strays });
+    expect(did.slice(2, 4)).toEqual(['insert 0:0-2 at 777 of 0,2', 'record 0:0-2']);
+  });
+
+  test('ends the process where the engine refuses what it has stored before', async () => {
+    const strays = { 0: [{ last: 2, judgedAt: 777, offsets: [0, 1, 2], deadLetters: [] }] };
+    await expect(run({ committed: { offset: 0, metadata: 'i:0:0-2:777' }, log: records(0, 2), strays, refused: [{ offset: 1, detail: 'no' }] })).rejects.toThrow('refuses offset 1');
   });
 
   test('ends the process at any other error', async () => {

@@ -2,6 +2,7 @@ import type { Clock } from '../../common/clock.ts';
 import { createInbox, type Cut, type CutLimits, type Fetched, type Inbox } from './inbox.ts';
 import { decodeIntent, encodeIntent, type Intent } from './intent.ts';
 import { checksum, type Record } from './record.ts';
+import type { Refused } from './refused.ts';
 
 /**
  * The delivery protocol of one partition, from the moment it is assigned until it is taken away.
@@ -13,6 +14,7 @@ import { checksum, type Record } from './record.ts';
  *   token   the batch is inserted under a token of its own; the same token counts once in every table and view, while it is remembered.
  *   ledger  one row, written last. Its end, not the group's offset, is where the next owner goes on.
  * On taking a partition, an announced batch that the ledger lacks is formed again with the same boundaries and inserted under the same token.
+ * Messages that the engine refuses become dead letters before anything else of their batch is written: they are the verdict, whoever goes on with it.
  * Where the intent is lost (group deleted or reset, ClickHouse restored), rows beyond the ledger's end (strays) tell which batches were under way.
  * A topic made anew is known by the record at the ledger's end being another, or the log ending before what is known of it: a new incarnation.
  * Knows neither Kafka's client nor ClickHouse nor timers: everything comes through the ports, which `npm run simulate` replaces by models.
@@ -66,8 +68,10 @@ export interface Store {
   tokenIsKept(judgedAt: number): Promise<boolean>;
   /** ids of the schema registry that these records can be decoded with, asked for before their batch is announced */
   schemaIds(records: readonly Record[]): Promise<readonly number[]>;
-  /** inserts the batch under its token, without the records whose offset is in `present` */
-  insert(batch: Batch, present?: ReadonlySet<number>): Promise<void>;
+  /** inserts the batch under its token, without the records whose offset is in `present`. Where the engine refuses some by their content: those, and nothing is written */
+  insert(batch: Batch, present?: ReadonlySet<number>): Promise<readonly Refused[]>;
+  /** makes dead letters of these records of the batch, under a token of their own */
+  refuse(batch: Batch, refused: readonly Refused[]): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
 }
 
@@ -99,7 +103,7 @@ export interface Ports {
 
 export type LaneEvent =
   | 'partition_taken' | 'batch_recovered' | 'stray_rows_found' | 'topic_made_anew' | 'offsets_gone' | 'intent_dropped'
-  | 'store_away' | 'store_back' | 'lane_over';
+  | 'messages_refused' | 'store_away' | 'store_back' | 'lane_over';
 
 /** Metadata of a commit without a batch under way. */
 export const IDLE = 'e';
@@ -333,16 +337,25 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   async function insert(batch: Batch, isRecovered: boolean): Promise<void> {
     let mayBeThere = isRecovered;
     await persistently(async () => {
-      let present: ReadonlySet<number> | undefined;
-      await asMember();
-      while (mayBeThere && present === undefined) {
-        present = await presentOf(batch);
-        // so long ago that it is no longer known what is there
-        if (!ports.isMember()) present = undefined;
+      for (;;) {
+        let present: ReadonlySet<number> | undefined;
         await asMember();
+        while (mayBeThere && present === undefined) {
+          present = await presentOf(batch);
+          // so long ago that it is no longer known what is there
+          if (!ports.isMember()) present = undefined;
+          await asMember();
+        }
+        mayBeThere = true;
+        const refused = await store.insert(batch, present);
+        if (refused.length === 0) return;
+        const stray = await strayOf(batch);
+        const isRow = refused.find(({ offset }) => stray?.offsets.includes(offset) === true && !stray.deadLetters.includes(offset));
+        if (isRow !== undefined) throw new Error(`ClickHouse refuses offset ${isRow.offset}, which it has stored before: ${isRow.detail}`);
+        await asMember();
+        await store.refuse(batch, refused);
+        ports.log('messages_refused', { incarnation: batch.incarnation, count: refused.length, first: refused[0]!.offset, detail: refused[0]!.detail });
       }
-      mayBeThere = true;
-      await store.insert(batch, present);
     });
   }
 
@@ -350,10 +363,14 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
    * What an insert must leave out. The token keeps out whatever is there already and completes the rollups with it; where it may be forgotten,
    * or the rest is judged anew, all that is there is left out. Dead letters always are: they are the verdict.
    */
-  async function presentOf({ incarnation: life, first, last, judgedAt, isRest }: Intent): Promise<ReadonlySet<number>> {
-    const stray = (await store.strays(life, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
+  async function presentOf(batch: Intent): Promise<ReadonlySet<number>> {
+    const stray = await strayOf(batch);
     if (stray === undefined) return new Set();
-    return new Set(isRest !== true && (await store.tokenIsKept(judgedAt)) ? stray.deadLetters : stray.offsets);
+    return new Set(batch.isRest !== true && (await store.tokenIsKept(batch.judgedAt)) ? stray.deadLetters : stray.offsets);
+  }
+
+  async function strayOf({ incarnation: life, first, last, judgedAt }: Intent): Promise<Stray | undefined> {
+    return (await store.strays(life, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
   }
 
   function check(): void {

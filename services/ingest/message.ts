@@ -43,6 +43,11 @@ function decoded(record: Record, event: Buffer | Refusal): Frame {
   return 'reason' in event ? deadLetter(record, event) : { record, value: event, original: record.value!, reason: '', detail: '', probe: '' };
 }
 
+/** The dead letter of a message that the engine refuses: it goes round the mapping's expressions, which could refuse it again. */
+export function refusedFrame(record: Record, detail: string): Frame {
+  return { record, value: NOTHING, original: record.value!, reason: 'rejected_by_store' satisfies Reason, detail, probe: '' };
+}
+
 function deadLetter(record: Record, { reason, detail }: { readonly reason: Reason; readonly detail: string }): Frame {
   return { record, value: record.value!, original: NOTHING, reason, detail, probe: '' };
 }

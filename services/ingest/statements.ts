@@ -17,6 +17,11 @@ export function mappingOf(source: SourceName): string {
 
 const REASONS = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
 
+/** The same mapping, writing nothing: throws what the insert would throw. */
+export function dryRunOf(source: SourceName): string {
+  return mappingOf(source).replace(/^INSERT INTO \w+_landing$/m, () => "INSERT INTO FUNCTION null('auto')");
+}
+
 /** The same mapping, writing nothing: throws `verdict <reason>` where a message of the frames is not a row. */
 export function judgementOf(source: SourceName): string {
   const throws = REASONS.map((reason) => `throwIf(reason = '${reason}', 'verdict ${reason}')`).join(' + ');

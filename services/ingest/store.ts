@@ -1,14 +1,16 @@
 import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { tokenOf } from './intent.ts';
 import type { Batch, Store } from './lane.ts';
-import { createMessageReader } from './message.ts';
+import { createMessageReader, refusedFrame } from './message.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
-import { mappingOf, statements } from './statements.ts';
+import { refusedOf } from './refused.ts';
+import { dryRunOf, mappingOf, statements } from './statements.ts';
 
 /**
  * Every setting that the meaning of a batch's insert depends on.
@@ -40,6 +42,9 @@ const TOKEN_TRUSTED_BATCHES = DEDUPLICATION_WINDOW / 5;
 /** Clocks of processes and server may differ by this, milliseconds. A batch judged further in the server's future says nothing about when it was written. */
 const CLOCK_SKEW_MS = 5_000;
 
+/** Of the engine's words about a message it refuses: they may repeat the statement. Characters. */
+const DETAIL_LENGTH = 300;
+
 export interface StoreOptions {
   readonly clickhouse: ClickHouse;
   readonly source: SourceName;
@@ -55,6 +60,7 @@ export interface StoreOptions {
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, avro, metrics, clock }: StoreOptions): Store {
   const mapping = mappingOf(source);
+  const dryRun = dryRunOf(source);
   const messages = createMessageReader(avro, maxEventBytes);
   const where = { topic, partition };
 
@@ -85,22 +91,32 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
 
     async insert(batch, present) {
       const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
-      if (records.length === 0) return;
+      if (records.length === 0) return [];
       const frames = await messages.frames(records, batch.schemaIds ?? []);
       const done = metrics.insertSeconds.startTimer({ source });
       const token = tokenOf(topic, partition, batch);
-      try {
-        await insertFrames(batch, token, frames, false);
-      } catch (error) {
-        if (!isRejection(error)) throw error;
-        // nothing of the batch is written yet: the SELECT threw (throwIf of envelope.sql) before its only block
-        await insertFrames(batch, token, frames.map(withProbe), true);
+      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope.sql, or the engine) before its only block
+      if (await rejectionOf(insertFrames(mapping, batch, token, frames, false)) !== undefined) {
+        const exact = frames.map(withProbe);
+        const rejection = await rejectionOf(insertFrames(mapping, batch, token, exact, true));
+        if (rejection !== undefined) {
+          const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some, true)))?.message.slice(0, DETAIL_LENGTH));
+          if (found.length === 0) throw rejection;
+          return found.map(({ item, detail }) => ({ offset: item.record.offset, detail }));
+        }
       }
       done();
       metrics.events.inc({ source }, records.length);
       metrics.batchEvents.observe(records.length);
       const newest = records.at(-1)!.time;
       if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
+      return [];
+    },
+
+    async refuse(batch, refused) {
+      const details = new Map(refused.map(({ offset, detail }) => [offset, detail]));
+      const frames = batch.records.filter((r) => details.has(r.offset)).map((r) => refusedFrame(r, details.get(r.offset)!));
+      await insertFrames(mapping, batch, `${tokenOf(topic, partition, batch)}:refused:${refused[0]!.offset}`, frames, true);
     },
 
     async record(entry) {
@@ -129,9 +145,10 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
   }
 
-  async function insertFrames(batch: Batch, token: string, frames: readonly Frame[], exact: boolean): Promise<void> {
+  /** token: undefined = the statement writes nothing */
+  async function insertFrames(sql: string, batch: Batch, token: string | undefined, frames: readonly Frame[], exact: boolean): Promise<void> {
     await clickhouse.insert({
-      sql: mapping,
+      sql,
       structure: FRAME_STRUCTURE,
       frames: encodeFrames(frames),
       params: {
@@ -142,7 +159,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
         retention_days: retentionDays,
         exact,
       },
-      settings: { ...INSERT_SETTINGS, insert_deduplication_token: token },
+      settings: { ...INSERT_SETTINGS, ...(token === undefined ? {} : { insert_deduplication_token: token }) },
     });
   }
 }
@@ -152,6 +169,13 @@ export function withProbe(frame: Frame): Frame {
   return frame.reason === '' ? { ...frame, probe: probeOf(frame.value) } : frame;
 }
 
-function isRejection(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'reject';
+/** Why the engine refuses what the statement was given; undefined = it was executed. Any other error is thrown. */
+export async function rejectionOf(statement: Promise<void>): Promise<ClickHouseError | undefined> {
+  try {
+    await statement;
+    return undefined;
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.kind === 'reject') return error;
+    throw error;
+  }
 }

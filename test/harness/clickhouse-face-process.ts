@@ -68,9 +68,9 @@ function openSession(settings: Readonly<Record<string, string>>, comment: string
   return session;
 }
 
-/** The first fault that matches, one time less left. */
-function faultOf(sql: string): Fault | undefined {
-  const fault = faults.find((f) => (f.times ?? 1) > 0 && new RegExp(f.match ?? '', 's').test(sql));
+/** The first fault that matches, one time less left. data: undefined = not there yet */
+function faultOf(sql: string, data: Buffer | undefined): Fault | undefined {
+  const fault = faults.find((f) => (f.times ?? 1) > 0 && (f.body === undefined) === (data === undefined) && new RegExp(f.match ?? '', 's').test(sql) && new RegExp(f.body ?? '', 's').test(data?.toString('latin1') ?? ''));
   if (fault !== undefined) fault.times = (fault.times ?? 1) - 1;
   return fault;
 }
@@ -82,14 +82,14 @@ async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> 
     return;
   }
   const sqlInUrl = url.searchParams.get('query');
-  const early = sqlInUrl === null ? undefined : faultOf(sqlInUrl);
+  const early = sqlInUrl === null ? undefined : faultOf(sqlInUrl, undefined);
   if (early?.action === 'cut_request') {
     req.once('data', () => req.socket.destroy());
     return;
   }
   const body = await readBody(req);
   const sql = sqlInUrl ?? body.toString('utf8');
-  const fault = early ?? (sqlInUrl === null ? faultOf(sql) : undefined);
+  const fault = early ?? (sqlInUrl === null ? faultOf(sql, undefined) : faultOf(sql, body));
 
   if (fault !== undefined && await injectBefore(fault, req, res)) return;
 

@@ -8,6 +8,8 @@ import { fileURLToPath } from 'node:url';
 export interface Fault {
   /** regular expression on the statement; absent = every statement (pings are never hit) */
   readonly match?: string;
+  /** and regular expression on its data, byte by byte (latin1), which has come in whole by then */
+  readonly body?: string;
   /** how many statements it hits; default 1 */
   times?: number;
   /**

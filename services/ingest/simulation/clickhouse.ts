@@ -1,5 +1,6 @@
 import { tokenOf } from '../intent.ts';
 import type { Batch, LastRecord, LedgerEntry, Store, Stray } from '../lane.ts';
+import type { Refused } from '../refused.ts';
 import type { Event, Kafka } from './kafka.ts';
 import type { World } from './world.ts';
 
@@ -86,6 +87,7 @@ export type ClickHouse = ReturnType<typeof createClickHouse>;
  * Token semantics of ClickHouse as store.ts relies on them. An insert is split into one part per table and day; each part is written once per token while
  * the token is in its table's window; a part that is there already does not keep the following ones from being written. Raw rows and dead letters come
  * in any order, rollups after raw, 1h after 1m. An insert may be refused, fail half way, be cut off by a restart, or go on after its client gave up.
+ * Some events are refused for what they hold, until the engine is one of another version.
  */
 export function createClickHouse(world: World, kafka: Kafka) {
   const empty = (): Table => ({ parts: [], window: [], madeAt: 0 });
@@ -93,6 +95,7 @@ export function createClickHouse(world: World, kafka: Kafka) {
   const jobs = new Set<Job>();
   const registry = new Set<number>();
   let isDown = false;
+  let isUpgraded = false;
   /** batches of other partitions, ever */
   let others = 0;
   let inserts = 0;
@@ -115,6 +118,8 @@ export function createClickHouse(world: World, kafka: Kafka) {
     ledgerEnd,
     storeOf,
     setDown(down: boolean): void { isDown = down; },
+    /** Nobody writes meanwhile. */
+    upgrade(): void { isUpgraded = true; },
     registerSchema(): void { registry.add(1); },
     /** It is stopped and started: what was under way ends where it is. */
     restart(): void {
@@ -174,6 +179,7 @@ export function createClickHouse(world: World, kafka: Kafka) {
       tokenIsKept: (judgedAt) => request(client, 'batches since', () => tokenIsKept(judgedAt)),
       schemaIds: (records) => request(client, 'schemas', () => [...new Set(records.flatMap((r) => { const { schemaId } = r as Event; return schemaId !== undefined && registry.has(schemaId) ? [schemaId] : []; }))]),
       insert: (batch, present) => insert(client, batch, present, withTokens ? tokenOf(TOPIC, 0, batch) : `insert ${inserts++}`),
+      refuse: (batch, refused) => refuse(client, batch, refused.map((r) => r.offset)),
       record: (entry) => record(client, entry),
     };
   }
@@ -192,11 +198,23 @@ export function createClickHouse(world: World, kafka: Kafka) {
     return result;
   }
 
-  async function insert(client: Client, batch: Batch, present: ReadonlySet<number> | undefined, token: string): Promise<void> {
+  async function insert(client: Client, batch: Batch, present: ReadonlySet<number> | undefined, token: string): Promise<Refused[]> {
     const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && present?.has(e.offset) !== true);
     if (batch.isRest === true) untrusted.add(batch.judgedAt);
-    if (events.length === 0) return;
-    const parts = partsOf(batch, events, token);
+    if (events.length === 0) return [];
+    const refused = events.filter((e) => e.refused && !isUpgraded);
+    if (refused.length > 0) return request(client, 'dry runs', () => refused.map(({ offset }) => ({ offset, detail: 'refused' })));
+    await write(client, partsOf(batch, events, token));
+    return [];
+  }
+
+  async function refuse(client: Client, batch: Batch, offsets: readonly number[]): Promise<void> {
+    world.count('messages refused');
+    const rows = (batch.records as readonly Event[]).filter((e) => offsets.includes(e.offset)).map((event) => ({ event, incarnation: batch.incarnation, batchLast: batch.last, judgedAt: batch.judgedAt }));
+    await write(client, [{ target: 'dead', partition: 'month', token: `${tokenOf(TOPIC, 0, batch)}:refused:${offsets[0]}`, rows }]);
+  }
+
+  async function write(client: Client, parts: Job['parts']): Promise<void> {
     const job: Job = { parts, written: 0, aborted: false, failsAfter: world.chance(0.15) ? world.below(parts.length + 1) : Infinity, since: others };
     jobs.add(job);
     await world.hop('insert', INSERT_DELAYED);

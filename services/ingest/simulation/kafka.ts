@@ -10,6 +10,8 @@ export interface Event extends Record {
   /** judged before this moment it is a dead letter: too far in the future */
   readonly acceptedFrom: number;
   readonly schemaId: number | undefined;
+  /** by an engine of the first version */
+  readonly refused: boolean;
 }
 
 /** What stands at an offset: control records come in fetches but are shown to nobody, absent ones were compacted away. */
@@ -84,6 +86,7 @@ export function createKafka(world: World) {
           bad: world.below(8) === 0,
           acceptedFrom: world.below(6) === 0 ? world.now + world.below(40_000) : 0,
           schemaId: world.below(8) === 0 ? 1 : undefined,
+          refused: kind === 'event' && world.below(12) === 0,
         };
         slots.push(event);
         history.push(event);

@@ -43,6 +43,22 @@ export const mutants = {
   'no-doubt': { ports: (ports) => ({ ...ports, isMember: () => true }) },
   /** tokens are trusted for ever */
   'old-token': { ports: (ports) => ({ ...ports, store: { ...ports.store, tokenIsKept: async () => true } }) },
+  /** messages that the engine refuses become dead letters after the rest of their batch, not before */
+  'refused-last': {
+    ports: (ports) => ({
+      ...ports,
+      store: {
+        ...ports.store,
+        insert: async (batch, present = new Set()) => {
+          const refused = await ports.store.insert(batch, present);
+          if (refused.length === 0) return [];
+          await ports.store.insert(batch, new Set([...present, ...refused.map((r) => r.offset)]));
+          await ports.store.refuse(batch, refused);
+          return [];
+        },
+      },
+    }),
+  },
   /** rows beyond the ledger's end are not looked for */
   'no-strays': { ports: (ports) => ({ ...ports, store: { ...ports.store, strays: async () => [] } }) },
   /** a topic is the same as long as its name is */

@@ -9,7 +9,7 @@ import { createWorld, type Counts } from './world.ts';
 const ACTIONS = {
   produce: 12, kill: 5, start: 5, sigstop: 4, wake: 4, pass_time: 4, cut_off: 2, heal: 2, stop: 2, clock_jump: 2,
   retention: 2, compaction: 1, topic_made_anew: 3,
-  store_down: 1, store_up: 1, store_restart: 3, others_write: 4, schema_registered: 1, back_up: 2, snapshot: 1,
+  store_down: 1, store_up: 1, store_restart: 3, others_write: 4, store_upgraded: 2, schema_registered: 1, back_up: 2, snapshot: 1,
   group_deleted: 2, reset_to_earliest: 1, reset_to_end: 1, another_group: 1, restore: 4,
 } as const;
 type Action = keyof typeof ACTIONS;
@@ -171,6 +171,10 @@ export async function runSchedule(scheduler: Scheduler, { seed, lingerMs, wakeFi
       case 'store_up': return clickhouse.setDown(false);
       case 'store_restart': return clickhouse.restart();
       case 'others_write': return clickhouse.othersWrite(size + 1);
+      case 'store_upgraded':
+        everythingStops('kill');
+        clickhouse.upgrade();
+        return start(true);
       case 'schema_registered': return clickhouse.registerSchema();
       case 'back_up': clickhouse.backUp().catch(world.fail); return;
       case 'snapshot': return clickhouse.snapshot();

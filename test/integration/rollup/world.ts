@@ -92,7 +92,7 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
       const store = createStore({ clickhouse, source, topic: source, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, avro: testDecoder(source), metrics: ingestMetrics, clock: () => world.now });
       return {
         partition, first,
-        insert: () => store.insert({ ...intent, records }),
+        insert: async () => { await store.insert({ ...intent, records }); },
         record: () => clickhouse.execute({
           sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, stored, judged_at)
             SELECT {topic:String}, 0, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({judged_at:Int64}, 'UTC')`,
