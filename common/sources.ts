@@ -8,23 +8,26 @@ export interface Source {
   /** the name that existing producers use, as topic or as `?source_name=` */
   readonly alias: string;
   readonly description: string;
+  /** where an event names its project, as clickhouse/sources/<name>.sql reads it: members of objects, of which the first of a list counts */
+  readonly project: readonly string[];
 }
 
 export const sources = [
-  { name: 'edge_logs', alias: 'cloudflare.logs.prod', description: 'edge request logs' },
-  { name: 'postgres_logs', alias: 'postgres.logs', description: 'database logs' },
-  { name: 'function_edge_logs', alias: 'deno-relay-logs', description: 'serverless function gateway logs' },
-  { name: 'function_logs', alias: 'deno-subhosting-events', description: 'serverless function event logs' },
-  { name: 'auth_logs', alias: 'gotrue.logs.prod', description: 'authentication logs' },
-  { name: 'realtime_logs', alias: 'realtime.logs.prod', description: 'realtime logs' },
-  { name: 'storage_logs', alias: 'storage.logs.prod.2', description: 'object storage logs' },
-  { name: 'postgrest_logs', alias: 'postgREST.logs.prod', description: 'REST API layer logs' },
-  { name: 'pgbouncer_logs', alias: 'pgbouncer.logs.prod', description: 'connection pooler logs' },
+  { name: 'edge_logs', alias: 'cloudflare.logs.prod', description: 'edge request logs', project: ['project'] },
+  { name: 'postgres_logs', alias: 'postgres.logs', description: 'database logs', project: ['project'] },
+  { name: 'function_edge_logs', alias: 'deno-relay-logs', description: 'serverless function gateway logs', project: ['metadata', 'project_ref'] },
+  { name: 'function_logs', alias: 'deno-subhosting-events', description: 'serverless function event logs', project: ['metadata', 'project_ref'] },
+  { name: 'auth_logs', alias: 'gotrue.logs.prod', description: 'authentication logs', project: ['project'] },
+  { name: 'realtime_logs', alias: 'realtime.logs.prod', description: 'realtime logs', project: ['metadata', 'project'] },
+  { name: 'storage_logs', alias: 'storage.logs.prod.2', description: 'object storage logs', project: ['metadata', 'project'] },
+  { name: 'postgrest_logs', alias: 'postgREST.logs.prod', description: 'REST API layer logs', project: ['project'] },
+  { name: 'pgbouncer_logs', alias: 'pgbouncer.logs.prod', description: 'connection pooler logs', project: ['project'] },
 ] as const satisfies readonly Source[];
 
-export type SourceName = (typeof sources)[number]['name'];
+export type KnownSource = (typeof sources)[number];
+export type SourceName = KnownSource['name'];
 
 /** The source that a name or an alias stands for, or undefined. */
-export function findSource(nameOrAlias: string): (typeof sources)[number] | undefined {
+export function findSource(nameOrAlias: string): KnownSource | undefined {
   return sources.find((s) => s.name === nameOrAlias || s.alias === nameOrAlias);
 }

@@ -6,8 +6,8 @@ export interface ClientLogLine {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** What kafkajs says at ERROR although it then does what is right: rebalances are ordinary, and an error answer is thrown to whoever asked (nobody asked for a fetch). */
-const ordinary = /^Response (?!Fetch)|rebalanc|rejoin|re-joining|REBALANCE_IN_PROGRESS|not the coordinator|is not aware of this member|does not host this topic-partition|no leader for this topic-partition/i;
+/** What kafkajs says at ERROR or WARN although it then does what is right: rebalances are ordinary, and an error answer is thrown to whoever asked (nobody asked for a fetch); an idempotent producer that gives up is replaced (acknowledged-producer.ts). */
+const ordinary = /^Response (?!Fetch)|^Limiting retries for the idempotent producer|rebalanc|rejoin|re-joining|REBALANCE_IN_PROGRESS|not the coordinator|is not aware of this member|does not host this topic-partition|no leader for this topic-partition/i;
 /** After these the consumer does not go on as it was. */
 const serious = /^Crash:|^Error when calling each|^Offset out of range/;
 

@@ -1,5 +1,5 @@
 import type { ConnectionOptions } from 'node:tls';
-import kafkajs, { type Admin, type Consumer, type ConsumerConfig, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
+import kafkajs, { type Admin, type Consumer, type ConsumerConfig, type ICustomPartitioner, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
@@ -33,7 +33,7 @@ export interface KafkaClient {
   admin(): Admin;
   /** Defaults of kafkajs apart from `retry`; how it behaves stands in consumer-facts.md beside this file. */
   consumer(config: ConsumerConfig): Consumer;
-  /** Partitions by murmur2 of the key, as Kafka's Java producer does. */
+  /** Partitions by murmur2 of the key, as Kafka's Java producer does. The choice is written into the message, so that another attempt goes to the same partition. */
   producer(config?: Omit<ProducerConfig, 'createPartitioner'>): Producer;
 }
 
@@ -45,6 +45,12 @@ export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> =
 
 /** A remote broker with TLS may take longer than kafkajs's 1 s, milliseconds. */
 const CONNECTION_TIMEOUT_MS = 5_000;
+
+/** Without it, a retry after partitions were added could store a message again in another one, and nobody could tell which partitions have to acknowledge. */
+const pinningPartitioner: ICustomPartitioner = () => {
+  const choose = kafkajs.Partitioners.DefaultPartitioner();
+  return (args) => (args.message.partition ??= choose(args));
+};
 
 const REPORT_EVERY_MS = 60_000;
 
@@ -83,6 +89,6 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
     ssl,
     admin: () => kafka.admin(),
     consumer: (config) => kafka.consumer({ ...config, retry: { ...retry, ...config.retry } }),
-    producer: (config) => kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: kafkajs.Partitioners.DefaultPartitioner }),
+    producer: (config) => kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),
   };
 }

@@ -1,9 +1,9 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
+import type { Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
-import type { Route } from '../query/app.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 

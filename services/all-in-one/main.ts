@@ -1,4 +1,5 @@
 import { openClickHouse } from '../../common/clickhouse/open.ts';
+import { systemClock } from '../../common/clock.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
 import { startBroker } from '../../common/kafka/broker.ts';
 import { createKafka } from '../../common/kafka/client.ts';
@@ -6,6 +7,7 @@ import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../ingest/ingest.ts';
+import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
 import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes } from './commands.ts';
@@ -21,17 +23,20 @@ await runProcess(() => logger, async (add, stopping) => {
 
   // the engine and the broker start side by side: together they are most of the time to ready
   const broker = startBroker(settings, logger, stopping);
-  broker.catch(() => {});
+  const log = logger;
+  const connecting = broker.then(({ brokers }) => createKafka({ brokers, clientId: 'sluice', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES }));
+  connecting.catch(() => {});
   const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
   add({ name: 'clickhouse', stop: () => clickhouse.close() });
   const schema = startRollup({ clickhouse, settings, logger, registry });
   schema.catch(() => {});
 
   let ingest: RunningIngest | undefined;
+  const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
   const query = await startQuery({
     clickhouse, settings, logger, registry, schema,
     checks: { consumer: async () => (ingest?.isJoined() === true ? undefined : 'has not joined its group') },
-    routes: commandRoutes({ clickhouse, settings, logger }),
+    routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger })],
   });
   add(query);
   const kafkaBroker = await broker;
@@ -39,8 +44,9 @@ await runProcess(() => logger, async (add, stopping) => {
   const { brokers } = kafkaBroker;
 
   add(await schema);
-  const kafka = createKafka({ brokers, clientId: 'sluice', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse, kafka, settings, logger, registry });
+  // stopped before the broker, which has to acknowledge what is under way
+  add(push);
+  ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
   add(ingest);
 
   await query.ready;

@@ -6,7 +6,7 @@ import type { Clock } from '../../common/clock.ts';
 import type { Logger } from '../../common/logger.ts';
 import { STALE_MS, createCache, type Cache } from './cache.ts';
 import type { Definition } from './definition.ts';
-import { ApiError } from './errors.ts';
+import { ApiError } from '../../common/http/errors.ts';
 import type { QueryMetrics } from './metrics.ts';
 import type { Params } from './params.ts';
 import { runQuery, type ReadLimits } from './query.ts';

@@ -6,46 +6,20 @@ import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, ty
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import { UsageError } from '../../common/command/command.ts';
+import { ApiError, envelope, invalidParameters } from '../../common/http/errors.ts';
+import type { Route } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { readinessOf, type Check } from '../../common/readiness.ts';
 import type { Answers, CacheResult } from './answers.ts';
 import type { Definitions } from './definition.ts';
 import { docsPage } from './docs.ts';
-import { ApiError, envelope, invalidParameters } from './errors.ts';
 import { hasScope, refuseEndpoint, refuseProject, type Key, type KeyRing } from './keys.ts';
 import type { QueryMetrics } from './metrics.ts';
 import { openapi } from './openapi.ts';
 import { readParams } from './params.ts';
 import { isModified, preferredEncoding } from './negotiate.ts';
 
-/** A route of another part of the process (HTTP push, commands that talk to a running service). */
-export interface Route {
-  readonly method: 'GET' | 'POST' | 'DELETE';
-  /** with `:name` for a part of the path */
-  readonly path: string;
-  /** the scope that a key needs */
-  readonly scope: string;
-  /** larger bodies are refused with 413 */
-  readonly bodyLimit: number;
-  handle(request: RouteRequest): Promise<RouteResponse>;
-}
-export interface RouteRequest {
-  readonly params: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** as it was sent: still compressed where content-encoding says so */
-  readonly body: Buffer;
-  readonly key: Key;
-  /** fires when the caller goes away */
-  readonly signal: AbortSignal;
-}
-export interface RouteResponse {
-  readonly status: number;
-  readonly headers?: Readonly<Record<string, string>>;
-  /** sent as JSON; undefined = no body */
-  readonly json?: unknown;
-}
 
 export interface AppOptions {
   readonly definitions: () => Definitions;
@@ -295,16 +269,28 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   for (const path of ENDPOINT_PATHS) get(path, false, answerEndpoint);
 
   for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path)) {
+    const routeOf = (request: FastifyRequest): Route => {
+      const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+      if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
+      return route;
+    };
     app.route({
       method: methods,
       url: path,
       bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
       config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])) },
+      // before the body is read: who may not send it need not, and what it takes is known to whoever bounds it
+      onRequest: async (request, reply) => {
+        const route = routeOf(request);
+        if (request.key === undefined || !hasScope(request.key, route.scope)) throw new ApiError('forbidden', 'the key may not do this');
+        const length = request.headers['content-length'];
+        const release = route.admit?.(length === undefined ? route.bodyLimit : Math.min(Number(length), route.bodyLimit));
+        if (release !== undefined) reply.raw.once('close', release);
+      },
       handler: async (request, reply) => {
-        const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+        const route = routeOf(request);
         const { key } = request;
-        if (route === undefined || key === undefined) throw new Error('unreachable: the hook has looked at method and key');
-        if (!hasScope(key, route.scope)) throw new ApiError('forbidden', 'the key may not do this');
+        if (key === undefined) throw new Error('unreachable: the hook has looked at the key');
         const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
         if (body.length > route.bodyLimit) throw new ApiError('payload_too_large', `the body is larger than ${route.bodyLimit} bytes`);
         const response = await route.handle({ params: request.params as Record<string, string>, query: queryOf(request), headers: request.headers, body, key, signal: callerOf(reply) });
@@ -321,9 +307,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     const readiness = await readinessOf(options.checks);
     return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
   });
-  get('/openapi.json', true, async (_request, reply) => await sendJson(reply, 200, openapi(definitions().all)));
+  get('/openapi.json', true, async (_request, reply) => await sendJson(reply, 200, openapi(definitions().all, options.routes)));
   get('/docs', true, async (_request, reply) =>
-    await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'" }).send(docsPage(definitions().all)));
+    await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'" }).send(docsPage(definitions().all, options.routes)));
   if (options.serveMetrics) {
     get('/metrics', true, async (_request, reply) => await reply.headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' }).send(await options.registry.metrics()));
   }

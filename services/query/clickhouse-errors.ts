@@ -1,6 +1,6 @@
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Definition } from './definition.ts';
-import { ApiError, invalidParameters } from './errors.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 
 /** Limits of the query's own: time, rows, bytes. An answer is whole or this. */
 const OWN_LIMITS = new Set([158, 159, 160, 191, 307, 396]);

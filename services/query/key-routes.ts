@@ -1,7 +1,7 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
-import type { Route } from './app.ts';
-import { ApiError, invalidParameters } from './errors.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import type { Route } from '../../common/http/route.ts';
 import type { KeyLoader } from './key-loader.ts';
 import { createKey, listKeys, readNewKey, revokeKey } from './key-table.ts';
 import { apiErrorOf } from './clickhouse-errors.ts';

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { rows, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { hashKey, type Key } from './keys.ts';
-import type { ParameterMistake } from './params.ts';
+import type { ParameterMistake } from '../../common/http/errors.ts';
 import { parseTimestamp } from './timestamp.ts';
 
 /** Keys in ClickHouse: made, listed, revoked. Of a key only its hash is kept. */

@@ -1,6 +1,6 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { Definition } from './definition.ts';
-import { ApiError } from './errors.ts';
+import { ApiError } from '../../common/http/errors.ts';
 
 /**
  * Who may call what. Pure: time is an argument, the list of keys is handed in by key-store.ts.

@@ -1,16 +1,19 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
+import { systemClock } from '../../common/clock.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
+import { createKafka } from '../../common/kafka/client.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { startPush } from '../push/push.ts';
 import { startQuery } from './start.ts';
 import { whenOpen } from './when-open.ts';
 
 let logger: Logger | undefined;
 
-// `npm run query`: the query service alone. It listens at once; until ClickHouse answers and the rollup service has made the schema, callers get 503.
+// `npm run query`: the HTTP service alone: endpoints, and push where KAFKA_BROKERS says where to. It listens at once; until ClickHouse answers and the rollup service has made the schema, callers get 503.
 await runProcess(() => logger, async (add, stopping) => {
   const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
   const log = createLogger(settings.LOG_LEVEL);
@@ -25,8 +28,14 @@ await runProcess(() => logger, async (add, stopping) => {
   });
   schema.catch(() => undefined);
 
-  const query = await startQuery({ clickhouse, settings, logger: log, registry: createRegistry(), schema });
+  const registry = createRegistry();
+  const push = settings.KAFKA_BROKERS === undefined ? undefined : startPush({
+    kafka: Promise.resolve(createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-push', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES })),
+    settings, logger: log, registry, clock: systemClock,
+  });
+  const query = await startQuery({ clickhouse, settings, logger: log, registry, schema, routes: push?.routes ?? [] });
   add(query);
+  if (push !== undefined) add(push);
   process.stdout.write(`listening on ${query.address}\n${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`);
   await opening;
 });

@@ -1,3 +1,4 @@
+import type { Operation, Route } from '../../common/http/route.ts';
 import { RESERVED, type Column, type Definition, type Parameter } from './definition.ts';
 
 /** Columns as JSON Schema. Whether a number is an integer is up to the statement. */
@@ -69,14 +70,22 @@ function operation(d: Definition): object {
   };
 }
 
-/** OpenAPI 3.1 of the endpoints that are served. */
-export function openapi(definitions: readonly Definition[]): object {
+/** Routes that are shown, each path once. */
+export function documentedRoutes(routes: readonly Route[]): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
+  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path, method, operation: documented }]));
+}
+
+/** OpenAPI 3.1 of the endpoints and routes that are served. */
+export function openapi(definitions: readonly Definition[], routes: readonly Route[] = []): object {
   return {
     openapi: '3.1.0',
     info: { title: 'sluice', version: '1.0.0', description: 'Saved queries over platform logs. Every parameter is a string; unknown ones are ignored.', license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
     servers: [{ url: '/' }],
     security: [{ key: [] }, { bearer: [] }, { query: [] }],
-    paths: Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
+    paths: {
+      ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
+      ...Object.fromEntries(documentedRoutes(routes).map((r) => [r.path, { [r.method.toLowerCase()]: r.operation }])),
+    },
     components: {
       securitySchemes: {
         key: { type: 'apiKey', in: 'header', name: 'X-API-KEY' },

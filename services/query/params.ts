@@ -1,11 +1,6 @@
+import type { ParameterMistake } from '../../common/http/errors.ts';
 import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
-
-/** One wrong parameter, in a sentence for the caller. */
-export interface ParameterMistake {
-  readonly parameter: string;
-  readonly message: string;
-}
 
 /**
  * Canonical parameters, in the declared order: what the statement is bound with and what the cache key is made of.

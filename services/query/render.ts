@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Column, Definition, Render } from './definition.ts';
-import { eachElement, elements, members, nestedList } from './json.ts';
+import { eachElement, elements, members, nestedList } from '../../common/json-text.ts';
 import { unixMicroseconds } from './timestamp.ts';
 
 /**

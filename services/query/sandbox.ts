@@ -1,8 +1,8 @@
 import type { Reader, ReadResult, StatementSettings } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { oneStatement, tokenize, type Token } from '../../common/clickhouse/sql.ts';
-import { ApiError, invalidParameters } from './errors.ts';
-import { members } from './json.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import { members } from '../../common/json-text.ts';
 import { namedSubqueries } from './named-subqueries.ts';
 import { RESULT_FORMAT } from './render.ts';
 

@@ -1,4 +1,4 @@
-import { ApiError } from './errors.ts';
+import { ApiError } from '../../common/http/errors.ts';
 
 /**
  * Bounded concurrency of queries, with a short queue: a query that would wait longer than it is worth is refused at once.

@@ -3,8 +3,8 @@ import { systemClock } from '../../../common/clock.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { checkDefinition } from '../check.ts';
 import { describe, foldersOf, readDefinitions } from '../definition.ts';
-import { ApiError } from '../errors.ts';
-import { elements, members } from '../json.ts';
+import { ApiError } from '../../../common/http/errors.ts';
+import { elements, members } from '../../../common/json-text.ts';
 import { readParams } from '../params.ts';
 import { limitsOf, runQuery } from '../query.ts';
 
@@ -57,7 +57,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
         const { body, truncated } = await runQuery(clickhouse, definition, read.params, systemClock(), limitsOf(settings), new AbortController().signal);
         return { rows: elements(members(body, ['result']).get('result') ?? '[]'), truncated };
       } catch (error) {
-        if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => `${m.parameter} ${m.message}`)].join('; '));
+        if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message))].join('; '));
         // here the operator asks: what ClickHouse says is for them
         throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
       }

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { elements, members, nestedList } from './json.ts';
+import { elements, members, nestedList } from './json-text.ts';
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 

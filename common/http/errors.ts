@@ -1,4 +1,14 @@
-import type { ParameterMistake } from './params.ts';
+/** One wrong parameter, in a sentence for the caller. */
+export interface ParameterMistake {
+  readonly parameter: string;
+  readonly message: string;
+}
+
+/** One event that is not taken, by its place in the body, from 0. */
+export interface EventMistake {
+  readonly index: number;
+  readonly message: string;
+}
 
 /** The closed list of what a caller is told. */
 const statuses = {
@@ -11,6 +21,8 @@ const statuses = {
   conflict: 409,
   payload_too_large: 413,
   uri_too_long: 414,
+  unsupported_encoding: 415,
+  invalid_events: 422,
   rate_limited: 429,
   headers_too_large: 431,
   internal: 500,
@@ -23,10 +35,10 @@ export type ErrorCode = keyof typeof statuses;
 export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly status: number;
-  readonly mistakes: readonly ParameterMistake[];
+  readonly mistakes: readonly (ParameterMistake | EventMistake)[];
   readonly retryAfterSeconds: number | undefined;
   readonly allow: string | undefined;
-  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly ParameterMistake[]; retryAfterSeconds?: number; allow?: string; cause?: unknown } = {}) {
+  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly (ParameterMistake | EventMistake)[]; retryAfterSeconds?: number; allow?: string; cause?: unknown } = {}) {
     super(message, { cause: options.cause });
     this.name = 'ApiError';
     this.code = code;

@@ -12,11 +12,12 @@ const CLOSE_LIST = 0x5d;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-function isBlank(code: number): boolean {
+export function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
 
-function skipBlanks(text: string, at: number): number {
+/** The next place from `at` that is not blank. */
+export function skipBlanks(text: string, at: number): number {
   let i = at;
   while (i < text.length && isBlank(text.charCodeAt(i))) i++;
   return i;
@@ -45,7 +46,7 @@ function wordEnd(text: string, at: number): number {
 }
 
 /** Behind the value that begins at `at` (no blank). */
-function valueEnd(text: string, at: number): number {
+export function valueEnd(text: string, at: number): number {
   const first = text.charCodeAt(at);
   if (first === QUOTE) return stringEnd(text, at);
   if (first !== OPEN_LIST && first !== OPEN_OBJECT) return wordEnd(text, at);

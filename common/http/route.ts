@@ -1,0 +1,48 @@
+/** Who calls: as much of a key as a route may know. */
+export interface Caller {
+  readonly id: string;
+  /** empty = all projects */
+  readonly projects: readonly string[];
+}
+
+/** A route that another part of the process serves through the HTTP service (push, keys, commands of operators). */
+export interface Route {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** with `:name` for a part of the path */
+  readonly path: string;
+  /** the scope that a key needs */
+  readonly scope: string;
+  /** larger bodies are refused with 413 */
+  readonly bodyLimit: number;
+  /** how /openapi.json and /docs show it; absent = not at all */
+  readonly documented?: Operation;
+  /** Asked before the body is read, with the length it may have, bytes. Throws ApiError; what it gives is called when the request has been answered. */
+  admit?(bytes: number): () => void;
+  /** Throws ApiError. */
+  handle(request: RouteRequest): Promise<RouteResponse>;
+}
+
+/** An operation of OpenAPI 3.1, the part of it that a route tells itself: who may call and what a wrong key is answered is said for all. */
+export interface Operation {
+  readonly summary: string;
+  readonly description: string;
+  readonly [more: string]: unknown;
+}
+
+export interface RouteRequest {
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: URLSearchParams;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  /** as it was sent: still compressed where content-encoding says so */
+  readonly body: Buffer;
+  readonly key: Caller;
+  /** fires when the caller goes away */
+  readonly signal: AbortSignal;
+}
+
+export interface RouteResponse {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** sent as JSON; undefined = no body */
+  readonly json?: unknown;
+}

@@ -1,0 +1,116 @@
+import { describe, expect, it } from 'vitest';
+import { createLogger } from '../logger.ts';
+import { createAcknowledgedProducer, type AcknowledgedProducer, type OutgoingMessage } from './acknowledged-producer.ts';
+import type { KafkaClient, Producer, ProducerRecord, RecordMetadata } from './client.ts';
+
+type Answer = (record: ProducerRecord) => Promise<RecordMetadata[]>;
+interface Call {
+  /** which of the producers made, from 0 */
+  readonly producer: number;
+  readonly values: string[];
+}
+
+/** A Kafka client whose producers put every message into partition 0 and answer by a script. What a real broker does is tested in test/integration/push. */
+function scripted(answers: Answer[], acknowledgeMs = 60_000): { producer: AcknowledgedProducer; calls: Call[]; atOnce: () => number } {
+  const calls: Call[] = [];
+  let made = 0;
+  let running = 0;
+  let most = 0;
+  const kafka: Pick<KafkaClient, 'producer'> = {
+    producer: () => {
+      const producer = made++;
+      const send = async (record: ProducerRecord): Promise<RecordMetadata[]> => {
+        most = Math.max(most, ++running);
+        for (const message of record.messages) message.partition = 0;
+        calls.push({ producer, values: record.messages.map((m) => String(m.value)) });
+        try {
+          return await (answers.shift() ?? acknowledge)(record);
+        } finally {
+          running--;
+        }
+      };
+      return { connect: async () => {}, disconnect: async () => {}, send } as unknown as Producer;
+    },
+  };
+  return { producer: createAcknowledgedProducer({ kafka, logger: createLogger('silent'), acknowledgeMs }), calls, atOnce: () => most };
+}
+
+const acknowledge: Answer = async ({ topic }) => [{ topicName: topic, partition: 0, errorCode: 0, baseOffset: '0' }];
+const message = (value: string): OutgoingMessage => ({ key: 'k', value: Buffer.from(value), timestamp: 1 });
+const failure = (type: string): Answer => () => Promise.reject(Object.assign(new Error(type), { type }));
+
+/** An answer that comes when it is told to. */
+function held(): { answer: Answer; go: () => void } {
+  let go = (): void => {};
+  const gate = new Promise<void>((resolve) => { go = resolve; });
+  return { answer: async (record) => { await gate; return acknowledge(record); }, go: () => go() };
+}
+
+describe('acknowledged', () => {
+  it('one call at a time per topic; what comes meanwhile goes together in the next', async () => {
+    const first = held();
+    const { producer, calls, atOnce } = scripted([first.answer]);
+    const deliveries = ['a', 'b', 'c'].map((value) => producer.send('t', [message(value)]));
+    first.go();
+    await Promise.all(deliveries.map((d) => d.acknowledged));
+    expect(calls.map((c) => c.values)).toEqual([['a'], ['b', 'c']]);
+    expect(atOnce()).toBe(1);
+  });
+
+  it('only where every partition has answered', async () => {
+    const { producer } = scripted([async ({ topic }) => [{ topicName: topic, partition: 1, errorCode: 0, baseOffset: '0' }]]);
+    await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
+  });
+
+  it('a failed call takes its producer along: its sequence numbers are never used again', async () => {
+    const { producer, calls } = scripted([failure('CONNECTION')]);
+    await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
+    await producer.send('t', [message('b')]).acknowledged;
+    expect(calls).toEqual([{ producer: 0, values: ['a'] }, { producer: 1, values: ['b'] }]);
+  });
+
+  it('a message that the topic does not take is no other caller\'s failure', async () => {
+    const first = held();
+    const { producer } = scripted([first.answer, failure('MESSAGE_TOO_LARGE'), failure('MESSAGE_TOO_LARGE'), acknowledge]);
+    const [, large, small] = ['first', 'large', 'small'].map((value) => producer.send('t', [message(value)]));
+    first.go();
+    await expect(large!.acknowledged).rejects.toMatchObject({ reason: 'too_large' });
+    await small!.acknowledged;
+  });
+
+  it('is late after its time; what waits is let go unsent, what is under way is held until its end, and who comes then does not wait', async () => {
+    const first = held();
+    const { producer, calls } = scripted([first.answer], 30);
+    const underWay = producer.send('t', [message('a')]);
+    const waiting = producer.send('t', [message('b')]);
+    await expect(underWay.acknowledged).rejects.toMatchObject({ reason: 'late' });
+    await expect(waiting.acknowledged).rejects.toMatchObject({ reason: 'late' });
+    await expect(producer.send('t', [message('c')]).acknowledged).rejects.toMatchObject({ reason: 'late' });
+    expect(await Promise.race([underWay.finished.then(() => 'finished'), waiting.acknowledged.catch(() => 'held')])).toBe('held');
+    first.go();
+    await Promise.all([underWay.finished, waiting.finished]);
+    await producer.send('t', [message('d')]).acknowledged;
+    expect(calls.map((c) => c.values)).toEqual([['a'], ['d']]);
+  });
+
+  it('many messages go in several calls, each small enough for a broker', async () => {
+    const { producer, calls } = scripted([]);
+    await producer.send('t', Array.from({ length: 5000 }, (_, i) => message(String(i)))).acknowledged;
+    await producer.send('t', ['x', 'y', 'z'].map((c) => message(c.repeat(500_000)))).acknowledged;
+    expect(calls.map((c) => c.values.length)).toEqual([2000, 2000, 1000, 1, 1, 1]);
+    expect(calls.slice(0, 3).flatMap((c) => c.values)).toEqual(Array.from({ length: 5000 }, (_, i) => String(i)));
+  });
+
+  it('nothing is acknowledged at once; stopping refuses what waits and waits for what is under way', async () => {
+    const first = held();
+    const { producer } = scripted([first.answer]);
+    await producer.send('t', []).acknowledged;
+    const underWay = producer.send('t', [message('a')]);
+    const waiting = producer.send('t', [message('b')]);
+    const stopped = producer.stop();
+    await expect(waiting.acknowledged).rejects.toMatchObject({ reason: 'stopping' });
+    await expect(producer.send('t', [message('c')]).acknowledged).rejects.toMatchObject({ reason: 'stopping' });
+    first.go();
+    await Promise.all([underWay.acknowledged, stopped]);
+  });
+});

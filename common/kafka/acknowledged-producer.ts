@@ -1,0 +1,238 @@
+import type { Logger } from '../logger.ts';
+import { CompressionTypes, type KafkaClient, type Message, type Producer } from './client.ts';
+
+/**
+ * A producer for callers who must know: send() says yes only when all replicas acknowledged every message.
+ *
+ * Two habits of kafkajs 2.2.4 could make a yes out of a message that Kafka does not have; the shape of this module is what excludes them:
+ * - A produce request with an unknown outcome (the connection broke) gives its sequence numbers back (producer/sendMessages.js:105-111). If another request
+ *   takes them, the broker holds it for the repetition of the first, and acknowledges it without storing it. So each topic has a lane with one call at
+ *   a time, which kafkajs repeats with the same numbers; a call that fails in the end takes its producer, with its numbers, along.
+ * - A call that one broker answered and another did not is repeated only for brokers without an answer (sendMessages.js:71-73). If the unanswered partition
+ *   has moved to the broker that has answered, nobody is asked and the call succeeds. So every partition's own acknowledgement is looked for.
+ */
+export interface AcknowledgedProducer {
+  /**
+   * `acknowledged` rejects with NotAcknowledged: some of the messages may be in Kafka all the same.
+   * `finished` resolves when nothing of them is held in memory any more, which may be later.
+   */
+  send(topic: string, messages: readonly OutgoingMessage[]): Delivery;
+  /** Ends calls under way or waits for them, a few seconds at most; what was not sent is rejected. */
+  stop(): Promise<void>;
+}
+
+export interface OutgoingMessage {
+  readonly key: string | null;
+  readonly value: Buffer;
+  /** unix milliseconds */
+  readonly timestamp: number;
+}
+
+export interface Delivery {
+  readonly acknowledged: Promise<void>;
+  readonly finished: Promise<void>;
+}
+
+/** `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is away, or refuses; `stopping`: the process ends. */
+export class NotAcknowledged extends Error {
+  readonly reason: 'too_large' | 'late' | 'failed' | 'stopping';
+  constructor(reason: NotAcknowledged['reason'], options?: { cause?: unknown }) {
+    super(`Kafka has not acknowledged the messages (${reason})`, options);
+    this.name = 'NotAcknowledged';
+    this.reason = reason;
+  }
+}
+
+/** One call makes one record batch per partition, and brokers refuse batches above message.max.bytes (1 MiB by default). A larger message goes alone. */
+const MAX_CALL_BYTES = 800_000;
+/** A smaller message counts as this: kafkajs copies the list of a call once per message (producer/groupMessagesPerPartition.js), so a call has 2,000 at most. */
+const MIN_MESSAGE_BYTES = MAX_CALL_BYTES / 2_000;
+/** of a record beside key and value, at most, without headers */
+const RECORD_BYTES = 32;
+/** How long a caller waits, milliseconds. */
+const ACKNOWLEDGE_MS = 10_000;
+/** How long the broker waits for its replicas before it says so and is asked again, milliseconds. */
+const REPLICAS_MS = 8_000;
+/** Each connection to a broker has its own attempts within (client.ts). */
+const RETRIES = 3;
+const STOP_MS = 3_000;
+
+/** What one send() became: as many pieces as calls are needed. */
+interface Order {
+  /** pieces without an acknowledgement */
+  open: number;
+  /** pieces in memory */
+  held: number;
+  settled: boolean;
+  settle: (error?: NotAcknowledged) => void;
+  finish: () => void;
+}
+interface Piece {
+  readonly order: Order;
+  readonly messages: Message[];
+  readonly bytes: number;
+}
+
+export function createAcknowledgedProducer({ kafka, logger, acknowledgeMs = ACKNOWLEDGE_MS }: { kafka: Pick<KafkaClient, 'producer'>; logger: Logger; acknowledgeMs?: number }): AcknowledgedProducer {
+  const lanes = new Map<string, Lane>();
+  let stopping = false;
+  return {
+    send(topic, messages) {
+      let lane = lanes.get(topic);
+      if (lane === undefined) lanes.set(topic, (lane = createLane(topic, kafka, logger)));
+      const pieces = split(messages);
+      let finish = (): void => {};
+      const finished = new Promise<void>((resolve) => { finish = resolve; });
+      const acknowledged = new Promise<void>((resolve, reject) => {
+        const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
+        const order: Order = {
+          open: pieces.length,
+          held: pieces.length,
+          settled: false,
+          finish,
+          settle: (error) => {
+            if (order.settled) return;
+            order.settled = true;
+            clearTimeout(late);
+            if (error === undefined) resolve();
+            else reject(error);
+          },
+        };
+        if (pieces.length === 0) order.settle();
+        else if (stopping) order.settle(new NotAcknowledged('stopping'));
+        // whoever comes while a call hangs would only wait too
+        else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
+        if (order.settled) finish();
+        else lane.add(pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })));
+      });
+      return { acknowledged, finished };
+    },
+    async stop() {
+      stopping = true;
+      let timer: NodeJS.Timeout | undefined;
+      const deadline = new Promise<void>((resolve) => { timer = setTimeout(resolve, STOP_MS); });
+      await Promise.race([deadline, Promise.all([...lanes.values()].map((lane) => lane.stop()))]);
+      clearTimeout(timer);
+    },
+  };
+}
+
+interface Lane {
+  add(pieces: readonly Piece[]): void;
+  /** how long the call under way has taken, milliseconds */
+  busyMs(): number;
+  stop(): Promise<void>;
+}
+
+function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger: Logger): Lane {
+  let queue: Piece[] = [];
+  let since: number | undefined;
+  let running: Promise<void> | undefined;
+  let current: Promise<Producer> | undefined;
+
+  async function connected(): Promise<Producer> {
+    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, retry: { retries: RETRIES } });
+    try {
+      await producer.connect();
+      return producer;
+    } catch (error) {
+      await producer.disconnect().catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** Takes what waits, up to one call's worth. Pieces whose order is settled already (late) are let go. */
+  function take(): Piece[] {
+    const taken: Piece[] = [];
+    let bytes = 0;
+    let i = 0;
+    for (; i < queue.length; i++) {
+      const piece = queue[i]!;
+      if (piece.order.settled) done(piece);
+      else if (taken.length > 0 && bytes + piece.bytes > MAX_CALL_BYTES) break;
+      else {
+        taken.push(piece);
+        bytes += piece.bytes;
+      }
+    }
+    queue = queue.slice(i);
+    return taken;
+  }
+
+  async function call(pieces: readonly Piece[]): Promise<void> {
+    since = performance.now();
+    try {
+      current ??= connected();
+      const messages = pieces.flatMap((piece) => piece.messages);
+      const answers = await (await current).send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
+      const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
+      const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
+      if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
+      for (const piece of pieces) {
+        if (--piece.order.open === 0) piece.order.settle();
+      }
+    } catch (error) {
+      const failed = current;
+      current = undefined;
+      void failed?.then((producer) => producer.disconnect()).catch(() => undefined);
+      const tooLarge = isTooLarge(error);
+      logger.warn({ topic, messages: pieces.reduce((sum, p) => sum + p.messages.length, 0), reason: error instanceof Error ? error.message : String(error) }, 'messages_not_acknowledged');
+      // one caller's large message is no other caller's failure
+      if (tooLarge && pieces.length > 1) {
+        for (const piece of pieces) await call([piece]);
+        return;
+      }
+      for (const { order } of pieces) order.settle(new NotAcknowledged(tooLarge ? 'too_large' : 'failed', { cause: error }));
+    }
+    for (const piece of pieces) done(piece);
+  }
+
+  function done({ order }: Piece): void {
+    if (--order.held === 0) order.finish();
+  }
+
+  async function run(): Promise<void> {
+    for (let pieces = take(); pieces.length > 0; pieces = take()) await call(pieces);
+    since = undefined;
+    running = undefined;
+  }
+
+  return {
+    add(pieces) {
+      queue.push(...pieces);
+      running ??= run();
+    },
+    busyMs: () => (since === undefined ? 0 : performance.now() - since),
+    async stop() {
+      for (const piece of queue) piece.order.settle(new NotAcknowledged('stopping'));
+      await running;
+      await current?.then((producer) => producer.disconnect()).catch(() => undefined);
+    },
+  };
+}
+
+function sizeOf({ key, value }: Message): number {
+  return Math.max(MIN_MESSAGE_BYTES, RECORD_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
+}
+
+/** Messages, in order, in pieces of at most one call's worth. */
+function split(messages: readonly OutgoingMessage[]): Message[][] {
+  const pieces: Message[][] = [];
+  let bytes = MAX_CALL_BYTES;
+  for (const { key, value, timestamp } of messages) {
+    const message: Message = { key, value, timestamp: String(timestamp) };
+    const size = sizeOf(message);
+    if (bytes + size > MAX_CALL_BYTES) {
+      pieces.push([]);
+      bytes = 0;
+    }
+    pieces.at(-1)?.push(message);
+    bytes += size;
+  }
+  return pieces;
+}
+
+function isTooLarge(error: unknown): boolean {
+  const { type, cause } = error as { readonly type?: unknown; readonly cause?: { readonly type?: unknown } };
+  return [type, cause?.type].some((t) => t === 'MESSAGE_TOO_LARGE' || t === 'RECORD_LIST_TOO_LARGE');
+}

@@ -1,0 +1,20 @@
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { findSource, sources } from '../common/sources.ts';
+
+const blocks = [...readFileSync(new URL('../docs/producers.md', import.meta.url), 'utf8').matchAll(/^```yaml\n([\s\S]*?)^```/gm)]
+  .map(([, yaml]) => (parse(yaml ?? '') as { sinks: Record<string, Record<string, unknown>> }).sinks);
+const sinks = blocks.flatMap((block) => Object.values(block));
+
+it("docs/producers.md has Vector's kafka sink for every source, with its topic and the place of its project", () => {
+  const kafka = sinks.filter(({ type }) => type === 'kafka');
+  expect(kafka.map(({ topic, key_field: key }) => [topic, key])).toEqual(sources.map(({ name, project }) => [name, project.join('.')]));
+});
+
+it("docs/producers.md has Vector's http sink with an address that push serves", () => {
+  const [http] = sinks.filter(({ type }) => type === 'http');
+  const { pathname, searchParams } = new URL(String(http?.['uri']));
+  expect(pathname).toBe('/api/logs');
+  expect(findSource(searchParams.get('source_name') ?? '')).toBeDefined();
+});

@@ -1,0 +1,79 @@
+import { readFileSync, readdirSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { findSource, sources, type KnownSource } from '../../common/sources.ts';
+import { mayPush, readEvent, type PushedEvent } from './event.ts';
+
+const source = (name: string): KnownSource => findSource(name)!;
+const read = (name: string, text: string, maxBytes = 1000): PushedEvent | { mistake: string } => readEvent(text, source(name), maxBytes);
+function taken(name: string, text: string): PushedEvent {
+  const event = read(name, text);
+  if ('mistake' in event) throw new Error(event.mistake);
+  return event;
+}
+
+describe('an event', () => {
+  it('is kept byte for byte, and keyed by its project', () => {
+    const text = '{"project":"a","n":12345678901234567890,"n":2}';
+    expect(taken('edge_logs', text)).toMatchObject({ project: 'a', value: Buffer.from(text) });
+  });
+
+  it.each([
+    ['edge_logs', '{"project":"a"}', 'a'],
+    ['auth_logs', '{"project":"a","metadata":{"project":"b"}}', 'a'],
+    ['deno-relay-logs', '{"project":"x","metadata":{"project_ref":"a"}}', 'a'],
+    ['storage.logs.prod.2', '{"metadata":[{"project":"a"},{"project":"b"}]}', 'a'],
+    ['edge_logs', '{"project":12}', '12'],
+    ['edge_logs', '{"\\u0070roject":"\\u0061"}', 'a'],
+    ['edge_logs', '{"metadata":{"request":[{"url":"https://x"}]}}', null],
+  ])('of %s names its project: %s', (name, text, project) => {
+    expect(taken(name, text).project).toBe(project);
+  });
+
+  it.each<[string, string, string]>([
+    ['edge_logs', '{"project":"a"', 'is not JSON'],
+    ['edge_logs', '["a"]', 'is not a JSON object'],
+    ['edge_logs', '3', 'is not a JSON object'],
+    ['edge_logs', `{"project":"a","m":"${'x'.repeat(1000)}"}`, 'is larger than 1000 bytes'],
+    ...['{}', '{"project":null}', '{"project":""}', '{"project":true}', '{"project":["a"]}', '{"project":{"a":1}}'].map((text) => ['edge_logs', text, 'has no project'] as [string, string, string]),
+    ['edge_logs', '{"metadata":{"request":{"url":5}}}', 'has no project'],
+    ['auth_logs', '{"metadata":{"request":{"url":"https://x"}}}', 'has no project'],
+    ['realtime_logs', '{"project":"a"}', 'has no metadata.project'],
+    ['function_logs', '{"metadata":"{\\"project_ref\\":1}"}', 'has no metadata.project_ref'],
+    ...['true', '{}', '["2026-01-01"]', '"yesterday"', '""', '-5'].map((time) => ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has a timestamp that is none'] as [string, string, string]),
+  ])('of %s is refused: %s', (name, text, mistake) => {
+    expect(read(name, text)).toEqual({ mistake });
+  });
+
+  it('with a timestamp that is one, or that only the mapping can judge, is taken', () => {
+    for (const time of ['1700000000', '"1700000000123"', '1700000000.5', '"2026-01-01T00:00:00.123456Z"', '"2026-01-01 00:00:00+02:00"', 'null', '"10:00"', '"2026\\u002d01-01"']) expect(taken('edge_logs', `{"project":"a","timestamp":${time}}`).project).toBe('a');
+  });
+
+  it('is never refused where the mapping stores it: every valid example of every source', () => {
+    for (const { name } of sources) {
+      const folder = new URL(`../../schemas/examples/${name}/`, import.meta.url);
+      for (const file of readdirSync(folder).filter((f) => f.endsWith('.json'))) {
+        const example = readFileSync(new URL(file, folder), 'utf8').trim();
+        expect({ file, ...readEvent(example, source(name), 8 * 1024 * 1024) }).not.toHaveProperty('mistake');
+      }
+    }
+  });
+});
+
+describe('a key that is limited to projects', () => {
+  const may = (name: string, text: string): boolean => mayPush(['a', '12', '12e1'], taken(name, text));
+  it('may push for these only, and the project is the one that the mapping will read', () => {
+    expect(may('edge_logs', '{"project":"a"}')).toBe(true);
+    expect(may('edge_logs', '{"project":"b"}')).toBe(false);
+    expect(may('edge_logs', '{"project":"b","project":"a"}')).toBe(false);
+    expect(may('realtime_logs', '{"project":"a","metadata":{"project":"b"},"metadata":{"project":"a"}}')).toBe(false);
+    expect(may('edge_logs', '{"project":12}')).toBe(true);
+    expect(may('edge_logs', '{"project":12e1}')).toBe(false);
+    expect(may('edge_logs', '{"project":"12e1"}')).toBe(true);
+  });
+  it('may not push an edge event that has a url only', () => {
+    expect(may('edge_logs', '{"metadata":{"request":{"url":"https://a.example"}}}')).toBe(false);
+  });
+  it('and one without a list may push for all', () => {
+    expect(mayPush([], taken('edge_logs', '{"metadata":{"request":{"url":"https://a.example"}}}'))).toBe(true);
+  });
+});
