@@ -9,7 +9,7 @@ export default defineConfig({
   test: {
     retry: 0,
     projects: [
-      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench}/**/*.test.ts'], retry: 0 } },
+      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts'], retry: 0 } },
       {
         test: {
           name: 'integration',

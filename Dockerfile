@@ -1,0 +1,31 @@
+# One image for the three services and the commands, against a ClickHouse server: docker-compose.yml says which of them a container runs.
+# Not for `npm start` without CLICKHOUSE_URL: the embedded ClickHouse (543 MB) is not in it.
+FROM node:24.21.0-bookworm-slim AS packages
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# --omit=optional would also leave out the native parts of lz4 and snappy, without which nothing compressed can be read; the package `node` is the image's own here
+RUN npm ci --omit=dev --ignore-scripts && rm -rf node_modules/chdb node_modules/@chdb node_modules/node
+
+FROM node:24.21.0-bookworm-slim
+ENV NODE_ENV=production \
+    HOST=0.0.0.0 \
+    METRICS_PORT=9100 \
+    DATA_DIR=/data
+WORKDIR /app
+COPY --from=packages /app/node_modules node_modules
+COPY package.json LICENSE ./
+COPY clickhouse clickhouse
+COPY schemas schemas
+COPY common common
+COPY services services
+COPY demo demo
+# the only folder that is written to: the first key, where API_KEY is not set
+RUN mkdir /data && chown node:node /data
+VOLUME /data
+USER node
+EXPOSE 4000 9100
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.METRICS_PORT + '/readyz').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+ENTRYPOINT ["node"]
+CMD ["services/query/main.ts"]
