@@ -64,6 +64,8 @@ interface Taken {
   readonly ended: Promise<void>;
   wake(): void;
   activeAt: number;
+  /** one after the partition's last offset in Kafka, as the last fetch said */
+  end: number;
   paused: boolean;
 }
 
@@ -137,6 +139,8 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     for (const taken of lanes.values()) taken.wake();
     lanes.clear();
     metrics.partitions.set(0);
+    metrics.position.reset();
+    metrics.lag.reset();
   }
 
   function takePartition(topic: string, partition: number): void {
@@ -174,12 +178,13 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
       },
       onRoom: () => {
         metrics.position.set({ topic, partition }, lane.inbox.next);
+        metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
         for (const other of lanes.values()) if (other.paused && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
       },
       lingerMs,
       log: (event, fields) => log[LEVELS[event]](withoutStack(fields), event),
     }, BATCH_LIMITS);
-    const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, paused: false, ended: lane.run() };
+    const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, end: 0, paused: false, ended: lane.run() };
     taken.ended.catch(fail);
     pause(taken);
     lanes.set(key, taken);
@@ -198,7 +203,8 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     } else {
       payload.resolveOffset(batch.lastOffset());
       taken.activeAt = clock();
-      metrics.lag.set({ topic: batch.topic, partition: batch.partition }, Number(batch.highWatermark) - taken.lane.inbox.next);
+      taken.end = Number(batch.highWatermark);
+      metrics.lag.set({ topic: batch.topic, partition: batch.partition }, taken.end - taken.lane.inbox.next);
       if (taken.lane.inbox.bytes >= LANE_MAX_BYTES || totalBytes() >= TOTAL_MAX_BYTES) pause(taken);
     }
     taken.wake();

@@ -49,6 +49,8 @@ export const statements = {
   publicViews: sql('public_views'),
   countJudged: sql('count_judged'),
   unfinishedBatches: sql('unfinished_batches'),
+  tableSizes: sql('table_sizes'),
+  ledgerShares: sql('ledger_shares'),
 } as const;
 
 export async function readRollups(clickhouse: ClickHouse): Promise<Rollup[]> {

@@ -12,6 +12,11 @@ export function createRollupMetrics(registry: Registry | undefined) {
     differences: new Gauge({ name: 'sluice_rollup_differences', help: 'Minutes in which a rollup differs from the raw table, seen twice', labelNames: ['rollup'], registers }),
     repairs: new Counter({ name: 'sluice_rollup_repairs_total', help: 'Periods built anew because they differed', labelNames: ['rollup'], registers }),
     dropped: new Counter({ name: 'sluice_rollup_dropped_partitions_total', help: 'Partitions dropped because they are older than their retention', labelNames: ['table'], registers }),
+    tableParts: new Gauge({ name: 'sluice_rollup_table_parts', help: 'Active parts of a table', labelNames: ['table'], registers }),
+    tableFullestPartition: new Gauge({ name: 'sluice_rollup_table_fullest_partition_parts', help: 'Active parts of the partition of a table that has most: inserts are slowed down from 1,000 and refused from 3,000', labelNames: ['table'], registers }),
+    tableBytes: new Gauge({ name: 'sluice_rollup_table_bytes', help: 'Bytes of a table on disk', labelNames: ['table'], registers }),
+    tableRows: new Gauge({ name: 'sluice_rollup_table_rows', help: 'Rows of a table', labelNames: ['table'], registers }),
+    deadLetterShare: new Gauge({ name: 'sluice_rollup_dead_letter_share', help: 'Share of the messages of the last ten minutes that are dead letters, 0 to 1, by the ledger', labelNames: ['source'], registers }),
   };
 }
 

@@ -8,6 +8,7 @@ import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
 import { select, statements } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
+import { observe } from './observe.ts';
 import { dropExpired } from './retention.ts';
 import { admitNew, nextStep } from './versions.ts';
 import { DEFAULT_TIMING, DROP_SETTINGS, type Timing, type Workshop } from './workshop.ts';
@@ -27,6 +28,7 @@ export interface RollupService extends Part {
 }
 
 const AUDIT_EVERY_MS = 60_000;
+const OBSERVE_EVERY_MS = 30_000;
 const RETENTION_EVERY_MS = 3_600_000;
 const AWAY_MS = 5_000;
 
@@ -65,6 +67,13 @@ async function run(workshop: Workshop): Promise<never> {
   const { clickhouse, logger, wait } = workshop;
   const audit = createAudit(workshop);
   const jobs: { at: number; readonly work: () => Promise<number> }[] = [
+    {
+      at: 0,
+      work: async () => {
+        await observe(workshop);
+        return OBSERVE_EVERY_MS;
+      },
+    },
     { at: 0, work: async () => (await nextStep(workshop)) ?? Number.POSITIVE_INFINITY },
     {
       at: 0,

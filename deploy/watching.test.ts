@@ -1,0 +1,167 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { parser } from '@prometheus-io/lezer-promql';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { settingsTable } from '../common/config/settings.ts';
+import { METRICS_PAGE, metricsMarkdown, metricsOf, type Metric } from '../scripts/metrics-page.ts';
+import { backupCommand } from '../services/ingest/commands/backup.ts';
+import { deadLettersCommand } from '../services/ingest/commands/dead-letters.ts';
+import { moveCommand } from '../services/ingest/commands/move.ts';
+import { reconcileCommand } from '../services/ingest/commands/reconcile.ts';
+import { keysCommand } from '../services/query/commands/keys.ts';
+import { rollupCommand } from '../services/rollup/commands/rollup.ts';
+
+// Dashboard, alerts, runbook and the page of metrics say the same, and what the processes do.
+
+const ROOT = new URL('../', import.meta.url);
+const read = (name: string): string => readFileSync(new URL(name, ROOT), 'utf8');
+
+interface Rule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly for: string;
+  readonly labels: { readonly severity: string };
+  readonly annotations: { readonly summary: string };
+}
+
+interface Panel {
+  readonly title: string;
+  readonly type: string;
+  readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
+  readonly targets?: readonly { readonly expr: string; readonly legendFormat: string }[];
+}
+
+const rules = (parse(read('deploy/prometheus/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }).groups.flatMap((g) => g.rules);
+const panels = (JSON.parse(read('deploy/grafana/sluice.json')) as { panels: readonly Panel[] }).panels;
+const queries = panels.flatMap((p) => (p.targets ?? []).map(({ expr, legendFormat }) => ({ where: p.title, expr, shows: [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label!) })));
+/** `shows`: labels of the result that are shown to people */
+const expressions = [...rules.map((r) => ({ where: r.alert, expr: r.expr, shows: [...r.annotations.summary.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label!) })), ...queries];
+
+/** Names that a scrape has: a histogram has three. Prometheus itself adds `up`. */
+const series = new Map<string, readonly string[]>([['up', []]]);
+for (const { name, type, labels } of Object.values(metricsOf()).flat()) for (const [suffix, more] of suffixesOf(type)) series.set(name + suffix, [...labels, ...more]);
+
+function suffixesOf(type: Metric['type']): [string, string[]][] {
+  return type === 'histogram' ? [['_bucket', ['le']], ['_sum', []], ['_count', []]] : [['', []]];
+}
+
+/** Every scrape has these. */
+const OF_PROMETHEUS = ['job', 'instance'];
+
+/** What an expression names, by Prometheus' own grammar; `mistakes` are places that it does not understand. */
+function readExpression(expr: string): { mistakes: string[]; selectors: { name: string; labels: string[] }[]; grouped: string[] } {
+  const mistakes: string[] = [];
+  const selectors: { name: string; labels: string[] }[] = [];
+  const grouped: string[] = [];
+  parser.parse(expr).iterate({
+    enter: ({ node, type }) => {
+      const text = expr.slice(node.from, node.to);
+      if (type.isError) mistakes.push(expr.slice(Math.max(0, node.from - 10), node.to + 10));
+      if (type.name === 'VectorSelector') selectors.push({ name: expr.slice(node.firstChild!.from, node.firstChild!.to), labels: [] });
+      if (type.name === 'LabelName' && node.parent?.name.endsWith('LabelMatcher')) selectors.at(-1)!.labels.push(text);
+      if (type.name === 'LabelName' && node.parent?.name.startsWith('Grouping')) grouped.push(text);
+    },
+  });
+  return { mistakes, selectors, grouped };
+}
+
+test('the reader of expressions sees names, labels and mistakes', () => {
+  expect(readExpression('sum by (a, le) (rate(x_bucket{b=~"c|d"}[5m])) / y > 1')).toEqual({ mistakes: [], selectors: [{ name: 'x_bucket', labels: ['b'] }, { name: 'y', labels: [] }], grouped: ['a', 'le'] });
+  expect(readExpression('sum by (a (x)').mistakes.length).toBeGreaterThan(0);
+});
+
+describe('metrics', () => {
+  test('docs/metrics.md is what the services register (npm run metrics-page)', () => {
+    expect(readFileSync(METRICS_PAGE, 'utf8')).toBe(metricsMarkdown());
+  });
+
+  test.each(expressions)('of "$where" exist, with the labels it names', ({ expr, shows }) => {
+    const { mistakes, selectors, grouped } = readExpression(expr);
+    expect(mistakes).toEqual([]);
+    expect(selectors.length).toBeGreaterThan(0);
+    const all = new Set(OF_PROMETHEUS);
+    for (const { name, labels } of selectors) {
+      expect([...series.keys()]).toContain(name);
+      for (const label of series.get(name)!) all.add(label);
+      for (const label of labels) expect([...series.get(name)!, ...OF_PROMETHEUS], `${name}{${label}}`).toContain(label);
+    }
+    for (const label of grouped) expect([...all]).toContain(label);
+    // what is shown of a result is what is left of its labels
+    const left = grouped.length > 0 ? grouped : [...all];
+    for (const label of shows) expect(left).toContain(label);
+  });
+
+  test.each(['sluice_ingest_freshness_seconds', 'sluice_ingest_lag_records', 'sluice_rollup_dead_letter_share', 'sluice_ingest_insert_seconds', 'sluice_rollup_table_fullest_partition_parts', 'sluice_rollup_differences', 'sluice_query_requests_total', 'sluice_query_duration_seconds'])('%s is on the dashboard and has an alert', (name) => {
+    expect(queries.some(({ expr }) => expr.includes(name))).toBe(true);
+    expect(rules.some(({ expr }) => expr.includes(name))).toBe(true);
+  });
+
+  test('no two panels of the dashboard lie on each other', () => {
+    for (const [i, a] of panels.entries()) {
+      for (const b of panels.slice(i + 1)) {
+        const [p, q] = [a.gridPos, b.gridPos];
+        expect(p.x < q.x + q.w && q.x < p.x + p.w && p.y < q.y + q.h && q.y < p.y + p.h, `${a.title} and ${b.title}`).toBe(false);
+      }
+    }
+  });
+
+  test('Prometheus scrapes what docker-compose.yml has, at the port the image has', () => {
+    const config = parse(read('deploy/prometheus/prometheus.yml')) as { scrape_configs: readonly { job_name: string; static_configs: readonly { targets: readonly string[] }[] }[] };
+    const compose = parse(read('docker-compose.yml'), { merge: true }) as { services: Record<string, { build?: string }> };
+    const port = /METRICS_PORT=(\d+)/.exec(read('Dockerfile'))![1]!;
+    const own = Object.entries(compose.services).flatMap(([name, { build }]) => (build === undefined ? [] : [`${name}:${port}`]));
+    expect(config.scrape_configs.map((c) => c.job_name)).toEqual(['sluice']);
+    expect(config.scrape_configs[0]!.static_configs[0]!.targets.toSorted()).toEqual(own.toSorted());
+  });
+
+  // its own reading, where it is installed
+  test.each(promtool())('%s accepts the rules', () => {
+    expect(execFileSync('promtool', ['check', 'rules', fileURLToPath(new URL('deploy/prometheus/alerts.yml', ROOT))], { encoding: 'utf8' })).toContain('SUCCESS');
+  });
+});
+
+function promtool(): string[] {
+  try {
+    return [execFileSync('promtool', ['--version'], { stdio: ['ignore', 'pipe', 'ignore'], encoding: 'utf8' }).split('\n')[0]!];
+  } catch {
+    return [];
+  }
+}
+
+describe('runbook', () => {
+  const runbook = read('docs/runbook.md');
+
+  test('every alert has its section, and every section its alert', () => {
+    const sections = [...runbook.matchAll(/^### (\w+)$/gm)].map(([, name]) => name!);
+    expect(sections).toEqual(rules.map((r) => r.alert));
+    for (const rule of rules) {
+      expect(rule.for, rule.alert).toMatch(/^\d+[mh]$/);
+      expect(['page', 'ticket']).toContain(rule.labels.severity);
+    }
+  });
+
+  test('every section of an alert has something to run or to look at', () => {
+    const alerts = runbook.slice(runbook.indexOf('## Alerts'), runbook.indexOf('## Upgrades'));
+    for (const section of alerts.split('\n### ').slice(1)) expect(section, section.split('\n')[0]).toMatch(/`[^`]+`/);
+  });
+
+  test('every command of it exists, with the flags that it is given', () => {
+    const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
+    const options: Record<string, readonly string[]> = Object.fromEntries([backupCommand, deadLettersCommand, moveCommand, reconcileCommand, keysCommand, rollupCommand].map((c) => [c.name, Object.keys(c.options)]));
+    const calls = [...runbook.matchAll(/npm run ([a-z-]+)([^`\n]*)/g)];
+    expect(calls.length).toBeGreaterThan(10);
+    for (const [call, name, rest] of calls) {
+      expect(Object.keys(scripts), call).toContain(name);
+      if (options[name!] === undefined) continue;
+      for (const [, flag] of rest!.matchAll(/--([a-z-]+)/g)) expect([...options[name!]!, 'help', 'json', 'url', 'check-config'], call).toContain(flag);
+    }
+    for (const [path] of runbook.matchAll(/(?:services|deploy)\/[\w./-]+\w/g)) expect(existsSync(new URL(path, ROOT)), path).toBe(true);
+  });
+
+  test('every variable and metric of it exists', () => {
+    for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g)) expect([...series.keys()]).toContain(name);
+    for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g)) expect(Object.keys(settingsTable), name).toContain(name);
+  });
+});

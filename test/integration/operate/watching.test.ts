@@ -1,0 +1,84 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { rows } from '../../../common/clickhouse/clickhouse.ts';
+import { createKafka } from '../../../common/kafka/client.ts';
+import { createRegistry, type Registry } from '../../../common/metrics.ts';
+import { serveMetrics, type MetricsServer } from '../../../common/metrics-server.ts';
+import { startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { startRollup, type RollupService } from '../../../services/rollup/rollup.ts';
+import { createWorld, type World } from '../../faults/ledger.ts';
+import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
+import { kafkaBrokers } from '../../harness/kafka.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+
+// Guarantee: what alerts and dashboard look at is true: lag, position and freshness after the last event as well, and what the tables hold by the tables.
+
+let engine: TestClickHouse;
+let world: World;
+let ingest: RunningIngest;
+let rollup: RollupService;
+const registries = { ingest: createRegistry(), rollup: createRegistry() };
+
+beforeAll(async () => {
+  [world, engine] = await Promise.all([createWorld(), openTestClickHouse()]);
+  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'watching', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  ingest = await startIngest({ clickhouse: engine.clickhouse, kafka, settings: world.settings, logger: testLogger, registry: registries.ingest });
+  await world.produce({ edge_logs: 200, auth_logs: 100 });
+  await world.finished(engine.clickhouse);
+  rollup = await startRollup({ clickhouse: engine.clickhouse, settings: world.settings, logger: testLogger, registry: registries.rollup });
+});
+afterAll(async () => {
+  await rollup.stop();
+  await ingest.stop();
+  await engine.close();
+});
+
+async function valuesOf(registry: Registry, name: string): Promise<{ labels: Partial<Record<string, string | number>>; value: number }[]> {
+  return (await registry.getSingleMetric(name)!.get()).values;
+}
+
+test('a partition whose records are all in the ledger has no lag, and its position is the end of the ledger', async () => {
+  await waitFor(async () => {
+    const lags = await valuesOf(registries.ingest, 'sluice_ingest_lag_records');
+    return lags.length === 4 && lags.every((l) => l.value === 0);
+  }, 10_000, 'no lag is left');
+  const ends = rows<{ topic: string; partition: number; next: number }>(await engine.clickhouse.read({ sql: `SELECT topic, partition, max(last) + 1 AS next FROM batches WHERE endsWith(topic, '${world.groupId}') GROUP BY topic, partition`, format: 'JSONEachRow' }));
+  const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
+  for (const { topic, partition, next } of ends) expect(positions).toContainEqual({ labels: { topic, partition }, value: next });
+});
+
+test('freshness is the age of the newest record of a source when it became visible', async () => {
+  const ages = await valuesOf(registries.ingest, 'sluice_ingest_freshness_seconds');
+  expect(ages.map((a) => a.labels['source']).toSorted()).toEqual(['auth_logs', 'edge_logs']);
+  // records of this world are up to five days old by their own time
+  for (const { value } of ages) expect(value > 0 && value < 6 * 86_400).toBe(true);
+});
+
+test('rows, parts and bytes are those of the tables; the share of dead letters is that of the ledger', async () => {
+  const [counted] = rows<{ stored: number; dead: number }>(await engine.clickhouse.read({ sql: `SELECT sum(stored) AS stored, sum(dead_lettered) AS dead FROM batches WHERE source = 'edge_logs'`, format: 'JSONEachRow' }));
+  const of = async (name: string, labels: object): Promise<number | undefined> => (await valuesOf(registries.rollup, name)).find((v) => JSON.stringify(v.labels) === JSON.stringify(labels))?.value;
+  expect(counted!.dead).toBeGreaterThan(0);
+  await waitFor(async () => (await of('sluice_rollup_table_rows', { table: 'edge_logs' })) === counted!.stored, 10_000, 'the tables have been looked at');
+  expect(await of('sluice_rollup_dead_letter_share', { source: 'edge_logs' })).toBeCloseTo(counted!.dead / (counted!.stored + counted!.dead));
+  expect(await of('sluice_rollup_table_bytes', { table: 'edge_logs' })).toBeGreaterThan(0);
+  const [parts, fullest] = [await of('sluice_rollup_table_parts', { table: 'edge_logs' }), await of('sluice_rollup_table_fullest_partition_parts', { table: 'edge_logs' })];
+  // events of several days: several partitions
+  expect(fullest).toBeGreaterThan(0);
+  expect(parts).toBeGreaterThan(fullest!);
+});
+
+test('a service without HTTP of its own is alive, and ready when its checks say so', async () => {
+  let server: MetricsServer | undefined;
+  let problem: string | undefined = 'has not joined its group';
+  try {
+    server = await serveMetrics({ registry: registries.ingest, host: '127.0.0.1', port: 0, checks: { consumer: async () => problem, clickhouse: () => engine.clickhouse.ping().then(() => undefined) } });
+    const get = async (path: string): Promise<[number, string]> => fetch(server!.address + path).then(async (r) => [r.status, await r.text()]);
+    expect(await get('/livez')).toEqual([200, '{"status":"ok"}']);
+    expect(await get('/readyz')).toEqual([503, '{"status":"not_ready","checks":{"consumer":"has not joined its group","clickhouse":"ok"}}']);
+    problem = undefined;
+    expect((await get('/readyz'))[0]).toBe(200);
+    expect((await get('/metrics'))[1]).toContain('sluice_ingest_events_total{source="edge_logs"}');
+    expect((await get('/api/keys'))[0]).toBe(404);
+  } finally {
+    await server?.stop();
+  }
+});
