@@ -48,7 +48,7 @@ test('a partition whose records are all in the ledger has no lag, and its positi
 
 test('freshness is the age of the newest record of a source when it became visible', async () => {
   const ages = await valuesOf(registries.ingest, 'sluice_ingest_freshness_seconds');
-  expect(ages.map((a) => a.labels['source']).toSorted()).toEqual(['auth_logs', 'edge_logs']);
+  expect(new Set(ages.map((a) => a.labels['source']))).toEqual(new Set(['auth_logs', 'edge_logs']));
   // records of this world are up to five days old by their own time
   for (const { value } of ages) expect(value > 0 && value < 6 * 86_400).toBe(true);
 });
