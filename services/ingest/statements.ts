@@ -4,15 +4,15 @@ import type { Reason } from './record.ts';
 
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8');
 
-const envelope = read('../../clickhouse/sources/envelope.sql').trimEnd();
+const INCLUDE = /^[ \t]*-- include (\w+\.sql)$/gm;
 
-/** The mapping of a source: clickhouse/sources/<source>.sql with what all sources share in the place of its include line. */
+/**
+ * The mapping of a source: clickhouse/sources/<source>.sql with what all sources share in the place of its include lines, without comments:
+ * the engine reads this text for every batch.
+ */
 export function mappingOf(source: SourceName): string {
-  const text = read(`../../clickhouse/sources/${source}.sql`);
-  const include = /^[ \t]*-- include envelope\.sql$/m;
-  if (!include.test(text)) throw new Error(`clickhouse/sources/${source}.sql lacks its line "-- include envelope.sql"`);
-  // a function, because the text holds $' which replace() would expand
-  return text.replace(include, () => envelope);
+  const whole = read(`../../clickhouse/sources/${source}.sql`).replace(INCLUDE, (_line, file: string) => read(`../../clickhouse/sources/${file}`));
+  return whole.replace(/^\s*--.*\n/gm, '').replace(/^\s+/gm, '');
 }
 
 const REASONS = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
