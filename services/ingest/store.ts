@@ -98,7 +98,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       const frames = await messages.frames(records, batch.schemaIds ?? []);
       const done = metrics.insertSeconds.startTimer({ source });
       const token = tokenOf(topic, partition, batch);
-      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope.sql, or the engine) before its only block
+      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of verdict.sql, or the engine) before its only block
       if (await rejectionOf(insertFrames(mapping, batch, token, frames, false)) !== undefined) {
         const exact = frames.map(withProbe);
         const rejection = await rejectionOf(insertFrames(mapping, batch, token, exact, true));
