@@ -133,6 +133,9 @@ export const settingsTable = {
   ROLLUP_BUILD_PERCENT: setting({ default: 50, unit: '%', description: 'share of the time in which history is built into a rollup, on one thread', parse: integer(1, 100) }),
   ROLLUP_AUDIT_DAYS: setting({ default: 3, unit: 'days', description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time', parse: integer(0, 3650) }),
   MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, LARGEST_EVENT_BYTES) }),
+  BAD_SHARE_PERCENT: setting({ default: 50, unit: '%', description: 'a partition of whose last messages more than this share are dead letters is paused; 100 = never', parse: integer(1, 100) }),
+  BAD_SHARE_WINDOW: setting({ default: 10_000, unit: 'messages', description: 'how many are the last messages of a partition; where it never had as many, the rest counts as good', parse: integer(10, 10_000_000) }),
+  BAD_SHARE_PAUSE_SECONDS: setting({ default: 300, unit: 'seconds', description: 'how long it is paused, unless `npm run ingest -- resume` ends it before', parse: integer(1, 7 * 86_400) }),
   LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
 } as const;
 

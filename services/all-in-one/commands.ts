@@ -2,12 +2,13 @@ import type { Command, CommandContext } from '../../common/command/command.ts';
 import type { Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
+import { ingestCommand } from '../ingest/commands/ingest.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
-const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLettersCommand, rollupCommand, keysCommand, endpointsCommand()];
+const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLettersCommand, ingestCommand, rollupCommand, keysCommand, endpointsCommand()];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 

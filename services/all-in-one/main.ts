@@ -6,7 +6,7 @@ import { createKafka } from '../../common/kafka/client.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startIngest, type RunningIngest } from '../ingest/ingest.ts';
+import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
 import { startRollup } from '../rollup/rollup.ts';
@@ -35,7 +35,7 @@ await runProcess(() => logger, async (add, stopping) => {
   const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
   const query = await startQuery({
     clickhouse, settings, logger, registry, schema,
-    checks: { consumer: async () => (ingest?.isJoined() === true ? undefined : 'has not joined its group') },
+    checks: { consumer: consumerCheck(() => ingest) },
     routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger })],
   });
   add(query);

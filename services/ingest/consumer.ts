@@ -2,6 +2,7 @@ import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Consumer, EachBatchPayload, KafkaClient, KafkaMessage, OffsetsByTopicPartition } from '../../common/kafka/client.ts';
 import type { Logger } from '../../common/logger.ts';
+import type { Brake } from './brake.ts';
 import { commitInEpoch, createMembership } from './group.ts';
 import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
 import type { IngestMetrics } from './metrics.ts';
@@ -43,6 +44,7 @@ export interface ConsumerOptions {
   readonly groupId: string;
   readonly topics: readonly string[];
   readonly createStore: (topic: string, partition: number) => Store;
+  readonly createBrake: (topic: string, partition: number) => Brake;
   readonly logger: Logger;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
@@ -50,6 +52,8 @@ export interface ConsumerOptions {
 }
 
 export interface RunningConsumer {
+  /** `<topic> <partition>` of what is paused for its share of bad messages */
+  paused(): readonly string[];
   isJoined(): boolean;
   /** Finishes the batches under way, commits their ends, leaves the group; at most 8 s. */
   stop(): Promise<void>;
@@ -70,7 +74,7 @@ interface Taken {
 }
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, createStore, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+export async function startConsumer({ kafka, groupId, topics, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
   const membership = createMembership(() => performance.now(), sessionTimeoutMs);
   const consumer: Consumer = kafka.consumer({
     groupId,
@@ -118,7 +122,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
   await consumer.subscribe({ topics: [...topics], fromBeginning: true });
   await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: 1, eachBatch: async (payload) => receive(payload) });
 
-  return { isJoined: () => membership.joined, stop, failed };
+  return { isJoined: () => membership.joined, paused, stop, failed };
 
   /** A broker that has just started loads its groups; the client takes that for a crash, so it is waited for here. */
   async function coordinatorReady(): Promise<void> {
@@ -141,6 +145,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
+    metrics.paused.reset();
   }
 
   function takePartition(topic: string, partition: number): void {
@@ -152,6 +157,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     const lane = createLane({
       clock,
       store: createStore(topic, partition),
+      brake: createBrake(topic, partition),
       isOver,
       isDraining: () => draining,
       isMember: () => membership.isFresh(),
@@ -179,10 +185,13 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
       onRoom: () => {
         metrics.position.set({ topic, partition }, lane.inbox.next);
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
-        for (const other of lanes.values()) if (other.paused && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
+        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
       },
       lingerMs,
-      log: (event, fields) => log[LEVELS[event]](withoutStack(fields), event),
+      log: (event, fields) => {
+        log[LEVELS[event]](withoutStack(fields), event);
+        if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set({ topic, partition }, event === 'partition_paused' ? 1 : 0);
+      },
     }, BATCH_LIMITS);
     const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, end: 0, paused: false, ended: lane.run() };
     taken.ended.catch(fail);
@@ -236,6 +245,15 @@ export async function startConsumer({ kafka, groupId, topics, createStore, logge
     taken.paused = false;
   }
 
+  /** It asks for its records itself, when it can take them. */
+  function isUnfetched({ lane: { state } }: Taken): boolean {
+    return state === 'taking' || state === 'paused';
+  }
+
+  function paused(): string[] {
+    return [...lanes.values()].filter(({ lane }) => lane.state === 'paused').map(({ topic, partition }) => `${topic} ${partition}`);
+  }
+
   function totalBytes(): number {
     let total = 0;
     for (const { lane } of lanes.values()) total += lane.inbox.bytes;
@@ -270,10 +288,12 @@ const LEVELS = {
   stray_rows_found: 'warn',
   topic_made_anew: 'warn',
   offsets_gone: 'warn',
+  partition_paused: 'error',
+  partition_resumed: 'warn',
   messages_refused: 'warn',
   store_away: 'warn',
   store_back: 'info',
-} as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' };
+} as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' | 'error' };
 
 /** An outage of an hour is many lines: the message of what comes again, not its stack. */
 function withoutStack(fields: object): object {

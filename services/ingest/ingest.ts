@@ -6,10 +6,12 @@ import { ensureTopics } from '../../common/kafka/topics.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
+import type { Check } from '../../common/readiness.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
+import { createBrake } from './brake.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
@@ -18,10 +20,20 @@ export interface RunningIngest extends Part, RunningConsumer {
   readonly failed: Promise<never>;
 }
 
+/** For /readyz: a consumer that has not joined is not ready; one with a paused partition is, and says so. */
+export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
+  return async () => {
+    const running = ingest();
+    if (running?.isJoined() !== true) return 'has not joined its group';
+    const paused = running.paused();
+    return paused.length === 0 ? undefined : { note: `paused for their share of bad messages: ${paused.join(', ')}` };
+  };
+}
+
 export interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES'>;
+  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES' | 'BAD_SHARE_PERCENT' | 'BAD_SHARE_WINDOW' | 'BAD_SHARE_PAUSE_SECONDS'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
@@ -57,6 +69,7 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     metrics,
     clock,
     sessionTimeoutMs,
+    createBrake: (topic, partition) => createBrake(clickhouse, topic, partition, { percent: settings.BAD_SHARE_PERCENT, window: settings.BAD_SHARE_WINDOW, pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
       return createStore({

@@ -29,6 +29,9 @@ interface Setup {
   readonly strays?: { readonly [incarnation: number]: readonly Stray[] };
   readonly tokenIsKept?: boolean;
   readonly schemaIds?: readonly number[];
+  readonly pausedLooks?: number;
+  /** too many of the last messages are bad after the batch that ends there */
+  readonly brakeAt?: number;
   /** what the engine refuses by its content */
   readonly refused?: readonly Refused[];
   readonly clock?: () => number;
@@ -42,18 +45,21 @@ interface World {
   isMember: boolean;
   tokenIsKept: boolean;
   strays: { [incarnation: number]: readonly Stray[] };
+  /** so often it is told that it is paused */
+  pausedLooks: number;
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], pausedLooks = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
-  const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays };
+  const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays, pausedLooks };
   const act = (what: string): void => {
     on(what, world);
     did.push(what);
   };
   let fetchFrom: number | undefined;
+  let ledgerEnd = end;
   const ports: Ports = {
     clock,
     isOver: () => world.isOver,
@@ -83,9 +89,18 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
     },
     onRoom: () => {},
     lingerMs: () => 0,
-    log: (event: LaneEvent, fields) => { if (event === 'topic_made_anew' || event === 'intent_dropped') did.push(`${event}${'incarnation' in fields ? ` ${String(fields.incarnation)}` : ''}`); },
+    brake: {
+      paused: async () => (world.pausedLooks-- > 0 ? { topic: 't', partition: 0, incarnation: 0, next: 0, bad: 3, messages: 3, pausedUntil: '', leftMs: 30_000 } : undefined),
+      async applies({ last }) {
+        if (last !== brakeAt) return false;
+        act('brake');
+        world.pausedLooks = 3;
+        return true;
+      },
+    },
+    log: (event: LaneEvent, fields) => { if (['topic_made_anew', 'intent_dropped', 'partition_paused', 'partition_resumed'].includes(event)) did.push(`${event}${'incarnation' in fields ? ` ${String(fields.incarnation)}` : ''}`); },
     store: {
-      ledgerEnd: async () => end,
+      ledgerEnd: async () => ledgerEnd,
       strays: async (incarnation, from, judgedSince) => (world.strays[incarnation] ?? []).filter((s) => s.judgedAt > judgedSince && s.offsets.some((o) => o >= from)),
       tokenIsKept: async () => world.tokenIsKept,
       schemaIds: async () => schemaIds,
@@ -99,6 +114,7 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
       },
       async record(entry) {
         entries.push(entry);
+        ledgerEnd = { incarnation: entry.incarnation, last: entry.last, judgedAt: entry.judgedAt, record: entry.end, isClosed: entry.closes };
         act(`record ${entry.incarnation}:${entry.first}-${entry.last}${entry.closes ? ' closes' : ''}`);
       },
     },
@@ -262,6 +278,26 @@ describe('a topic made anew', () => {
   test('is remembered, although nothing of it is in the ledger yet', async () => {
     const { did } = await run({ end: endAt(4, { isClosed: true }), log: records(0, 9) });
     expect(did.slice(0, 2)).toEqual(['topic_made_anew 1', 'fetch from 0']);
+  });
+});
+
+describe('a partition with too many bad messages', () => {
+  test('is paused after the batch that showed it: its end is committed, nothing is announced or held, and it is taken again when the pause is over', async () => {
+    const { did } = await run({ log: records(0, 4), brakeAt: 2 });
+    expect(did).toEqual([
+      'fetch from 0', `commit 0 i:0:0-2:${NOW}`, `insert 0:0-2 at ${NOW} of 0,1,2`, 'record 0:0-2', 'brake', 'commit 3 e',
+      'partition_paused 0', 'partition_resumed', 'fetch from 2', `commit 3 i:0:3-4:${NOW + 1}`, `insert 0:3-4 at ${NOW + 1} of 3,4`, 'record 0:3-4', 'commit 5 e',
+    ]);
+  });
+
+  test('is still paused for the next owner', async () => {
+    const { did } = await run({ log: records(0, 1), pausedLooks: 2 });
+    expect(did.slice(0, 3)).toEqual(['partition_paused 0', 'partition_resumed', 'fetch from 0']);
+  });
+
+  test('ends in order while it is paused', async () => {
+    const { did } = await run({ log: records(0, 4), brakeAt: 2, on: (what, world) => { if (what === 'commit 3 e') world.isDraining = true; } });
+    expect(did.at(-1)).toBe('commit 3 e');
   });
 });
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../../common/clock.ts';
+import type { Brake, Pause } from './brake.ts';
 import { createInbox, type Cut, type CutLimits, type Fetched, type Inbox } from './inbox.ts';
 import { decodeIntent, encodeIntent, type Intent } from './intent.ts';
 import { checksum, type Record } from './record.ts';
@@ -78,6 +79,7 @@ export interface Store {
 export interface Ports {
   readonly clock: Clock;
   readonly store: Store;
+  readonly brake: Brake;
   /** the lane lost its partition: nothing may be announced any more */
   isOver(): boolean;
   /** the process stops: the batch under way is finished, its end committed, nothing new begun */
@@ -103,13 +105,15 @@ export interface Ports {
 
 export type LaneEvent =
   | 'partition_taken' | 'batch_recovered' | 'stray_rows_found' | 'topic_made_anew' | 'offsets_gone' | 'intent_dropped'
-  | 'messages_refused' | 'store_away' | 'store_back' | 'lane_over';
+  | 'messages_refused' | 'partition_paused' | 'partition_resumed' | 'store_away' | 'store_back' | 'lane_over';
 
 /** Metadata of a commit without a batch under way. */
 export const IDLE = 'e';
 
 const RETRY_FIRST_MS = 100;
 const RETRY_MAX_MS = 5_000;
+/** A paused lane looks this often whether it may go on, milliseconds. */
+const PAUSE_LOOK_MS = 2_000;
 /** A lane with nothing to write commits its end after this long, milliseconds. */
 const IDLE_COMMIT_MS = 1_000;
 /** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
@@ -121,7 +125,8 @@ export interface Lane {
   /** Runs until the lane is over; rejects when the process must not go on. */
   run(): Promise<void>;
   readonly inbox: Inbox;
-  readonly state: 'taking' | 'running' | 'storing';
+  /** paused: too many of the partition's last messages were bad */
+  readonly state: 'taking' | 'running' | 'storing' | 'paused';
 }
 
 class Retake extends Error {}
@@ -150,7 +155,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   };
 
   function offer(fetched: Fetched): boolean {
-    if (state === 'taking' || retake !== undefined) return false;
+    if (state === 'taking' || state === 'paused' || retake !== undefined) return false;
     if (fetched.from < asked) {
       retake = 'restarted';
     } else if (expected !== undefined) {
@@ -170,6 +175,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   async function run(): Promise<void> {
     while (!ports.isOver()) {
       try {
+        await whilePaused();
         const recover = await take();
         if (ports.isOver()) break;
         for (const step of recover) await step();
@@ -180,6 +186,20 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       }
     }
     ports.log('lane_over', { next: inbox.next });
+  }
+
+  /** Nothing of the partition is held or announced meanwhile; whoever has it looks in the same place whether it may go on. */
+  async function whilePaused(): Promise<void> {
+    state = 'taking';
+    let pause: Pause | undefined;
+    while ((pause = await persistently(() => ports.brake.paused())) !== undefined) {
+      if (ports.isOver() || ports.isDraining()) throw new Over();
+      if (state === 'taking') ports.log('partition_paused', pause);
+      state = 'paused';
+      inbox = createInbox(inbox.next);
+      await ports.wait(Math.min(pause.leftMs, PAUSE_LOOK_MS));
+    }
+    if (state === 'paused') ports.log('partition_resumed', {});
   }
 
   /** Finds where to go on, and what must be finished first. */
@@ -331,6 +351,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       await store.record({ ...batch, nullValues: records.length - events, gap, end: lastRecord, closes: false });
     });
     state = 'running';
+    if (await persistently(() => ports.brake.applies(batch, events))) {
+      await commitEnd();
+      throw new Retake();
+    }
     ports.onRoom();
   }
 

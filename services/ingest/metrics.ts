@@ -5,6 +5,7 @@ export function createIngestMetrics(registry: Registry) {
   return {
     partitions: new Gauge({ name: 'sluice_ingest_partitions', help: 'Partitions this process has taken', registers }),
     position: new Gauge({ name: 'sluice_ingest_position_offset', help: 'First offset of a partition that is not yet in the ledger', labelNames: ['topic', 'partition'], registers }),
+    paused: new Gauge({ name: 'sluice_ingest_partition_paused', help: '1 while a partition is paused because too many of its last messages were bad', labelNames: ['topic', 'partition'], registers }),
     lag: new Gauge({ name: 'sluice_ingest_lag_records', help: 'Records of a partition that wait in Kafka or in memory', labelNames: ['topic', 'partition'], registers }),
     events: new Counter({ name: 'sluice_ingest_events_total', help: 'Events written: rows and dead letters', labelNames: ['source'], registers }),
     batchEvents: new Histogram({ name: 'sluice_ingest_batch_events', help: 'Events of one batch', buckets: [1, 10, 100, 1_000, 10_000, 50_000], registers }),

@@ -1,4 +1,5 @@
 import { tokenOf } from '../intent.ts';
+import type { Brake } from '../brake.ts';
 import type { Batch, LastRecord, LedgerEntry, Store, Stray } from '../lane.ts';
 import type { Refused } from '../refused.ts';
 import type { Event, Kafka } from './kafka.ts';
@@ -96,6 +97,7 @@ export function createClickHouse(world: World, kafka: Kafka) {
   const registry = new Set<number>();
   let isDown = false;
   let isUpgraded = false;
+  let pausedUntil = 0;
   /** batches of other partitions, ever */
   let others = 0;
   let inserts = 0;
@@ -117,6 +119,7 @@ export function createClickHouse(world: World, kafka: Kafka) {
     isFinished,
     ledgerEnd,
     storeOf,
+    brakeOf,
     setDown(down: boolean): void { isDown = down; },
     /** Nobody writes meanwhile. */
     upgrade(): void { isUpgraded = true; },
@@ -181,6 +184,18 @@ export function createClickHouse(world: World, kafka: Kafka) {
       insert: (batch, present) => insert(client, batch, present, withTokens ? tokenOf(TOPIC, 0, batch) : `insert ${inserts++}`),
       refuse: (batch, refused) => refuse(client, batch, refused.map((r) => r.offset)),
       record: (entry) => record(client, entry),
+    };
+  }
+
+  /** Pauses come by chance; they are kept here, for whoever has the partition. */
+  function brakeOf(client: Client): Brake {
+    return {
+      paused: () => request(client, 'paused', () => (pausedUntil > world.now ? { topic: TOPIC, partition: 0, incarnation: 0, next: 0, bad: 0, messages: 0, pausedUntil: '', leftMs: pausedUntil - world.now } : undefined)),
+      applies: () => request(client, 'share', () => {
+        if (!world.chance(0.15)) return false;
+        pausedUntil = world.now + world.below(40_000);
+        return true;
+      }),
     };
   }
 

@@ -53,6 +53,7 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     onNotice: () => noticed.resolve(),
   };
   const store = clickhouse.storeOf(client, mutation.token === undefined);
+  const brake = clickhouse.brakeOf(client);
 
   run().catch(world.fail);
 
@@ -157,6 +158,7 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     const ports: Ports = {
       clock: () => world.now + skew,
       store,
+      brake,
       isOver,
       isDraining: () => isDraining,
       isMember: () => membership.isFresh(),

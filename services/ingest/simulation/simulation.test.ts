@@ -16,7 +16,7 @@ test(`each message ends exactly once in ${SCHEDULES} schedules of crashes, takeo
   const failure = await check({ seed, runs: SCHEDULES, mutation: {}, counts });
   if (failure !== undefined) throw new Error(`npm run simulate -- --seed ${failure.seed} --path ${failure.path}`, { cause: failure.error });
   // the schedules go where it is dangerous
-  for (const what of ['batch_recovered', 'stray_rows_found', 'topic_made_anew', 'offsets_gone', 'commits refused', 'inserts given up by the client', 'parts deduplicated', 'restored', 'messages refused']) {
+  for (const what of ['batch_recovered', 'stray_rows_found', 'topic_made_anew', 'offsets_gone', 'commits refused', 'inserts given up by the client', 'parts deduplicated', 'restored', 'messages refused', 'partition_paused']) {
     expect(counts[what], what).toBeGreaterThan(10);
   }
 }, TIMEOUT_MS);
