@@ -1,14 +1,20 @@
+import { benchBesideIngest } from './beside-ingest.ts';
+import { benchCached } from './cached.ts';
+import { benchQuery } from './query.ts';
 import { benchStart } from './start.ts';
 
-/** One command for every measurement: `npm run bench -- <name>`; each prints a table and ends within a few minutes. */
+/** One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document (report.ts), and ends within a few minutes. */
 const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
+  cached: benchCached,
+  query: benchQuery,
+  'beside-ingest': benchBesideIngest,
 };
 
 const name = process.argv[2] ?? '';
 const bench = benches[name];
 if (bench === undefined) {
-  process.stderr.write(`npm run bench -- ${Object.keys(benches).join(' | ')}\n`);
+  process.stderr.write(`npm run bench -- ${Object.keys(benches).join(' | ')} [--json]\n`);
   process.exitCode = 64;
 } else {
   await bench();

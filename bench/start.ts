@@ -6,12 +6,14 @@ import { createLogger } from '../common/logger.ts';
 import { createTraffic, type TrafficEvent } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { startSluice } from '../test/harness/service.ts';
+import { quantile, report } from './report.ts';
 
 const RATE = 100;
 const SECONDS = 60;
 const IDLE_SECONDS = 30;
 const POLL_MS = 100;
 const API_KEY = 'bench';
+const SEED = 8;
 
 /** What a newcomer meets: `npm start` with its own broker, first and second start; memory at rest; acknowledged produce to visible row at 100 events/s. */
 export async function benchStart(): Promise<void> {
@@ -31,14 +33,16 @@ export async function benchStart(): Promise<void> {
     await sleep(IDLE_SECONDS * 1000);
     const idle = residentOf(childOf(sluice.pid));
     const ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
-    const at = (q: number): string => `${(ages[Math.min(ages.length - 1, Math.floor(q * ages.length))]! / 1000).toFixed(2)} s`;
-    process.stdout.write([
-      '| what | measured |', '|---|---|',
-      `| first start to ready, packages and jars there (broker formatted, tables made) | ${first.seconds.toFixed(1)} s |`,
-      `| second start to ready | ${second.seconds.toFixed(1)} s |`,
-      `| resident at rest, the one process (of it mapped from files) | ${idle.total} MB (${idle.files} MB) |`,
-      `| acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples | p50 ${at(0.5)}, p95 ${at(0.95)}, p99 ${at(0.99)} |`, '',
-    ].join('\n'));
+    const visible = `acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples`;
+    report({
+      bench: 'start', seed: SEED, measurements: [
+        { what: 'first start to ready, packages and jars there (broker formatted, tables made)', value: first.seconds, unit: 's' },
+        { what: 'second start to ready', value: second.seconds, unit: 's' },
+        { what: 'resident at rest, the one process', value: idle.total, unit: 'MB' },
+        { what: 'the same, mapped from files', value: idle.files, unit: 'MB' },
+        ...[0.5, 0.95, 0.99].map((q) => ({ what: `${visible}, p${q * 100}`, value: quantile(ages, q) / 1000, unit: 's' })),
+      ],
+    });
   } finally {
     await sluice.end();
     folder.remove();
@@ -50,7 +54,7 @@ async function freshness(broker: string, ask: (endpoint: string, params: Record<
   const kafka = createKafka({ brokers: [broker], clientId: 'bench', logger: createLogger('error'), maxDecompressedBytes: 64 * 1024 * 1024 });
   const producer = kafka.producer();
   await producer.connect();
-  const traffic = createTraffic({ seed: 8, projects: 50, functionsPerProject: 8 });
+  const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 8 });
   const send = (events: readonly { topic: string; value: string; key: string | null }[]) => producer.sendBatch({ topicMessages: events.map(({ topic, key, value }) => ({ topic, messages: [{ key, value }] })) });
   const ages: number[] = [];
   const probes: Promise<void>[] = [];

@@ -93,9 +93,13 @@ function queryOf(request: FastifyRequest): URLSearchParams {
   return request.search;
 }
 
-/** Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is none. */
+/**
+ * Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is none.
+ * However it is written: in absolute form (RFC 9112 section 3.2.2), with letters percent-encoded or of other case.
+ */
 function isGuarded(url: string): boolean {
-  return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(url);
+  const path = url.replace(/^https?:\/\/[^/?#]*/i, '').replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(path);
 }
 
 /** The HTTP service, without a socket: `inject` and `listen` both work on it. */

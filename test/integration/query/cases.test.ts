@@ -7,7 +7,7 @@ import { readSettings } from '../../../common/config/settings.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { BUILT_IN } from '../../../services/query/definition.ts';
 import type { QueryService } from '../../../services/query/start.ts';
-import { call, openEngine, startService, store, type Engine, type Row } from './service.ts';
+import { call, openEngine, send, startService, store, type Engine, type Row } from './service.ts';
 
 /**
  * The tests of an endpoint are data beside it, `<name>.cases.yaml`: the moment, the events that there are, calls and what they answer.
@@ -55,6 +55,11 @@ describe.each(files)('%s', (endpoint, folder) => {
   afterAll(async () => {
     await service?.stop();
     await engine?.close();
+  });
+
+  it('is in /openapi.json', async () => {
+    const { paths } = JSON.parse((await send(service.address, '/openapi.json')).text) as { paths: Record<string, object> };
+    expect(Object.keys(paths)).toContain(`/api/endpoints/${endpoint}`);
   });
 
   it.each(file.cases.map((c): [string, Case] => [c.name, c]))('%s', async (_, { parameters, status = 200, rows, count, contains, wrong }) => {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { endpointsCommand } from '../../../services/query/commands/endpoints.ts';
-import { temporaryFolder } from '../../harness/clickhouse.ts';
+import { openTestEmbedded, temporaryFolder } from '../../harness/clickhouse.ts';
 import { API_KEY, call, logger, openEngine, send, startService, store, writeEndpoint, type Engine } from './service.ts';
 
 /** Endpoints of an operator: looked at with ClickHouse's own eyes before they are served. */
@@ -102,6 +102,12 @@ describe('a changed definition', () => {
 });
 
 describe('npm run endpoints', () => {
+  it('says that there is no schema yet, not that the definitions are wrong', async () => {
+    const empty = await openTestEmbedded();
+    await expect(endpointsCommand().run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' })).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
+    await empty.close();
+  });
+
   it('lists, checks and runs', async () => {
     const now = Date.now();
     await store(engine.clickhouse, 'edge_logs', [JSON.stringify({ id: 'x', timestamp: now * 1000, project: 'p', metadata: { n: 1 } }).replace('"n":1', '"n":12345678901234567890')], { now });

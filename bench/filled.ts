@@ -1,0 +1,45 @@
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { rows, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { migrate } from '../common/clickhouse/migrations.ts';
+import { createLogger } from '../common/logger.ts';
+import { createPopulation } from '../demo/population.ts';
+
+export const SEED = 20260301;
+export const PROJECTS = 5_000;
+const ROWS_PER_INSERT = 1_000_000;
+const MERGE_DEADLINE_MS = 60_000;
+
+export interface Filled {
+  readonly clickhouse: ClickHouse;
+  /** references of the projects, the busiest first */
+  readonly refs: readonly string[];
+  /** unix milliseconds: nothing is newer */
+  readonly now: number;
+}
+
+/** A statement of the benches. */
+export function statement(name: string): string {
+  return readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
+}
+
+/** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. */
+export async function openFilled(dataDir: string, events: number): Promise<Filled> {
+  const logger = createLogger('warn');
+  const clickhouse = await openEmbedded({ dataDir, logger });
+  await migrate(clickhouse, logger);
+  const population = createPopulation(SEED, PROJECTS, 0);
+  const refs = Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref);
+  const now = Date.now();
+  const total = events / 2;
+  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: ROWS_PER_INSERT, min_insert_block_size_bytes: 0, max_block_size: 65_536 };
+  for (const sql of [statement('fill_edge_logs'), statement('fill_function_edge_logs')]) {
+    for (let first = 0; first < total; first += ROWS_PER_INSERT) {
+      await clickhouse.execute({ sql, params: { refs, seed: SEED, first, rows: Math.min(ROWS_PER_INSERT, total - first), total, now_micros: BigInt(now) * 1000n }, settings });
+    }
+  }
+  const merging = async (): Promise<boolean> => rows<{ n: number }>(await clickhouse.read({ sql: 'SELECT toFloat64(count()) AS n FROM system.merges', format: 'JSONEachRow' }))[0]?.n !== 0;
+  for (const until = Date.now() + MERGE_DEADLINE_MS; Date.now() < until && (await merging());) await sleep(500);
+  return { clickhouse, refs, now };
+}
