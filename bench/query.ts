@@ -1,7 +1,10 @@
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { readSettings } from '../common/config/settings.ts';
+import { BUILT_IN, RESERVED, readDefinitions } from '../services/query/definition.ts';
+import { readParams } from '../services/query/params.ts';
 import { startQuery } from '../services/query/start.ts';
+import { clickhouseTimestamp } from '../services/query/timestamp.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openFilled, PROJECTS, SEED, statement, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
@@ -39,6 +42,7 @@ export async function benchQuery(): Promise<void> {
         { what: `${name}, one caller, p99`, value: quantile(one.times, 0.99), unit: 'ms' },
         { what: `${name}, rows read`, value: one.rowsRead, unit: 'a call' },
         { what: `${name}, read`, value: one.bytesRead / 1024, unit: 'KiB a call' });
+      measurements.push({ what: `${name}, of it ClickHouse's planning of the statement, p50`, value: await planning(filled, path(refs[0]!)), unit: 'ms' });
       const four = await ask(some(offset + 1).map(path), 4);
       measurements.push({ what: `${name}, four callers, p95`, value: quantile(four.times, 0.95), unit: 'ms' });
     }
@@ -49,6 +53,23 @@ export async function benchQuery(): Promise<void> {
     await clickhouse.close();
     folder.remove();
   }
+}
+
+/** Median milliseconds of EXPLAIN for the statement of a call: parse, analysis and plan, whatever there is to read. */
+async function planning({ clickhouse, now }: Filled, call: string): Promise<number> {
+  const [name = '', query] = call.split('?');
+  const definition = readDefinitions([BUILT_IN]).find(name);
+  if (definition === undefined) throw new Error(`there is no endpoint ${name}`);
+  const read = readParams(definition, new URLSearchParams(query));
+  if ('mistakes' in read) throw new Error(`${call} is wrong`);
+  const params = { ...read.params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
+  const times: number[] = [];
+  for (let i = 0; i < CALLS / 10; i++) {
+    const from = performance.now();
+    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'TSV' });
+    times.push(performance.now() - from);
+  }
+  return quantile(times.toSorted((a, b) => a - b), 0.5);
 }
 
 /** The busiest project's answers from the raw logs; throws where they are not those of the rollups. */

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { endpointsCommand } from '../../../services/query/commands/endpoints.ts';
-import { openTestEmbedded, temporaryFolder } from '../../harness/clickhouse.ts';
+import { openTestFace, temporaryFolder } from '../../harness/clickhouse.ts';
 import { API_KEY, call, logger, openEngine, send, startService, store, writeEndpoint, type Engine } from './service.ts';
 
 /** Endpoints of an operator: looked at with ClickHouse's own eyes before they are served. */
@@ -103,7 +103,7 @@ describe('a changed definition', () => {
 
 describe('npm run endpoints', () => {
   it('says that there is no schema yet, not that the definitions are wrong', async () => {
-    const empty = await openTestEmbedded();
+    const empty = await openTestFace();
     await expect(endpointsCommand().run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' })).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
     await empty.close();
   });
