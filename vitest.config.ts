@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config';
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
 
 // unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
+// Two files at a time: they wait for a broker as long as they compute, and each brings its own engine, folder and topics.
 // retry 0 everywhere: a test that fails once has found something.
 export default defineConfig({
   test: {
@@ -15,8 +16,9 @@ export default defineConfig({
           name: 'integration',
           include: ['test/{integration,e2e}/**/*.test.ts'],
           globalSetup: ['test/harness/global-setup.ts'],
-          fileParallelism: false,
-          testTimeout: 60_000,
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
+          testTimeout: 120_000,
           hookTimeout: 120_000,
           retry: 0,
         },
@@ -26,7 +28,8 @@ export default defineConfig({
           name: 'faults',
           include: ['test/faults/**/*.test.ts'],
           globalSetup: ['test/harness/global-setup.ts'],
-          fileParallelism: false,
+          maxWorkers: 2,
+          sequence: { groupOrder: 2 },
           testTimeout: 120_000,
           hookTimeout: 120_000,
           retry: 0,
