@@ -1,20 +1,32 @@
 -- postgrest_logs: REST API layer logs. Project: `project`.
--- Reads frames (envelope.sql); writes one landing row per message, which the views route to postgrest_logs or to dead_letters.
+-- Reads frames (envelope/README.md); writes one landing row per message, which the views route to postgrest_logs or to dead_letters.
 INSERT INTO postgrest_logs_landing
 WITH
-    -- include envelope.sql
-    extracted AS (SELECT *, JSONExtract(json, 'Tuple(id Nullable(String), timestamp Nullable(String), project Nullable(String), metadata Tuple(item Nullable(String), level Nullable(String)))') AS event FROM documents),
-    fields AS (
-        SELECT *,
-            isNotNull(event.metadata.item) OR looks_structured(event.metadata.level) AS unusual,
-            if(unusual, text_at(object_at(json, 'metadata'), 'level'), event.metadata.level) AS level,
-            ifNull(if(looks_structured(event.project), text_at(json, 'project'), event.project), '') AS project,
-            project != '' AS has_project
-        FROM extracted
+    -- include reading
+    events AS
+    (
+        SELECT
+            *,
+            document_of(value, probe) AS document,
+            position(document, '"timestamp"') + 11 AS timestamp_end,
+            JSONExtract(document, 'Tuple(id Nullable(String), timestamp Nullable(String), project Nullable(String), metadata Variant(String, Tuple(item Nullable(String), level Nullable(String))))') AS event,
+            variantElement(event.4, 'Tuple(item Nullable(String), level Nullable(String))') AS metadata
+        FROM frames
     ),
-    -- include verdict.sql
+    fields AS
+    (
+        SELECT
+            -- include fields
+            text_of(event.3) AS project_text,
+            text_of(metadata.2) AS level,
+            metadata.1 AS item,
+            is_inexact(event.3, JSONType(document, 'project')) OR is_inexact(metadata.2, JSONType(document, 'metadata', 'level')) AS is_odd_text,
+            ifNull(project_text, '') != '' AS has_project
+        FROM events
+    ),
+    -- include judged
 SELECT
-    -- include key.sql
+    -- include identity
     level,
-    -- include row.sql
+    -- include record
 FROM judged

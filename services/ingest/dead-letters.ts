@@ -93,13 +93,13 @@ export async function replayDeadLetter({ clickhouse, decoders, retentionDays, ma
     const [frame] = await messages.frames([record], await messages.schemaIds([record]));
     if (frame!.reason !== '') return frame!.reason as Reason;
     const insert = mappedInsert(withProbe(frame!), {
-      topic, partition, incarnation, batch_last: letter.batchLast, retention_days: retentionDays, exact: true,
+      topic, partition, incarnation, batch_last: letter.batchLast, retention_days: retentionDays,
       judged_at: new Date(clock()).toISOString().replace('T', ' ').slice(0, 23),
     });
     const verdict = await judge(clickhouse, source, insert);
     if (verdict !== undefined) return verdict;
     const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
-    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source), settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
+    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source, 'exact'), settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
   }
   await clickhouse.execute({ sql: statements.markReplayed, params: where, settings: { async_insert: 0 } });
   return 'stored';

@@ -18,7 +18,7 @@ export interface Frame {
   /** '' = to be judged by the mapping SQL */
   readonly reason: string;
   readonly detail: string;
-  /** '' = none; see envelope.sql */
+  /** '' = none; see clickhouse/sources/envelope */
   readonly probe: string;
 }
 

@@ -4,28 +4,32 @@ import type { Reason } from './record.ts';
 
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8');
 
-const INCLUDE = /^[ \t]*-- include (\w+\.sql)$/gm;
+const SOURCES = '../../clickhouse/sources/';
+const INCLUDE = /^[ \t]*-- include (\w+)$/gm;
+
+/** The two ways to read a message: envelope/usual.sql and envelope/exact.sql say what they are. */
+export type Way = 'usual' | 'exact';
 
 /**
  * The mapping of a source: clickhouse/sources/<source>.sql with what all sources share in the place of its include lines, without comments:
  * the engine reads this text for every batch.
  */
-export function mappingOf(source: SourceName): string {
-  const whole = read(`../../clickhouse/sources/${source}.sql`).replace(INCLUDE, (_line, file: string) => read(`../../clickhouse/sources/${file}`));
+export function mappingOf(source: SourceName, way: Way): string {
+  const whole = read(`${SOURCES}${source}.sql`).replace(INCLUDE, (_line, name: string) => read(`${SOURCES}envelope/${name === 'reading' ? way : name}.sql`));
   return whole.replace(/^\s*--.*\n/gm, '').replace(/^\s+/gm, '');
 }
 
 const REASONS = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
 
-/** The same mapping, writing nothing: throws what the insert would throw. */
+/** The same mapping by the exact way, writing nothing: throws what the insert would throw. */
 export function dryRunOf(source: SourceName): string {
-  return mappingOf(source).replace(/^INSERT INTO \w+_landing$/m, () => "INSERT INTO FUNCTION null('auto')");
+  return mappingOf(source, 'exact').replace(/^INSERT INTO \w+_landing$/m, () => "INSERT INTO FUNCTION null('auto')");
 }
 
 /** The same mapping, writing nothing: throws `verdict <reason>` where a message of the frames is not a row. */
 export function judgementOf(source: SourceName): string {
   const throws = REASONS.map((reason) => `throwIf(reason = '${reason}', 'verdict ${reason}')`).join(' + ');
-  const select = mappingOf(source).replace(/^INSERT INTO \w+_landing$/m, '');
+  const select = mappingOf(source, 'exact').replace(/^INSERT INTO \w+_landing$/m, '');
   return `INSERT INTO FUNCTION null('verdict UInt8') SELECT ${throws} AS verdict FROM (${select})`;
 }
 

@@ -62,7 +62,7 @@ export interface StoreOptions {
 
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore({ clickhouse, source, topic, partition, retentionDays, maxEventBytes, avro, metrics, clock }: StoreOptions): Store {
-  const mapping = mappingOf(source);
+  const mappings = { usual: mappingOf(source, 'usual'), exact: mappingOf(source, 'exact') };
   const dryRun = dryRunOf(source);
   const messages = createMessageReader(avro, maxEventBytes);
   const where = { topic, partition };
@@ -98,12 +98,12 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       const frames = await messages.frames(records, batch.schemaIds ?? []);
       const done = metrics.insertSeconds.startTimer({ source });
       const token = tokenOf(topic, partition, batch);
-      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of verdict.sql, or the engine) before its only block
-      if (await rejectionOf(insertFrames(mapping, batch, token, frames, false)) !== undefined) {
+      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope/judged.sql, or the engine) before its only block
+      if (await rejectionOf(insertFrames(mappings.usual, batch, token, frames)) !== undefined) {
         const exact = frames.map(withProbe);
-        const rejection = await rejectionOf(insertFrames(mapping, batch, token, exact, true));
+        const rejection = await rejectionOf(insertFrames(mappings.exact, batch, token, exact));
         if (rejection !== undefined) {
-          const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some, true)))?.message.slice(0, DETAIL_LENGTH));
+          const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some)))?.message.slice(0, DETAIL_LENGTH));
           if (found.length === 0) throw rejection;
           return found.map(({ item, detail }) => ({ offset: item.record.offset, detail }));
         }
@@ -119,7 +119,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     async refuse(batch, refused) {
       const details = new Map(refused.map(({ offset, detail }) => [offset, detail]));
       const frames = batch.records.filter((r) => details.has(r.offset)).map((r) => refusedFrame(r, details.get(r.offset)!));
-      await insertFrames(mapping, batch, `${tokenOf(topic, partition, batch)}:refused:${refused[0]!.offset}`, frames, true);
+      await insertFrames(mappings.exact, batch, `${tokenOf(topic, partition, batch)}:refused:${refused[0]!.offset}`, frames);
     },
 
     async record(entry) {
@@ -149,7 +149,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
   }
 
   /** token: undefined = the statement writes nothing */
-  async function insertFrames(sql: string, batch: Batch, token: string | undefined, frames: readonly Frame[], exact: boolean): Promise<void> {
+  async function insertFrames(sql: string, batch: Batch, token: string | undefined, frames: readonly Frame[]): Promise<void> {
     await clickhouse.insert({
       sql,
       structure: FRAME_STRUCTURE,
@@ -160,14 +160,13 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
         batch_last: batch.last,
         judged_at: new Date(batch.judgedAt).toISOString().replace('T', ' ').slice(0, 23),
         retention_days: retentionDays,
-        exact,
       },
       settings: { ...INSERT_SETTINGS, ...(token === undefined ? {} : { insert_deduplication_token: token }) },
     });
   }
 }
 
-/** For the exact way: see envelope.sql. */
+/** For the exact way: see envelope/exact.sql. */
 export function withProbe(frame: Frame): Frame {
   return frame.reason === '' ? { ...frame, probe: probeOf(frame.value) } : frame;
 }

@@ -51,7 +51,7 @@ function projectText(text: string | undefined): string {
   return text !== undefined && /^[-0-9]/.test(text) ? text : '';
 }
 
-/** Necessary for the grammar of timestamps, not sufficient: the grammar stands in clickhouse/sources/verdict.sql only. */
+/** Necessary for the grammar of timestamps, not sufficient: the grammar stands in clickhouse/sources/envelope/judged.sql only. */
 function mayBeTime(text: string | undefined): boolean {
   return text === undefined || text === 'null' || text.includes('\\') || /^("[0-9][-+0-9:.TZ ]*"|[0-9][-+0-9.eE]*)$/.test(text);
 }

@@ -84,10 +84,10 @@ describe('the mapping makes the row that the example says', () => {
       const event = JSON.parse(json) as Json;
       const value = Buffer.from(json);
       await engine.clickhouse.insert({
-        sql: mappingOf(source),
+        sql: mappingOf(source, 'usual'),
         structure: FRAME_STRUCTURE,
         frames: encodeFrames([{ record: { offset, time: RECORD_TIME, key: null, value, headers: [] }, value, original: Buffer.alloc(0), reason: '', detail: '', probe: '' }]),
-        params: { topic: source, partition: 0, incarnation: 0, batch_last: offset, judged_at: '2026-10-01 00:00:00.000', retention_days: 3650, exact: false },
+        params: { topic: source, partition: 0, incarnation: 0, batch_last: offset, judged_at: '2026-10-01 00:00:00.000', retention_days: 3650 },
         settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:${name}` },
       });
       const [row] = rows<Json>(await engine.clickhouse.read({

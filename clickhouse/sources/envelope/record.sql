@@ -1,0 +1,13 @@
+    value AS message,
+    original,
+    {topic:String} AS kafka_topic,
+    {incarnation:UInt32} AS kafka_incarnation,
+    {partition:UInt32} AS kafka_partition,
+    offset AS kafka_offset,
+    {batch_last:UInt64} AS batch_last,
+    {judged_at:DateTime64(3, 'UTC')} AS judged_at,
+    record_time,
+    reason,
+    if(reason LIKE '%timestamp%', concat('timestamp ', substring(ifNull(timestamp_text, 'of the record'), 1, 100)), given_detail) AS detail,
+    key,
+    headers
