@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
 import { decodeFetchResponse, type FetchResponse, type Place } from './fetch-response.ts';
-import type { FetchedMessage } from './record-batch.ts';
+import { crc32c, type FetchedMessage } from './record-batch.ts';
 
 // A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
 
@@ -66,7 +66,13 @@ async function batch(records: readonly Rec[], { codec, producerId = -1n, transac
   bytes.writeBigInt64BE(producerId, 43);
   bytes.writeInt32BE(records.length, 57);
   packed.copy(bytes, 61);
-  return { first, last, bytes };
+  return { first, last, bytes: sealed(bytes) };
+}
+
+/** With the checksum of what it holds now. */
+function sealed(bytes: Buffer): Buffer {
+  bytes.writeUInt32BE(crc32c(bytes, 21), 17);
+  return bytes;
 }
 
 const abortMarker = (offset: number, producerId: bigint): Promise<Stored> => batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true, control: true });
@@ -137,6 +143,18 @@ test('a record comes with all its parts', async () => {
 test("the broker's time goes before the producer's where the topic says so", async () => {
   const stored = await batch([{ offset: 0, timestamp: T0 + 5 }], { appendTime: T0 + 99 });
   expect((await decode(response({ records: stored.bytes }))).messages[0]?.[0]?.timestamp).toBe(String(T0 + 99));
+});
+
+test('any time that a producer may write is a number', async () => {
+  const at = async (appendTime: number | bigint): Promise<string | undefined> => {
+    const stored = await batch([{ offset: 0 }], { appendTime: 1 });
+    stored.bytes.writeBigInt64BE(BigInt(appendTime), 35);
+    return (await decode(response({ records: sealed(stored.bytes) }))).messages[0]?.[0]?.timestamp;
+  };
+  expect(await at(-1)).toBe('-1');
+  expect(await at(0)).toBe('0');
+  expect(await at(2n ** 63n - 1n)).toBe('9007199254740991');
+  expect(await at(-(2n ** 63n))).toBe('-9007199254740991');
 });
 
 test('what lies before the position is left out, and a batch that the broker cut off too', async () => {
@@ -229,6 +247,19 @@ describe('bounds', () => {
     expect(records[1]?.key?.toString()).toBe('giant');
   });
 
+  test('what is kept of a response keeps none of its bytes, and of a batch no more than the budget', async () => {
+    for (const codec of codecs) {
+      const records = Array.from({ length: 1_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
+      const large = (await batch(records, { codec })).bytes;
+      const raw = response({ records: (await batch([{ offset: 0, value: Buffer.alloc(100_000) }])).bytes }, { partition: 1, records: large });
+      const { messages } = await decode(raw, 0, 600_000);
+      const kept = new Set(messages.flat().flatMap((m) => (m.value === null ? [] : [m.value.buffer])));
+      expect(kept.has(raw.buffer)).toBe(false);
+      // snappy and lz4 unfold whole blocks, here of the whole batch
+      expect([...kept].reduce((sum, { byteLength }) => sum + byteLength, 0)).toBeLessThan(codec === 'snappy' || codec === 'lz4' ? 6_000_000 : 1_600_000);
+    }
+  });
+
   test('a bomb is not unfolded in memory', async () => {
     const log = [await batch([{ offset: 0, value: Buffer.alloc(100_000_000) }, { offset: 1, value: Buffer.from('after') }], { codec: 'zstd' })];
     expect(log[0]!.bytes.length).toBeLessThan(50_000);
@@ -255,23 +286,49 @@ describe('damage', () => {
     const good = await batch([{ offset: 0 }, { offset: 1 }]);
     const bad = await batch([{ offset: 2, value: Buffer.alloc(1000) }], { codec: 'zstd' });
     bad.bytes.fill(0xff, 70);
+    sealed(bad.bytes);
     const { messages, unreadable } = await decode(response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }));
     expect(messages.map(offsets)).toEqual([[0, 1], [0, 1]]);
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
   });
 
-  test('fewer records than said, a field longer than its record, a number that never ends', async () => {
+  test('an unknown compression or format, a length that is none, fewer records than said, a field longer than its record, a number that never ends', async () => {
     for (const spoil of [
+      (b: Buffer) => b.writeInt16BE(5, 21),
+      (b: Buffer) => b.writeInt8(3, 16),
+      (b: Buffer) => b.writeInt32BE(-13, 8),
+      (b: Buffer) => b.writeInt32BE(40, 8),
       (b: Buffer) => b.writeInt32BE(9, 57),
       (b: Buffer) => b.writeInt8(120, b.length - 102),
       (b: Buffer) => b.fill(0xff, 61),
     ]) {
-      const stored = await batch([{ offset: 0, value: Buffer.alloc(100, 1) }]);
+      const stored = await batch([{ offset: 7, value: Buffer.alloc(100, 1) }]);
       spoil(stored.bytes);
+      sealed(stored.bytes);
       const other = await batch([{ offset: 0 }]);
       const { unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: other.bytes }));
+      expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 7 }]);
+    }
+  });
+
+  test('one bit: the checksum tells', async () => {
+    const stored = await batch([{ offset: 0, value: Buffer.from('{"id":"a"}') }, { offset: 1, value: Buffer.from('{"id":"b"}') }], { codec: 'lz4' });
+    for (let bit = 21 * 8; bit < stored.bytes.length * 8; bit += 7) {
+      const bytes = Buffer.from(stored.bytes);
+      bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
+      const { messages, unreadable } = await decode(response({ records: bytes }, { partition: 1, records: stored.bytes }));
+      expect(messages.map(offsets)).toEqual([[], [0, 1]]);
       expect(unreadable).toHaveLength(1);
     }
+    expect(crc32c(Buffer.from('123456789'), 0)).toBe(0xe306_9283);
+  });
+
+  test('a batch that is longer than the answer, alone in it, is told; beside others it is one that the broker cut off', async () => {
+    const stored = await batch([{ offset: 4, value: Buffer.alloc(1000) }]);
+    const cut = stored.bytes.subarray(0, 900);
+    expect((await decode(response({ records: cut }), 4)).unreadable).toEqual([{ topic: 't', partition: 0, offset: 4 }]);
+    const { messages, unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: cut }), 4);
+    expect([messages.map(offsets), unreadable]).toEqual([[[4], []], []]);
   });
 
   test('any bytes: never a hang, never an error that is not reported', async () => {
@@ -280,6 +337,7 @@ describe('damage', () => {
     await fc.assert(fc.asyncProperty(fc.array(fc.tuple(fc.integer({ min: 17, max: good.bytes.length - 1 }), fc.nat(255)), { minLength: 1, maxLength: 8 }), async (changes) => {
       const bytes = Buffer.from(good.bytes);
       for (const [at, value] of changes) bytes[at] = value;
+      sealed(bytes);
       const { messages } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
       expect(messages[1]).toHaveLength(1);
     }), { numRuns: 300 });

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
-import { batchHeader, HEADER_BYTES, magicAt, placeholder, recordReader, type BatchHeader, type Budget, type FetchedMessage } from './record-batch.ts';
+import { batchHeader, batchSize, HEADER_BYTES, magicAt, placeholder, recordReader, type BatchHeader, type Budget, type FetchedMessage } from './record-batch.ts';
 
 /** What kafkajs takes from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
 export interface FetchResponse {
@@ -55,6 +55,8 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
   const budget: Budget = { left: maxBytes };
   let unreadable = 0;
   let given = 0;
+  /** the first place of which nothing came, though there are bytes: a broker sends the first record batch of a response whole, however large it is */
+  let cutOff: Place | undefined;
   const responses: { topicName: string; partitions: FetchedPartition[] }[] = [];
   for (let topics = input.int32(); topics > 0; topics--) {
     const topicName = input.string();
@@ -75,9 +77,14 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
         onUnreadable({ topic: topicName, partition, offset: (error as Unreadable).offset ?? -1 }, error as Error);
       }
       given += messages.length;
+      if (records.length > 0 && messages.length === 0) cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
       partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
     }
     responses.push({ topicName, partitions });
+  }
+  if (cutOff !== undefined && given + unreadable === 0) {
+    unreadable++;
+    onUnreadable(cutOff, new Error('a record batch is longer than the answer to its fetch'));
   }
   if (unreadable > 0 && given === 0) await sleep(UNREADABLE_WAIT_MS);
   return { throttleTime: 0, clientSideThrottleTime, errorCode, sessionId, responses };
@@ -96,38 +103,50 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
   const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
   const producers = new Set<bigint>();
   for (let at = 0; budget.left > 0;) {
-    const header = batchHeader(records, at);
-    if (header === undefined) return;
-    const data = records.subarray(at + HEADER_BYTES, at + header.size);
-    at += header.size;
-    if (header.lastOffset < from) continue;
-    while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
-    if (header.control) producers.delete(header.producerId);
-    const skipped = header.control || (header.transactional && producers.has(header.producerId));
+    const size = batchSize(records, at);
+    if (size === undefined) return;
     try {
-      if (!skipped && !await readBatch(header, data, from, budget, maxBytes, messages)) return;
+      const batch = records.subarray(at, at + size);
+      const header = batchHeader(batch);
+      if (header.lastOffset >= from) {
+        while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
+        if (header.control) producers.delete(header.producerId);
+        const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
+        if (!isLeftOut && !await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, messages)) return;
+        if (messages.at(-1)?.offset !== String(header.lastOffset)) messages.push(placeholder(header.lastOffset));
+      }
     } catch (error) {
-      throw new Unreadable(header.baseOffset, error);
+      throw new Unreadable(Number(records.readBigInt64BE(at)), error);
     }
-    if (messages.at(-1)?.offset !== String(header.lastOffset)) messages.push(placeholder(header.lastOffset));
+    at += size;
   }
 }
 
 /** True when all of its records were read, false when the budget ended inside it. */
 async function readBatch(header: BatchHeader, data: Buffer, from: number, budget: Budget, maxBytes: number, messages: FetchedMessage[]): Promise<boolean> {
   const reader = recordReader(header, from, budget, maxBytes, messages);
-  if (header.codec === undefined) {
-    reader.push(data);
+  const { codec } = header;
+  // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not compressed is copied, or it would keep
+  // the whole response with those of all other partitions
+  const whole = codec === undefined ? copyWhole(data, budget.left) : await decompressWhole(codec, data, budget.left);
+  if (whole === undefined) {
+    for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data)) if (!reader.push(chunk)) break;
   } else {
-    const whole = await decompressWhole(header.codec, data, maxBytes);
-    if (whole === undefined) {
-      for await (const chunk of decompressInChunks(header.codec, data)) if (!reader.push(chunk)) break;
-    } else {
-      reader.push(whole);
-    }
+    reader.push(whole);
   }
   if (!reader.isDone() && budget.left > 0) throw new Error(`the record batch has fewer than its ${header.count} records`);
   return reader.isDone();
+}
+
+const CHUNK_BYTES = 256 * 1024;
+
+/** undefined when it would be more than maxBytes. */
+function copyWhole(data: Buffer, maxBytes: number): Buffer | undefined {
+  return data.length > maxBytes ? undefined : Buffer.from(data);
+}
+
+function* copyInChunks(data: Buffer): Generator<Buffer> {
+  for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
 }
 
 /** undefined when it would be more than maxBytes. */

@@ -7,7 +7,8 @@ import type { Codec } from './codecs.ts';
  *   list, which is not that of their starts; Java's consumer takes up all that have started), so that what is read depends on where the fetch began;
  * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a call: stack exceeded, not retried);
  * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and never leaves a record batch emptied wholly at the end of a log;
- * - holds all partitions of a response decompressed at once.
+ * - holds all partitions of a response decompressed at once, and every record keeps the whole response in memory;
+ * - does not compare checksums.
  */
 export interface BatchHeader {
   readonly baseOffset: number;
@@ -21,8 +22,6 @@ export interface BatchHeader {
   readonly control: boolean;
   /** records in it; with compaction fewer than its offsets */
   readonly count: number;
-  /** bytes of the whole batch */
-  readonly size: number;
 }
 
 /** Bytes before the records. */
@@ -34,29 +33,61 @@ export function magicAt(data: Buffer, at: number): number | undefined {
   return data[at + 16];
 }
 
-/** Header of the batch at that place; undefined where the batch is not all there. */
-export function batchHeader(data: Buffer, at: number): BatchHeader | undefined {
+/** Bytes of the batch at that place; undefined where it is not all there. */
+export function batchSize(data: Buffer, at: number): number | undefined {
   if (at + HEADER_BYTES > data.length) return undefined;
   const size = 12 + data.readInt32BE(at + 8);
-  if (at + size > data.length) return undefined;
-  if (size < HEADER_BYTES) throw new Error(`a record batch of ${size} bytes`);
-  const attributes = data.readInt16BE(at + 21);
+  return at + size > data.length ? undefined : size;
+}
+
+/** Header of a batch that is all there. Throws where its bytes are not what was written: the checksum covers everything behind itself. */
+export function batchHeader(batch: Buffer): BatchHeader {
+  if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
+  if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
+  if (crc32c(batch, 21) !== batch.readUInt32BE(17)) throw new Error('a record batch has another checksum than its own');
+  const attributes = batch.readInt16BE(21);
   const codec = attributes & 0x07;
   if (codec >= CODECS.length) throw new Error(`unknown compression ${codec}`);
-  const baseOffset = Number(data.readBigInt64BE(at));
+  const baseOffset = Number(batch.readBigInt64BE(0));
   return {
     baseOffset,
-    lastOffset: baseOffset + data.readInt32BE(at + 23),
-    baseTimestamp: Number(data.readBigInt64BE(at + 27)),
-    appendTime: (attributes & 0x08) === 0 ? undefined : Number(data.readBigInt64BE(at + 35)),
+    lastOffset: baseOffset + batch.readInt32BE(23),
+    baseTimestamp: Number(batch.readBigInt64BE(27)),
+    appendTime: (attributes & 0x08) === 0 ? undefined : Number(batch.readBigInt64BE(35)),
     codec: CODECS[codec],
-    producerId: data.readBigInt64BE(at + 43),
+    producerId: batch.readBigInt64BE(43),
     transactional: (attributes & 0x10) !== 0,
     control: (attributes & 0x20) !== 0,
-    count: data.readInt32BE(at + 57),
-    size,
+    count: batch.readInt32BE(57),
   };
 }
+
+/** CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8", Kounavis and Berry 2005). */
+export function crc32c(data: Buffer, from: number): number {
+  const [t0, t1, t2, t3, t4, t5, t6, t7] = CRC_TABLES;
+  let crc = 0xffff_ffff;
+  let at = from;
+  for (; at + 8 <= data.length; at += 8) {
+    const low = crc ^ (data[at]! | (data[at + 1]! << 8) | (data[at + 2]! << 16) | (data[at + 3]! << 24));
+    crc = t7[low & 0xff]! ^ t6[(low >>> 8) & 0xff]! ^ t5[(low >>> 16) & 0xff]! ^ t4[low >>> 24]! ^ t3[data[at + 4]!]! ^ t2[data[at + 5]!]! ^ t1[data[at + 6]!]! ^ t0[data[at + 7]!]!;
+  }
+  for (; at < data.length; at++) crc = t0[(crc ^ data[at]!) & 0xff]! ^ (crc >>> 8);
+  return (crc ^ 0xffff_ffff) >>> 0;
+}
+
+type CrcTables = readonly [Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array];
+
+/** Of byte b at distance k from the end of eight: its share of the remainder. */
+const CRC_TABLES: CrcTables = (() => {
+  const tables = Array.from({ length: 8 }, () => new Uint32Array(256));
+  for (let byte = 0; byte < 256; byte++) {
+    let crc = byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc & 1) === 0 ? crc >>> 1 : (crc >>> 1) ^ 0x82f6_3b78;
+    tables[0]![byte] = crc;
+  }
+  for (let k = 1; k < 8; k++) for (let byte = 0; byte < 256; byte++) tables[k]![byte] = tables[0]![tables[k - 1]![byte]! & 0xff]! ^ (tables[k - 1]![byte]! >>> 8);
+  return tables as unknown as CrcTables;
+})();
 
 /** A record in the shape of kafkajs (its RecordBatchEntry). */
 export interface FetchedMessage {
@@ -72,6 +103,9 @@ export interface FetchedMessage {
 }
 
 const NO_HEADERS: FetchedMessage['headers'] = Object.freeze({});
+
+/** A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year 287,396. */
+const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
 /** A message that only moves the position behind this offset. */
 export function placeholder(offset: number): FetchedMessage {
@@ -163,7 +197,7 @@ export function recordReader(header: BatchHeader, from: number, budget: Budget, 
     const value = cut ? cutBytes(cursor, end) : bytes(cursor, end);
     messages.push({
       key, value,
-      timestamp: String(header.appendTime ?? header.baseTimestamp + timestamp),
+      timestamp: String(Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME))),
       attributes,
       offset: String(offset),
       headers: cut ? NO_HEADERS : headers(cursor, end),
