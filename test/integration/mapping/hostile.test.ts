@@ -128,6 +128,8 @@ const TIMES: readonly Case[] = [
   ...[0, 1_772_366_399_123_456, 10_000_000_000_000, Number.MAX_SAFE_INTEGER].map((time) => of({ value: Buffer.from(event({ timestamp: undefined })), time }, 'timestamp_out_of_range', `a record's time of ${time}`)),
 ];
 
+const sizeOf = (message: Content): number => (typeof message === 'string' || message instanceof Uint8Array ? message.length : (message.value?.length ?? 0));
+
 const CASES = [...SHAPES, ...CONTENTS, ...TIMES];
 
 describe('hostile messages', () => {
@@ -161,6 +163,8 @@ describe('hostile messages', () => {
   const good = (source: SourceName, i: number): Case => of(eventWith(source, { id: `"good ${i}"` }), 'row', 'a good one', { id: `good ${i}` });
 
   test.each(sources.map((s) => s.name))('%s: all of them, each between good ones, in one batch', async (source) => {
-    expect(await faults(source, CASES.flatMap((hostile, i) => [good(source, i), hostile]).concat(good(source, CASES.length)))).toEqual([]);
+    // the large ones once: they take seconds
+    const cases = CASES.filter((c) => source === SOURCE || sizeOf(c.message) < 100_000);
+    expect(await faults(source, cases.flatMap((hostile, i) => [good(source, i), hostile]).concat(good(source, cases.length)))).toEqual([]);
   });
 });
