@@ -1,18 +1,14 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ClickHouseContainer } from '@testcontainers/clickhouse';
 import { createClient } from '@clickhouse/client';
-import { getContainerRuntimeClient } from 'testcontainers';
+import { inject } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { startFace, type Face } from './clickhouse-face.ts';
-
-/** The oldest version that is supported: what passes here passes on newer ones. */
-const IMAGE = 'clickhouse/clickhouse-server:25.8';
 
 export interface TestClickHouse {
   readonly clickhouse: ClickHouse;
@@ -31,14 +27,18 @@ export function temporaryFolder(): { path: string; remove: () => void } {
 }
 
 /**
- * An engine of its own for a test file: a fresh database on the server of CLICKHOUSE_URL, else in a container where Docker answers,
- * else the embedded engine in a fresh folder. With all migrations applied unless `migrated` is false.
+ * An engine of its own for a test file: a fresh database on the server of this run, where there is one, else the embedded engine in a fresh folder.
+ * With all migrations applied unless `migrated` is false.
  */
 export async function openTestClickHouse({ migrated = true }: { migrated?: boolean } = {}): Promise<TestClickHouse> {
-  const server = process.env['CLICKHOUSE_URL'] ?? (await hasDocker() ? await containerUrl() : undefined);
-  const test = server === undefined ? await openTestEmbedded() : await openTestDatabase(server);
+  const test = hasServer() ? await openTestDatabase() : await openTestEmbedded();
   if (migrated) await migrate(test.clickhouse, testLogger);
   return test;
+}
+
+/** Whether this run has a ClickHouse server: a container, or the one of CLICKHOUSE_URL. */
+export function hasServer(): boolean {
+  return inject('clickhouseUrl') !== null;
 }
 
 /** The embedded engine in a fresh folder. */
@@ -72,8 +72,13 @@ export async function openTestFace(): Promise<TestClickHouse & { readonly face: 
   };
 }
 
-async function openTestDatabase(server: string): Promise<TestClickHouse> {
-  const database = `sluice_test_${Date.now().toString(36)}_${process.pid}`;
+let databases = 0;
+
+/** A fresh, empty database on the server of this run. */
+export async function openTestDatabase(): Promise<TestClickHouse> {
+  const server = inject('clickhouseUrl');
+  if (server === null) throw new Error('this run has no ClickHouse server: set CLICKHOUSE_URL, or start Docker');
+  const database = `sluice_test_${Date.now().toString(36)}_${process.pid}_${++databases}`;
   const url = new URL(server);
   url.pathname = '';
   const admin = createClient({ url: url.href });
@@ -91,19 +96,4 @@ async function openTestDatabase(server: string): Promise<TestClickHouse> {
       folder.remove();
     },
   };
-}
-
-async function hasDocker(): Promise<boolean> {
-  try {
-    await getContainerRuntimeClient();
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** One container for all files and runs: testcontainers finds it again by its labels. */
-async function containerUrl(): Promise<string> {
-  const container = await new ClickHouseContainer(IMAGE).withReuse().start();
-  return `http://${encodeURIComponent(container.getUsername())}:${encodeURIComponent(container.getPassword())}@${container.getHost()}:${container.getHttpPort()}`;
 }

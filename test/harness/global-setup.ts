@@ -1,58 +1,75 @@
+import { ClickHouseContainer } from '@testcontainers/clickhouse';
 import { KafkaContainer } from '@testcontainers/kafka';
 import type { TestProject } from 'vitest/node';
-import { findDocker } from '../../common/kafka/local-broker/docker.ts';
 import { brokerSettings } from '../../common/kafka/local-broker/server-properties.ts';
 import { readSettings } from '../../common/config/settings.ts';
+import { choose, CLICKHOUSE_TEST_IMAGE, KAFKA_TEST_IMAGE, type Choice } from './choice.ts';
 import { removeLeftBrokers, startOwnBroker } from './kafka.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
     /** host:port of the broker for this run */
     readonly kafkaBrokers: readonly string[];
+    /** of a ClickHouse server for this run, where there is one: a user that may make databases, and no database */
+    readonly clickhouseUrl: string | null;
   }
 }
 
-/** Confluent's packaging of Kafka 4.1, which the testcontainers module needs. */
-const IMAGE = 'confluentinc/cp-kafka:8.1.0';
 /** in the container */
 const PORT = 9093;
 
-interface TestBroker {
+interface Services {
   readonly brokers: readonly string[];
+  readonly clickhouseUrl: string | null;
   readonly stop: () => Promise<void>;
 }
 
-/** One broker for all projects of a run. */
-const shared = globalThis as { testBroker?: { readonly started: Promise<TestBroker>; users: number } };
+/** The same services for all projects of a run. */
+const shared = globalThis as { testServices?: { readonly started: Promise<Services>; users: number } };
 
 /**
- * The broker of integration and fault tests: KAFKA_BROKERS, else a container where Docker answers, else Apache Kafka on Java in a folder of its own,
- * gone with its data after the run. Without any of them the run fails here, saying what to install.
+ * What integration and fault tests run on (choice.ts): Kafka of KAFKA_BROKERS, else in a container where Docker answers, else Apache Kafka on Java in a
+ * folder of its own; ClickHouse of CLICKHOUSE_URL, else in a container, else each test embeds its own. All of it is gone with its data after the run.
+ * Without any Kafka the run fails here, saying what to install.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const broker = (shared.testBroker ??= { started: start(), users: 0 });
-  broker.users++;
-  const { brokers, stop } = await broker.started;
+  const services = (shared.testServices ??= { started: start(), users: 0 });
+  services.users++;
+  const { brokers, clickhouseUrl, stop } = await services.started;
   project.provide('kafkaBrokers', brokers);
+  project.provide('clickhouseUrl', clickhouseUrl);
   return async () => {
-    broker.users--;
-    if (broker.users === 0) {
-      delete shared.testBroker;
+    services.users--;
+    if (services.users === 0) {
+      delete shared.testServices;
       await stop();
     }
   };
 }
 
-async function start(): Promise<TestBroker> {
+async function start(): Promise<Services> {
   await removeLeftBrokers();
-  const { KAFKA_BROKERS } = readSettings();
-  if (KAFKA_BROKERS !== undefined) return { brokers: KAFKA_BROKERS, stop: () => Promise.resolve() };
-  const docker = await findDocker().then(() => true, () => false);
-  if (!docker) return startOwnBroker();
+  const choice = await choose(readSettings());
+  const [kafka, clickhouse] = await Promise.all([startKafka(choice.kafka), startClickHouse(choice.clickhouse)]);
+  return { brokers: kafka.brokers, clickhouseUrl: clickhouse.url, stop: async () => { await Promise.all([kafka.stop(), clickhouse.stop()]); } };
+}
+
+async function startKafka(choice: Choice['kafka']): Promise<{ readonly brokers: readonly string[]; readonly stop: () => Promise<void> }> {
+  if (choice.kind === 'given') return { brokers: choice.brokers, stop: () => Promise.resolve() };
+  if (choice.kind === 'own') return await startOwnBroker();
   const environment = Object.fromEntries(Object.entries(brokerSettings).map(([name, value]) => [`KAFKA_${name.toUpperCase().replaceAll('.', '_')}`, String(value)]));
-  const container = await new KafkaContainer(IMAGE).withKraft().withEnvironment(environment).start();
+  const container = await new KafkaContainer(KAFKA_TEST_IMAGE).withKraft().withEnvironment(environment).start();
   return {
     brokers: [`${container.getHost()}:${container.getMappedPort(PORT)}`],
     stop: async () => { await container.stop(); },
   };
+}
+
+async function startClickHouse(choice: Choice['clickhouse']): Promise<{ readonly url: string | null; readonly stop: () => Promise<void> }> {
+  if (choice.kind === 'given') return { url: choice.url, stop: () => Promise.resolve() };
+  if (choice.kind === 'embedded') return { url: null, stop: () => Promise.resolve() };
+  const container = await new ClickHouseContainer(CLICKHOUSE_TEST_IMAGE).start();
+  const url = new URL(container.getConnectionUrl());
+  url.pathname = '';
+  return { url: url.href, stop: async () => { await container.stop(); } };
 }

@@ -5,7 +5,8 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { createClient } from '@redis/client';
-import { GenericContainer, getContainerRuntimeClient } from 'testcontainers';
+import { GenericContainer } from 'testcontainers';
+import { hasDocker } from './choice.ts';
 import { temporaryFolder } from './clickhouse.ts';
 import { waitFor } from './wait-for.ts';
 
@@ -115,11 +116,3 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function hasDocker(): Promise<boolean> {
-  try {
-    await getContainerRuntimeClient();
-    return true;
-  } catch {
-    return false;
-  }
-}

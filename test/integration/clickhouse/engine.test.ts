@@ -4,11 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse, type Param, type Read } from '../../../common/clickhouse/clickhouse.ts';
 import { knownErrors, type ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { openTestEmbedded, openTestFace, type TestClickHouse } from '../../harness/clickhouse.ts';
+import { hasServer, openTestDatabase, openTestEmbedded, openTestFace, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 
-/** The same promises on both engines: in this process, and over HTTP through @clickhouse/client. */
-describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace]] as const)('%s', (engine, openTest) => {
+/** The same promises on all engines: in this process, over HTTP through @clickhouse/client, and the server of this run, where there is one. */
+const engines: readonly (readonly [string, () => Promise<TestClickHouse>])[] = [['embedded', openTestEmbedded], ['server over HTTP', openTestFace], ...(hasServer() ? [['server', openTestDatabase] as const] : [])];
+describe.each(engines)('%s', (engine, openTest) => {
   let opened: TestClickHouse;
   let clickhouse: ClickHouse;
 

@@ -11,16 +11,16 @@ import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import { createStore } from '../../../services/ingest/store.ts';
 import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
 import type { Face } from '../../harness/clickhouse-face.ts';
-import { openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
+import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
 import { testDecoder } from '../../harness/avro.ts';
 
 /** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
 export const API_KEY = 'the-key-of-the-tests';
 export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
 
-/** Both ways to an engine: in this process, and over HTTP to another. */
-export const modes = ['embedded', 'server'] as const;
-export type Mode = (typeof modes)[number];
+/** The ways to an engine: in this process, over HTTP to another (with faults between), and to the server of this run, where there is one. */
+export type Mode = 'embedded' | 'server' | 'container';
+export const modes: readonly Mode[] = ['embedded', 'server', ...(hasServer() ? (['container'] as const) : [])];
 
 export interface Engine {
   readonly clickhouse: ClickHouse;
@@ -33,7 +33,7 @@ export interface Engine {
 /** An engine with the schema in a folder of its own. */
 export async function openEngine(mode: Mode = 'embedded'): Promise<Engine> {
   const faced = mode === 'server' ? await openTestFace() : undefined;
-  const opened = faced ?? (await openTestEmbedded());
+  const opened = faced ?? (mode === 'container' ? await openTestDatabase() : await openTestEmbedded());
   await migrate(opened.clickhouse, logger);
   return { clickhouse: opened.clickhouse, dataDir: opened.env.DATA_DIR, face: faced?.face, close: () => opened.close() };
 }
