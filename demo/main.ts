@@ -10,6 +10,7 @@ import { help, readOptions } from './options.ts';
 import { createPace } from './pace.ts';
 import { createSender } from './sender.ts';
 import { createTraffic } from './traffic.ts';
+import { createVisible, type Visible } from './visible.ts';
 
 /** Events are made and sent this often, milliseconds. */
 const TICK_MS = 50;
@@ -32,12 +33,15 @@ await runProcess(() => logger, async (add, stopping) => {
   await producer.connect();
   add({ name: 'producer', stop: () => producer.disconnect() });
 
+  const look = createVisible(`http://${settings.HOST}:${settings.METRICS_PORT ?? settings.PORT}/metrics`);
+  let visible: Visible | undefined = await look();
   const sender = createSender(producer, settings.KAFKA_TOPICS, logger);
   const started = systemClock();
   add({
     name: 'sender',
     stop: async () => {
       await sender.settled();
+      visible = await look();
       const { sent, acknowledged, failed } = sender.totals();
       progress('in all');
       if (options.json) writeSync(1, `${JSON.stringify({ sent, acknowledged, failed, seconds: (systemClock() - started) / 1000, seed: options.traffic.seed, sources: sender.bySource() })}\n`);
@@ -51,7 +55,7 @@ await runProcess(() => logger, async (add, stopping) => {
 
   function progress(when: string): void {
     const { sent, acknowledged, failed } = sender.totals();
-    process.stderr.write(`demo: ${when} ${sent} sent, ${acknowledged} acknowledged${failed > 0 ? `, ${failed} failed` : ''}\n`);
+    process.stderr.write(`demo: ${when} ${sent} sent, ${acknowledged} acknowledged${failed > 0 ? `, ${failed} failed` : ''}${visible === undefined ? '' : `, ${visible.events} visible`}${visible?.freshnessSeconds === undefined ? '' : `, ${visible.freshnessSeconds.toFixed(1)} s old`}\n`);
   }
 
   async function run(): Promise<void> {
@@ -66,6 +70,7 @@ await runProcess(() => logger, async (add, stopping) => {
       if (now >= nextProgress) {
         progress(`${Math.round((now - started) / 1000)} s`);
         nextProgress += PROGRESS_MS;
+        void look().then((seen) => (visible = seen));
       }
       if (now >= until) {
         process.kill(process.pid, 'SIGTERM'); // the one way in which a process ends in order

@@ -28,7 +28,8 @@ export const help = `npm run demo -- [flags]: realistic traffic on all nine topi
   --help
 
 Kafka is KAFKA_BROKERS, else the local broker of a running npm start (KAFKA_PORT). Topics are those of KAFKA_TOPICS; missing ones are made.
-Every second a line on stderr: events sent, acknowledged by Kafka, failed.
+Every second a line on stderr: events sent, acknowledged by Kafka, failed; and where a service with ingest answers at HOST and PORT (or METRICS_PORT), how many became
+visible since the start, whoever sent them, and how old the last ones of the slowest source were then.
 `;
 
 /** What real producers do wrong or differently, in about the shares in which they do. */

@@ -111,7 +111,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       done();
       metrics.events.inc({ source }, records.length);
       metrics.batchEvents.observe(records.length);
-      const newest = records.at(-1)!.time;
+      const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
       if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
       return [];
     },
