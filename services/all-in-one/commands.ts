@@ -1,4 +1,5 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
+import { StartError } from '../../common/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
@@ -12,13 +13,20 @@ const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLette
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
-/** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. */
+/** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. What a command refuses is a 409 with its reason. */
 export function commandRoutes(context: CommandContext): Route[] {
   return commands.map((command) => ({
     method: 'POST',
     path: `/api/commands/${command.name}`,
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
-    handle: async ({ body }) => ({ status: 200, json: { result: await command.run(context, JSON.parse(body.toString('utf8'))) } }),
+    handle: async ({ body }) => {
+      try {
+        return { status: 200, json: { result: await command.run(context, JSON.parse(body.toString('utf8'))) } };
+      } catch (error) {
+        if (error instanceof StartError) return { status: 409, json: { error: { code: 'refused', message: error.message, status: 409 } } };
+        throw error;
+      }
+    },
   }));
 }
