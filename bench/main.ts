@@ -1,6 +1,9 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
+import { benchQuantiles } from './quantiles.ts';
 import { benchQuery } from './query.ts';
+import { benchRollups } from './rollups.ts';
+import { benchScale } from './scale.ts';
 import { benchStart } from './start.ts';
 
 /** One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document (report.ts), and ends within a few minutes. */
@@ -9,6 +12,9 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   cached: benchCached,
   query: benchQuery,
   'beside-ingest': benchBesideIngest,
+  quantiles: benchQuantiles,
+  rollups: benchRollups,
+  scale: benchScale,
 };
 
 const name = process.argv[2] ?? '';

@@ -9,6 +9,7 @@ import { createRegistry } from '../../common/metrics.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
+import { rollupNote } from '../rollup/check.ts';
 import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes } from './commands.ts';
 import { welcome } from './welcome.ts';
@@ -31,11 +32,15 @@ await runProcess(() => logger, async (add, stopping) => {
   const schema = startRollup({ clickhouse, settings, logger, registry });
   schema.catch(() => {});
 
+  let isMigrated = false;
   let ingest: RunningIngest | undefined;
   const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
   const query = await startQuery({
     clickhouse, settings, logger, registry, schema,
-    checks: { consumer: consumerCheck(() => ingest) },
+    checks: {
+      consumer: consumerCheck(() => ingest),
+      rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
+    },
     routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger })],
   });
   add(query);
@@ -44,6 +49,7 @@ await runProcess(() => logger, async (add, stopping) => {
   const { brokers } = kafkaBroker;
 
   add(await schema);
+  isMigrated = true;
   // stopped before the broker, which has to acknowledge what is under way
   add(push);
   ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });

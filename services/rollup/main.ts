@@ -6,6 +6,7 @@ import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { rollupNote } from './check.ts';
 import { rollupCommand } from './commands/rollup.ts';
 import { startRollup } from './rollup.ts';
 
@@ -25,7 +26,7 @@ else {
         registry, host: settings.HOST, port: settings.METRICS_PORT,
         checks: {
           clickhouse: async () => (clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined)),
-          schema: async () => (isMigrated ? undefined : 'is not made yet'),
+          rollups: async () => (clickhouse === undefined || !isMigrated ? 'are not made yet' : await rollupNote(clickhouse)),
         },
       }));
     }

@@ -1,5 +1,6 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, type Audit } from '../../../services/rollup/audit.ts';
+import { rollupNote } from '../../../services/rollup/check.ts';
 import { readCuts, readRollups, writeRollup } from '../../../services/rollup/catalogue.ts';
 import { admitNew } from '../../../services/rollup/versions.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
@@ -15,16 +16,19 @@ function letters(count: number): string {
   return Array.from({ length: count }, () => String.fromCharCode(97 + ((state = (state * 48_271) % 2_147_483_647) % 26))).join('');
 }
 
-describe('the audit', () => {
+describe('the audit', { timeout: 120_000 }, () => {
   let world: World;
   let audit: Audit;
 
+  beforeAll(async () => {
+    world = await openWorld({ now: START, migrated: false });
+  });
+  afterAll(() => world.close());
   beforeEach(async () => {
-    world = await openWorld({ now: START });
+    await world.reset({ now: START });
     await admitNew(world.workshop);
     audit = createAudit(world.workshop);
   });
-  afterEach(() => world.close());
 
   async function traffic(minutes: number): Promise<void> {
     for (let i = 0; i < minutes; i++) {
@@ -80,13 +84,19 @@ describe('the audit', () => {
     expect(await differences()).toEqual([0, 0]);
     world.now += MINUTE_MS;
     let seen: number[] = [];
+    let told: string | undefined;
     world.onWait = async () => {
       // while the repair waits for its cut, everybody is told
-      if (seen.length === 0) seen = await differences();
+      if (seen.length === 0) {
+        seen = await differences();
+        told = (await rollupNote(world.clickhouse))?.note;
+      }
       await world.send('edge_logs', [edgeEvent(world.now, 'https://another.example/auth/v1/t')]);
     };
     await audit.round();
     expect(Math.max(...seen)).toBeGreaterThan(0);
+    expect(told).toMatch(/^(api_requests|function_invocations) differs from the raw table in \d+ minutes, from 2028-02-28T2/);
+    expect(await rollupNote(world.clickhouse)).toBeUndefined();
     expect(audit.suspicions).toEqual([]);
     expect(await differences()).toEqual([0, 0]);
     expect(await readCuts(world.clickhouse)).toHaveLength(1);

@@ -54,7 +54,7 @@ const pattern = (urls: readonly string[]): fc.Arbitrary<string> => {
 };
 const regexOf = (p: string): RegExp => (p.startsWith('(?i)') ? new RegExp(p.slice(4), 'iu') : new RegExp(p.replaceAll('\\-', '-'), 'u'));
 
-describe(`patterns (seed ${SEED})`, () => {
+describe(`patterns (seed ${SEED})`, { timeout: 240_000 }, () => {
   const requests = fc.sample(request, { seed: SEED, numRuns: 3_000 });
   const events: readonly (StoredEvent & { readonly url: string })[] = requests.map(({ url: u, path: p, back }) => (
     { source: 'edge_logs', project: 'p', timestamp: (NOW - back) * 1000, content: { metadata: { request: { url: u, path: p } } }, topic: '', partition: 0, offset: 0, url: u }));

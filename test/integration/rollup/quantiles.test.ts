@@ -22,7 +22,7 @@ const distributions: Readonly<Record<string, string>> = {
 const counts = [1, 2, 3, 10, 100, 301, 1_000, 10_080, 100_000, 1_000_000];
 const names = Object.keys(distributions);
 
-describe('quantiles', () => {
+describe('quantiles', { timeout: 120_000 }, () => {
   let world: World;
 
   beforeAll(async () => {

@@ -10,7 +10,7 @@ const NOW = Date.parse('2028-03-01T12:34:56.789Z');
 const DAY_MS = 86_400_000;
 const REF = 'abcdefghijklmnopqrst';
 
-describe('reading', () => {
+describe('reading', { timeout: 120_000 }, () => {
   let world: World;
 
   beforeAll(async () => {

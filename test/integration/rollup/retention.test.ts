@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY } from '../../../services/rollup/periods.ts';
@@ -10,24 +10,27 @@ const START = Date.parse('2028-01-31T12:00:00Z');
 const REF = 'abcdefghijklmnopqrst';
 const DAY_MS = DAY * 1000;
 
-describe('retention', () => {
+describe('retention', { timeout: 120_000 }, () => {
   let world: World;
 
+  beforeAll(async () => {
+    world = await openWorld({ now: START, migrated: false });
+  });
+  afterAll(() => world.close());
   beforeEach(async () => {
-    world = await openWorld({ now: START });
+    await world.reset({ now: START });
     await admitNew(world.workshop);
-    // an event of each of the last 60 days, each judged when it happened, as one batch each
-    const of60Days = `toDateTime64(${START / 1000}, 6, 'UTC') - toIntervalDay(60 - number) AS timestamp, toDateTime64(timestamp, 3, 'UTC') AS judged_at, number AS kafka_offset, number AS batch_last`;
+    // an event of each of the last 24 days, each judged when it happened, as one batch each
+    const of24Days = `toDateTime64(${START / 1000}, 6, 'UTC') - toIntervalDay(24 - number) AS timestamp, toDateTime64(timestamp, 3, 'UTC') AS judged_at, number AS kafka_offset, number AS batch_last`;
     for (const [source, columns, values] of [
       ['edge_logs', 'url, families, refs', `'https://${REF}.supabase.co/rest/v1/t', 1, ['${REF}']`],
       ['function_edge_logs', 'function_id, is_invocation', `'f', true`],
     ]) {
-      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, judged_at, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of60Days}, 'old', ${values} FROM numbers(60)`, settings: { max_partitions_per_insert_block: 0 } });
+      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, judged_at, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of24Days}, 'old', ${values} FROM numbers(24)`, settings: { max_partitions_per_insert_block: 0 } });
     }
     await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, first, last, judged_at) SELECT 'old', batch_last, batch_last, judged_at FROM edge_logs`, settings: { max_partitions_per_insert_block: 0 } });
     world.now = START;
   });
-  afterEach(() => world.close());
 
   const keeping = (raw: number, minutes: number, hours: number) => ({ ...world.workshop, settings: { ...world.workshop.settings, RAW_RETENTION_DAYS: raw, ROLLUP_1M_RETENTION_DAYS: minutes, ROLLUP_1H_RETENTION_DAYS: hours } });
   /** days back from now of the oldest event in each table */
@@ -37,19 +40,19 @@ describe('retention', () => {
 
   test('raw days, minutes and hours each go when their own time has come', async () => {
     expect(await dropExpired(keeping(90, 90, 400))).toBe(0);
-    expect(await oldest()).toEqual({ raw: 60, invocations: 60, minutes: 60, hours: 60, events: 60 });
-    expect(await dropExpired(keeping(20, 10, 40))).toBeGreaterThan(100);
+    expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24 });
+    expect(await dropExpired(keeping(8, 4, 16))).toBeGreaterThan(40);
     // a day or period is dropped when its newest possible event is older than the retention
-    expect(await oldest()).toEqual({ raw: 20, invocations: 20, minutes: 10, hours: 40, events: 10 });
-    expect(await dropExpired(keeping(20, 10, 40))).toBe(0);
+    expect(await oldest()).toEqual({ raw: 8, invocations: 8, minutes: 4, hours: 16, events: 4 });
+    expect(await dropExpired(keeping(8, 4, 16))).toBe(0);
   });
 
   test('a shorter one takes effect at once, a longer one keeps what is left', async () => {
-    await dropExpired(keeping(30, 30, 30));
-    await dropExpired(keeping(5, 30, 30));
-    expect(await oldest()).toMatchObject({ raw: 5, minutes: 30 });
+    await dropExpired(keeping(12, 12, 12));
+    await dropExpired(keeping(5, 12, 12));
+    expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
     await dropExpired(keeping(90, 90, 90));
-    expect(await oldest()).toMatchObject({ raw: 5, minutes: 30 });
+    expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
     world.now += 10 * DAY_MS;
     expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
   });
@@ -57,7 +60,7 @@ describe('retention', () => {
   test('parts are dropped whole: nothing is merged, mutated or written for it', async () => {
     const parts = (): Promise<{ name: string }[]> => world.select(`SELECT concat(table, ' ', name) AS name FROM system.parts WHERE database = currentDatabase() AND active AND table IN ('edge_logs', 'function_edge_logs') ORDER BY name`);
     const before = await parts();
-    await dropExpired(keeping(20, 30, 30));
+    await dropExpired(keeping(8, 12, 12));
     const after = await parts();
     expect(after.length).toBeLessThan(before.length);
     expect(before).toEqual(expect.arrayContaining(after));
@@ -76,16 +79,16 @@ describe('retention', () => {
 
   test('what is built anew keeps the buckets that the raw tables no longer have', async () => {
     const total = async (table: string): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM ${table}`))[0]!.n;
-    const workshop = keeping(5, 30, 400);
+    const workshop = keeping(2, 12, 400);
     await dropExpired(workshop);
     const before = [await total('api_requests_1m'), await total('api_requests_1h')];
-    expect(before).toEqual([30, 60]);
+    expect(before).toEqual([12, 24]);
     const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
-    const starts = Array.from({ length: 14 }, (_, i) => Math.floor(START / 1000 / DAY) * DAY - (i + 1) * DAY);
-    expect(await rebuild(workshop, rollup, starts, 0)).toEqual({ built: 14, left: [] });
+    const starts = Array.from({ length: 4 }, (_, i) => Math.floor(START / 1000 / DAY) * DAY - (i + 1) * DAY);
+    expect(await rebuild(workshop, rollup, starts, 0)).toEqual({ built: 4, left: [] });
     expect([await total('api_requests_1m'), await total('api_requests_1h')]).toEqual(before);
     const audit = createAudit(workshop);
-    await audit.compareDays(60);
+    await audit.compareDays(24);
     expect(audit.suspicions).toEqual([]);
   });
 });

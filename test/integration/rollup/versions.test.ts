@@ -13,7 +13,7 @@ const DAY_MS = 86_400_000;
 /** raw keeps less than the rollups do: what is older can only be carried over */
 const RAW_DAYS = 5;
 
-describe('a changed definition is built beside the old one and takes its place', () => {
+describe('a changed definition is built beside the old one and takes its place', { timeout: 120_000 }, () => {
   let world: World;
   let sent = 0;
 

@@ -1,0 +1,150 @@
+import { readRollups, select, writeRollup } from '../services/rollup/catalogue.ts';
+import { createAudit } from '../services/rollup/audit.ts';
+import { buildPeriod } from '../services/rollup/build.ts';
+import { createRollupMetrics } from '../services/rollup/metrics.ts';
+import { DAY, floorTo, periodOf } from '../services/rollup/periods.ts';
+import { publicView, readShape } from '../services/rollup/shape.ts';
+import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
+import { readSettings } from '../common/config/settings.ts';
+import { createLogger } from '../common/logger.ts';
+import { BUILT_IN, readDefinitions } from '../services/query/definition.ts';
+import { readParams } from '../services/query/params.ts';
+import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render.ts';
+import { temporaryFolder } from '../test/harness/clickhouse.ts';
+import { openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
+import { quantile, report, type Measurement } from './report.ts';
+
+const EVENTS = 20_000_000;
+const GROWTH = 5;
+const CALLS = 48;
+const RAW_CALLS = 8;
+/** the first calls, one for each project, are not measured */
+const WARM_UP = 8;
+const GOAL_MS = 25;
+/** projects of all sizes, the busiest and the quietest among them */
+const RANKS = [0, 1, 3, 10, 40, 200, 1_000, PROJECTS - 1];
+const INTERVALS = {
+  'functions.invocation-stats': ['5min', '15min', '1hr', '1day', '7day'],
+  'usage.api-counts': ['minutely', '15min', '30min', '3hr', 'hourly', '1day', '3day', 'daily'],
+} as const;
+type Endpoint = keyof typeof INTERVALS;
+
+/**
+ * What each endpoint × interval costs from rollups and from the raw logs, and the same with a fifth of the traffic; what building a day and comparing
+ * cost. Statements are run as the query service runs them, without HTTP and without the cache of answers.
+ */
+export async function benchRollups(): Promise<void> {
+  const small = await withFilled(EVENTS / GROWTH, (filled) => fromRollups(filled));
+  const measurements = await withFilled(EVENTS, async (filled) => {
+    const tiers = await fromRollups(filled);
+    const raw = await fromRaw(filled);
+    const found: Measurement[] = [];
+    for (const [what, cost] of tiers) {
+      const fifth = small.get(what)!;
+      found.push(
+        { what: `${what}, p50`, value: cost.p50, unit: 'ms' },
+        { what: `${what}, p95`, value: cost.p95, unit: 'ms', goal: { atMost: GOAL_MS } },
+        { what: `${what}, rows read`, value: cost.rows, unit: 'at most' },
+        { what: `${what}, p50 with a fifth of the traffic`, value: fifth.p50, unit: 'ms' },
+        { what: `${what}, rows read with a fifth of the traffic`, value: fifth.rows, unit: 'at most' },
+        { what: `${what} from raw, p50`, value: raw.get(what)!.p50, unit: 'ms' },
+        { what: `${what} from raw, rows read`, value: raw.get(what)!.rows, unit: 'at most' });
+    }
+    return [...found, ...(await upkeep(filled))];
+  });
+  report({ bench: 'rollups', seed: SEED, measurements });
+}
+
+async function withFilled<T>(events: number, work: (filled: Filled) => Promise<T>): Promise<T> {
+  const folder = temporaryFolder();
+  const filled = await openFilled(folder.path, events);
+  try {
+    return await work(filled);
+  } finally {
+    await filled.clickhouse.close();
+    folder.remove();
+  }
+}
+
+interface Cost {
+  readonly p50: number;
+  readonly p95: number;
+  readonly rows: number;
+}
+
+/** `project`: what the n-th call asks for. */
+async function costs(filled: Filled, endpoint: Endpoint, calls: number, project: (ref: string, n: number) => string): Promise<[string, Cost][]> {
+  const found: [string, Cost][] = [];
+  for (const interval of INTERVALS[endpoint]) found.push([`${endpoint} ${interval}`, await cost(filled, endpoint, (n) => ({ project: project(filled.refs[RANKS[n % RANKS.length]!]!, n), interval }), calls)]);
+  return found;
+}
+
+async function fromRollups(filled: Filled): Promise<Map<string, Cost>> {
+  return new Map([...(await costs(filled, 'functions.invocation-stats', CALLS, (ref) => ref)), ...(await costs(filled, 'usage.api-counts', CALLS, (ref) => ref))]);
+}
+
+/** A pattern that matches what the reference matches, and is none, scans (another one each time: the engine remembers where a condition held); the other endpoint reads the same names standing for the raw table. */
+async function fromRaw(filled: Filled): Promise<Map<string, Cost>> {
+  const { clickhouse } = filled;
+  const invocations = (await readRollups(clickhouse)).find((r) => r.name === 'function_invocations')!;
+  const shape = await readShape(clickhouse, invocations);
+  const publish = async (coveredFrom: number): Promise<void> => {
+    for (const tier of shape.tiers) await clickhouse.execute({ sql: publicView(shape, tier, coveredFrom, 'bench') });
+  };
+  await publish(floorTo(filled.now / 1000, DAY) + 2 * DAY);
+  const found = [...(await costs(filled, 'functions.invocation-stats', RAW_CALLS, (ref) => ref)), ...(await costs(filled, 'usage.api-counts', RAW_CALLS, (ref, n) => `(?:${ref}){1,${n + 1}}`))];
+  await publish(0);
+  return new Map(found);
+}
+
+async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: number) => Record<string, string>, calls: number): Promise<Cost> {
+  const definition = readDefinitions([BUILT_IN]).find(endpoint)!;
+  const times: number[] = [];
+  let rows = 0;
+  for (let n = 0; n < WARM_UP + calls; n++) {
+    const read = readParams(definition, new URLSearchParams(given(n)));
+    if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
+    const params = { ...read.params, now: new Date(now).toISOString().replace('T', ' ').replace('Z', '000') };
+    const since = performance.now();
+    const result = await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 } });
+    if (n >= WARM_UP) times.push(performance.now() - since);
+    rows = Math.max(rows, result.readRows ?? 0);
+  }
+  const ascending = times.toSorted((a, b) => a - b);
+  return { p50: quantile(ascending, 0.5), p95: quantile(ascending, 0.95), rows };
+}
+
+/** Building a day anew, comparing a day, and comparing an hour of closed minutes, as the service does. */
+async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
+  const settings = readSettings({ ROLLUP_BUILD_PERCENT: '100' });
+  // every batch is in the ledger, as far as builds are concerned
+  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, first, last, source, judged_at) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', judged_at FROM edge_logs WHERE judged_at >= {from:DateTime64(3, 'UTC')} AND judged_at < {to:DateTime64(3, 'UTC')}", params: dayBefore(now), settings: { max_execution_time: 0, insert_deduplicate: 0 } });
+  const workshop: Workshop = { clickhouse, settings, logger: createLogger('warn'), metrics: createRollupMetrics(undefined), timing: DEFAULT_TIMING, clock: () => now, wait: () => Promise.resolve() };
+  const found: Measurement[] = [];
+  const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {
+    const since = performance.now();
+    const result = await work();
+    found.push({ what, value: (performance.now() - since) * (1_000 / events), unit: 'us an event' });
+    return result;
+  };
+  const day = periodOf(now / 1000 - 2 * DAY, []);
+  const rollups = await readRollups(clickhouse);
+  // the views were there before the first event
+  for (const rollup of rollups) await writeRollup(clickhouse, { ...rollup, state: 'serving' });
+  const requests = rollups.find((r) => r.name === 'api_requests')!;
+  const [held] = await select<{ day: number; hour: number }>(clickhouse, `SELECT countIf(toDate(timestamp) = toDate(${day.start}, 'UTC')) AS day, countIf(timestamp >= toDateTime64(${floorTo(now / 1000, 60) - 3_720}, 6, 'UTC') AND timestamp < toDateTime64(${floorTo(now / 1000, 60) - 120}, 6, 'UTC')) AS hour FROM edge_logs`);
+  const built = await timed('api_requests: a day built anew and compared', held!.day, () => buildPeriod(workshop, requests, day));
+  if (built.kind !== 'built') throw new Error(`the day was not built: ${built.kind}`);
+  const audit = createAudit(workshop);
+  // both rollups: as many requests as invocations
+  await timed('closed minutes compared, both rollups', held!.hour * 2, () => audit.round());
+  await timed('a day compared, both rollups', held!.day * 2, () => audit.compareDays(1));
+  if (audit.suspicions.length > 0) throw new Error('the audit finds differences');
+  return found;
+}
+
+function dayBefore(now: number): { from: string; to: string } {
+  const { start, end } = periodOf(now / 1000 - 2 * DAY, []);
+  const text = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
+  return { from: text(start), to: text(end) };
+}

@@ -1,0 +1,38 @@
+import { readFileSync } from 'node:fs';
+import { openTestClickHouse } from '../test/harness/clickhouse.ts';
+import { select } from '../services/rollup/catalogue.ts';
+import { report, type Measurement } from './report.ts';
+
+const PROJECTS = [100, 1_000, 10_000, 100_000, 1_000_000];
+const REQUESTS_A_DAY = 800_000_000;
+const INVOCATIONS_A_DAY = 200_000_000;
+/** every sixth project is made: its rows are a sixth of all */
+const SAMPLE = 6;
+const FROM = Date.parse('2026-03-08T12:00:00Z') / 1000;
+const SOURCES = { scale_requests: REQUESTS_A_DAY, scale_invocations: INVOCATIONS_A_DAY } as const;
+const TABLES = ['api_requests_1m', 'api_requests_1h', 'api_request_events', 'function_invocations_1m', 'function_invocations_1h'];
+
+/** Rows and bytes of each rollup at 10^9 events a day, by the number of projects: an hour of it through the real views, merged as two hours later, times 24. */
+export async function benchScale(): Promise<void> {
+  const measurements: Measurement[] = [];
+  for (const projects of PROJECTS) {
+    const engine = await openTestClickHouse();
+    try {
+      const { clickhouse } = engine;
+      for (const [name, aDay] of Object.entries(SOURCES)) {
+        const sql = readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
+        await clickhouse.execute({ sql, params: { projects, events: Math.round(aDay / 24), from: FROM }, settings: { max_execution_time: 0, max_insert_threads: 1, min_insert_block_size_rows: 500_000, insert_deduplicate: 0 } });
+      }
+      for (const table of TABLES) {
+        await clickhouse.execute({ sql: `OPTIMIZE TABLE ${table}_v1 FINAL` });
+        const [held] = await select<{ n: number; bytes: number }>(clickhouse, `SELECT toFloat64(sum(rows)) AS n, toFloat64(sum(bytes_on_disk)) AS bytes FROM system.parts WHERE database = currentDatabase() AND active AND table = '${table}_v1'`);
+        // single events are as many as the requests, whoever makes them
+        const rows = table === 'api_request_events' ? REQUESTS_A_DAY : held!.n * SAMPLE * 24;
+        measurements.push({ what: `${projects} projects, ${table}`, value: rows / 1e6, unit: 'million rows a day' }, { what: `${projects} projects, ${table}, a row`, value: held!.bytes / held!.n, unit: 'bytes' });
+      }
+    } finally {
+      await engine.close();
+    }
+  }
+  report({ bench: 'scale', measurements });
+}
