@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { cancelled, createPool } from './pool.ts';
@@ -31,6 +32,8 @@ export interface ServerOptions {
   readonly compress?: boolean;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string;
+  /** PEM: who may have signed the server's certificate, where the url is https; Node's own list by default */
+  readonly authorities?: Buffer;
 }
 
 const OLDEST_VERSION = [25, 8] as const;
@@ -56,7 +59,7 @@ interface Request {
   readonly signal?: AbortSignal;
 }
 
-export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl }: ServerOptions): Promise<ClickHouse> {
+export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl, authorities }: ServerOptions): Promise<ClickHouse> {
   const address = new URL(url);
   const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
   const where = `${address.protocol}//${address.host}/${database}`;
@@ -66,6 +69,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     password: decodeURIComponent(at.password),
     database: at === address ? database : 'default',
     application: 'sluice',
+    ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
     max_open_connections: sockets,
     request_timeout: requestTimeoutMs,
     compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
@@ -147,6 +151,9 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       } catch (error) {
         if (!(error instanceof ClickHouseError)) throw error;
         if (error.kind !== 'retry') throw new StartError(startMessage(error), { cause: error });
+        if (attempt === 0 && address.protocol === 'http:' && error.codeName === 'ECONNRESET' && await speaksTls({ host: address.hostname, port: Number(address.port || 80) })) {
+          throw new StartError(`ClickHouse at ${where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`, { cause: error });
+        }
         if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${error.codeName}`, { cause: error });
         if (attempt % 10 === 0) logger.warn({ where, reason: error.codeName }, 'waiting_for_clickhouse');
         await sleep(CONNECT_RETRY_MS, undefined, signal === undefined ? {} : { signal });
@@ -155,6 +162,8 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   }
 
   function startMessage(error: ClickHouseError): string {
+    if (isCertificateError(error.codeName)) return `ClickHouse at ${where} has a certificate that is not trusted (${error.codeName}); CLICKHOUSE_SSL_CA names the file of its authority`;
+    if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_')) return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
     if (error.code === undefined) return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
     if ([192, 193, 194, 516].includes(error.code)) return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
     if (error.code === 81) return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;

@@ -1,5 +1,10 @@
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
@@ -9,7 +14,7 @@ import { createLogger } from '../logger.ts';
 import { EXIT_USAGE, UsageError, type Command } from './command.ts';
 
 const COMMON_HELP = `
-  --url URL    the running service; default http://HOST:PORT
+  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
   --json       one JSON document on stdout
   --help       this text
 The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 fine, 1 not, 64 wrong arguments, 78 a wrong setting.`;
@@ -53,7 +58,7 @@ function parse<Args, Result>(command: Command<Args, Result>): { values: Record<s
 
 async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string | undefined): Promise<Result> {
   if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
-    const answered = await askService(command, args, settings, url ?? `http://${settings.HOST}:${settings.PORT}`);
+    const answered = await askService(command, args, settings, url ?? `${settings.HTTPS_CERT === undefined ? 'http' : 'https'}://${settings.HOST}:${settings.PORT}`);
     if (answered !== undefined) return answered.result as Result;
     if (url !== undefined) throw new StartError(`no service answers at ${url}`);
   }
@@ -72,22 +77,49 @@ async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args
 /** Undefined = nobody listens there. */
 async function askService<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string): Promise<{ result: unknown } | undefined> {
   const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
-  let response: Response;
+  let answer: Answer;
   try {
-    response = await fetch(new URL(`/api/commands/${command.name}`, url), {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) },
-      body: JSON.stringify(args),
-      signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
-    });
+    answer = await post(new URL(`/api/commands/${command.name}`, url), { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) }, JSON.stringify(args), settings.HTTPS_CERT);
   } catch (error) {
-    const cause = error instanceof Error ? error.cause : undefined;
-    if (cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED') return undefined;
-    throw new StartError(`the service at ${url} does not answer: ${cause instanceof Error ? cause.message : String(error)}`);
+    if (error instanceof Error && 'code' in error && error.code === 'ECONNREFUSED') return undefined;
+    throw new StartError(`the service at ${url} does not answer: ${error instanceof Error ? error.message : String(error)}`);
   }
-  const body = (await response.json().catch(() => undefined)) as { result?: unknown; error?: { message?: string } } | undefined;
-  if (response.ok && body !== undefined && 'result' in body) return { result: body.result };
-  throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${response.status}`}`);
+  const body = parsed(answer.text);
+  if (answer.status === 200 && body !== undefined && 'result' in body) return { result: body.result };
+  throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`);
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+function parsed(text: string): { result?: unknown; error?: { message?: string } } | undefined {
+  try {
+    return JSON.parse(text) as { result?: unknown; error?: { message?: string } };
+  } catch {
+    return undefined;
+  }
+}
+
+/** By TLS the service's own certificate, where it is known, is trusted under whatever name the service is called. */
+function post(url: URL, headers: Readonly<Record<string, string>>, body: string, certificate: string | undefined): Promise<Answer> {
+  const own = certificate === undefined ? undefined : readFileSync(certificate);
+  const fingerprint = own && new X509Certificate(own).fingerprint256;
+  const trusted = own && {
+    ca: [...getCACertificates('default'), own],
+    allowPartialTrustChain: true,
+    checkServerIdentity: (host: string, peer: PeerCertificate) => (peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer)),
+  };
+  return new Promise((resolve, reject) => {
+    const options = { method: 'POST', headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) }, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) };
+    const request = url.protocol === 'https:' ? httpsRequest(url, { ...options, ...trusted }) : httpRequest(url, options);
+    request.once('error', reject);
+    request.once('response', (response) => {
+      text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
+    });
+    request.end(body);
+  });
 }
 
 function storedKey(dataDir: string): string | undefined {

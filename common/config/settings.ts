@@ -1,3 +1,5 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
@@ -89,6 +91,37 @@ function topics(value: string): Topics {
   return result;
 }
 
+function fileText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new Error(`names a file that cannot be read (${(error as NodeJS.ErrnoException).code})`, { cause: error });
+  }
+}
+
+/** A path; what stands there is looked at, and read again where it is used. */
+function certificateFile(path: string): string {
+  const text = fileText(path);
+  try {
+    void new X509Certificate(text);
+  } catch (error) {
+    throw new Error('names a file that has no certificate in PEM', { cause: error });
+  }
+  return path;
+}
+
+function keyFile(path: string): string {
+  const text = fileText(path);
+  try {
+    createPrivateKey(text);
+  } catch (error) {
+    throw new Error('names a file that has no private key in PEM without a passphrase', { cause: error });
+  }
+  return path;
+}
+
+const mechanisms = oneOf('plain', 'scram-sha-256', 'scram-sha-512');
+
 function names(value: string): string[] {
   return value.split(',').map((name) => name.trim()).filter((name) => name !== '');
 }
@@ -104,16 +137,26 @@ export const settingsTable = {
   AVRO_SCHEMAS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more writers\' schemas, `*.avsc`, for messages in Avro\'s single-object encoding', parse: text }),
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
+  KAFKA_SSL: setting({ default: false, description: 'true: TLS to the brokers', parse: yesOrNo }),
+  KAFKA_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the brokers\' certificates', parse: certificateFile }),
+  KAFKA_SSL_CERT: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of our certificate, for brokers that ask for one', parse: certificateFile }),
+  KAFKA_SSL_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: keyFile }),
+  KAFKA_SASL_MECHANISM: setting<ReturnType<typeof mechanisms> | undefined>({ default: undefined, shown: 'none', description: 'how the brokers know us: plain, scram-sha-256 or scram-sha-512; plain shows the password to whoever reads along without KAFKA_SSL', parse: (value) => mechanisms(value.toLowerCase()) }),
+  KAFKA_SASL_USERNAME: setting<string | undefined>({ default: undefined, shown: 'none', description: 'our user', parse: text }),
+  KAFKA_SASL_PASSWORD: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'its password', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
   KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
   PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
+  CLICKHOUSE_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the certificate of an `https` CLICKHOUSE_URL', parse: certificateFile }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
   CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),
   JAVA_HOME: setting<string | undefined>({ default: undefined, shown: '`java` on the PATH', description: 'Java for the local broker, 17 or newer', parse: text }),
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
+  HTTPS_CERT: setting<string | undefined>({ default: undefined, shown: 'plain HTTP', description: 'file (PEM) of the HTTP service\'s certificate and those between it and its authority; given, the service speaks TLS only', parse: certificateFile }),
+  HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: keyFile }),
   API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),
   METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
   TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),
@@ -196,8 +239,26 @@ function redacted(value: string): string {
 }
 
 /** What is wrong between settings that are right by themselves. */
-function contradictions({ KAFKA_TOPICS, KAFKA_RAW_AVRO_TOPICS }: Settings): string[] {
-  const known = Object.values(KAFKA_TOPICS);
-  const unknown = KAFKA_RAW_AVRO_TOPICS.filter((topic) => !known.includes(topic));
-  return unknown.length === 0 ? [] : [`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`];
+function contradictions(settings: Settings): string[] {
+  const mistakes: string[] = [];
+  const known = Object.values(settings.KAFKA_TOPICS);
+  const unknown = settings.KAFKA_RAW_AVRO_TOPICS.filter((topic) => !known.includes(topic));
+  if (unknown.length > 0) mistakes.push(`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`);
+
+  const given = (...of: SettingName[]): SettingName[] => of.filter((name) => settings[name] !== undefined && settings[name] !== false);
+  const together = (...of: SettingName[]): void => {
+    const some = given(...of);
+    if (some.length > 0 && some.length < of.length) mistakes.push(`${some.join(' and ')} ${some.length > 1 ? 'need' : 'needs'} ${of.filter((name) => !some.includes(name)).join(' and ')} too`);
+  };
+  together('KAFKA_SASL_MECHANISM', 'KAFKA_SASL_USERNAME', 'KAFKA_SASL_PASSWORD');
+  together('KAFKA_SSL_CERT', 'KAFKA_SSL_KEY');
+  together('HTTPS_CERT', 'HTTPS_KEY');
+  for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT')) if (!settings.KAFKA_SSL) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
+  if (settings.KAFKA_BROKERS === undefined) for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM')) mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
+  if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
+  for (const [cert, key] of [['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'], ['HTTPS_CERT', 'HTTPS_KEY']] as const) {
+    const [certificate, privateKey] = [settings[cert], settings[key]];
+    if (certificate !== undefined && privateKey !== undefined && !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))) mistakes.push(`${key} is not the private key of ${cert}`);
+  }
+  return mistakes;
 }

@@ -23,13 +23,20 @@ export interface KafkaOptions {
   /** What one fetch may hold decompressed, bytes: the rest is fetched again; of a record above it only the beginning is kept (maxDecompressedBytes + 1 bytes). One value per process. */
   readonly maxDecompressedBytes: number;
   readonly ssl?: boolean | ConnectionOptions;
-  readonly sasl?: SASLOptions;
+  readonly sasl?: Sasl;
+}
+
+export interface Sasl {
+  readonly mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512';
+  readonly username: string;
+  readonly password: string;
 }
 
 /** Makes producers, consumers and admins; opens no connection itself. */
 export interface KafkaClient {
   readonly brokers: readonly string[];
   readonly ssl: boolean | ConnectionOptions;
+  readonly sasl: Sasl | undefined;
   admin(): Admin;
   /** Defaults of kafkajs apart from `retry`; how it behaves stands in consumer-facts.md beside this file. */
   consumer(config: ConsumerConfig): Consumer;
@@ -75,7 +82,7 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
     brokers: [...brokers],
     clientId,
     ssl,
-    ...(sasl === undefined ? {} : { sasl }),
+    ...(sasl === undefined ? {} : { sasl: { ...sasl } as SASLOptions }),
     connectionTimeout: CONNECTION_TIMEOUT_MS,
     retry,
     logLevel: kafkajs.logLevel.INFO,
@@ -87,6 +94,7 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
   return {
     brokers,
     ssl,
+    sasl,
     admin: () => kafka.admin(),
     consumer: (config) => kafka.consumer({ ...config, retry: { ...retry, ...config.retry } }),
     producer: (config) => kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),

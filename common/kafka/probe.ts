@@ -1,8 +1,8 @@
 import net from 'node:net';
 import tls from 'node:tls';
 
-/** What answers at an address: a Kafka broker, something that is not one, or nothing (with the system's reason). */
-export type Probe = { readonly kind: 'kafka' } | { readonly kind: 'other' } | { readonly kind: 'nothing'; readonly reason: string };
+/** What answers at an address: a Kafka broker, something that is not one, or nothing; with the system's reason where it has one. */
+export type Probe = { readonly kind: 'kafka' } | { readonly kind: 'other'; readonly reason?: string } | { readonly kind: 'nothing'; readonly reason: string };
 
 export interface Address {
   readonly host: string;
@@ -51,7 +51,7 @@ export function probe({ host, port }: Address, timeoutMs: number, ssl: boolean |
       received = Buffer.concat([received, chunk]);
       if (received.length >= 8) end({ kind: received.readInt32BE(4) === CORRELATION_ID ? 'kafka' : 'other' });
     });
-    socket.on('error', (error: NodeJS.ErrnoException) => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: error.code ?? error.message }));
+    socket.on('error', (error: NodeJS.ErrnoException) => end({ kind: connected ? 'other' : 'nothing', reason: error.code ?? error.message }));
     socket.on('close', () => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'closed' }));
   });
 }

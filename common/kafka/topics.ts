@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
+import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
-import { parseAddress, probe } from './probe.ts';
+import { parseAddress, probe, type Probe } from './probe.ts';
 
 export interface EnsuredTopics {
   /** made by this call */
@@ -24,12 +25,27 @@ export async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' 
     const left = until - performance.now();
     const results = await Promise.all(brokers.map(async (broker) => ({ broker, result: await probe(parseAddress(broker), Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl) })));
     if (results.some(({ result }) => result.kind === 'kafka')) return;
+    // waiting does not help against these
+    for (const { broker, result } of results) {
+      const why = await mismatch(broker, result, ssl);
+      if (why !== undefined) throw new StartError(`Kafka at ${broker} ${why}`);
+    }
     if (performance.now() + RETRY_MS > until) {
       const seen = results.map(({ broker, result }) => `${broker} ${result.kind === 'nothing' ? result.reason : 'is not Kafka'}`);
       throw new StartError(`Kafka does not answer within ${Math.round(deadlineMs / 1000)} s (${seen.join(', ')}); start it, or set KAFKA_BROKERS`);
     }
     await sleep(RETRY_MS);
   }
+}
+
+/** What is wrong with our idea of TLS at an address, if it is that. */
+async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']): Promise<string | undefined> {
+  const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> => (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
+  const reason = 'reason' in result ? (result.reason ?? '') : '';
+  if (ssl === false) return result.kind === 'other' && (await isKafka({ rejectUnauthorized: false })) ? 'speaks TLS; set KAFKA_SSL=true' : undefined;
+  if (isCertificateError(reason)) return `has a certificate that is not trusted (${reason}); KAFKA_SSL_CA names the file of its authority`;
+  if (/ALERT|HANDSHAKE/.test(reason)) return `ends the TLS handshake (${reason}); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY`;
+  return reason !== 'ECONNREFUSED' && (await isKafka(false)) ? 'speaks no TLS; set KAFKA_SSL=false' : undefined;
 }
 
 /**
@@ -57,15 +73,26 @@ export async function ensureTopics(kafka: KafkaClient, topics: readonly string[]
   try {
     return await Promise.race([ensure(), sleep(Math.max(1_000, until - performance.now()), undefined, { signal: late.signal }).then(() => { throw new Error('no answer in time'); })]);
   } catch (error) {
-    throw new StartError(`Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or made: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    const { sasl, brokers } = kafka;
+    if (sasl !== undefined && isAuthentication(error)) throw new StartError(`Kafka at ${brokers.join(', ')} refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`, { cause: error });
+    throw new StartError(`Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or made: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (where it asks for a user, set KAFKA_SASL_*)' : ''}`, { cause: error });
   } finally {
     late.abort();
     await admin.disconnect().catch(() => undefined);
   }
 }
 
+/** kafkajs's own name, on the error or on what it wraps; a mechanism that the broker does not have comes as its protocol's error. */
+function isAuthentication(error: unknown): boolean {
+  for (let e = error; e instanceof Error; e = e.cause) {
+    if (e.name === 'KafkaJSSASLAuthenticationError' || ('type' in e && /SASL/.test(String(e.type)))) return true;
+  }
+  return false;
+}
+
 /** Waiting does not help against these. */
 function denied(error: unknown): boolean {
+  if (isAuthentication(error)) return true;
   const { type, errors = [] } = error as { readonly type?: string; readonly errors?: readonly { readonly type?: string }[] };
   return [type, ...errors.map((e) => e.type)].some((t) => t !== undefined && /AUTHORIZATION|AUTHENTICATION|POLICY_VIOLATION|INVALID_|SASL/.test(t));
 }

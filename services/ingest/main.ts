@@ -4,6 +4,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { runCommandLine } from '../../common/command/main.ts';
 import { isConfigCheck, readServiceSettings } from '../../common/config/start.ts';
 import { createKafka } from '../../common/kafka/client.ts';
+import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { serveMetrics } from '../../common/metrics-server.ts';
@@ -35,7 +36,7 @@ else {
     clickhouse = opened;
     add({ name: 'clickhouse', stop: () => opened.close() });
     await waitForSchema(opened, logger, { signal: stopping });
-    const kafka = createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+    const kafka = createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) });
     ingest = await startIngest({ clickhouse: opened, kafka, settings, logger, registry });
     add(ingest);
   });

@@ -39,6 +39,8 @@ export interface AppOptions {
   readonly ratePerKey: number;
   readonly ratePerAddress: number;
   readonly trustProxy: boolean;
+  /** PEM; the service speaks TLS only, where it has them */
+  readonly tls?: { readonly cert: Buffer; readonly key: Buffer };
   /** false where /metrics has a port of its own */
   readonly serveMetrics: boolean;
 }
@@ -105,6 +107,9 @@ function isGuarded(url: string): boolean {
 /** The HTTP service, without a socket: `inject` and `listen` both work on it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { definitions, answers, keys, clock, logger, metrics } = options;
+  const server = { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000 };
+  // typed as neither: with the one or the other fastify's types are two, and nothing here depends on which
+  const listener: object = options.tls === undefined ? { http: server } : { https: { ...server, ...options.tls } };
   const app = fastify({
     logger: false,
     genReqId: (raw) => {
@@ -112,7 +117,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       return typeof given === 'string' && /^[A-Za-z0-9._-]{1,64}$/.test(given) ? given : randomUUID();
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200, querystringParser: () => ({}) },
-    http: { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000 },
+    ...listener,
     requestTimeout: 60_000,
     connectionTimeout: 120_000,
     keepAliveTimeout: 75_000,

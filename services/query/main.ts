@@ -4,6 +4,7 @@ import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
 import { createKafka } from '../../common/kafka/client.ts';
+import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -30,7 +31,7 @@ await runProcess(() => logger, async (add, stopping) => {
 
   const registry = createRegistry();
   const push = settings.KAFKA_BROKERS === undefined ? undefined : startPush({
-    kafka: Promise.resolve(createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-push', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES })),
+    kafka: Promise.resolve(createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-push', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) })),
     settings, logger: log, registry, clock: systemClock,
   });
   const query = await startQuery({ clickhouse, settings, logger: log, registry, schema, routes: push?.routes ?? [] });

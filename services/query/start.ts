@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
@@ -38,7 +39,7 @@ export interface QueryOptions {
 
 export interface QueryService extends Part {
   readonly failed: Promise<never>;
-  /** `http://host:port` */
+  /** `http://host:port`, or https */
   readonly address: string;
   /** where /metrics has a port of its own */
   readonly metricsAddress: string | undefined;
@@ -115,6 +116,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
+    ...(settings.HTTPS_CERT !== undefined && settings.HTTPS_KEY !== undefined && { tls: { cert: readFileSync(settings.HTTPS_CERT), key: readFileSync(settings.HTTPS_KEY) } }),
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 

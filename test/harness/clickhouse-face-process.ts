@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { createBrotliDecompress, createGunzip, createZstdDecompress } from 'node:zlib';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -30,11 +31,13 @@ let faults: Fault[] = [];
 let bodyFiles = 0;
 
 /** as ClickHouse's keep_alive_timeout and http_max_uri_size */
-const server = createServer({ keepAliveTimeout: 10_000, maxHeaderSize: 1_048_576 }, (req, res) => {
+const limits = { keepAliveTimeout: 10_000, maxHeaderSize: 1_048_576 };
+const answer = (req: IncomingMessage, res: ServerResponse): void => {
   handle(req, res).catch((error: unknown) => {
     if (!res.headersSent && !res.destroyed) answerError(res, error instanceof Error ? error.message : String(error));
   });
-});
+};
+const server = options.tls === undefined ? createServer(limits, answer) : createTlsServer({ ...limits, cert: readFileSync(options.tls.cert), key: readFileSync(options.tls.key) }, answer);
 
 process.on('message', (message: ToFace) => {
   if (message.kind === 'faults') {
@@ -93,8 +96,10 @@ async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> 
 
   if (fault !== undefined && await injectBefore(fault, req, res)) return;
 
-  const authorization = Buffer.from((req.headers.authorization ?? '').replace(/^Basic /, ''), 'base64').toString('utf8');
-  if (authorization !== `${options.user}:${options.password}`) {
+  // the client names its user in headers of ClickHouse's own where it was given an authority
+  const { 'x-clickhouse-user': user, 'x-clickhouse-key': password } = req.headers;
+  const given = user === undefined ? Buffer.from((req.headers.authorization ?? '').replace(/^Basic /, ''), 'base64').toString('utf8') : `${String(user)}:${String(password)}`;
+  if (given !== `${options.user}:${options.password}`) {
     answerError(res, `Code: 516. DB::Exception: ${options.user}: Authentication failed: password is incorrect, or there is no user with such name. (AUTHENTICATION_FAILED) (version 0)`);
     return;
   }

@@ -36,6 +36,8 @@ export interface FaceOptions {
   /** what `SELECT version()` says instead of the truth */
   readonly version?: string;
   readonly port?: number;
+  /** files in PEM; with them the face speaks TLS only */
+  readonly tls?: { readonly cert: string; readonly key: string } | undefined;
 }
 
 export interface Face {
@@ -57,8 +59,8 @@ export type FromFace = { kind: 'listening'; port: number } | { kind: 'done'; id:
 
 const PROCESS = fileURLToPath(new URL('clickhouse-face-process.ts', import.meta.url));
 
-export async function startFace({ dataDir, database = 'sluice', user = 'default', password = '', version = '', port = 0 }: FaceOptions): Promise<Face> {
-  const options: Required<FaceOptions> = { dataDir, database, user, password, version, port };
+export async function startFace({ dataDir, database = 'sluice', user = 'default', password = '', version = '', port = 0, tls }: FaceOptions): Promise<Face> {
+  const options: Required<FaceOptions> = { dataDir, database, user, password, version, port, tls };
   const child = fork(PROCESS, [JSON.stringify(options)], { env: { ...process.env, UV_THREADPOOL_SIZE: '32' }, execArgv: [] });
   const waiting = new Map<number, () => void>();
   let lastId = 0;
@@ -84,7 +86,7 @@ export async function startFace({ dataDir, database = 'sluice', user = 'default'
   };
   const credentials = `${encodeURIComponent(user)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@`;
   return {
-    url: `http://${credentials}127.0.0.1:${listening}/${database}`,
+    url: `http${tls === undefined ? '' : 's'}://${credentials}127.0.0.1:${listening}/${database}`,
     pid: child.pid!,
     inject: (...faults) => ask((id) => ({ kind: 'faults', id, faults })),
     down: () => ask((id) => ({ kind: 'down', id })),

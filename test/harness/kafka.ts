@@ -9,6 +9,7 @@ import { readSettings } from '../../common/config/settings.ts';
 import { CompressionTypes, createKafka, type Admin, type KafkaClient, type KafkaMessage } from '../../common/kafka/client.ts';
 import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
 import { endLeftBroker, freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
+import type { MoreListeners } from '../../common/kafka/local-broker/server-properties.ts';
 import { createLogger } from '../../common/logger.ts';
 import { waitFor } from './wait-for.ts';
 
@@ -291,12 +292,12 @@ export async function removeLeftBrokers(): Promise<void> {
   }
 }
 
-/** Starts a broker of its own (Docker, else Java) in a temporary folder. */
-export async function startOwnBroker(): Promise<OwnBroker> {
+/** Starts a broker of its own (Docker, else Java) in a temporary folder, with listeners beside the plain one where they are given. */
+export async function startOwnBroker(more?: MoreListeners): Promise<OwnBroker> {
   const { CACHE_DIR, JAVA_HOME } = readSettings();
   const dataDir = mkdtempSync(join(tmpdir(), OWN_BROKER));
   const port = await freePort();
-  const start = (): Promise<LocalBroker> => startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
+  const start = (): Promise<LocalBroker> => startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger, more });
   let broker = await start();
   return {
     brokers: broker.brokers,

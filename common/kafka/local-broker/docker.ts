@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
 import { lastError, lastLine, run } from './process.ts';
-import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass } from './server-properties.ts';
+import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass, type MoreListeners } from './server-properties.ts';
 
 export const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
 /** of the image */
@@ -28,6 +28,7 @@ export interface DockerLayout {
   readonly port: number;
   /** `uid:gid` that owns the files */
   readonly user: string;
+  readonly more?: MoreListeners | undefined;
 }
 
 /**
@@ -39,13 +40,13 @@ function runArguments({ home, user }: DockerLayout, options: readonly string[], 
 }
 
 export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
-  return runArguments(layout, ['--rm'], formatClass, ...formatArguments(clusterId, 'server.properties'));
+  return runArguments(layout, ['--rm'], formatClass, ...formatArguments(clusterId, 'server.properties', layout.more?.scram));
 }
 
 /** The broker listens on the same port inside as outside, so that its advertised address is right for itself too. */
 export function dockerStart(layout: DockerLayout): string[] {
   const name = containerName(layout.home);
-  return runArguments(layout, ['--detach', '--name', name, '--publish', `127.0.0.1:${layout.port}:${layout.port}`], serverClass, 'server.properties');
+  return runArguments(layout, ['--detach', '--name', name, ...[layout.port, ...Object.values(layout.more?.ports ?? {})].flatMap((port) => ['--publish', `127.0.0.1:${port}:${port}`])], serverClass, 'server.properties');
 }
 
 export const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];

@@ -57,10 +57,10 @@ function firstError(mavenOutput: string): string | undefined {
 }
 
 /** Starts Kafka in `home` (server.properties is there), formatting its data folder the first time. */
-export async function startWithJava(java: string, classpath: string, home: string, signal: AbortSignal | undefined): Promise<Backend> {
+export async function startWithJava(java: string, classpath: string, home: string, signal: AbortSignal | undefined, scram: readonly string[] = []): Promise<Backend> {
   const properties = join(home, 'server.properties');
   if (!existsSync(join(home, 'data', 'meta.properties'))) {
-    const { code, stdout, stderr } = await run(java, javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties)), { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal });
+    const { code, stdout, stderr } = await run(java, javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties, scram)), { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal });
     if (code !== 0) throw new Unavailable(`is there, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
   }
   const output = openSync(join(home, 'broker.log'), 'w');

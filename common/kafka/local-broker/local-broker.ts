@@ -11,7 +11,7 @@ import { Unavailable, type Backend, type Run } from './backend.ts';
 import { findContainer, findDocker, startWithDocker } from './docker.ts';
 import { findJava, findJavaBroker, kafkaJars, startWithJava } from './java.ts';
 import { commandOf } from './process.ts';
-import { serverProperties } from './server-properties.ts';
+import { serverProperties, type MoreListeners } from './server-properties.ts';
 
 export interface LocalBrokerOptions {
   /** the broker's files go to the folder kafka in it */
@@ -22,6 +22,7 @@ export interface LocalBrokerOptions {
   readonly cacheDir: string;
   readonly javaHome?: string | undefined;
   readonly logger: Logger;
+  readonly more?: MoreListeners | undefined;
   /** gives up the start */
   readonly signal?: AbortSignal | undefined;
 }
@@ -104,9 +105,9 @@ function makeFolder(home: string): void {
   }
 }
 
-async function startBackend({ port, cacheDir, javaHome, logger, signal }: LocalBrokerOptions, home: string): Promise<Backend> {
+async function startBackend({ port, cacheDir, javaHome, logger, signal, more }: LocalBrokerOptions, home: string): Promise<Backend> {
   const write = async (bindHost: string): Promise<void> => {
-    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost }));
+    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost, ...(more && { more }) }));
   };
   const javaFound = findJava(javaHome);
   javaFound.catch(() => undefined);
@@ -114,7 +115,7 @@ async function startBackend({ port, cacheDir, javaHome, logger, signal }: LocalB
   try {
     const user = await findDocker();
     await write('0.0.0.0');
-    return await startWithDocker({ home, port, user }, logger, signal);
+    return await startWithDocker({ home, port, user, more }, logger, signal);
   } catch (error) {
     if (!(error instanceof Unavailable)) throw error;
     reasons.push(`Docker ${error.message}`);
@@ -123,7 +124,7 @@ async function startBackend({ port, cacheDir, javaHome, logger, signal }: LocalB
     const java = await javaFound;
     const classpath = await kafkaJars(cacheDir, logger, signal);
     await write('127.0.0.1');
-    return await startWithJava(java, classpath, home, signal);
+    return await startWithJava(java, classpath, home, signal, more?.scram);
   } catch (error) {
     if (!(error instanceof Unavailable)) throw error;
     reasons.push(`Java ${error.message}`);

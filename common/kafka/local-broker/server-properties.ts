@@ -7,6 +7,15 @@ export interface BrokerLayout {
   readonly controllerPort: number;
   /** 127.0.0.1; in a container 0.0.0.0, since Docker forwards to its outer address */
   readonly bindHost: string;
+  readonly more?: MoreListeners;
+}
+
+/** Listeners beside the plain one, named by their protocol (SSL, SASL_SSL ...), and the settings that they need: for tests of what other brokers ask of a client. */
+export interface MoreListeners {
+  readonly ports: Readonly<Record<string, number>>;
+  readonly settings: Readonly<Record<string, string>>;
+  /** users by SCRAM, as `--add-scram` takes them when the data folder is formatted */
+  readonly scram: readonly string[];
 }
 
 const MiB = 1024 * 1024;
@@ -48,18 +57,21 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
 };
 
 /** The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a relative path, because log.dirs is a list separated by commas. */
-export function serverProperties({ port, controllerPort, bindHost }: BrokerLayout): string {
+export function serverProperties({ port, controllerPort, bindHost, more }: BrokerLayout): string {
+  const others = Object.entries(more?.ports ?? {});
+  const add = (text: (protocol: string, port: number) => string): string => others.map(([protocol, of]) => `,${text(protocol, of)}`).join('');
   const settings: Record<string, string | number> = {
     'process.roles': 'broker,controller',
     'node.id': 1,
     'controller.quorum.voters': `1@127.0.0.1:${controllerPort}`,
-    'listeners': `PLAINTEXT://${bindHost}:${port},CONTROLLER://127.0.0.1:${controllerPort}`,
-    'advertised.listeners': `PLAINTEXT://127.0.0.1:${port}`,
-    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
+    'listeners': `PLAINTEXT://${bindHost}:${port},CONTROLLER://127.0.0.1:${controllerPort}${add((protocol, of) => `${protocol}://${bindHost}:${of}`)}`,
+    'advertised.listeners': `PLAINTEXT://127.0.0.1:${port}${add((protocol, of) => `${protocol}://127.0.0.1:${of}`)}`,
+    'listener.security.protocol.map': `PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT${add((protocol) => `${protocol}:${protocol}`)}`,
     'controller.listener.names': 'CONTROLLER',
     'inter.broker.listener.name': 'PLAINTEXT',
     'log.dirs': 'data',
     ...brokerSettings,
+    ...more?.settings,
   };
   return `${Object.entries(settings).map(([name, value]) => `${name}=${value}`).join('\n')}\n`;
 }
@@ -86,6 +98,6 @@ export function javaArguments(classpath: string, mainClass: string, ...rest: str
 export const formatClass = 'kafka.tools.StorageTool';
 export const serverClass = 'kafka.Kafka';
 
-export function formatArguments(clusterId: string, properties: string): string[] {
-  return ['format', '--cluster-id', clusterId, '--config', properties, '--ignore-formatted'];
+export function formatArguments(clusterId: string, properties: string, scram: readonly string[] = []): string[] {
+  return ['format', '--cluster-id', clusterId, '--config', properties, '--ignore-formatted', ...scram.flatMap((user) => ['--add-scram', user])];
 }
