@@ -81,8 +81,9 @@ async function askService<Args, Result>(command: Command<Args, Result>, args: Ar
   try {
     answer = await post(new URL(`/api/commands/${command.name}`, url), { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) }, JSON.stringify(args), settings.HTTPS_CERT);
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ECONNREFUSED') return undefined;
-    throw new StartError(`the service at ${url} does not answer: ${error instanceof Error ? error.message : String(error)}`);
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ECONNREFUSED') return undefined;
+    throw new StartError(`the service at ${url} does not answer: ${code ?? message}`);
   }
   const body = parsed(answer.text);
   if (answer.status === 200 && body !== undefined && 'result' in body) return { result: body.result };

@@ -17,6 +17,7 @@ test('chatty lines are debug', () => {
 test('rebalances and errors that go to the caller are debug', () => {
   expect(line(WARN, 'The group is rebalancing, re-joining').level).toBe('debug');
   expect(line(ERROR, 'The coordinator is not aware of this member, re-joining the group').level).toBe('debug');
+  expect(line(WARN, 'Limiting retries for the idempotent producer may invalidate EoS guarantees').level).toBe('debug');
   expect(line(ERROR, 'Response CreateTopics(key: 19, version: 3)', { error: 'Topic creation errors' }).level).toBe('debug');
 });
 
