@@ -66,8 +66,8 @@ async function ingestAll(clickhouse: ClickHouse): Promise<void> {
   }
 }
 
-/** What callers would get of every endpoint at one moment. */
-async function answersOf(clickhouse: ClickHouse, now: Date): Promise<string[]> {
+/** The rows of every endpoint at one moment. Sums of fractions depend on the order of their parts in the last digits. */
+async function answersOf(clickhouse: ClickHouse, now: Date): Promise<unknown[][]> {
   const definitions = readDefinitions([BUILT_IN]);
   const [busiest] = rows<{ project: string }>(await clickhouse.read({ sql: 'SELECT project FROM function_edge_logs GROUP BY project ORDER BY count() DESC, project LIMIT 1', format: 'JSONEachRow' }));
   const project = busiest!.project;
@@ -81,7 +81,8 @@ async function answersOf(clickhouse: ClickHouse, now: Date): Promise<string[]> {
     const read = readParams(definition, new URLSearchParams(given));
     if (!('params' in read)) throw new Error(name);
     const params = { ...read.params, now: now.toISOString().replace('T', ' ').replace('Z', '000') };
-    return (await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: RESULT_SETTINGS })).body.toString('utf8').replace(/,?\s*"statistics".*/s, '');
+    const { body } = await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: RESULT_SETTINGS });
+    return (JSON.parse(body.toString('utf8'), (_, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(9)) : value)) as { data: unknown[] }).data;
   }));
 }
 
@@ -130,7 +131,7 @@ describe('from the embedded engine to a server', () => {
     const now = new Date();
     const answers = await answersOf(embedded, now);
     expect(await answersOf(server, now)).toEqual(answers);
-    expect(answers.every((body) => body.includes('"data"') && !/"data":\s*\[\s*\]/.test(body))).toBe(true);
+    expect(answers.every((found) => found.length > 0)).toBe(true);
 
     await waitForSchema(server, testLogger);
     await world.produce({ edge_logs: 100, function_edge_logs: 50, auth_logs: 10 });
