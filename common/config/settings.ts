@@ -127,7 +127,7 @@ function names(value: string): string[] {
 }
 
 /** MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is still too large. */
-const LARGEST_EVENT_BYTES = 64 * 1024 * 1024;
+const LARGEST_EVENT_BYTES = 32 * 1024 * 1024;
 
 export const settingsTable = {
   KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
@@ -145,7 +145,7 @@ export const settingsTable = {
   KAFKA_SASL_USERNAME: setting<string | undefined>({ default: undefined, shown: 'none', description: 'our user', parse: text }),
   KAFKA_SASL_PASSWORD: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'its password', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
-  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 64 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
+  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
   PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),

@@ -13,19 +13,25 @@ const SESSION_TIMEOUT_MS = 30_000;
 /** A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few, fuller fetches. */
 const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
-/** kafkajs decompresses a whole response before the first handler runs; these are compressed bytes. */
+/** Compressed bytes; what a response may hold unfolded is bounded apart (KAFKA_MAX_DECOMPRESSED_BYTES). */
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
 const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
 
 /** Partitions that were added are found within this time. */
 const METADATA_MAX_AGE_MS = 10_000;
 
-/** One batch is at most this much: what an insert holds in memory, a few times over. */
-const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 24 * 1024 * 1024 } as const;
+/**
+ * One batch is at most this much. While it is inserted the engine takes about ten times its bytes (measured: one of 24 MB 400 MB, four of 8 MB at once
+ * 410 MB, four of 24 MB 900 MB).
+ */
+const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 8 * 1024 * 1024 } as const;
 /** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
 const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
-/** nor while this much waits in all partitions together, bytes */
-const TOTAL_MAX_BYTES = 96 * 1024 * 1024;
+/**
+ * Nor while all partitions together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
+ * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
+ */
+const TOTAL_MAX_BYTES = 48 * 1024 * 1024;
 
 /** Inserts a second, over all partitions that have traffic: the more of them trickle, the longer each waits for company. */
 const INSERTS_PER_SECOND = 40;
@@ -185,7 +191,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
       onRoom: () => {
         metrics.position.set({ topic, partition }, lane.inbox.next);
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
-        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && other.lane.inbox.bytes < LANE_MAX_BYTES / 2 && totalBytes() < TOTAL_MAX_BYTES / 2) resume(other);
+        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.5)) resume(other);
       },
       lingerMs,
       log: (event, fields) => {
@@ -214,7 +220,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
       taken.activeAt = clock();
       taken.end = Number(batch.highWatermark);
       metrics.lag.set({ topic: batch.topic, partition: batch.partition }, taken.end - taken.lane.inbox.next);
-      if (taken.lane.inbox.bytes >= LANE_MAX_BYTES || totalBytes() >= TOTAL_MAX_BYTES) pause(taken);
+      for (const other of lanes.values()) if (!other.paused && !mayFetch(other, 1)) pause(other);
     }
     taken.wake();
   }
@@ -254,10 +260,12 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     return [...lanes.values()].filter(({ lane }) => lane.state === 'paused').map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
-  function totalBytes(): number {
+  /** share: of the limits; what was paused waits for more room than what goes on */
+  function mayFetch({ lane: { inbox, isRecovering } }: Taken, share: number): boolean {
+    if (isRecovering) return true;
     let total = 0;
-    for (const { lane } of lanes.values()) total += lane.inbox.bytes;
-    return total;
+    for (const { lane } of lanes.values()) total += lane.inbox.heldBytes;
+    return inbox.bytes < LANE_MAX_BYTES * share && total < (inbox.heldBytes === 0 ? 2 * TOTAL_MAX_BYTES : TOTAL_MAX_BYTES * share);
   }
 
   function lingerMs(): number {

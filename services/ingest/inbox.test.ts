@@ -75,3 +75,15 @@ test('a batch of many records does not keep the ones before it in memory', () =>
   for (let i = 0; i < 4_999; i += 7) inbox.cut({ maxRecords: 7, maxBytes: 1e9 });
   expect(inbox.size).toBe(inbox.end - inbox.next);
 });
+
+test('what was cut is held until it is released; headers weigh too', () => {
+  const inbox = createInbox(0);
+  const record = { offset: 0, time: 0, key: Buffer.alloc(10), value: Buffer.alloc(1_000), headers: [['name', Buffer.alloc(5_000)], ['none', null]] as const };
+  inbox.offer({ from: 0, to: 1, records: [record, { ...record, offset: 1 }] });
+  expect(inbox.bytes).toBeGreaterThan(2 * 6_010);
+  const whole = inbox.bytes;
+  expect(inbox.cut({ maxRecords: 1, maxBytes: 1e9 })?.bytes).toBe(whole / 2);
+  expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole]);
+  inbox.release();
+  expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole / 2]);
+});

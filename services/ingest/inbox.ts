@@ -19,11 +19,14 @@ export interface CutLimits {
   readonly maxBytes: number;
 }
 
-/** What a record costs in memory beside its value: object, headers, offsets; bytes. */
-const RECORD_OVERHEAD = 100;
+/** What a record costs in memory beside its bytes: objects of its own, of key, value and headers; bytes. */
+const RECORD_OVERHEAD = 300;
+const HEADER_OVERHEAD = 150;
 
-export function recordBytes(record: Record): number {
-  return RECORD_OVERHEAD + (record.value?.length ?? 0) + (record.key?.length ?? 0);
+export function recordBytes({ key, value, headers }: Record): number {
+  let size = RECORD_OVERHEAD + (value?.length ?? 0) + (key?.length ?? 0);
+  for (const [name, content] of headers) size += HEADER_OVERHEAD + name.length + (content?.length ?? 0);
+  return size;
 }
 
 /**
@@ -34,6 +37,7 @@ export function createInbox(start: number) {
   let next = start;
   let end = start;
   let bytes = 0;
+  let cutBytes = 0;
   let head = 0;
   let records: Record[] = [];
 
@@ -41,7 +45,10 @@ export function createInbox(start: number) {
     get next() { return next; },
     /** where the next fetch continues */
     get end() { return end; },
+    /** what waits */
     get bytes() { return bytes; },
+    /** what waits, and what was cut and not yet released */
+    get heldBytes() { return bytes + cutBytes; },
     get size() { return records.length - head; },
 
     /** Takes what of it was not taken before. Where it begins after the last fetch's end, the offsets between hold no record. */
@@ -53,6 +60,11 @@ export function createInbox(start: number) {
         bytes += recordBytes(record);
       }
       end = fetched.to + 1;
+    },
+
+    /** The last cut is written: nobody holds it any more. */
+    release(): void {
+      cutBytes = 0;
     },
 
     /** The next batch within the limits (one record at least), or undefined where nothing was fetched. */
@@ -90,6 +102,7 @@ export function createInbox(start: number) {
       head = 0;
     }
     bytes -= size;
+    cutBytes = size;
     next = last + 1;
     return cut;
   }

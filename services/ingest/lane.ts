@@ -127,6 +127,8 @@ export interface Lane {
   readonly inbox: Inbox;
   /** paused: too many of the partition's last messages were bad */
   readonly state: 'taking' | 'running' | 'storing' | 'paused';
+  /** waits for the whole of a batch that was announced, perhaps under other limits than ours */
+  readonly isRecovering: boolean;
 }
 
 class Retake extends Error {}
@@ -136,6 +138,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let inbox = createInbox(0);
   let state: Lane['state'] = 'taking';
   let incarnation = 0;
+  let isRecovering = false;
   let lastJudgedAt = 0;
   /** offset of the group's commit where no batch is announced with it */
   let committedEnd: number | undefined;
@@ -150,6 +153,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   return {
     get inbox() { return inbox; },
     get state() { return state; },
+    get isRecovering() { return isRecovering; },
     offer,
     run,
   };
@@ -197,6 +201,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (state === 'taking') ports.log('partition_paused', pause);
       state = 'paused';
       inbox = createInbox(inbox.next);
+      ports.onRoom();
       await ports.wait(Math.min(pause.leftMs, PAUSE_LOOK_MS));
     }
     if (state === 'paused') ports.log('partition_resumed', {});
@@ -205,6 +210,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   /** Finds where to go on, and what must be finished first. */
   async function take(): Promise<(() => Promise<void>)[]> {
     state = 'taking';
+    isRecovering = false;
     let isPast = retake === 'changed';
     retake = undefined;
     expected = undefined;
@@ -276,7 +282,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   /** stray: what is known of a batch whose intent is lost */
   async function recoverBatch(intent: Intent, stray: Stray | undefined): Promise<void> {
     let cut: Cut | undefined;
+    isRecovering = true;
     while ((cut = inbox.cutAt(intent.last)) === undefined) await nextOffer();
+    isRecovering = false;
     const { records } = cut;
     ports.log('batch_recovered', { ...intent, records: records.length });
     if (stray === undefined) return apply({ ...intent, records }, true);
@@ -351,6 +359,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       await store.record({ ...batch, nullValues: records.length - events, gap, end: lastRecord, closes: false });
     });
     state = 'running';
+    inbox.release();
     if (await persistently(() => ports.brake.applies(batch, events))) {
       await commitEnd();
       throw new Retake();
