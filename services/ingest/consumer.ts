@@ -162,6 +162,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     const isOver = (): boolean => !membership.owns(key, epoch);
     const lane = createLane({
       clock,
+      random: Math.random,
       store: createStore(topic, partition),
       brake: createBrake(topic, partition),
       isOver,

@@ -29,6 +29,7 @@ interface Setup {
   readonly strays?: { readonly [incarnation: number]: readonly Stray[] };
   readonly tokenIsKept?: boolean;
   readonly schemaIds?: readonly number[];
+  readonly chance?: number;
   readonly pausedLooks?: number;
   /** too many of the last messages are bad after the batch that ends there */
   readonly brakeAt?: number;
@@ -50,7 +51,7 @@ interface World {
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], pausedLooks = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
   const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays, pausedLooks };
@@ -88,6 +89,7 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
       fetchFrom = offset;
     },
     onRoom: () => {},
+    random: () => chance,
     lingerMs: () => 0,
     brake: {
       paused: async () => (world.pausedLooks-- > 0 ? { topic: 't', partition: 0, incarnation: 0, next: 0, bad: 3, messages: 3, pausedUntil: '', leftMs: 30_000 } : undefined),
@@ -316,6 +318,16 @@ describe('writing', () => {
     expect(did.filter((d) => !d.startsWith('fetch') && !d.endsWith('e'))).toEqual([
       `commit 0 i:0:0-1:${NOW}`, 'wait 100', 'wait 200', `insert 0:0-1 at ${NOW} of 1`, 'record 0:0-1',
     ]);
+  });
+
+  test('is repeated after waits twice as long each time, half of each by chance', async () => {
+    const waits = async (chance: number): Promise<string[]> => {
+      let failures = 0;
+      const { did } = await run({ log: records(0, 0), chance, on: (what) => { if (what.startsWith('record') && failures++ < 8) away(); } });
+      return did.filter((d) => d.startsWith('wait'));
+    };
+    expect(await waits(0)).toEqual(['wait 50', 'wait 100', 'wait 200', 'wait 400', 'wait 800']);
+    expect((await waits(1)).slice(0, 4)).toEqual(['wait 100', 'wait 200', 'wait 400', 'wait 800']);
   });
 
   test('of messages that the engine refuses: dead letters first, the verdict; then the rest under the token', async () => {

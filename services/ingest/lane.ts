@@ -78,6 +78,8 @@ export interface Store {
 
 export interface Ports {
   readonly clock: Clock;
+  /** from 0 to 1 */
+  readonly random: () => number;
   readonly store: Store;
   readonly brake: Brake;
   /** the lane lost its partition: nothing may be announced any more */
@@ -283,7 +285,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   async function recoverBatch(intent: Intent, stray: Stray | undefined): Promise<void> {
     let cut: Cut | undefined;
     isRecovering = true;
-    while ((cut = inbox.cutAt(intent.last)) === undefined) await nextOffer();
+    while ((cut = inbox.cutAt(intent.last)) === undefined) await nextOffer(intent.last);
     isRecovering = false;
     const { records } = cut;
     ports.log('batch_recovered', { ...intent, records: records.length });
@@ -411,10 +413,12 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     if (retake !== undefined) throw new Retake();
   }
 
-  async function nextOffer(): Promise<void> {
+  /** On the way to `last`. Where the log ends before it, the topic was made anew since it was looked at. */
+  async function nextOffer(last: number): Promise<void> {
     check();
     if (ports.isDraining()) throw new Over();
     await ports.wait(IDLE_WAIT_MS);
+    if ((await persistently(() => ports.watermarks())).high <= last) throw new Retake();
   }
 
   /** Resolves while no other can have been the owner for long: what we write must not arrive when its token is forgotten. */
@@ -433,7 +437,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         return result;
       } catch (error) {
         if (!isRetriable(error)) throw error;
-        const delay = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures);
+        // half of it by chance: lanes that failed together do not come back together
+        const delay = Math.ceil(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures) * (0.5 + ports.random() / 2));
         ports.log('store_away', { failures: failures + 1, err: error, retry_in_ms: delay });
         await ports.wait(delay);
       }

@@ -157,6 +157,7 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     topicChanged = undefined;
     const ports: Ports = {
       clock: () => world.now + skew,
+      random: () => world.below(1_000) / 1_000,
       store,
       brake,
       isOver,
