@@ -1,5 +1,5 @@
 import type { ConnectionOptions } from 'node:tls';
-import kafkajs, { type Admin, type Consumer, type ConsumerConfig, type ICustomPartitioner, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
+import kafkajs, { type Admin, type Batch, type Consumer, type ConsumerConfig, type ICustomPartitioner, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
@@ -13,6 +13,11 @@ export type {
 
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
+
+/** The offset that a batch was fetched from: its client asked for it, perhaps before the last rejoin. Not among kafkajs's types (src/consumer/batch.js:12). */
+export function fetchedOffset(batch: Batch): string {
+  return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
+}
 
 export interface KafkaOptions {
   /** host:port each; one that answers is enough */

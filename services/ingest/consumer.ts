@@ -1,6 +1,6 @@
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
-import type { Consumer, EachBatchPayload, KafkaClient, KafkaMessage, OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import { fetchedOffset, type Consumer, type EachBatchPayload, type KafkaClient, type KafkaMessage, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Brake } from './brake.ts';
 import { commitInEpoch, createMembership } from './group.ts';
@@ -107,6 +107,10 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     if (payload.apiName === 'JoinGroup') endLanes();
   });
   consumer.on('consumer.rebalancing', () => endLanes());
+  // offsets without a record are handed to nobody: the client's position moves over them by itself
+  consumer.on('consumer.start_batch_process', ({ payload: { topic, partition, batchSize, lastOffset } }) => {
+    if (batchSize === 0) lanes.get(keyOf(topic, partition))?.lane.moved(Number(lastOffset));
+  });
   consumer.on('consumer.heartbeat', () => membership.heartbeat());
   consumer.on('consumer.crash', ({ payload }) => {
     endLanes();
@@ -213,7 +217,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     const taken = lanes.get(keyOf(batch.topic, batch.partition));
     const first = batch.firstOffset();
     if (taken === undefined || first === null || draining) return;
-    const accepted = taken.lane.offer({ from: Number(first), to: Number(batch.lastOffset()), records: batch.messages.map(recordOf) });
+    const accepted = taken.lane.offer({ at: Number(fetchedOffset(batch)), from: Number(first), to: Number(batch.lastOffset()), records: batch.messages.map(recordOf) });
     if (!accepted) {
       pause(taken);
     } else {

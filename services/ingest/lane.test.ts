@@ -31,6 +31,8 @@ interface Setup {
   readonly schemaIds?: readonly number[];
   readonly chance?: number;
   readonly pausedLooks?: number;
+  /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
+  readonly strayedBy?: number;
   /** too many of the last messages are bad after the batch that ends there */
   readonly brakeAt?: number;
   /** what the engine refuses by its content */
@@ -51,7 +53,7 @@ interface World {
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, strayedBy = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
   const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays, pausedLooks };
@@ -72,8 +74,9 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
       if (fetchFrom !== undefined) {
         const at = fetchFrom;
         fetchFrom = undefined;
-        const found = log.filter((r) => r.offset >= at);
-        if (found.length > 0 && !lane.offer({ from: found[0]!.offset, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
+        const found = log.filter((r) => r.offset >= at + strayedBy);
+        if (found.length > 0 && !lane.offer({ at: at + strayedBy, from: found[0]!.offset, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
+        strayedBy = 0;
         return;
       }
       if (ms >= 60_000) world.isOver = true;
@@ -168,6 +171,11 @@ describe('a partition in the ledger', () => {
     const { did, entries } = await run({ end: endAt(4), low: 9, high: 9 });
     expect(did).toEqual(['fetch from 9', `commit 5 i:0:5-8:${NOW}`, 'record 0:5-8', 'commit 9 e']);
     expect(entries).toMatchObject([{ gap: 4, nullValues: 0, end: { offset: 4 } }]);
+  });
+
+  test('takes nothing of a fetch from elsewhere, asked for before the group was joined again', async () => {
+    const { did } = await run({ end: endAt(4), log: records(4, 9), strayedBy: 4 });
+    expect(did.slice(0, 4)).toEqual(['fetch from 4', 'offer refused', 'fetch from 4', `commit 5 i:0:5-7:${NOW}`]);
   });
 
   test('a batch is judged later than the one before it, also when the clock was set back', async () => {

@@ -122,8 +122,10 @@ const IDLE_COMMIT_MS = 1_000;
 const IDLE_WAIT_MS = 60_000;
 
 export interface Lane {
-  /** Hands over what was fetched; false = not wanted now (the lane is still being taken, or asked for another offset). */
-  offer(fetched: Fetched): boolean;
+  /** Hands over what was fetched from the offset `at`; false = not wanted now (the lane is still being taken, or asked for another offset). */
+  offer(fetched: Fetched & { readonly at: number }): boolean;
+  /** The client's position moved by itself, over offsets without a record up to this one. */
+  moved(to: number): void;
   /** Runs until the lane is over; rejects when the process must not go on. */
   run(): Promise<void>;
   readonly inbox: Inbox;
@@ -147,23 +149,24 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let lastRecord: LastRecord | undefined;
   /** the ledger's last record, to be met again before anything is taken */
   let expected: LastRecord | undefined;
-  /** no offer begins before it, unless the log began again */
+  /** what the next offer was fetched from, unless the log began again, its start moved, or the fetch is of before a rejoin: then the partition is taken again */
   let asked = 0;
-  /** what ended the present take: the log began again below our position, or the record at the ledger's end is another */
-  let retake: 'restarted' | 'changed' | undefined;
+  /** what ended the present take: a fetch from elsewhere than our position, or the record at the ledger's end is another */
+  let retake: 'elsewhere' | 'changed' | undefined;
 
   return {
     get inbox() { return inbox; },
     get state() { return state; },
     get isRecovering() { return isRecovering; },
     offer,
+    moved,
     run,
   };
 
-  function offer(fetched: Fetched): boolean {
+  function offer(fetched: Fetched & { readonly at: number }): boolean {
     if (state === 'taking' || state === 'paused' || retake !== undefined) return false;
-    if (fetched.from < asked) {
-      retake = 'restarted';
+    if (fetched.at !== asked) {
+      retake = 'elsewhere';
     } else if (expected !== undefined) {
       const { offset, time, checksum: expectedChecksum } = expected;
       asked = fetched.to + 1;
@@ -176,6 +179,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     asked = fetched.to + 1;
     inbox.offer(fetched);
     return true;
+  }
+
+  function moved(to: number): void {
+    if (state !== 'taking' && state !== 'paused') asked = Math.max(asked, to + 1);
   }
 
   async function run(): Promise<void> {

@@ -262,21 +262,30 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
       return;
     }
     const answer = topicChanged === undefined ? kafka.read(at, 1 + world.below(5)) : { kind: 'out_of_range' } as const;
-    const seen = kafka.version;
+    const [seen, seenLife] = [kafka.version, kafka.life];
     topicChanged = undefined;
     if (answer.kind === 'out_of_range') await commit(EARLIEST, '').catch(() => {});
     const first = kafka.low;
     await world.hop('fetch answer');
     await alive();
     isFetching = false;
-    if (current?.lane !== lane || position !== at || isPaused) return pump();
+    if (current?.lane !== lane || position !== at || isPaused) {
+      // where the partition has another leader by now, a fetch of before the rejoin is handed over
+      if (current !== undefined && current.lane !== lane && answer.kind === 'fetched' && !answer.isEmpty && seenLife === kafka.life) {
+        world.count('fetches of before a rejoin');
+        if (current.lane.offer({ at, ...answer.fetched })) position = answer.fetched.to + 1;
+        current.wake();
+      }
+      return pump();
+    }
     world.trace(`${name} fetched`, { at, ...answer });
     if (answer.kind === 'out_of_range') {
       world.count('offsets out of range');
       position = first;
     } else if (answer.kind === 'nothing') {
       return kafka.onChange(seen, pump);
-    } else if (answer.isEmpty || lane.offer(answer.fetched)) {
+    } else if (answer.isEmpty || lane.offer({ at, ...answer.fetched })) {
+      if (answer.isEmpty) lane.moved(answer.fetched.to);
       if (!world.chance(0.02)) position = answer.fetched.to + 1;
       isPaused = lane.inbox.size >= INBOX_FULL;
     } else {
