@@ -1,5 +1,6 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
+import { benchIngest, benchSmoke } from './ingest.ts';
 import { benchQuantiles } from './quantiles.ts';
 import { benchQuery } from './query.ts';
 import { benchRollups } from './rollups.ts';
@@ -9,6 +10,8 @@ import { benchStart } from './start.ts';
 /** One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document (report.ts), and ends within a few minutes. */
 const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
+  ingest: benchIngest,
+  smoke: benchSmoke,
   cached: benchCached,
   query: benchQuery,
   'beside-ingest': benchBesideIngest,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { holds, quantile } from './report.ts';
+import { holds, ofRuns, quantile } from './report.ts';
 
 describe('a report', () => {
   it('tells whether a goal is held', () => {
@@ -12,5 +12,9 @@ describe('a report', () => {
     const hundred = Array.from({ length: 100 }, (_, i) => i + 1);
     expect([0, 0.5, 0.95, 0.99, 1].map((q) => quantile(hundred, q))).toEqual([1, 50, 95, 99, 100]);
     expect([quantile([7], 0.99), quantile([], 0.5)]).toEqual([7, Number.NaN]);
+  });
+
+  it('gives the median of several runs and how far they lie apart', () => {
+    expect([ofRuns([30, 10, 20]), ofRuns([7])]).toEqual([{ value: 20, range: { least: 10, most: 30 } }, { value: 7, range: { least: 7, most: 7 } }]);
   });
 });

@@ -6,6 +6,8 @@ export interface Measurement {
   readonly what: string;
   readonly value: number;
   readonly unit: string;
+  /** of several runs, whose median is `value` */
+  readonly range?: { readonly least: number; readonly most: number };
   readonly goal?: { readonly atLeast: number } | { readonly atMost: number };
 }
 
@@ -27,6 +29,17 @@ export function quantile(ascending: readonly number[], q: number): number {
 /** Three significant digits, and every digit of what is larger. */
 function rounded(value: number): number {
   return Math.abs(value) >= 100 ? Math.round(value) : Number(value.toPrecision(3));
+}
+
+/** Median of some runs and how far they lie apart. */
+export function ofRuns(values: readonly number[]): Pick<Measurement, 'value' | 'range'> {
+  const ascending = values.toSorted((a, b) => a - b);
+  return { value: quantile(ascending, 0.5), range: { least: quantile(ascending, 0), most: quantile(ascending, 1) } };
+}
+
+function shown({ value, range, unit }: Measurement): string {
+  const of = (n: number): string => rounded(n).toLocaleString('en');
+  return `${of(value)}${range === undefined ? '' : ` (${of(range.least)} to ${of(range.most)})`} ${unit}`.trimEnd();
 }
 
 export function holds({ value, goal }: Measurement): boolean {
@@ -59,12 +72,12 @@ export function report({ bench, seed, engine, measurements }: Report): void {
   const versions = { node: process.versions.node, ...(engine !== undefined && { clickhouse: engine }) };
   const made = commit();
   if (process.argv.includes('--json')) {
-    const results = measurements.map((m) => ({ ...m, value: rounded(m.value), holds: holds(m) }));
+    const results = measurements.map((m) => ({ ...m, value: rounded(m.value), ...(m.range !== undefined && { range: { least: rounded(m.range.least), most: rounded(m.range.most) } }), holds: holds(m) }));
     process.stdout.write(`${JSON.stringify({ bench, at: new Date().toISOString(), commit: made, seed, machine: on, versions, results })}\n`);
   } else {
     process.stdout.write([
       '| what | measured | goal | |', '|---|---:|---:|---|',
-      ...measurements.map((m) => `| ${m.what} | ${rounded(m.value).toLocaleString('en')} ${m.unit} | ${goalOf(m)} | ${m.goal === undefined ? '' : holds(m) ? 'held' : 'MISSED'} |`),
+      ...measurements.map((m) => `| ${m.what} | ${shown(m)} | ${goalOf(m)} | ${m.goal === undefined ? '' : holds(m) ? 'held' : 'MISSED'} |`),
       '', `${on.cores} x ${on.cpu}, ${on.memory_gb} GB, ${on.kernel}, load ${on.load}; ${Object.entries(versions).map(([k, v]) => `${k} ${v}`).join(', ')}; commit ${made}${seed === undefined ? '' : `; seed ${seed}`}`, '',
     ].join('\n'));
   }

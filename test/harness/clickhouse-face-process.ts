@@ -164,10 +164,11 @@ async function execute(url: URL, sql: string, data: Buffer | undefined, res: Ser
   let path: string | undefined;
   let statement = sql;
   if (data !== undefined) {
-    path = join(bodies, `${++bodyFiles}.rowbinary`);
+    path = join(bodies, `${++bodyFiles}.body`);
     writeFileSync(path, data);
     const file = quote(path);
-    statement = sql.replace(/\s*FORMAT RowBinary\s*$/, '').replace(/\binput\(('(?:[^'\\]|\\.)*')\)/, (_, structure: string) => `file(${file}, 'RowBinary', ${structure})`);
+    const rows = /^(INSERT INTO .*) (FORMAT (?!RowBinary)\w+)\s*$/s.exec(sql);
+    statement = rows !== null ? `${rows[1]} FROM INFILE ${file} ${rows[2]}` : sql.replace(/\s*FORMAT RowBinary\s*$/, '').replace(/\binput\(('(?:[^'\\]|\\.)*')\)/, (_, structure: string) => `file(${file}, 'RowBinary', ${structure})`);
   }
   const session = openSession(settings, queryId);
   const onClose = (): void => {

@@ -1,0 +1,75 @@
+import { CompressionTypes, createKafka, type KafkaClient, type Message } from '../common/kafka/client.ts';
+import { freePort, startLocalBroker } from '../common/kafka/local-broker/local-broker.ts';
+import { ensureTopics } from '../common/kafka/topics.ts';
+import { readSettings } from '../common/config/settings.ts';
+import { createLogger } from '../common/logger.ts';
+import { sources, type SourceName } from '../common/sources.ts';
+import { createTraffic } from '../demo/traffic.ts';
+import { schemaOf, singleObject, writerOf } from '../test/harness/avro.ts';
+import { PROJECTS, SEED } from './filled.ts';
+
+const FUNCTIONS = 3;
+export const PARTITIONS = 3;
+const EVENTS_PER_SEND = 3_000;
+const SINGLE_OBJECT_HEADER_BYTES = 10;
+
+export interface BenchBroker {
+  readonly brokers: readonly string[];
+  readonly kafka: KafkaClient;
+  stop(): Promise<void>;
+}
+
+/** A broker of its own in this folder. */
+export async function startBenchBroker(folder: string): Promise<BenchBroker> {
+  const logger = createLogger('error');
+  const { CACHE_DIR, JAVA_HOME, KAFKA_MAX_DECOMPRESSED_BYTES } = readSettings();
+  const broker = await startLocalBroker({ dataDir: folder, port: await freePort(), cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
+  return { brokers: broker.brokers, kafka: createKafka({ brokers: broker.brokers, clientId: 'bench', logger, maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES }), stop: () => broker.stop() };
+}
+
+/** What waits in Kafka. */
+export interface Backlog {
+  /** edge: edge events of 2.4 kB in JSON; avro: the same as Avro single objects; mix: all sources by their natural shares, in JSON */
+  readonly kind: 'edge' | 'avro' | 'mix';
+  readonly events: number;
+}
+
+export function topicOf({ kind, events }: Backlog, source: SourceName): string {
+  return `bench.${kind}.${events}.${source}`;
+}
+
+/** KAFKA_TOPICS of a service that reads this backlog. */
+export function topicsOf(backlog: Backlog): string {
+  return sources.map(({ name }) => `${name}=${topicOf(backlog, name)}`).join(',');
+}
+
+/** lz4, three partitions a topic. The same seed gives the same events, apart from their time. */
+export async function produceBacklog({ kafka }: BenchBroker, backlog: Backlog): Promise<void> {
+  const { kind, events } = backlog;
+  const traffic = createTraffic({ seed: SEED, projects: PROJECTS, functionsPerProject: FUNCTIONS });
+  const schema = schemaOf('edge_logs');
+  const datum = writerOf(schema);
+  const header = singleObject(schema, {}).subarray(0, SINGLE_OBJECT_HEADER_BYTES);
+  const topics = new Set<string>();
+  const producer = kafka.producer();
+  await producer.connect();
+  let sending: Promise<unknown> = Promise.resolve();
+  for (let sent = 0; sent < events;) {
+    const perTopic = new Map<string, Message[]>();
+    for (const until = Math.min(events, sent + EVENTS_PER_SEND); sent < until; sent++) {
+      const { source, key, json } = traffic.next(Date.now() * 1000, kind === 'mix' ? undefined : 'edge_logs');
+      const topic = topicOf(backlog, source);
+      const value = kind === 'avro' ? Buffer.concat([header, datum(JSON.parse(json))]) : json;
+      const messages = perTopic.get(topic) ?? [];
+      messages.push({ key, value });
+      perTopic.set(topic, messages);
+    }
+    const missing = [...perTopic.keys()].filter((topic) => !topics.has(topic));
+    if (missing.length > 0) await ensureTopics(kafka, missing, PARTITIONS);
+    for (const topic of missing) topics.add(topic);
+    await sending;
+    sending = producer.sendBatch({ compression: CompressionTypes.LZ4, topicMessages: [...perTopic].map(([topic, messages]) => ({ topic, messages })) });
+  }
+  await sending;
+  await producer.disconnect();
+}

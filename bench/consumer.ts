@@ -1,0 +1,80 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Read } from '../common/clickhouse/clickhouse.ts';
+import { temporaryFolder } from '../test/harness/clickhouse.ts';
+import type { Contestant, FromConsumer, ToConsumer } from './consumer-process.ts';
+import { statement } from './filled.ts';
+
+export interface Consumer {
+  readonly pid: number;
+  readonly version: string;
+  consume(): void;
+  read(read: Read): Promise<string>;
+  /** the only row of a statement of the benches */
+  row<T>(name: string): Promise<T>;
+  /** the process and its data are gone */
+  end(): Promise<void>;
+}
+
+const PROCESS = fileURLToPath(new URL('consumer-process.ts', import.meta.url));
+/** of /proc/<pid>/stat: fixed in Linux */
+const TICKS_PER_SECOND = 100;
+
+/** A contestant on an empty engine, ready to consume. */
+export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'env'> & { readonly env: Omit<Contestant['env'], 'DATA_DIR'> }): Promise<Consumer> {
+  const folder = temporaryFolder();
+  const child = fork(PROCESS, [JSON.stringify({ ...contestant, env: { ...env, DATA_DIR: folder.path } } satisfies Contestant)], { execArgv: ['--no-warnings'], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+  const waiting = new Map<number, PromiseWithResolvers<string>>();
+  const ready = Promise.withResolvers<string>();
+  child.on('message', (message: FromConsumer) => {
+    if (message.kind === 'ready') return ready.resolve(message.version);
+    const asked = waiting.get(message.id);
+    waiting.delete(message.id);
+    if (message.body === undefined) asked?.reject(new Error(message.error));
+    else asked?.resolve(message.body);
+  });
+  const exited = once(child, 'exit');
+  child.once('exit', (code) => {
+    const error = new Error(`the process of ${contestant.kind} ended with ${code}`);
+    ready.reject(error);
+    for (const { reject } of waiting.values()) reject(error);
+  });
+  const tell = (message: ToConsumer): void => { child.send(message); };
+  let reads = 0;
+  const read = (what: Read): Promise<string> => {
+    const asked = Promise.withResolvers<string>();
+    waiting.set(++reads, asked);
+    tell({ kind: 'read', id: reads, read: what });
+    return asked.promise;
+  };
+  const version = await ready.promise;
+  return {
+    pid: child.pid!,
+    version,
+    consume: () => tell({ kind: 'consume' }),
+    read,
+    row: async <T>(name: string) => JSON.parse(await read({ sql: statement(name), format: 'JSONEachRow' })) as T,
+    end: async () => {
+      child.kill('SIGKILL');
+      await exited;
+      folder.remove();
+    },
+  };
+}
+
+/** CPU time of a process and its children so far, seconds. */
+export function cpuSeconds(pid: number): number {
+  const [user, system] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ').slice(11, 13).map(Number);
+  return (user! + system!) / TICKS_PER_SECOND + childrenOf(pid).reduce((sum, child) => sum + cpuSeconds(child), 0);
+}
+
+/** Resident memory of a process, megabytes. */
+export function residentMegabytes(pid: number): number {
+  return (Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / 1e6;
+}
+
+export function childrenOf(pid: number): number[] {
+  return readdirSync(`/proc/${pid}/task`).flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter((text) => text !== '').map(Number));
+}
