@@ -9,7 +9,7 @@ import { schemaOf, singleObject, writerOf } from '../test/harness/avro.ts';
 import { PROJECTS, SEED } from './filled.ts';
 
 const FUNCTIONS = 3;
-export const PARTITIONS = 3;
+const PARTITIONS = 3;
 const EVENTS_PER_SEND = 3_000;
 const SINGLE_OBJECT_HEADER_BYTES = 10;
 
@@ -43,33 +43,49 @@ export function topicsOf(backlog: Backlog): string {
   return sources.map(({ name }) => `${name}=${topicOf(backlog, name)}`).join(',');
 }
 
+export interface Producing {
+  readonly produced: number;
+  /** Sends that many more events, of this moment; resolves when they are acknowledged. */
+  add(events: number): Promise<void>;
+  close(): Promise<void>;
+}
+
 /** lz4, three partitions a topic. The same seed gives the same events, apart from their time. */
-export async function produceBacklog({ kafka }: BenchBroker, backlog: Backlog): Promise<void> {
-  const { kind, events } = backlog;
+export async function openProducing({ kafka }: BenchBroker, backlog: Backlog): Promise<Producing> {
+  const { kind } = backlog;
+  await ensureTopics(kafka, kind === 'mix' ? sources.map(({ name }) => topicOf(backlog, name)) : [topicOf(backlog, 'edge_logs')], PARTITIONS);
   const traffic = createTraffic({ seed: SEED, projects: PROJECTS, functionsPerProject: FUNCTIONS });
   const schema = schemaOf('edge_logs');
   const datum = writerOf(schema);
   const header = singleObject(schema, {}).subarray(0, SINGLE_OBJECT_HEADER_BYTES);
-  const topics = new Set<string>();
   const producer = kafka.producer();
   await producer.connect();
-  let sending: Promise<unknown> = Promise.resolve();
-  for (let sent = 0; sent < events;) {
-    const perTopic = new Map<string, Message[]>();
-    for (const until = Math.min(events, sent + EVENTS_PER_SEND); sent < until; sent++) {
-      const { source, key, json } = traffic.next(Date.now() * 1000, kind === 'mix' ? undefined : 'edge_logs');
-      const topic = topicOf(backlog, source);
-      const value = kind === 'avro' ? Buffer.concat([header, datum(JSON.parse(json))]) : json;
-      const messages = perTopic.get(topic) ?? [];
-      messages.push({ key, value });
-      perTopic.set(topic, messages);
-    }
-    const missing = [...perTopic.keys()].filter((topic) => !topics.has(topic));
-    if (missing.length > 0) await ensureTopics(kafka, missing, PARTITIONS);
-    for (const topic of missing) topics.add(topic);
-    await sending;
-    sending = producer.sendBatch({ compression: CompressionTypes.LZ4, topicMessages: [...perTopic].map(([topic, messages]) => ({ topic, messages })) });
-  }
-  await sending;
-  await producer.disconnect();
+  let produced = 0;
+  return {
+    get produced() { return produced; },
+    async add(events) {
+      let sending: Promise<unknown> = Promise.resolve();
+      for (const until = produced + events; produced < until;) {
+        const perTopic = new Map<string, Message[]>();
+        for (const last = Math.min(until, produced + EVENTS_PER_SEND); produced < last; produced++) {
+          const { source, key, json } = traffic.next(Date.now() * 1000, kind === 'mix' ? undefined : 'edge_logs');
+          const topic = topicOf(backlog, source);
+          const messages = perTopic.get(topic) ?? [];
+          messages.push({ key, value: kind === 'avro' ? Buffer.concat([header, datum(JSON.parse(json))]) : json });
+          perTopic.set(topic, messages);
+        }
+        await sending;
+        sending = producer.sendBatch({ compression: CompressionTypes.LZ4, topicMessages: [...perTopic].map(([topic, messages]) => ({ topic, messages })) });
+      }
+      await sending;
+    },
+    close: () => producer.disconnect(),
+  };
+}
+
+/** The whole of a backlog. */
+export async function produceBacklog(broker: BenchBroker, backlog: Backlog): Promise<void> {
+  const producing = await openProducing(broker, backlog);
+  await producing.add(backlog.events);
+  await producing.close();
 }

@@ -5,8 +5,8 @@ import autocannon, { type Outcome } from 'autocannon';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openFilled, SEED } from './filled.ts';
 import { report } from './report.ts';
+import { API_KEY } from './service.ts';
 
-export const API_KEY = 'bench';
 const EVENTS = 200_000;
 const SECONDS = 15;
 const WARM_UP_SECONDS = 3;

@@ -1,6 +1,5 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Read } from '../common/clickhouse/clickhouse.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
@@ -19,8 +18,6 @@ export interface Consumer {
 }
 
 const PROCESS = fileURLToPath(new URL('consumer-process.ts', import.meta.url));
-/** of /proc/<pid>/stat: fixed in Linux */
-const TICKS_PER_SECOND = 100;
 
 /** A contestant on an empty engine, ready to consume. */
 export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'env'> & { readonly env: Omit<Contestant['env'], 'DATA_DIR'> }): Promise<Consumer> {
@@ -62,19 +59,4 @@ export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'en
       folder.remove();
     },
   };
-}
-
-/** CPU time of a process and its children so far, seconds. */
-export function cpuSeconds(pid: number): number {
-  const [user, system] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ').slice(11, 13).map(Number);
-  return (user! + system!) / TICKS_PER_SECOND + childrenOf(pid).reduce((sum, child) => sum + cpuSeconds(child), 0);
-}
-
-/** Resident memory of a process, megabytes. */
-export function residentMegabytes(pid: number): number {
-  return (Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / 1e6;
-}
-
-export function childrenOf(pid: number): number[] {
-  return readdirSync(`/proc/${pid}/task`).flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter((text) => text !== '').map(Number));
 }

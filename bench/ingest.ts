@@ -2,10 +2,11 @@ import { parseArgs } from 'node:util';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
 import { produceBacklog, startBenchBroker, topicsOf, type Backlog, type BenchBroker } from './backlog.ts';
-import { cpuSeconds, startConsumer } from './consumer.ts';
+import { startConsumer } from './consumer.ts';
 import type { Contestant } from './consumer-process.ts';
 import { SEED } from './filled.ts';
 import { ofRuns, report, type Measurement } from './report.ts';
+import { cpuSeconds } from './service.ts';
 
 /** ClickHouse's Kafka table at the best settings that were found for it; what else was tried stands in README.md. */
 const TUNED = ', kafka_num_consumers = 3, kafka_thread_per_consumer = 1, kafka_flush_interval_ms = 500, kafka_max_block_size = 65536, kafka_poll_max_batch_size = 65536';

@@ -1,8 +1,10 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
 import { benchIngest, benchSmoke } from './ingest.ts';
+import { benchMemory } from './memory.ts';
 import { benchQuantiles } from './quantiles.ts';
 import { benchQuery } from './query.ts';
+import { benchRecovery } from './recovery.ts';
 import { benchRollups } from './rollups.ts';
 import { benchScale } from './scale.ts';
 import { benchStart } from './start.ts';
@@ -12,6 +14,8 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
   ingest: benchIngest,
   smoke: benchSmoke,
+  memory: benchMemory,
+  recovery: benchRecovery,
   cached: benchCached,
   query: benchQuery,
   'beside-ingest': benchBesideIngest,

@@ -8,8 +8,8 @@ import { clickhouseTimestamp } from '../services/query/timestamp.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openFilled, PROJECTS, SEED, statement, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
+import { API_KEY, scrape } from './service.ts';
 
-const API_KEY = 'bench';
 const EVENTS = 20_000_000;
 /** of each endpoint, one project each: no answer is a cached one */
 const CALLS = 400;
@@ -113,12 +113,8 @@ type Ask = (paths: readonly string[], callers?: number) => Promise<Asked>;
 
 /** Asks for each path once; throws unless each is a 200 that no cache had. */
 function asker(address: string): Ask {
-  const counted = async (name: string): Promise<number> => {
-    const text = await (await fetch(`${address}/metrics`)).text();
-    return [...text.matchAll(new RegExp(`^${name}\\{.*\\} (\\S+)$`, 'gm'))].reduce((sum, [, value]) => sum + Number(value), 0);
-  };
   return async (paths, callers = 1) => {
-    const [rows, bytes] = [await counted('sluice_query_read_rows_total'), await counted('sluice_query_read_bytes_total')];
+    const before = await scrape(address);
     const times: number[] = [];
     const bodies: string[] = [];
     const left = paths.entries();
@@ -131,10 +127,12 @@ function asker(address: string): Ask {
         if (response.status !== 200) throw new Error(`${path}: ${response.status} ${bodies[i]}`);
       }
     }));
+    const after = await scrape(address);
+    const perCall = (metric: string): number => (after(metric) - before(metric)) / paths.length;
     return {
       times: times.toSorted((a, b) => a - b), bodies,
-      rowsRead: ((await counted('sluice_query_read_rows_total')) - rows) / paths.length,
-      bytesRead: ((await counted('sluice_query_read_bytes_total')) - bytes) / paths.length,
+      rowsRead: perCall('sluice_query_read_rows_total'),
+      bytesRead: perCall('sluice_query_read_bytes_total'),
     };
   };
 }

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createKafka } from '../common/kafka/client.ts';
 import { freePort } from '../common/kafka/local-broker/local-broker.ts';
@@ -7,12 +6,12 @@ import { createTraffic, type TrafficEvent } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { startSluice } from '../test/harness/service.ts';
 import { quantile, report } from './report.ts';
+import { API_KEY, residentOf, serviceOf } from './service.ts';
 
 const RATE = 100;
 const SECONDS = 60;
 const IDLE_SECONDS = 30;
 const POLL_MS = 100;
-const API_KEY = 'bench';
 const SEED = 8;
 
 /** What a newcomer meets: `npm start` with its own broker, first and second start; memory at rest; acknowledged produce to visible row at 100 events/s. */
@@ -31,7 +30,7 @@ export async function benchStart(): Promise<void> {
   const { sluice } = second;
   try {
     await sleep(IDLE_SECONDS * 1000);
-    const idle = residentOf(childOf(sluice.pid));
+    const idle = residentOf(serviceOf(sluice.pid));
     const ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
     const visible = `acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples`;
     report({
@@ -80,15 +79,4 @@ async function freshness(broker: string, ask: (endpoint: string, params: Record<
   await Promise.all(probes);
   await producer.disconnect();
   return ages.toSorted((a, b) => a - b);
-}
-
-function residentOf(pid: number): { total: number; files: number } {
-  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const megabytes = (name: string): number => Math.round((Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6);
-  return { total: megabytes('VmRSS'), files: megabytes('RssFile') };
-}
-
-/** The service under npm. */
-function childOf(npm: number): number {
-  return Number(readFileSync(`/proc/${npm}/task/${npm}/children`, 'utf8').trim().split(' ')[0]);
 }
