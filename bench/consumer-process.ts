@@ -21,7 +21,7 @@ export interface Contestant {
   readonly kind: 'sluice' | 'kafka_engine' | 'plain';
   /** of the Kafka table, beyond what it cannot do without */
   readonly tableSettings?: string;
-  readonly env: { readonly DATA_DIR: string; readonly KAFKA_BROKERS: string; readonly KAFKA_TOPICS: string };
+  readonly env: { readonly DATA_DIR: string; readonly KAFKA_BROKERS: string; readonly KAFKA_TOPICS: string; readonly KAFKA_GROUP_ID: string };
 }
 export type ToConsumer = { kind: 'consume' } | { kind: 'read'; id: number; read: Read };
 export type FromConsumer = { kind: 'ready'; version: string } | { kind: 'answer'; id: number; body?: string; error?: string };
@@ -73,7 +73,7 @@ async function sluice(): Promise<Engine> {
 async function kafkaEngine(): Promise<Engine> {
   const clickhouse = await openEmbedded({ dataDir: settings.DATA_DIR, logger });
   await migrate(clickhouse, logger);
-  const sql = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8').replace(/^--.*\n/gm, '').replace('{brokers}', brokers.join(',')).replace('{topic}', topic);
+  const sql = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8').replace(/^--.*\n/gm, '').replace('{brokers}', brokers.join(',')).replace('{topic}', topic).replace('{group}', settings.KAFKA_GROUP_ID);
   return {
     reader: clickhouse,
     version: clickhouse.version,
@@ -91,7 +91,7 @@ async function plain(): Promise<Engine> {
   const { origin, username, password, pathname } = new URL(env.CLICKHOUSE_URL!);
   const client = createClient({ url: origin, username, password, database: pathname.slice(1), clickhouse_settings: { date_time_input_format: 'best_effort' } });
   kafkajs.CompressionCodecs[kafkajs.CompressionTypes.LZ4] = () => ({ compress: (encoder: { buffer: Buffer }) => compressFrame(encoder.buffer), decompress: (buffer: Buffer) => decompressFrame(buffer) });
-  const consumer = new kafkajs.Kafka({ brokers, clientId: 'plain', logLevel: kafkajs.logLevel.ERROR }).consumer({ groupId: 'plain' });
+  const consumer = new kafkajs.Kafka({ brokers, clientId: 'plain', logLevel: kafkajs.logLevel.ERROR }).consumer({ groupId: settings.KAFKA_GROUP_ID });
   return {
     reader: clickhouse,
     version: clickhouse.version,

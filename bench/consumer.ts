@@ -1,4 +1,5 @@
 import { fork } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { Read } from '../common/clickhouse/clickhouse.ts';
@@ -19,10 +20,10 @@ export interface Consumer {
 
 const PROCESS = fileURLToPath(new URL('consumer-process.ts', import.meta.url));
 
-/** A contestant on an empty engine, ready to consume. */
-export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'env'> & { readonly env: Omit<Contestant['env'], 'DATA_DIR'> }): Promise<Consumer> {
+/** A contestant on an empty engine, ready to consume as a group that never was: all there is, and no dead member is waited for. */
+export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'env'> & { readonly env: Omit<Contestant['env'], 'DATA_DIR' | 'KAFKA_GROUP_ID'> }): Promise<Consumer> {
   const folder = temporaryFolder();
-  const child = fork(PROCESS, [JSON.stringify({ ...contestant, env: { ...env, DATA_DIR: folder.path } } satisfies Contestant)], { execArgv: ['--no-warnings'], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+  const child = fork(PROCESS, [JSON.stringify({ ...contestant, env: { ...env, DATA_DIR: folder.path, KAFKA_GROUP_ID: `bench-${randomUUID()}` } } satisfies Contestant)], { execArgv: ['--no-warnings'], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
   const waiting = new Map<number, PromiseWithResolvers<string>>();
   const ready = Promise.withResolvers<string>();
   child.on('message', (message: FromConsumer) => {
