@@ -1,6 +1,7 @@
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { readSettings } from '../common/config/settings.ts';
+import { statementFor } from '../services/query/branches.ts';
 import { BUILT_IN, RESERVED, readDefinitions } from '../services/query/definition.ts';
 import { readParams } from '../services/query/params.ts';
 import { startQuery } from '../services/query/start.ts';
@@ -66,7 +67,7 @@ async function planning({ clickhouse, now }: Filled, call: string): Promise<numb
   const times: number[] = [];
   for (let i = 0; i < CALLS / 10; i++) {
     const from = performance.now();
-    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'TSV' });
+    await clickhouse.read({ sql: `EXPLAIN ${statementFor(definition.parts, params)}`, params, format: 'TSV' });
     times.push(performance.now() - from);
   }
   return quantile(times.toSorted((a, b) => a - b), 0.5);

@@ -7,6 +7,7 @@ import { publicView, readShape } from '../services/rollup/shape.ts';
 import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
+import { statementFor } from '../services/query/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition.ts';
 import { readParams } from '../services/query/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render.ts';
@@ -106,7 +107,7 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
     if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
     const params = { ...read.params, now: new Date(now).toISOString().replace('T', ' ').replace('Z', '000') };
     const since = performance.now();
-    const result = await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 } });
+    const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 } });
     if (n >= WARM_UP) times.push(performance.now() - since);
     rows = Math.max(rows, result.readRows ?? 0);
   }

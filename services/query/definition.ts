@@ -6,6 +6,7 @@ import { LineCounter, isNode, parseDocument } from 'yaml';
 import { checkReads, oneStatement } from '../../common/clickhouse/sql.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import { partsOf, type Part } from './branches.ts';
 import { namedSubqueries } from './named-subqueries.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
@@ -62,6 +63,8 @@ export interface Definition {
   readonly sql: string;
   /** with `{name:Type}` for `@name` */
   readonly boundSql: string;
+  /** of boundSql, for statementFor */
+  readonly parts: readonly Part[];
   /** of both files: a changed definition shares no cached answer with the one before */
   readonly hash: string;
   readonly sqlFile: string;
@@ -206,6 +209,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   try {
     checkReads(oneStatement(sql));
     used = placeholders(sql);
+    partsOf(sql, parameters.map((p) => p.name));
   } catch (error) {
     return { mistakes: [...mistakes, { file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec((error as Error).message)?.[1] ?? 0)), message: (error as Error).message }] };
   }
@@ -213,6 +217,8 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   for (const p of parameters) if (!used.some((u) => u.name === p.name)) wrong(['parameters', 'properties', p.name], `${p.name} does not occur in ${sqlFile}`);
   if (file.sandboxed === true && namedSubqueries(sql).names.length === 0) wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
   if (mistakes.length > 0) return { mistakes };
+
+  const boundSql = bindPlaceholders(sql, types);
 
   return {
     definition: {
@@ -226,7 +232,8 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
       parameters,
       columns: file.columns.map((c) => ({ name: c.name, description: c.description.trim(), render: c.render, from: c.from ?? c.name, ...(c.keys !== undefined && { keys: c.keys }) })),
       sql,
-      boundSql: bindPlaceholders(sql, types),
+      boundSql,
+      parts: partsOf(boundSql, parameters.map((p) => p.name)),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,

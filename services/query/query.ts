@@ -1,5 +1,6 @@
 import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import type { Settings } from '../../common/config/settings.ts';
+import { statementFor } from './branches.ts';
 import { apiErrorOf } from './clickhouse-errors.ts';
 import { RESERVED, type Definition } from './definition.ts';
 import type { Params } from './params.ts';
@@ -49,10 +50,10 @@ export async function runQuery(clickhouse: Reader, definition: Definition, param
   const settings = readSettings(definition, limits);
   try {
     if (own !== '') {
-      const { body, readRows, readBytes } = await runSandboxed(clickhouse, { sql: own, statement: definition.boundSql, params: bound, settings, signal });
+      const { body, readRows, readBytes } = await runSandboxed(clickhouse, { sql: own, statement: statementFor(definition.parts, params), params: bound, settings, signal });
       return { ...(await renderBody({ columns: undefined, maxRows: definition.maxRows }, body)), readRows, readBytes };
     }
-    const { body, readRows, readBytes } = await clickhouse.read({ sql: definition.boundSql, params: bound, format: RESULT_FORMAT, settings, signal });
+    const { body, readRows, readBytes } = await clickhouse.read({ sql: statementFor(definition.parts, params), params: bound, format: RESULT_FORMAT, settings, signal });
     return { ...(await renderBody(definition, body)), readRows, readBytes };
   } catch (error) {
     if (signal.aborted) throw signal.reason;

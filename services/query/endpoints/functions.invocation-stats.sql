@@ -1,7 +1,7 @@
 -- functions.invocation-stats: invocations of one project's functions as a series of buckets, also where nothing ran.
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
 -- Reads: 5min raw function_edge_logs (five minutes of one project), 15min and 1hr the minute tier, 1day and 7day the hour tier;
---   branches of another interval are folded away before anything is read.
+--   branches of another interval are not sent (`-- only`), or folded away before anything is read.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket is the one that @now is in.
 WITH
@@ -33,6 +33,7 @@ FROM
         quantilesTDigestMerge(0.95, 0.99)(tier.execution_quantiles) AS quantiles
     FROM
     (
+        -- only interval: 5min
         SELECT
             toDateTime(timestamp, 'UTC') AS bucket,
             count() AS count,
@@ -53,6 +54,7 @@ FROM
 
         UNION ALL
 
+        -- only interval: 15min, 1hr
         SELECT bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
         FROM function_invocations_1m
         WHERE @interval IN ('15min', '1hr')
@@ -63,6 +65,7 @@ FROM
 
         UNION ALL
 
+        -- only interval: 1day, 7day
         SELECT bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
         FROM function_invocations_1h
         WHERE @interval IN ('1day', '7day')

@@ -4,7 +4,7 @@
 -- The window is half open: it starts exactly at @now minus its length, that instant included, and has no end of its own.
 -- Reads: of a literal reference the hour tier, at the start of the window the minute tier up to its first whole hour and single
 --   events up to its first whole minute, and the few events with too many references; of any other pattern the window's raw edge_logs.
---   Branches of the other kind are folded away before anything is read.
+--   Branches of the other kind are not sent (`-- only`), or folded away before anything is read.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: at most one per bucket of the window and of the hour that events may lie ahead: 242 (3hr).
 WITH
@@ -30,6 +30,7 @@ SELECT
     sum(realtime) AS total_realtime_requests
 FROM
 (
+    -- only project ~ ^[a-z]{20}$ and interval: hourly, 1day, 3day, daily
     SELECT bucket AS at, rest, storage, auth, realtime
     FROM api_requests_1h
     WHERE literal
@@ -39,6 +40,7 @@ FROM
 
     UNION ALL
 
+    -- only project ~ ^[a-z]{20}$
     SELECT bucket AS at, rest, storage, auth, realtime
     FROM api_requests_1m
     WHERE literal
@@ -48,6 +50,7 @@ FROM
 
     UNION ALL
 
+    -- only project ~ ^[a-z]{20}$
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM api_request_events
     WHERE literal
@@ -57,6 +60,7 @@ FROM
 
     UNION ALL
 
+    -- only project ~ ^[a-z]{20}$
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM api_requests_overflow
     WHERE literal
@@ -65,6 +69,7 @@ FROM
 
     UNION ALL
 
+    -- only project !~ ^[a-z]{20}$
     -- match('', pattern) is always true or false, and refuses a wrong pattern also where there is nothing to scan
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM edge_logs

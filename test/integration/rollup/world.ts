@@ -7,6 +7,7 @@ import type { SourceName } from '../../../common/sources.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { Record as KafkaRecord } from '../../../services/ingest/record.ts';
 import { createStore } from '../../../services/ingest/store.ts';
+import { statementFor } from '../../../services/query/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
 import { readParams } from '../../../services/query/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render.ts';
@@ -112,13 +113,13 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
 
     async ask(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
-      const result = await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 } });
+      const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 } });
       return (JSON.parse((await renderBody(definition, result.body)).body) as { result: Record<string, unknown>[] }).result;
     },
 
     async explain(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
-      const result = await clickhouse.read({ sql: `EXPLAIN ESTIMATE ${definition.boundSql}`, params, format: 'JSONEachRow' });
+      const result = await clickhouse.read({ sql: `EXPLAIN ESTIMATE ${statementFor(definition.parts, params)}`, params, format: 'JSONEachRow' });
       return rows<{ table: string; parts: number; rows: number; marks: number }>(result).filter((row) => row.rows > 0);
     },
 
