@@ -2,8 +2,6 @@ import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse } from './clickhouse.ts';
-import { openEmbedded } from './embedded.ts';
-import { openServer } from './server.ts';
 
 const OTHER_READERS = 2;
 
@@ -11,6 +9,11 @@ const OTHER_READERS = 2;
 export async function openClickHouse(settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> & Partial<Pick<Settings, 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>, logger: Logger, { wait = true, signal }: { wait?: boolean; signal?: AbortSignal } = {}): Promise<ClickHouse> {
   // beside the queries of callers there are always readers for keys, audit and commands
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
-  if (settings.CLICKHOUSE_URL !== undefined) return await openServer({ url: settings.CLICKHOUSE_URL, logger, wait, readers: Math.max(readers, 16), ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }), ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }), ...(signal === undefined ? {} : { signal }) });
+  // only the one that is needed: the other's packages cost 10 MB at rest
+  if (settings.CLICKHOUSE_URL !== undefined) {
+    const { openServer } = await import('./server.ts');
+    return await openServer({ url: settings.CLICKHOUSE_URL, logger, wait, readers: Math.max(readers, 16), ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }), ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }), ...(signal === undefined ? {} : { signal }) });
+  }
+  const { openEmbedded } = await import('./embedded.ts');
   return await openEmbedded({ dataDir: settings.DATA_DIR, logger, readers });
 }

@@ -20,7 +20,6 @@ import { startKeyLoader } from './key-loader.ts';
 import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
-import { openRedisCache } from './redis-cache.ts';
 import { createSlots } from './slots.ts';
 
 export interface QueryOptions {
@@ -85,7 +84,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     queriesWaiting: slots.waiting,
     requestsUnderWay: () => app.underWay(),
   });
-  const shared = settings.REDIS_URL === undefined ? undefined : openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
+  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
     clickhouse, slots, clock, logger, metrics,
     ...(shared && { shared }),
