@@ -5,6 +5,7 @@ import type { Logger } from '../../common/logger.ts';
 import type { Brake } from './brake.ts';
 import { commitInEpoch, createMembership } from './group.ts';
 import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
+import { lingerMs } from './linger.ts';
 import type { IngestMetrics } from './metrics.ts';
 import type { Record } from './record.ts';
 
@@ -33,9 +34,6 @@ const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
  */
 const TOTAL_MAX_BYTES = 48 * 1024 * 1024;
 
-/** Inserts a second, over all partitions that have traffic: the more of them trickle, the longer each waits for company. */
-const INSERTS_PER_SECOND = 40;
-const LINGER_MAX_MS = 10_000;
 const ACTIVE_FOR_MS = 10_000;
 
 const COORDINATOR_DEADLINE_MS = 30_000;
@@ -198,7 +196,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
         for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.5)) resume(other);
       },
-      lingerMs,
+      lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
       log: (event, fields) => {
         log[LEVELS[event]](withoutStack(fields), event);
         if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set({ topic, partition }, event === 'partition_paused' ? 1 : 0);
@@ -273,11 +271,11 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     return inbox.bytes < LANE_MAX_BYTES * share && total < (inbox.heldBytes === 0 ? 2 * TOTAL_MAX_BYTES : TOTAL_MAX_BYTES * share);
   }
 
-  function lingerMs(): number {
+  function activePartitions(): number {
     const now = clock();
     let active = 0;
     for (const { activeAt } of lanes.values()) if (now - activeAt < ACTIVE_FOR_MS) active++;
-    return Math.min(LINGER_MAX_MS, (active * 1000) / INSERTS_PER_SECOND);
+    return active;
   }
 
   async function stop(): Promise<void> {
