@@ -1,5 +1,6 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
+import { benchFreshness } from './freshness.ts';
 import { benchIngest, benchSmoke } from './ingest.ts';
 import { benchMemory } from './memory.ts';
 import { benchQuantiles } from './quantiles.ts';
@@ -14,6 +15,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
   ingest: benchIngest,
   smoke: benchSmoke,
+  freshness: benchFreshness,
   memory: benchMemory,
   recovery: benchRecovery,
   cached: benchCached,
