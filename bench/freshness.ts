@@ -14,7 +14,6 @@ const LOW_RATE = 100;
 const SECONDS = 25;
 const WARM_UP_SECONDS = 4;
 const TICK_MS = 50;
-const PROBE_MS = 500;
 const POLL_MS = 100;
 /** for the maximum: so many wait always */
 const WAITING = 60_000;
@@ -87,15 +86,17 @@ async function maximum(sluice: RunningSluice, producing: Producing): Promise<num
   return perSecond;
 }
 
-/** Sends at that rate; beside it, every half second, an edge event and an invocation of a project of their own are looked for. Ages ascending, seconds. */
+/** Sends at that rate; beside it, one after the other, an edge event and an invocation of a project of their own are looked for. Ages ascending, seconds. */
 async function atRate(sluice: RunningSluice, broker: BenchBroker, producing: Producing, rate: number): Promise<{ perSecond: number; logs: number[]; stats: number[] }> {
   const producer = broker.kafka.producer();
   await producer.connect();
   const [logs, stats]: [number[], number[]] = [[], []];
-  const looking: Promise<void>[] = [];
   const look = async (endpoint: string, params: Record<string, string>, isThere: (row: Record<string, unknown>) => boolean, ages: number[]): Promise<void> => {
     const from = performance.now();
-    while (!(await sluice.ask(endpoint, params)).some(isThere)) await sleep(POLL_MS);
+    while (!(await sluice.ask(endpoint, params)).some(isThere)) {
+      if (performance.now() - from > DEADLINE_MS) throw new Error(`not in ${endpoint} within ${DEADLINE_MS} ms: ${JSON.stringify(params)}`);
+      await sleep(POLL_MS);
+    }
     ages.push((performance.now() - from) / 1000);
   };
   const probe = async (): Promise<void> => {
@@ -109,19 +110,24 @@ async function atRate(sluice: RunningSluice, broker: BenchBroker, producing: Pro
     });
     await Promise.all([look('logs.all', { project }, () => true, logs), look(UNCACHED, { project, interval: '15min' }, (row) => Number(row['count']) > 0, stats)]);
   };
+
   const [from, before] = [performance.now(), producing.produced];
-  let nextProbe = from;
-  for (let now = from; now < from + SECONDS * 1000; now = performance.now()) {
-    const wanted = Math.floor(((now - from) / 1000) * rate) - (producing.produced - before);
-    if (wanted > 0) await producing.add(wanted);
-    if (now >= nextProbe) {
-      nextProbe += PROBE_MS;
-      looking.push(probe());
+  const until = from + SECONDS * 1000;
+  const send = async (): Promise<void> => {
+    for (let now = from; now < until; now = performance.now()) {
+      const wanted = Math.floor(((now - from) / 1000) * rate) - (producing.produced - before);
+      if (wanted > 0) await producing.add(wanted);
+      await sleep(Math.max(0, TICK_MS - (performance.now() - now)));
     }
-    await sleep(Math.max(0, TICK_MS - (performance.now() - now)));
-  }
-  const perSecond = (producing.produced - before) / ((performance.now() - from) / 1000);
-  await Promise.all(looking);
+  };
+  const probeAgain = async (): Promise<void> => {
+    while (performance.now() < until) {
+      await probe();
+      await sleep(Math.random() * POLL_MS);
+    }
+  };
+  await Promise.all([send(), probeAgain()]);
+  const perSecond = (producing.produced - before) / SECONDS;
   await producer.disconnect();
   return { perSecond, logs: logs.toSorted((a, b) => a - b), stats: stats.toSorted((a, b) => a - b) };
 }
