@@ -39,7 +39,7 @@ export function ofRuns(values: readonly number[]): Pick<Measurement, 'value' | '
 
 function shown({ value, range, unit }: Measurement): string {
   const of = (n: number): string => rounded(n).toLocaleString('en');
-  return `${of(value)}${range === undefined ? '' : ` (${of(range.least)} to ${of(range.most)})`} ${unit}`.trimEnd();
+  return `${of(value)}${range === undefined || range.least === range.most ? '' : ` (${of(range.least)} to ${of(range.most)})`} ${unit}`.trimEnd();
 }
 
 export function holds({ value, goal }: Measurement): boolean {
