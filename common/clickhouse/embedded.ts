@@ -12,6 +12,7 @@ import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.
 import { formatParam } from './params.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { withinTimeLimit } from './time-limit.ts';
 
 /**
  * ClickHouse in this process, by chdb. What its sessions do, and what follows from it (engine 26.7.2.1, each checked on the engine):
@@ -113,7 +114,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       const key = readerKey(isolated === true ? 'NONE' : 'reader', settings);
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
-      const run = reading.use(key, (session) => run1(session, text, format, false, ended), ended);
+      const run = reading.use(key, (session) => withinTimeLimit(settings, () => run1(session, text, format, false, ended)), ended);
       return toReadResult(await orAborted(run, ended), format);
     },
 

@@ -9,6 +9,7 @@ import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { cancelled, createPool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { withinTimeLimit } from './time-limit.ts';
 
 /**
  * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so that the status tells the truth;
@@ -113,7 +114,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       const client = isolated === true ? clients.sandbox : clients.read;
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
-      const answer = await reading.use('', () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended }), ended);
+      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
       return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
     },
 
