@@ -30,7 +30,7 @@ test('300 MB that are 3 MB in Kafka, and 60 MB in events of 5 MB', async () => {
 });
 
 test('a fetch of 50 MB: two record batches of 50 events of 1 MB', async () => {
-  const world = await createWorld();
+  const world = await createWorld({ missing: ['postgres_logs'] });
   const topic = await createTopic('', { partitions: 2, config: { 'max.message.bytes': String(64 * 1024 ** 2) } }, world.topicOf('postgres_logs'));
   const value = `{"project":"abc","event_message":"${randomBytes(750_000).toString('base64')}"}`;
   for (const partition of [0, 1]) {
