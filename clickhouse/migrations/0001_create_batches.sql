@@ -3,9 +3,8 @@
 -- The same row may be written twice (a retry): ReplacingMergeTree and readers that take one row per `first`.
 --   ranges of one topic, incarnation and partition follow each other without a hole: first = previous last + 1
 --   consumed = last - first + 1 = stored + dead_lettered + null_values + no_records + gap
---   end_offset, end_record_time, end_checksum: the last record at or before `last` (control records, compaction or the gap may follow it), its time
---   (ms, -1 = none) and the CRC-32 of its value, to notice a topic made anew; NULL, -1, NULL where there was no record yet
---   closes: nothing follows in this incarnation; its topic was made anew while the batch was under way, and what it lacks is gone
+--   end_record_time, end_checksum: record time (ms, -1 = none) and CRC-32 of the value of the record at `last`, to notice a topic made anew;
+--   end_checksum is NULL where no record stands at `last` (control record, compacted, gap)
 CREATE TABLE batches
 (
     topic            LowCardinality(String),
@@ -20,10 +19,8 @@ CREATE TABLE batches
     no_records       UInt64 CODEC(T64, ZSTD(1)),
     gap              UInt64 CODEC(T64, ZSTD(1)),
     judged_at        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
-    end_offset       Nullable(UInt64) CODEC(Delta, ZSTD(1)),
     end_record_time  Int64 CODEC(Delta, ZSTD(1)),
     end_checksum     Nullable(UInt32),
-    closes           Bool,
     -- of its rows; NULL where it has none. Rows past retention are gone, so only batches with nothing before it are compared with their raw table
     min_timestamp    Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
     written_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1))

@@ -2,8 +2,8 @@ import { refusal } from './errors.ts';
 import type { StatementSettings } from './clickhouse.ts';
 
 /**
- * Runs a read and throws 159 where its answer comes only after its own max_execution_time: the engine ends such a read, and on an overloaded machine the
- * rows of one were seen once that lacked the last block and came without an error. An answer is whole or an error.
+ * Runs a read and throws 159 where its answer comes only after its own max_execution_time: the engine ends such a read with an error, but once, on an
+ * overloaded machine, an answer came without its last block and without one (not reproduced in 600 reads that ended about their limit). An answer is whole or an error.
  */
 export async function withinTimeLimit<T>(settings: StatementSettings, read: () => Promise<T>): Promise<T> {
   const limit = Number(settings['max_execution_time'] ?? 0);
