@@ -201,6 +201,11 @@ describe.each(engines)('%s', (engine, openTest) => {
       expect(await failure(text('SELECT * FROM no_such_table'))).toMatchObject({ code: 60, codeName: 'UNKNOWN_TABLE', kind: 'fatal' });
     });
 
+    test('that come after their time limit are none, also where the engine ends them without an error', async () => {
+      const cut = { max_execution_time: 0.05, timeout_overflow_mode: 'break', max_block_size: 1, max_threads: 1 };
+      expect(await failure(text('SELECT number, sleepEachRow(0.01) FROM numbers(100)', { settings: cut }))).toMatchObject({ code: 159, codeName: 'TIMEOUT_EXCEEDED', outcome: 'not_written' });
+    });
+
     test('are ended in the engine too when the caller gives up', async () => {
       const abort = new AbortController();
       const read = failure(text(busy, { signal: abort.signal }));

@@ -98,6 +98,13 @@ describe('what goes wrong between us and the server', () => {
     await insert();
     expect(Number(await count()) - stored).toBe(2);
   });
+
+  test('an answer that was quick in the engine and comes after the time limit of its read is none', async () => {
+    const read = (max_execution_time: number): Promise<unknown> => clickhouse.read({ sql: "SELECT 'late'", format: 'TabSeparated', settings: { max_execution_time } });
+    await face.inject({ action: 'delay', match: 'late', ms: 200, times: 2 });
+    expect(await failure(read(0.05))).toMatchObject({ code: 159, codeName: 'TIMEOUT_EXCEEDED', outcome: 'not_written' });
+    await expect(read(30)).resolves.toMatchObject({ body: Buffer.from('late\n') });
+  });
 });
 
 describe('at the start', () => {
