@@ -1,6 +1,7 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
 import { benchFreshness } from './freshness.ts';
+import { benchFsync } from './fsync.ts';
 import { benchIngest, benchSmoke } from './ingest.ts';
 import { benchMemory } from './memory.ts';
 import { benchQuantiles } from './quantiles.ts';
@@ -17,6 +18,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   smoke: benchSmoke,
   freshness: benchFreshness,
   memory: benchMemory,
+  fsync: benchFsync,
   recovery: benchRecovery,
   cached: benchCached,
   query: benchQuery,

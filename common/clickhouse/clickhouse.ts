@@ -64,6 +64,8 @@ export interface ClickHouse extends Reader, Writer {
   readonly version: string;
   /** resolves when the engine answers, else throws ClickHouseError */
   ping(): Promise<void>;
+  /** when the engine's machine was started (unix ms, by the engine's clock): what nobody waited for before that may never have reached its disk; undefined = it does not tell */
+  machineStartedAt(): Promise<number | undefined>;
   /** Ends reads, lets writes finish for a few seconds, then ends them too. */
   close(): Promise<void>;
 }

@@ -1,5 +1,6 @@
 import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
 import { open as openFile, unlink } from 'node:fs/promises';
+import { uptime } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -140,6 +141,8 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     async ping() {
       await control.use('', (session) => run1(session, 'SELECT 1', 'Null', false, killWrites.signal));
     },
+
+    machineStartedAt: () => Promise.resolve(Date.now() - uptime() * 1000),
 
     async close() {
       closing.abort();

@@ -5,6 +5,7 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { rows, type ClickHouse, type Reader } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
+import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
 
 /**
@@ -61,10 +62,10 @@ export function loadMigrations(folder: URL = FOLDER): Migration[] {
 }
 
 /**
- * Brings the database to the version of the highest file. Several at once are harmless.
+ * Brings the database to the version of the highest file, and its tables to wait for the disk (`fsync`) or not. Several at once are harmless.
  * Throws StartError when an applied migration was edited, renamed or is missing, when the database is newer than the files, or when an object is there that no run made.
  */
-export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations: readonly Migration[] = loadMigrations()): Promise<{ version: number; applied: number }> {
+export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations: readonly Migration[] = loadMigrations(), fsync = false): Promise<{ version: number; applied: number }> {
   const run = randomUUID();
   await clickhouse.execute({ sql: CREATE_TABLE });
   const before = await readRecorded(clickhouse);
@@ -84,10 +85,13 @@ export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations
         logger.info({ migration: migration.name, statement: index + 1 }, 'migration_statement_applied_before');
       }
     }
+    // before another service may take what the migration made into use
+    await setFsync(clickhouse, logger, fsync);
     await record(clickhouse, migration, run, 'applied');
     applied++;
     logger.info({ migration: migration.name }, 'migration_applied');
   }
+  if (applied === 0) await setFsync(clickhouse, logger, fsync);
   const version = migrations.at(-1)?.version ?? 0;
   logger.info({ version, applied }, 'schema_ready');
   return { version, applied };

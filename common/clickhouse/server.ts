@@ -41,6 +41,10 @@ const OLDEST_VERSION = [25, 8] as const;
 const COMMON_SETTINGS = { wait_end_of_query: 1 } as const;
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0, cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
 const PING_TIMEOUT_MS = 5_000;
+/** no row where the server does not run on Linux */
+const MACHINE_STARTED_AT = "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
+/** UNKNOWN_TABLE, ACCESS_DENIED */
+const UNTOLD = new Set<number | undefined>([60, 497]);
 const CONNECT_RETRY_MS = 1_000;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
@@ -133,6 +137,15 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
 
     async ping() {
       await request(clients.control, { sql: 'SELECT 1', writes: false, signal: AbortSignal.timeout(PING_TIMEOUT_MS) });
+    },
+
+    async machineStartedAt() {
+      try {
+        return numberOf((await request(clients.read, { sql: MACHINE_STARTED_AT, format: 'TabSeparated', settings: READ_SETTINGS, writes: false })).body.toString('utf8').trim() || undefined);
+      } catch (error) {
+        if (error instanceof ClickHouseError && UNTOLD.has(error.code)) return undefined;
+        throw error;
+      }
     },
 
     async close() {

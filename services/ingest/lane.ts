@@ -65,7 +65,7 @@ export interface Store {
   ledgerEnd(): Promise<LedgerEnd | undefined>;
   /** batches with rows at or after `from` in this life of the topic that were judged after that moment, ascending */
   strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]>;
-  /** true while the token of a batch judged then cannot have left the deduplication window, nor the window been lost with its table */
+  /** true while the token of a batch judged then cannot have left the deduplication window, nor the window been lost with its table or with the machine's power */
   tokenIsKept(judgedAt: number): Promise<boolean>;
   /** ids of the schema registry that these records can be decoded with, asked for before their batch is announced */
   schemaIds(records: readonly Record[]): Promise<readonly number[]>;

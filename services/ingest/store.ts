@@ -5,11 +5,11 @@ import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { tokenOf } from './intent.ts';
-import type { Batch, Store } from './lane.ts';
+import type { Batch, Store, Stray } from './lane.ts';
 import { createMessageReader, refusedFrame } from './message.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
-import { refusedOf } from './refused.ts';
+import { refusedOf, type Refused } from './refused.ts';
 import { dryRunOf, mappingOf, statements } from './statements.ts';
 
 /**
@@ -80,40 +80,29 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       };
     },
 
-    async strays(incarnation, from, judgedSince) {
-      const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
-      return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number), deadLetters: row.dead_letters.map(Number) }));
-    },
+    strays,
 
     async tokenIsKept(judgedAt) {
       const [row] = await select<{ batches: string; tables_made: string; now: string }>(statements.batchesSince, { source, since: judgedAt - CLOCK_SKEW_MS });
-      return Number(row!.batches) < TOKEN_TRUSTED_BATCHES && Number(row!.tables_made) <= judgedAt && judgedAt <= Number(row!.now) + CLOCK_SKEW_MS;
+      // the engine waits for the disk with its parts, never with the file of its tokens
+      const writtenSince = ((await clickhouse.machineStartedAt()) ?? 0) + CLOCK_SKEW_MS;
+      return Number(row!.batches) < TOKEN_TRUSTED_BATCHES && Number(row!.tables_made) <= judgedAt && writtenSince <= judgedAt && judgedAt <= Number(row!.now) + CLOCK_SKEW_MS;
     },
 
     schemaIds: (records) => messages.schemaIds(records),
 
     async insert(batch, present) {
-      const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
-      if (records.length === 0) return [];
-      const frames = await messages.frames(records, batch.schemaIds ?? []);
-      const done = metrics.insertSeconds.startTimer({ source });
       const token = tokenOf(topic, partition, batch);
-      // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope/judged.sql, or the engine) before its only block
-      if (await rejectionOf(insertFrames(mappings.usual, batch, token, frames)) !== undefined) {
-        const exact = frames.map(withProbe);
-        const rejection = await rejectionOf(insertFrames(mappings.exact, batch, token, exact));
-        if (rejection !== undefined) {
-          const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some)))?.message.slice(0, DETAIL_LENGTH));
-          if (found.length === 0) throw rejection;
-          return found.map(({ item, detail }) => ({ offset: item.record.offset, detail }));
-        }
+      const refused = await insertUnder(token, batch, present);
+      if (present === undefined || refused.length > 0) return refused;
+      // the engine notes a token before its part is in its place: where it was killed between the two, the token keeps out rows that never came
+      for (let again = 1; ; again++) {
+        const stray = (await strays(batch.incarnation, batch.first, batch.judgedAt - 1)).find((s) => s.last === batch.last && s.judgedAt === batch.judgedAt);
+        const offsets = new Set(stray?.offsets);
+        if (batch.records.every((r) => r.value === null || offsets.has(r.offset))) return [];
+        const more = await insertUnder(`${token}:again:${again}`, batch, offsets);
+        if (more.length > 0) return more;
       }
-      done();
-      metrics.events.inc({ source }, records.length);
-      metrics.batchEvents.observe(records.length);
-      const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
-      if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
-      return [];
     },
 
     async refuse(batch, refused) {
@@ -146,6 +135,34 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
 
   async function select<T>(sql: string, params: { [name: string]: string | number }): Promise<T[]> {
     return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
+  }
+
+  async function strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]> {
+    const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
+    return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number), deadLetters: row.dead_letters.map(Number) }));
+  }
+
+  async function insertUnder(token: string, batch: Batch, present: ReadonlySet<number> | undefined): Promise<readonly Refused[]> {
+    const records = batch.records.filter((r) => r.value !== null && present?.has(r.offset) !== true);
+    if (records.length === 0) return [];
+    const frames = await messages.frames(records, batch.schemaIds ?? []);
+    const done = metrics.insertSeconds.startTimer({ source });
+    // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope/judged.sql, or the engine) before its only block
+    if (await rejectionOf(insertFrames(mappings.usual, batch, token, frames)) !== undefined) {
+      const exact = frames.map(withProbe);
+      const rejection = await rejectionOf(insertFrames(mappings.exact, batch, token, exact));
+      if (rejection !== undefined) {
+        const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some)))?.message.slice(0, DETAIL_LENGTH));
+        if (found.length === 0) throw rejection;
+        return found.map(({ item, detail }) => ({ offset: item.record.offset, detail }));
+      }
+    }
+    done();
+    metrics.events.inc({ source }, records.length);
+    metrics.batchEvents.observe(records.length);
+    const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
+    if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
+    return [];
   }
 
   /** token: undefined = the statement writes nothing */

@@ -40,7 +40,7 @@ export async function startRollup({ clickhouse, settings, logger, registry, cloc
   const stopping = new AbortController();
   const workshop: Workshop = { clickhouse, settings, logger, metrics: createRollupMetrics(registry), clock, timing, wait: waitUnless(stopping.signal) };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS) logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
-  await migrate(clickhouse, logger, migrations);
+  await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await admitNew(workshop);
   const running = run(workshop);
   const failed = running.then(() => new Promise<never>(() => {}), (error: unknown) => {

@@ -7,7 +7,7 @@ import type { RollupMetrics } from './metrics.ts';
 /** What every part of the service works with. */
 export interface Workshop {
   readonly clickhouse: ClickHouse;
-  readonly settings: Pick<Settings, 'RAW_RETENTION_DAYS' | 'ROLLUP_1M_RETENTION_DAYS' | 'ROLLUP_1H_RETENTION_DAYS' | 'ROLLUP_BUILD_PERCENT' | 'ROLLUP_AUDIT_DAYS'>;
+  readonly settings: Pick<Settings, 'RAW_RETENTION_DAYS' | 'ROLLUP_1M_RETENTION_DAYS' | 'ROLLUP_1H_RETENTION_DAYS' | 'ROLLUP_BUILD_PERCENT' | 'ROLLUP_AUDIT_DAYS' | 'FSYNC'>;
   readonly logger: Logger;
   readonly metrics: RollupMetrics;
   readonly clock: Clock;

@@ -35,11 +35,13 @@ test('without root on the host the container is root, which is our user', () => 
 });
 
 test('settings of the broker', () => {
-  const lines = serverProperties({ port: 9092, controllerPort: 40_001, bindHost: '0.0.0.0' }).split('\n');
+  const layout = { port: 9092, controllerPort: 40_001, bindHost: '0.0.0.0' };
+  const lines = serverProperties({ ...layout, fsync: false }).split('\n');
   expect(lines).toContain('listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:40001');
   expect(lines).toContain('advertised.listeners=PLAINTEXT://127.0.0.1:9092');
   expect(lines).toContain('controller.quorum.voters=1@127.0.0.1:40001');
   expect(lines).toContain('auto.create.topics.enable=false');
+  expect(serverProperties({ ...layout, fsync: true }).split('\n').filter((line) => !lines.includes(line))).toEqual(['log.flush.interval.messages=1']);
 });
 
 test('cluster ids are 16 bytes and never look like an option', () => {

@@ -21,6 +21,8 @@ export interface LocalBrokerOptions {
   /** where jars are kept for all data folders of this user */
   readonly cacheDir: string;
   readonly javaHome?: string | undefined;
+  /** waits for the disk with every batch of records; default false */
+  readonly fsync?: boolean;
   readonly logger: Logger;
   readonly more?: MoreListeners | undefined;
   /** gives up the start */
@@ -56,10 +58,10 @@ interface Running {
  * Throws StartError (one line): port or data folder in use, or neither way to be had.
  */
 export async function startLocalBroker(options: LocalBrokerOptions): Promise<LocalBroker> {
-  const { dataDir, port, logger } = options;
+  const { dataDir, port, fsync = false, logger } = options;
   const home = join(resolve(dataDir), 'kafka');
   makeFolder(home);
-  const settings = createHash('sha256').update(serverProperties({ port, controllerPort: 0, bindHost: '' })).digest('hex');
+  const settings = createHash('sha256').update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync })).digest('hex');
 
   const left = await leftRunning(home);
   if (left !== undefined) {
@@ -105,9 +107,9 @@ function makeFolder(home: string): void {
   }
 }
 
-async function startBackend({ port, cacheDir, javaHome, logger, signal, more }: LocalBrokerOptions, home: string): Promise<Backend> {
+async function startBackend({ port, cacheDir, javaHome, fsync = false, logger, signal, more }: LocalBrokerOptions, home: string): Promise<Backend> {
   const write = async (bindHost: string): Promise<void> => {
-    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost, ...(more && { more }) }));
+    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost, fsync, ...(more && { more }) }));
   };
   const javaFound = findJava(javaHome);
   javaFound.catch(() => undefined);

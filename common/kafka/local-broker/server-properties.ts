@@ -7,6 +7,8 @@ export interface BrokerLayout {
   readonly controllerPort: number;
   /** 127.0.0.1; in a container 0.0.0.0, since Docker forwards to its outer address */
   readonly bindHost: string;
+  /** wait for the disk with every batch of records */
+  readonly fsync: boolean;
   readonly more?: MoreListeners;
 }
 
@@ -57,7 +59,7 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
 };
 
 /** The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a relative path, because log.dirs is a list separated by commas. */
-export function serverProperties({ port, controllerPort, bindHost, more }: BrokerLayout): string {
+export function serverProperties({ port, controllerPort, bindHost, fsync, more }: BrokerLayout): string {
   const others = Object.entries(more?.ports ?? {});
   const add = (text: (protocol: string, port: number) => string): string => others.map(([protocol, of]) => `,${text(protocol, of)}`).join('');
   const settings: Record<string, string | number> = {
@@ -71,6 +73,7 @@ export function serverProperties({ port, controllerPort, bindHost, more }: Broke
     'inter.broker.listener.name': 'PLAINTEXT',
     'log.dirs': 'data',
     ...brokerSettings,
+    ...(fsync && { 'log.flush.interval.messages': 1 }),
     ...more?.settings,
   };
   return `${Object.entries(settings).map(([name, value]) => `${name}=${value}`).join('\n')}\n`;

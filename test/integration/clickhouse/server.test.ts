@@ -105,6 +105,17 @@ describe('what goes wrong between us and the server', () => {
     expect(await failure(read(0.05))).toMatchObject({ code: 159, codeName: 'TIMEOUT_EXCEEDED', outcome: 'not_written' });
     await expect(read(30)).resolves.toMatchObject({ body: Buffer.from('late\n') });
   });
+
+  test('the server says when its machine was started, where it knows', async () => {
+    expect(await clickhouse.machineStartedAt()).toBeUndefined();
+    // as a server on Linux has it
+    await clickhouse.execute({ sql: 'CREATE TABLE system.asynchronous_metrics (metric String, value Float64) ENGINE = Memory' });
+    expect(await clickhouse.machineStartedAt()).toBeUndefined();
+    await clickhouse.execute({ sql: "INSERT INTO system.asynchronous_metrics VALUES ('Uptime', 5), ('OSUptime', 3600.25)" });
+    const ago = Date.now() - (await clickhouse.machineStartedAt())!;
+    expect(ago).toBeGreaterThan(3_599_000);
+    expect(ago).toBeLessThan(3_700_000);
+  });
 });
 
 describe('at the start', () => {

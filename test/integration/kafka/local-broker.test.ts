@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, expect, test } from 'vitest';
 import { readSettings } from '../../../common/config/settings.ts';
 import { StartError } from '../../../common/errors.ts';
+import { startBroker } from '../../../common/kafka/broker.ts';
 import { freePort, startLocalBroker, type LocalBroker, type LocalBrokerOptions } from '../../../common/kafka/local-broker/local-broker.ts';
 import { probe } from '../../../common/kafka/probe.ts';
 import { createLogger } from '../../../common/logger.ts';
@@ -77,6 +78,14 @@ test('killed, it says so, and has its data after the next start', async () => {
   await expect(first.failed).rejects.toThrow(StartError);
   const second = await start(where);
   expect(await values(topic, second)).toEqual(['a', 'b', 'c']);
+});
+
+test('with FSYNC it waits for the disk with every batch of records', async () => {
+  const { dataDir, port, logger } = await options();
+  const broker = await startBroker({ ...readSettings({ DATA_DIR: dataDir, KAFKA_PORT: String(port), FSYNC: 'true' }), CACHE_DIR, JAVA_HOME }, logger);
+  undo.push(() => broker.stop());
+  expect(await answers(port)).toBe(true);
+  expect(readFileSync(join(dataDir, 'kafka', 'server.properties'), 'utf8')).toContain('\nlog.flush.interval.messages=1\n');
 });
 
 test('left running by a process that was killed, it is found again, and stopped in the end', async () => {

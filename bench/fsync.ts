@@ -1,0 +1,66 @@
+import { randomBytes } from 'node:crypto';
+import { rows } from '../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { loadMigrations, migrate } from '../common/clickhouse/migrations.ts';
+import { createLogger } from '../common/logger.ts';
+import { createRegistry } from '../common/metrics.ts';
+import { createTraffic } from '../demo/traffic.ts';
+import { createIngestMetrics } from '../services/ingest/metrics.ts';
+import { createStore } from '../services/ingest/store.ts';
+import { testDecoder } from '../test/harness/avro.ts';
+import { temporaryFolder } from '../test/harness/clickhouse.ts';
+import { ofRuns, report, type Measurement } from './report.ts';
+
+const SEED = 9;
+const ROUNDS = 20;
+const BATCHES = [{ events: 9, inserts: 12 }, { events: 3_400, inserts: 2 }] as const;
+
+/** What FSYNC costs: batches of edge events into the raw table, its rollups and the ledger, with the setting and without it in turn; each round has both in another order. */
+export async function benchFsync(): Promise<void> {
+  const folder = temporaryFolder();
+  const logger = createLogger('error');
+  const clickhouse = await openEmbedded({ dataDir: folder.path, logger });
+  try {
+    const store = createStore({ clickhouse, source: 'edge_logs', topic: `bench-${randomBytes(4).toString('hex')}`, partition: 0, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
+    const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 1, shares: { edge_logs: 1 } });
+    const measured = new Map<string, number[]>();
+    const bytes = new Map<number, number>();
+    const waits = new Map<string, number[]>();
+    const synced = async (): Promise<number> => rows<{ n: number }>(await clickhouse.read({ sql: "SELECT toUInt32(sum(value)) AS n FROM system.events WHERE event IN ('FileSync', 'DirectorySync')", format: 'JSONEachRow' }))[0]!.n;
+    let offset = 0;
+    for (let round = 0; round <= ROUNDS; round++) {
+      for (const fsync of round % 2 === 0 ? [false, true] : [true, false]) {
+        await migrate(clickhouse, logger, loadMigrations(), fsync);
+        for (const { events, inserts } of BATCHES) {
+          for (let n = 0; n < inserts; n++) {
+            const records = Array.from({ length: events }, () => ({ offset: offset++, time: Date.now(), key: null, value: Buffer.from(traffic.next(Date.now() * 1000).json), headers: [] }));
+            bytes.set(events, records.reduce((sum, r) => sum + r.value.length, 0));
+            const batch = { incarnation: 0, first: records[0]!.offset, last: records.at(-1)!.offset, judgedAt: Date.now(), records };
+            const before = await synced();
+            const from = performance.now();
+            await store.insert(batch);
+            await store.record({ ...batch, nullValues: 0, gap: 0, end: undefined, closes: false });
+            const ms = performance.now() - from;
+            const key = `${events} ${fsync}`;
+            // the first round warms up
+            if (round > 0) measured.set(key, [...(measured.get(key) ?? []), ms]);
+            waits.set(key, [...(waits.get(key) ?? []), (await synced()) - before]);
+          }
+        }
+      }
+    }
+    report({
+      bench: 'fsync', seed: SEED, engine: clickhouse.version,
+      measurements: BATCHES.flatMap(({ events }) => [false, true].flatMap((fsync): Measurement[] => {
+        const key = `${events} ${fsync}`;
+        return [
+          { what: `a batch of ${events} events (${Math.round(bytes.get(events)! / 1000)} kB) and its row of the ledger, FSYNC=${fsync}`, unit: 'ms', ...ofRuns(measured.get(key)!) },
+          { what: 'the same, files and folders that it waited for (merges beside it too)', unit: '', ...ofRuns(waits.get(key)!) },
+        ];
+      })),
+    });
+  } finally {
+    await clickhouse.close();
+    folder.remove();
+  }
+}

@@ -1,0 +1,157 @@
+import { globSync, rmSync, truncateSync } from 'node:fs';
+import { isAbsolute, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { loadMigrations, migrate, type Migration } from '../../../common/clickhouse/migrations.ts';
+import { readSettings } from '../../../common/config/settings.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { encodeIntent } from '../../../services/ingest/intent.ts';
+import { createLane, type Lane } from '../../../services/ingest/lane.ts';
+import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
+import type { Record } from '../../../services/ingest/record.ts';
+import { createStore } from '../../../services/ingest/store.ts';
+import { startRollup } from '../../../services/rollup/rollup.ts';
+import { testDecoder } from '../../harness/avro.ts';
+import { openTestEmbedded, openTestFace, temporaryFolder, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
+
+// Guarantee: with FSYNC=true no table of the database acknowledges, merges or moves what its disk does not have; so a row of the ledger is on the disk only
+// where the rows are that it speaks of. The engine's tokens never wait for the disk: a batch whose rows outlived them is not stored twice.
+
+const one = async <T>(clickhouse: ClickHouse, sql: string): Promise<T> => rows<T>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]!;
+
+describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace]] as const)('the tables of an engine: %s', (_, open) => {
+  let engine: TestClickHouse;
+  let clickhouse: ClickHouse;
+
+  beforeAll(async () => {
+    engine = await open();
+    clickhouse = engine.clickhouse;
+  });
+  afterAll(async () => {
+    await engine.close();
+  });
+
+  const tables = async (): Promise<{ name: string; engine_full: string }[]> => rows(await clickhouse.read({ sql: "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' ORDER BY name", format: 'JSONEachRow' }));
+  const waits = ({ engine_full: text }: { engine_full: string }): boolean => ['fsync_after_insert', 'fsync_part_directory', 'min_rows_to_fsync_after_merge'].every((setting) => text.includes(`${setting} = 1`));
+  /** how many files and directories the engine waited for */
+  async function synced(work: () => Promise<void>): Promise<{ files: number; directories: number }> {
+    const count = (): Promise<{ files: number; directories: number }> => one(clickhouse, "SELECT toUInt32(sumIf(value, event = 'FileSync')) AS files, toUInt32(sumIf(value, event = 'DirectorySync')) AS directories FROM system.events");
+    const before = await count();
+    await work();
+    const after = await count();
+    return { files: after.files - before.files, directories: after.directories - before.directories };
+  }
+  const insert = async (): Promise<void> => {
+    for (const at of [1, 2]) await clickhouse.execute({ sql: `INSERT INTO rollup_cuts VALUES (${at})` });
+  };
+  const merge = (): Promise<void> => clickhouse.execute({ sql: 'OPTIMIZE TABLE rollup_cuts FINAL' });
+
+  const own = loadMigrations();
+  const later: readonly Migration[] = [...own, { version: own.length + 1, name: 'later.sql', checksum: '', statements: ['CREATE TABLE later_v2 (n UInt32) ENGINE = MergeTree ORDER BY n'] }];
+
+  test('wait for the disk from the first row on, with inserts and with merges', async () => {
+    const watched: ClickHouse = {
+      ...clickhouse,
+      execute: async (statement) => {
+        // other services begin when they read this row
+        if (statement.params?.['state'] === 'applied') expect((await tables()).filter((t) => !waits(t))).toEqual([]);
+        await clickhouse.execute(statement);
+      },
+    };
+    await migrate(watched, testLogger, own, true);
+    const made = await tables();
+    expect(made.map((t) => t.name)).toEqual(expect.arrayContaining(['batches', 'dead_letters', 'dead_letter_replays', 'paused_partitions', 'api_keys', 'migrations', 'rollups', 'edge_logs', 'pgbouncer_logs', 'api_requests_1h_v1']));
+    expect(made.filter((t) => !waits(t))).toEqual([]);
+    const ofInserts = await synced(insert);
+    expect(ofInserts.files).toBeGreaterThan(2);
+    expect(ofInserts.directories).toBeGreaterThanOrEqual(2);
+    expect((await synced(merge)).files).toBeGreaterThan(0);
+  });
+
+  test('those that are made later too: by a migration, and of another table while history is built', async () => {
+    await migrate(clickhouse, testLogger, later, true);
+    await clickhouse.execute({ sql: 'CREATE TABLE api_requests_1m_v1_build AS api_requests_1m_v1' });
+    expect((await tables()).filter((t) => /^later_v2$|_build$/.test(t.name)).map(waits)).toEqual([true, true]);
+    await clickhouse.execute({ sql: 'DROP TABLE api_requests_1m_v1_build SYNC' });
+  });
+
+  test('no more when it is turned off, and the tables are as they were', async () => {
+    await migrate(clickhouse, testLogger, later);
+    expect((await tables()).filter(({ engine_full: text }) => text.includes('fsync'))).toEqual([]);
+    await clickhouse.execute({ sql: 'TRUNCATE TABLE rollup_cuts' });
+    expect(await synced(insert)).toEqual({ files: 0, directories: 0 });
+    expect(await synced(merge)).toEqual({ files: 0, directories: 0 });
+  });
+
+  test('as the setting of the service that migrates says', async () => {
+    const rollup = await startRollup({ clickhouse, settings: readSettings({ FSYNC: 'true' }), logger: testLogger, registry: createRegistry(), migrations: later });
+    try {
+      expect((await tables()).filter((t) => !waits(t))).toEqual([]);
+    } finally {
+      await rollup.stop();
+    }
+  });
+});
+
+describe('a batch that was not finished is taken up with what is there: no row twice, none missing', () => {
+  const EVENTS = 9;
+  const TOPIC = 'edge_logs';
+  const REF = 'abcdefghijklmnopqrst';
+
+  /** what a machine without power loses of it, or a killed process leaves of it */
+  const losses: readonly (readonly [string, { readonly tokens: boolean; readonly part: boolean }])[] = [
+    ['its rows survived their tokens', { tokens: true, part: false }],
+    ['its token is there, its part in the raw table is not', { tokens: false, part: true }],
+  ];
+  test.each(losses)('%s', async (_, lost) => {
+    const folder = temporaryFolder();
+    let clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+    await migrate(clickhouse, testLogger, loadMigrations(), true);
+    // later than the tables, whose making would count as the loss of the tokens too
+    const judgedAt = Date.now();
+    const records = Array.from({ length: EVENTS }, (_, offset): Record => ({
+      offset, time: judgedAt, key: null, headers: [],
+      value: Buffer.from(JSON.stringify({ id: `e${offset}`, project: 'p', timestamp: judgedAt, metadata: { request: { url: `https://${REF}.example/rest/v1/x`, path: '/rest/v1/x' } } })),
+    }));
+    const intent = { incarnation: 0, first: 0, last: EVENTS - 1, judgedAt };
+    const storeOf = (clickhouse: ClickHouse) => createStore({ clickhouse, source: 'edge_logs', topic: TOPIC, partition: 0, retentionDays: 90, maxEventBytes: 1_000_000, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
+    try {
+      await storeOf(clickhouse).insert({ ...intent, records });
+      const { path } = await one<{ path: string }>(clickhouse, "SELECT path FROM system.parts WHERE database = currentDatabase() AND table = 'edge_logs' AND active");
+      await clickhouse.close();
+
+      const logs = globSync(join(folder.path, 'clickhouse/store/*/*/deduplication_logs/*.txt'));
+      expect(logs.length).toBeGreaterThan(5);
+      if (lost.tokens) for (const log of logs) truncateSync(log);
+      if (lost.part) rmSync(isAbsolute(path) ? path : join(folder.path, 'clickhouse', path), { recursive: true });
+      clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+
+      const store = storeOf(lost.tokens ? { ...clickhouse, machineStartedAt: () => Promise.resolve(Date.now()) } : clickhouse);
+      let isOver = false;
+      const lane: Lane = createLane({
+        clock: Date.now, random: () => 0, log: () => {}, onRoom: () => {}, lingerMs: () => 0, isDraining: () => false, isMember: () => true, isOver: () => isOver,
+        wait: () => sleep(1), commit: async () => true, committed: async () => ({ offset: 0, metadata: encodeIntent(intent) }), watermarks: async () => ({ low: 0, high: EVENTS }),
+        brake: { paused: async () => undefined, applies: async () => false },
+        fetchFrom: (at) => { setImmediate(() => lane.offer({ at, from: at, to: EVENTS - 1, records })); },
+        store: {
+          ...store,
+          record: async (entry) => {
+            await store.record(entry);
+            isOver = true;
+          },
+        },
+      }, { maxRecords: 100, maxBytes: 1_000_000 });
+      await lane.run();
+
+      expect(await one(clickhouse, 'SELECT toUInt32(count()) AS rows, toUInt32(uniqExact(kafka_offset)) AS offsets FROM edge_logs')).toEqual({ rows: EVENTS, offsets: EVENTS });
+      // with the token of its part alone the rollups cannot tell: the audit does
+      if (!lost.part) expect(await one(clickhouse, `SELECT toUInt32(sum(requests)) AS requests FROM api_requests_1h WHERE ref = '${REF}'`)).toEqual({ requests: EVENTS });
+      expect(await one(clickhouse, 'SELECT toUInt32(sum(stored)) AS stored, toUInt32(count()) AS batches FROM batches')).toEqual({ stored: EVENTS, batches: 1 });
+    } finally {
+      await clickhouse.close();
+      folder.remove();
+    }
+  });
+});
