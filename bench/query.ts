@@ -67,7 +67,7 @@ async function planning({ clickhouse, now }: Filled, call: string): Promise<numb
   const times: number[] = [];
   for (let i = 0; i < CALLS / 10; i++) {
     const from = performance.now();
-    await clickhouse.read({ sql: `EXPLAIN ${statementFor(definition.parts, params)}`, params, format: 'TSV' });
+    await clickhouse.read({ sql: `EXPLAIN ${statementFor(definition.parts, params)}`, params, format: 'TSV', fewRows: definition.fewRows });
     times.push(performance.now() - from);
   }
   return quantile(times.toSorted((a, b) => a - b), 0.5);

@@ -107,7 +107,7 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
     if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
     const params = { ...read.params, now: new Date(now).toISOString().replace('T', ' ').replace('Z', '000') };
     const since = performance.now();
-    const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 } });
+    const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 }, fewRows: definition.fewRows });
     if (n >= WARM_UP) times.push(performance.now() - since);
     rows = Math.max(rows, result.readRows ?? 0);
   }

@@ -26,6 +26,8 @@ export interface Read extends Statement {
    * the user of CLICKHOUSE_SANDBOX_URL runs it; without one: 497 ACCESS_DENIED.
    */
   readonly isolated?: true;
+  /** Planned for a few rows found by primary key (few-rows.ts): the answer is the same, many rows take longer. */
+  readonly fewRows?: boolean;
 }
 
 export interface ReadResult {

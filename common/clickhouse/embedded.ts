@@ -10,6 +10,7 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse, Param, ReadResult, StatementSettings } from './clickhouse.ts';
 import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
+import { fewRowsSettings } from './few-rows.ts';
 import { formatParam } from './params.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
@@ -107,12 +108,12 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     where: 'embedded',
     version,
 
-    async read({ sql, params = {}, settings = {}, format, signal, isolated }) {
+    async read({ sql, params = {}, settings = {}, format, signal, isolated, fewRows }) {
       const statement = oneStatement(sql);
       checkReads(statement);
       checkParameters(statement, params);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
-      const key = readerKey(isolated === true ? 'NONE' : 'reader', settings);
+      const key = readerKey(isolated === true ? 'NONE' : 'reader', fewRows === true ? { ...fewRowsSettings(version), ...settings } : settings);
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
       const run = reading.use(key, (session) => withinTimeLimit(settings, () => run1(session, text, format, false, ended)), ended);

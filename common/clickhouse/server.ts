@@ -7,6 +7,7 @@ import type { Logger } from '../logger.ts';
 import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
+import { fewRowsSettings } from './few-rows.ts';
 import { cancelled, createPool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
@@ -111,14 +112,14 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     where,
     version,
 
-    async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated }) {
+    async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated, fewRows }) {
       const statement = oneStatement(sql);
       checkReads(statement);
       checkParameters(statement, params);
       const client = isolated === true ? clients.sandbox : clients.read;
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
-      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
+      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...(fewRows === true && fewRowsSettings(version)), ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
       return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
     },
 

@@ -69,8 +69,8 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
   const params = sampleParams(definition);
   let columns: string[][];
   try {
-    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null' });
-    const described = await clickhouse.read({ sql: `DESCRIBE (\n${definition.boundSql.replace(/;\s*$/, '')}\n)`, params, format: 'JSONCompactEachRow' });
+    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null', fewRows: definition.fewRows });
+    const described = await clickhouse.read({ sql: `DESCRIBE (\n${definition.boundSql.replace(/;\s*$/, '')}\n)`, params, format: 'JSONCompactEachRow', fewRows: definition.fewRows });
     columns = described.body.toString('utf8').split('\n').filter((l) => l !== '').map((l) => JSON.parse(l) as string[]);
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;

@@ -55,6 +55,8 @@ export interface Definition {
   readonly maxSeconds?: number;
   readonly cacheSeconds: number;
   readonly requerySeconds: number;
+  /** planned for a few rows found by primary key */
+  readonly fewRows: boolean;
   readonly sandboxed: boolean;
   readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' };
   readonly parameters: readonly Parameter[];
@@ -104,6 +106,7 @@ interface DefinitionFile {
   max_seconds?: number;
   cache_seconds?: number;
   requery_seconds?: number;
+  few_rows?: boolean;
   sandboxed?: boolean;
   project?: { parameter: string; match: 'exact' | 'pattern' };
   parameters: { required?: string[]; properties: Record<string, PropertyFile> };
@@ -228,6 +231,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
       maxRows: file.max_rows ?? 1000,
       cacheSeconds: file.cache_seconds ?? 0,
       requerySeconds: file.requery_seconds ?? 0,
+      fewRows: file.few_rows ?? false,
       sandboxed: file.sandboxed ?? false,
       parameters,
       columns: file.columns.map((c) => ({ name: c.name, description: c.description.trim(), render: c.render, from: c.from ?? c.name, ...(c.keys !== undefined && { keys: c.keys }) })),

@@ -53,7 +53,7 @@ export async function runQuery(clickhouse: Reader, definition: Definition, param
       const { body, readRows, readBytes } = await runSandboxed(clickhouse, { sql: own, statement: statementFor(definition.parts, params), params: bound, settings, signal });
       return { ...(await renderBody({ columns: undefined, maxRows: definition.maxRows }, body)), readRows, readBytes };
     }
-    const { body, readRows, readBytes } = await clickhouse.read({ sql: statementFor(definition.parts, params), params: bound, format: RESULT_FORMAT, settings, signal });
+    const { body, readRows, readBytes } = await clickhouse.read({ sql: statementFor(definition.parts, params), params: bound, format: RESULT_FORMAT, settings, signal, fewRows: definition.fewRows });
     return { ...(await renderBody(definition, body)), readRows, readBytes };
   } catch (error) {
     if (signal.aborted) throw signal.reason;

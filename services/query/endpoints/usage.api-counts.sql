@@ -9,19 +9,14 @@
 -- Rows: at most one per bucket of the window and of the hour that events may lie ahead: 242 (3hr).
 WITH
     match(@project, '^[a-z]{20}\\z') AS literal,
-    @interval IN ('hourly', '1day', '3day', 'daily') AS hours_suffice,
+    toFixedString(substring(@project, 1, 20), 20) AS reference,
     concat('(?-s)', @project) AS pattern,
-    toUInt32(multiIf(@interval = 'daily', 86400, hours_suffice, 3600, 60)) AS width,
-    @now - toIntervalSecond(multiIf(
-        @interval = '15min', 900,
-        @interval = '30min', 1800,
-        @interval IN ('minutely', 'hourly'), 3600,
-        @interval = '3hr', 10800,
-        @interval = '1day', 86400,
-        @interval = '3day', 259200,
-        604800)) AS window_start,
-    toDateTime(ceil(toUnixTimestamp64Micro(window_start) / 60000000) * 60, 'UTC') AS first_minute,
-    toDateTime(ceil(toUnixTimestamp(first_minute) / 3600) * 3600, 'UTC') AS first_hour
+    indexOf(['minutely', '15min', '30min', '3hr', 'hourly', '1day', '3day', 'daily'], @interval) AS chosen,
+    chosen > 4 AS hours_suffice,
+    [60, 60, 60, 60, 3600, 3600, 3600, 86400][chosen] AS width,
+    @now - toIntervalSecond([3600, 900, 1800, 10800, 3600, 86400, 259200, 604800][chosen]) AS window_start,
+    toStartOfMinute(window_start + toIntervalMicrosecond(59999999)) AS first_minute,
+    toStartOfHour(first_minute + 3599) AS first_hour
 SELECT
     toDateTime(intDiv(toUnixTimestamp(at), width) * width, 'UTC') AS timestamp,
     sum(rest) AS total_rest_requests,
@@ -35,7 +30,7 @@ FROM
     FROM api_requests_1h
     WHERE literal
       AND hours_suffice
-      AND ref = toFixedString(substring(@project, 1, 20), 20)
+      AND ref = reference
       AND bucket >= first_hour
 
     UNION ALL
@@ -44,7 +39,7 @@ FROM
     SELECT bucket AS at, rest, storage, auth, realtime
     FROM api_requests_1m
     WHERE literal
-      AND ref = toFixedString(substring(@project, 1, 20), 20)
+      AND ref = reference
       AND bucket >= first_minute
       AND (NOT hours_suffice OR bucket < first_hour)
 
@@ -54,7 +49,7 @@ FROM
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM api_request_events
     WHERE literal
-      AND ref = toFixedString(substring(@project, 1, 20), 20)
+      AND ref = reference
       AND timestamp >= window_start
       AND timestamp < toDateTime64(first_minute, 6, 'UTC')
 
@@ -73,9 +68,9 @@ FROM
     -- match('', pattern) is always true or false, and refuses a wrong pattern also where there is nothing to scan
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM edge_logs
+    PREWHERE timestamp >= window_start
     WHERE NOT literal
       AND match('', pattern) IN (0, 1)
-      AND timestamp >= window_start
       AND match(url, pattern)
 )
 GROUP BY timestamp

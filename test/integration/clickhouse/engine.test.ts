@@ -161,6 +161,15 @@ describe.each(engines)('%s', (engine, openTest) => {
       expect(answers).toEqual(sizes.map((size) => String(size ?? first!.trimEnd())));
     });
 
+    test('of a read of few rows are for that read only, and its own settings come first', async () => {
+      const planned = (rest: Partial<Read>): Promise<string> => text("SELECT getSetting('max_threads_for_indexes'), toUInt8(getSetting('optimize_move_to_prewhere')), toUInt8(getSetting('analyzer_inline_views'))", rest);
+      const usual = await planned({});
+      expect(usual).toMatch(/\t1\t0$/);
+      expect(await planned({ fewRows: true })).toBe('1\t0\t1');
+      expect(await planned({ fewRows: true, settings: { optimize_move_to_prewhere: 1 } })).toBe('1\t1\t1');
+      expect(await planned({ fewRows: false })).toBe(usual);
+    });
+
     test('unknown ones are refused', async () => {
       expect(await failure(text('SELECT 1', { settings: { no_such_setting: 1 } }))).toMatchObject({ code: 115, kind: 'fatal' });
       expect(await failure(clickhouse.execute({ sql: 'SELECT 1', settings: { 'x = 1; DROP TABLE t': 1 } }))).toMatchObject({ code: 115 });
