@@ -33,6 +33,8 @@ interface Setup {
   readonly pausedLooks?: number;
   /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
   readonly strayedBy?: number;
+  /** after the first look at the group's commit another one stands there, of the client itself */
+  readonly isOverwritten?: boolean;
   /** too many of the last messages are bad after the batch that ends there */
   readonly brakeAt?: number;
   /** what the engine refuses by its content */
@@ -53,7 +55,7 @@ interface World {
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, strayedBy = 0, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, strayedBy = 0, isOverwritten = false, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
   const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays, pausedLooks };
@@ -75,7 +77,7 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
         const at = fetchFrom;
         fetchFrom = undefined;
         const found = log.filter((r) => r.offset >= at + strayedBy);
-        if (found.length > 0 && !lane.offer({ at: at + strayedBy, from: found[0]!.offset, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
+        if (found.length > 0 && !lane.offer({ at: at + strayedBy, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
         strayedBy = 0;
         return;
       }
@@ -85,7 +87,11 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
       act(`commit ${offset} ${metadata}`);
       return !world.isOver;
     },
-    committed: async () => committed,
+    async committed() {
+      const found = committed;
+      if (isOverwritten) committed = { offset: low, metadata: '' };
+      return found;
+    },
     watermarks: async () => ({ low, high }),
     fetchFrom(offset) {
       did.push(`fetch from ${offset}`);
@@ -214,6 +220,15 @@ describe('a batch announced by a former owner', () => {
   test('in the first batch ever is finished from its own first offset, although the log begins later by now', async () => {
     const { did } = await run({ committed: { offset: 0, metadata: 'i:0:0-6:777' }, log: records(5, 6) });
     expect(did.slice(0, 4)).toEqual(['fetch from 5', 'commit 0 i:0:0-6:777', 'insert 0:0-6 at 777 of 5,6', 'record 0:0-6']);
+  });
+
+  test('is finished although the client has committed another position meanwhile, as it does where retention took ours', async () => {
+    const { did } = await run({ end: endAt(3), committed: { offset: 4, metadata: 'i:0:4-6:700' }, isOverwritten: true, strayedBy: 1, log: records(3, 8) });
+    expect(did).toEqual([
+      'fetch from 3', 'offer refused', 'fetch from 3',
+      'commit 4 i:0:4-6:700', 'insert 0:4-6 at 700 of 4,5,6', 'record 0:4-6',
+      `commit 7 i:0:7-8:${NOW}`, `insert 0:7-8 at ${NOW} of 7,8`, 'record 0:7-8', 'commit 9 e',
+    ]);
   });
 
   test('is no place to go on at where the ledger was restored from before it', async () => {

@@ -144,6 +144,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let incarnation = 0;
   let isRecovering = false;
   let lastJudgedAt = 0;
+  /** announced, and not in the ledger as far as is known: where retention took our position, the client commits another one, and the announcement is gone from the group */
+  let unfinished: Intent | undefined;
   /** offset of the group's commit where no batch is announced with it */
   let committedEnd: number | undefined;
   let lastRecord: LastRecord | undefined;
@@ -225,7 +227,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     expected = undefined;
     const { low, high } = await persistently(() => ports.watermarks());
     const committed = await persistently(() => ports.committed());
-    const intent = decodeIntent(committed?.metadata);
+    const intent = decodeIntent(committed?.metadata) ?? unfinished;
+    unfinished = intent;
     // last: what the former owner had under way may have come to its end meanwhile
     const end = await persistently(() => store.ledgerEnd());
     const steps: (() => Promise<void>)[] = [];
@@ -269,7 +272,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     committedEnd = committed?.offset === next && intent === undefined ? next : undefined;
     if (low > next) {
       ports.log('offsets_gone', { incarnation, first: next, last: low - 1 });
-      inbox.offer({ from: next, to: low - 1, records: [] });
+      inbox.offer({ to: low - 1, records: [] });
     }
     ports.log('partition_taken', { incarnation, next, low, high });
     state = 'running';
@@ -356,7 +359,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     lastJudgedAt = batch.judgedAt;
     if (!(await ports.commit(batch.first, encodeIntent(batch)))) throw new Over();
     committedEnd = undefined;
-    const { records } = batch;
+    const { records, ...intent } = batch;
+    unfinished = intent;
     const events = records.filter((r) => r.value !== null).length;
     if (events > 0) await insert(batch, isRecovered);
     const begin = records[0]?.offset ?? batch.last + 1;
@@ -367,6 +371,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       await asMember();
       await store.record({ ...batch, nullValues: records.length - events, gap, end: lastRecord, closes: false });
     });
+    unfinished = undefined;
     state = 'running';
     inbox.release();
     if (await persistently(() => ports.brake.applies(batch, events))) {
