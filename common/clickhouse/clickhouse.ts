@@ -40,8 +40,8 @@ export interface ReadResult {
 export interface Insert extends Statement {
   /** columns of the frames: the structure argument of `file()` and `input()` */
   readonly structure: string;
-  /** RowBinary rows, in order; the statement reads them with `FROM frames` (written exactly once) */
-  readonly frames: readonly Uint8Array[];
+  /** RowBinary rows in pieces, in order, each of which need be valid only until the next one is asked for; the statement reads them with `FROM frames` (written exactly once) */
+  readonly frames: Iterable<Uint8Array>;
 }
 
 export interface Reader {

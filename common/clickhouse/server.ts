@@ -8,7 +8,7 @@ import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
-import { cancelled, createPool } from './pool.ts';
+import { cancelled, createPool, NO_SESSIONS } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
@@ -60,7 +60,7 @@ interface Request {
   readonly params?: Readonly<Record<string, Param>>;
   readonly settings?: StatementSettings;
   readonly format?: string;
-  readonly frames?: readonly Uint8Array[];
+  readonly frames?: Iterable<Uint8Array>;
   readonly writes: boolean;
   readonly signal?: AbortSignal;
 }
@@ -101,9 +101,8 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     throw new StartError(`ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`);
   }
 
-  const none = { idleLimit: 0, open: () => Promise.resolve(undefined), recover: () => Promise.resolve(false), close: () => {} };
-  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...none });
-  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...none });
+  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...NO_SESSIONS });
+  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
   const closing = new AbortController();
   const endWrites = new AbortController();
   logger.info({ version, where }, 'clickhouse_server_connected');
@@ -196,7 +195,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
         clickhouse_settings: { ...COMMON_SETTINGS, ...settings, ...(format === undefined ? {} : { default_format: format }) } as ClickHouseSettings,
         ignore_error_response: true,
         ...(ended === undefined ? {} : { abort_signal: ended }),
-        ...(frames === undefined ? {} : { values: Readable.from(frames, { objectMode: false }) }),
+        ...(frames === undefined ? {} : { values: Readable.from(copies(frames), { objectMode: false }) }),
       });
       const chunks: Buffer[] = [];
       for await (const chunk of stream) chunks.push(chunk as Buffer);
@@ -238,6 +237,11 @@ function lateException(body: Buffer, tag: string | undefined): string | undefine
   const opening = `\r\n__exception__\r\n${tag}\r\n`;
   const at = tail.indexOf(opening);
   return at >= 0 && tail.trimEnd().endsWith('__exception__') ? tail.slice(at + opening.length, tail.lastIndexOf('\n', tail.lastIndexOf(tag))) : undefined;
+}
+
+/** A stream asks for the next piece before it has sent the one before. */
+function* copies(pieces: Iterable<Uint8Array>): Generator<Buffer> {
+  for (const piece of pieces) yield Buffer.from(piece);
 }
 
 /** a function, because it may fire between two looks */

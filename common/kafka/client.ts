@@ -1,10 +1,13 @@
 import type { ConnectionOptions } from 'node:tls';
-import kafkajs, { type Admin, type Batch, type Consumer, type ConsumerConfig, type ICustomPartitioner, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
+import kafkajs, { type Admin, type Batch, type Consumer, type ConsumerConfig, type ICustomPartitioner, type KafkaMessage, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
 import type { Place } from './fetch-response.ts';
 import { readFetchesWith, scheduleOnlyWhilePending } from './kafkajs-internals.ts';
+import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
+
+export type { FetchedRecord } from './record-batch.ts';
 
 export type {
   Admin, Batch, Consumer, ConsumerConfig, ConsumerCrashEvent, ConsumerGroupJoinEvent, EachBatchPayload, IHeaders, KafkaMessage, Message,
@@ -18,6 +21,32 @@ export const { CompressionTypes } = kafkajs;
 export function fetchedOffset(batch: Batch): string {
   return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
 }
+
+export interface FetchedRecords {
+  readonly records: readonly FetchedRecord[];
+  /** the last offset that they cover; some may have no record */
+  readonly to: number;
+  /** Gives back the memory of the records at once: key and value of none can be had any more. */
+  free(): void;
+}
+
+/** The records of a batch that a consumer got: its messages are not what kafkajs's types say (kafkajs-internals.ts). */
+export function fetchedRecords(batch: Batch): FetchedRecords {
+  const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
+  return {
+    records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
+    to: Number(batch.lastOffset()),
+    free: () => { for (const message of messages) if ('records' in message) message.free(); },
+  };
+}
+
+/** In the format before 0.11, which has no headers: kafkajs has read it. */
+function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedRecord {
+  const span = (bytes: Buffer | null, from: number): [number, number] => (bytes === null ? [-1, -1] : [from, from + bytes.length]);
+  return new FetchedRecord(Number(offset), Number(timestamp), [], Buffer.concat([key ?? NOTHING, value ?? NOTHING]), span(key, 0), span(value, key?.length ?? 0));
+}
+
+const NOTHING = Buffer.alloc(0);
 
 export interface KafkaOptions {
   /** host:port each; one that answers is enough */

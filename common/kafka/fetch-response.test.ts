@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
 import { decodeFetchResponse, type FetchResponse, type Place } from './fetch-response.ts';
-import { crc32c, type FetchedMessage } from './record-batch.ts';
+import { crc32c, type FetchedRecord } from './record-batch.ts';
 
 // A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
 
@@ -100,69 +100,75 @@ function response(...partitions: readonly Partition[]): Buffer {
   ]);
 }
 
-async function decode(raw: Buffer, from = 0, maxBytes = 1e9): Promise<{ messages: readonly FetchedMessage[][]; unreadable: Place[]; decoded: FetchResponse }> {
+/** records: of each partition; ends: the last offset that each covers */
+async function decode(raw: Buffer, from = 0, maxBytes = 1e9): Promise<{ records: readonly (readonly FetchedRecord[])[]; ends: readonly (number | undefined)[]; unreadable: Place[]; decoded: FetchResponse }> {
   const unreadable: Place[] = [];
   const decoded = await decodeFetchResponse(raw, { fetchOffset: () => from, maxBytes, onUnreadable: (place) => unreadable.push(place) });
   if (decoded === undefined) throw new Error('not read');
-  return { messages: decoded.responses.flatMap((r) => r.partitions.map((p) => [...p.messages])), unreadable, decoded };
+  const blocks = decoded.responses.flatMap((r) => r.partitions.map((p) => p.messages[0]));
+  for (const block of blocks) if (block !== undefined) expect(block.isControlRecord).toBe(block.records.length === 0);
+  return { records: blocks.map((b) => b?.records ?? []), ends: blocks.map((b) => (b === undefined ? undefined : Number(b.offset))), unreadable, decoded };
 }
 
 /** Everything of a log, fetched until its end; each fetch gives what a broker would. */
-async function drain(log: readonly Stored[], { maxBytes = 1e9, from = 0, aborted = [] as readonly Aborted[] } = {}): Promise<{ records: FetchedMessage[]; fetches: number }> {
-  const records: FetchedMessage[] = [];
+async function drain(log: readonly Stored[], { maxBytes = 1e9, from = 0, aborted = [] as readonly Aborted[] } = {}): Promise<{ records: FetchedRecord[]; fetches: number }> {
+  const all: FetchedRecord[] = [];
   let fetches = 0;
   for (let position = from; position <= (log.at(-1)?.last ?? -1);) {
     if (++fetches > 10_000) throw new Error(`stands still at ${position}`);
     const start = position;
     const served = log.filter((b) => b.last >= start);
-    const { messages: [messages = []] } = await decode(response({ records: Buffer.concat(served.map((b) => b.bytes)), aborted: aborted.filter(([, , marker]) => marker >= start) }), position, maxBytes);
-    expect(messages.length).toBeGreaterThan(0);
-    for (const m of messages) {
-      if (Number(m.offset) < position) throw new Error(`${m.offset} again`);
-      position = Number(m.offset) + 1;
-      if (!m.isControlRecord) records.push(m);
+    const { records: [records = []], ends: [end] } = await decode(response({ records: Buffer.concat(served.map((b) => b.bytes)), aborted: aborted.filter(([, , marker]) => marker >= start) }), position, maxBytes);
+    for (const { offset } of records) {
+      if (offset < position) throw new Error(`${offset} again`);
+      position = offset + 1;
     }
+    expect(end).toBeGreaterThanOrEqual(position - 1);
+    position = end! + 1;
+    all.push(...records);
   }
-  return { records, fetches };
+  return { records: all, fetches };
 }
 
-const offsets = (messages: readonly FetchedMessage[]): number[] => messages.filter((m) => !m.isControlRecord).map((m) => Number(m.offset));
+const offsets = (records: readonly FetchedRecord[]): number[] => records.map((r) => r.offset);
 
 test('a record comes with all its parts', async () => {
   const stored = await batch([
     { offset: 40, key: Buffer.from('k'), value: Buffer.from('v'), timestamp: T0 + 5, headers: [['a', Buffer.from('1')], ['b', null], ['a', Buffer.from('2')], ['__proto__', Buffer.from('x')]] },
     { offset: 41, timestamp: T0 - 1 },
   ]);
-  const { messages: [messages], decoded } = await decode(response({ topic: 'topic', partition: 7, records: stored.bytes }), 40);
-  expect(messages?.[0]).toMatchObject({ offset: '40', timestamp: String(T0 + 5), key: Buffer.from('k'), value: Buffer.from('v'), isControlRecord: false });
-  expect(Object.entries(messages?.[0]?.headers ?? {})).toEqual([['a', [Buffer.from('1'), Buffer.from('2')]], ['b', null], ['__proto__', Buffer.from('x')]]);
-  expect(messages?.[1]).toMatchObject({ offset: '41', timestamp: String(T0 - 1), key: null, value: null });
+  const { records: [records], ends, decoded } = await decode(response({ topic: 'topic', partition: 7, records: stored.bytes }), 40);
+  expect(records?.[0]).toMatchObject({ offset: 40, time: T0 + 5, key: Buffer.from('k'), value: Buffer.from('v') });
+  expect(records?.[0]?.headers).toEqual([['a', Buffer.from('1')], ['b', null], ['a', Buffer.from('2')], ['__proto__', Buffer.from('x')]]);
+  expect(records?.[1]).toMatchObject({ offset: 41, time: T0 - 1, key: null, value: null });
+  expect(ends).toEqual([41]);
   expect(decoded.responses[0]).toMatchObject({ topicName: 'topic', partitions: [{ partition: 7, errorCode: 0, highWatermark: '1000', lastStableOffset: '900', lastStartOffset: '0', preferredReadReplica: -1 }] });
 });
 
 test("the broker's time goes before the producer's where the topic says so", async () => {
   const stored = await batch([{ offset: 0, timestamp: T0 + 5 }], { appendTime: T0 + 99 });
-  expect((await decode(response({ records: stored.bytes }))).messages[0]?.[0]?.timestamp).toBe(String(T0 + 99));
+  expect((await decode(response({ records: stored.bytes }))).records[0]?.[0]?.time).toBe(T0 + 99);
 });
 
 test('any time that a producer may write is a number', async () => {
-  const at = async (appendTime: number | bigint): Promise<string | undefined> => {
+  const at = async (appendTime: number | bigint): Promise<number | undefined> => {
     const stored = await batch([{ offset: 0 }], { appendTime: 1 });
     stored.bytes.writeBigInt64BE(BigInt(appendTime), 35);
-    return (await decode(response({ records: sealed(stored.bytes) }))).messages[0]?.[0]?.timestamp;
+    return (await decode(response({ records: sealed(stored.bytes) }))).records[0]?.[0]?.time;
   };
-  expect(await at(-1)).toBe('-1');
-  expect(await at(0)).toBe('0');
-  expect(await at(2n ** 63n - 1n)).toBe('9007199254740991');
-  expect(await at(-(2n ** 63n))).toBe('-9007199254740991');
+  expect(await at(-1)).toBe(-1);
+  expect(await at(0)).toBe(0);
+  expect(await at(2n ** 63n - 1n)).toBe(9007199254740991);
+  expect(await at(-(2n ** 63n))).toBe(-9007199254740991);
 });
 
 test('what lies before the position is left out, and a batch that the broker cut off too', async () => {
   const a = await batch([0, 1, 2, 3].map((offset) => ({ offset })));
   const b = await batch([4, 5].map((offset) => ({ offset })));
   for (const cut of [0, 10, 16, 40, 60, b.bytes.length - 1]) {
-    const { messages: [messages = []] } = await decode(response({ records: Buffer.concat([a.bytes, b.bytes.subarray(0, cut)]) }), 2);
-    expect(offsets(messages)).toEqual([2, 3]);
+    const { records: [records = []], ends } = await decode(response({ records: Buffer.concat([a.bytes, b.bytes.subarray(0, cut)]) }), 2);
+    expect(offsets(records)).toEqual([2, 3]);
+    expect(ends).toEqual([3]);
   }
 });
 
@@ -186,8 +192,7 @@ describe('transactions', () => {
   });
 
   test('markers alone move the position to their end', async () => {
-    const { messages: [messages = []] } = await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5);
-    expect(messages).toMatchObject([{ offset: '5', isControlRecord: true }]);
+    expect(await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5)).toMatchObject({ records: [[]], ends: [5] });
   });
 });
 
@@ -223,7 +228,7 @@ describe('bounds', () => {
           log.push(await batch(records, { codec, last: next - 1 }));
         }
         const { records } = await drain(log, { maxBytes });
-        expect(records.map((m) => [Number(m.offset), m.value?.length])).toEqual(expected);
+        expect(records.map((r) => [r.offset, r.value?.length])).toEqual(expected);
       },
     ), { numRuns: 150 });
   });
@@ -233,9 +238,9 @@ describe('bounds', () => {
     const log = [await batch(records, { codec })];
     const maxBytes = 500_000;
     for (let position = 0; position < 2_000;) {
-      const { messages: [messages = []] } = await decode(response({ records: log[0]!.bytes }), position, maxBytes);
-      expect(messages.reduce((sum, m) => sum + (m.value?.length ?? 0), 0)).toBeLessThan(maxBytes + 5_000);
-      for (const m of messages) expect(m.value?.equals(records[position++]!.value)).toBe(true);
+      const { records: [read = []] } = await decode(response({ records: log[0]!.bytes }), position, maxBytes);
+      expect(read.reduce((sum, r) => sum + (r.value?.length ?? 0), 0)).toBeLessThan(maxBytes + 5_000);
+      for (const r of read) expect(r.value?.equals(records[position++]!.value)).toBe(true);
     }
   });
 
@@ -252,12 +257,30 @@ describe('bounds', () => {
       const records = Array.from({ length: 1_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
       const large = (await batch(records, { codec })).bytes;
       const raw = response({ records: (await batch([{ offset: 0, value: Buffer.alloc(100_000) }])).bytes }, { partition: 1, records: large });
-      const { messages } = await decode(raw, 0, 600_000);
-      const kept = new Set(messages.flat().flatMap((m) => (m.value === null ? [] : [m.value.buffer])));
+      const { records: read } = await decode(raw, 0, 600_000);
+      const kept = new Set(read.flat().flatMap((m) => (m.value === null ? [] : [m.value.buffer])));
       expect(kept.has(raw.buffer)).toBe(false);
       // snappy and lz4 unfold whole blocks, here of the whole batch
       expect([...kept].reduce((sum, { byteLength }) => sum + byteLength, 0)).toBeLessThan(codec === 'snappy' || codec === 'lz4' ? 6_000_000 : 1_600_000);
     }
+  });
+
+  test('what is given back is gone at once, and not a word of it can be read', async () => {
+    for (const codec of codecs) {
+      const stored = await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, key: Buffer.from('k'), value: Buffer.alloc(5_000, offset) })), { codec });
+      const { records: [records = []], decoded } = await decode(response({ records: stored.bytes }));
+      const { buffer } = records[0]!.value!;
+      expect(buffer.byteLength).toBeGreaterThan(500_000);
+      decoded.responses[0]!.partitions[0]!.messages[0]!.free();
+      expect(buffer.byteLength, codec).toBe(0);
+      for (const record of records) expect(() => record.value).toThrow(/given back/);
+    }
+  });
+
+  test('a small buffer may be part of one that others use: it is left alone', async () => {
+    const { records: [records = []], decoded } = await decode(response({ records: (await batch([{ offset: 0, value: Buffer.from('v') }])).bytes }));
+    decoded.responses[0]!.partitions[0]!.messages[0]!.free();
+    expect(records[0]!.value?.toString()).toBe('v');
   });
 
   test('a bomb is not unfolded in memory', async () => {
@@ -271,13 +294,13 @@ describe('bounds', () => {
 
   test('the budget is of the whole response: what is over is left for the next', async () => {
     const records = (await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })), { codec: 'lz4' })).bytes;
-    const { messages } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);
-    expect(messages.map((m) => m.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
+    const { records: read } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);
+    expect(read.map((r) => r.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
   });
 
   test('200,000 records in one batch', async () => {
     const stored = await batch(Array.from({ length: 200_000 }, (_, offset) => ({ offset })), { codec: 'gzip' });
-    expect((await decode(response({ records: stored.bytes }))).messages[0]).toHaveLength(200_000);
+    expect((await decode(response({ records: stored.bytes }))).records[0]).toHaveLength(200_000);
   });
 });
 
@@ -287,8 +310,8 @@ describe('damage', () => {
     const bad = await batch([{ offset: 2, value: Buffer.alloc(1000) }], { codec: 'zstd' });
     bad.bytes.fill(0xff, 70);
     sealed(bad.bytes);
-    const { messages, unreadable } = await decode(response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }));
-    expect(messages.map(offsets)).toEqual([[0, 1], [0, 1]]);
+    const { records, unreadable } = await decode(response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }));
+    expect(records.map(offsets)).toEqual([[0, 1], [0, 1]]);
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
   });
 
@@ -316,8 +339,8 @@ describe('damage', () => {
     for (let bit = 21 * 8; bit < stored.bytes.length * 8; bit += 7) {
       const bytes = Buffer.from(stored.bytes);
       bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
-      const { messages, unreadable } = await decode(response({ records: bytes }, { partition: 1, records: stored.bytes }));
-      expect(messages.map(offsets)).toEqual([[], [0, 1]]);
+      const { records, unreadable } = await decode(response({ records: bytes }, { partition: 1, records: stored.bytes }));
+      expect(records.map(offsets)).toEqual([[], [0, 1]]);
       expect(unreadable).toHaveLength(1);
     }
     expect(crc32c(Buffer.from('123456789'), 0)).toBe(0xe306_9283);
@@ -327,8 +350,8 @@ describe('damage', () => {
     const stored = await batch([{ offset: 4, value: Buffer.alloc(1000) }]);
     const cut = stored.bytes.subarray(0, 900);
     expect((await decode(response({ records: cut }), 4)).unreadable).toEqual([{ topic: 't', partition: 0, offset: 4 }]);
-    const { messages, unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: cut }), 4);
-    expect([messages.map(offsets), unreadable]).toEqual([[[4], []], []]);
+    const { records, unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: cut }), 4);
+    expect([records.map(offsets), unreadable]).toEqual([[[4], []], []]);
   });
 
   test('any bytes: never a hang, never an error that is not reported', async () => {
@@ -338,8 +361,8 @@ describe('damage', () => {
       const bytes = Buffer.from(good.bytes);
       for (const [at, value] of changes) bytes[at] = value;
       sealed(bytes);
-      const { messages } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
-      expect(messages[1]).toHaveLength(1);
+      const { records } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
+      expect(records[1]).toHaveLength(1);
     }), { numRuns: 300 });
   });
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
-import { batchHeader, batchSize, HEADER_BYTES, magicAt, placeholder, recordReader, type BatchHeader, type Budget, type FetchedMessage } from './record-batch.ts';
+import { batchHeader, batchSize, HEADER_BYTES, magicAt, recordReader, type BatchHeader, type Budget, type FetchedBlock, type FetchedRecord } from './record-batch.ts';
 
 /** What kafkajs takes from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
 export interface FetchResponse {
@@ -20,7 +20,8 @@ export interface FetchedPartition {
   /** none: aborted records are left out already */
   readonly abortedTransactions: readonly [];
   readonly preferredReadReplica: number;
-  readonly messages: readonly FetchedMessage[];
+  /** one, or none where nothing was read */
+  readonly messages: readonly FetchedBlock[];
 }
 
 export interface Place {
@@ -69,13 +70,14 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       const records = input.bytes();
       const magic = magicAt(records, 0);
       if (magic !== undefined && magic < 2) return undefined;
-      const messages: FetchedMessage[] = [];
+      const taken: Taken = { records: [], to: undefined, buffers: [] };
       try {
-        await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, messages);
+        await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);
       } catch (error) {
         unreadable++;
         onUnreadable({ topic: topicName, partition, offset: (error as Unreadable).offset ?? -1 }, error as Error);
       }
+      const messages = blocksOf(taken);
       given += messages.length;
       if (records.length > 0 && messages.length === 0) cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
       partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
@@ -98,8 +100,22 @@ class Unreadable extends Error {
   }
 }
 
-/** Appends the partition's records from offset `from` on to messages; throws Unreadable at the first batch that cannot be read, with those before it appended. */
-async function readPartition(records: Buffer, aborted: readonly AbortedTransaction[], from: number, budget: Budget, maxBytes: number, messages: FetchedMessage[]): Promise<void> {
+/** What was read of a partition. */
+interface Taken {
+  readonly records: FetchedRecord[];
+  /** the last offset that it covers */
+  to: number | undefined;
+  /** where its records stand, where nothing else does */
+  readonly buffers: ArrayBuffer[];
+}
+
+function blocksOf({ records, to, buffers }: Taken): FetchedBlock[] {
+  if (to === undefined) return [];
+  return [{ offset: String(to), records, isControlRecord: records.length === 0, free: () => { for (const buffer of buffers) buffer.transfer(0); } }];
+}
+
+/** Adds the partition's records from offset `from` on; throws Unreadable at the first batch that cannot be read, with those before it added. */
+async function readPartition(records: Buffer, aborted: readonly AbortedTransaction[], from: number, budget: Budget, maxBytes: number, taken: Taken): Promise<void> {
   const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
   const producers = new Set<bigint>();
   for (let at = 0; budget.left > 0;) {
@@ -112,8 +128,9 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
         while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
         if (header.control) producers.delete(header.producerId);
         const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
-        if (!isLeftOut && !await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, messages)) return;
-        if (messages.at(-1)?.offset !== String(header.lastOffset)) messages.push(placeholder(header.lastOffset));
+        const isWhole = isLeftOut || await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken);
+        taken.to = isWhole ? header.lastOffset : taken.records.at(-1)?.offset ?? taken.to;
+        if (!isWhole) return;
       }
     } catch (error) {
       throw new Unreadable(Number(records.readBigInt64BE(at)), error);
@@ -123,8 +140,8 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
 }
 
 /** True when all of its records were read, false when the budget ended inside it. */
-async function readBatch(header: BatchHeader, data: Buffer, from: number, budget: Budget, maxBytes: number, messages: FetchedMessage[]): Promise<boolean> {
-  const reader = recordReader(header, from, budget, maxBytes, messages);
+async function readBatch(header: BatchHeader, data: Buffer, from: number, budget: Budget, maxBytes: number, { records, buffers }: Taken): Promise<boolean> {
+  const reader = recordReader(header, from, budget, maxBytes, records);
   const { codec } = header;
   // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not compressed is copied, or it would keep
   // the whole response with those of all other partitions
@@ -133,12 +150,15 @@ async function readBatch(header: BatchHeader, data: Buffer, from: number, budget
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data)) if (!reader.push(chunk)) break;
   } else {
     reader.push(whole);
+    if (whole.length >= OWN_BYTES && whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
   }
   if (!reader.isDone() && budget.left > 0) throw new Error(`the record batch has fewer than its ${header.count} records`);
   return reader.isDone();
 }
 
 const CHUNK_BYTES = 256 * 1024;
+/** A smaller buffer may be a piece of one that Node shares out. */
+const OWN_BYTES = 64 * 1024;
 
 /** undefined when it would be more than maxBytes. */
 function copyWhole(data: Buffer, maxBytes: number): Buffer | undefined {

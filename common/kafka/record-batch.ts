@@ -89,28 +89,72 @@ const CRC_TABLES: CrcTables = (() => {
   return tables as unknown as CrcTables;
 })();
 
-/** A record in the shape of kafkajs (its RecordBatchEntry). */
-export interface FetchedMessage {
-  readonly key: Buffer | null;
-  readonly value: Buffer | null;
-  /** unix milliseconds */
-  readonly timestamp: string;
-  readonly attributes: number;
-  readonly offset: string;
-  readonly headers: Readonly<Record<string, Buffer | null | (Buffer | null)[]>>;
-  /** stands for offsets without a record: kafkajs moves its position over it and hands it to nobody */
-  readonly isControlRecord: boolean;
+export type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
+
+/**
+ * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers kept for each record, the collection of
+ * garbage took more than the reading of them (5 us an event, where now all of JavaScript takes about as much).
+ */
+export class FetchedRecord {
+  readonly offset: number;
+  /** unix milliseconds, -1 = none */
+  readonly time: number;
+  /** as they were written: a name may stand several times */
+  readonly headers: FetchedHeaders;
+  readonly #data: Buffer;
+  readonly #key: number;
+  readonly #keyEnd: number;
+  readonly #value: number;
+  readonly #valueEnd: number;
+
+  /** key and value stand at these places in data; a begin of -1 = null */
+  constructor(offset: number, time: number, headers: FetchedHeaders, data: Buffer, [key, keyEnd]: Span, [value, valueEnd]: Span) {
+    this.offset = offset;
+    this.time = time;
+    this.headers = headers;
+    this.#data = data;
+    this.#key = key;
+    this.#keyEnd = keyEnd;
+    this.#value = value;
+    this.#valueEnd = valueEnd;
+  }
+
+  get key(): Buffer | null {
+    return this.#key < 0 ? null : this.#cut(this.#key, this.#keyEnd);
+  }
+
+  get value(): Buffer | null {
+    return this.#value < 0 ? null : this.#cut(this.#value, this.#valueEnd);
+  }
+
+  #cut(start: number, end: number): Buffer {
+    if (end > this.#data.length) throw new Error(`the record at offset ${this.offset} was given back`);
+    return this.#data.subarray(start, end);
+  }
 }
 
-const NO_HEADERS: FetchedMessage['headers'] = Object.freeze({});
+/** begin and end */
+type Span = readonly [number, number];
+
+const NULL: Span = [-1, -1];
+const NO_HEADERS: FetchedHeaders = Object.freeze([]);
+
+/**
+ * What one fetch gave of one partition, in the shape of a single message: kafkajs looks at the offsets of messages, moves its position behind the last one and hands them on.
+ * Several things made for each record on the way (numbers as text, as BigInt, as Long) cost as much as reading it.
+ */
+export interface FetchedBlock {
+  /** as text: what was fetched covers the offsets up to this one, those without a record too */
+  readonly offset: string;
+  /** may be none: kafkajs hands such a block to nobody */
+  readonly records: readonly FetchedRecord[];
+  readonly isControlRecord: boolean;
+  /** Gives back the memory of the records at once: key and value of none can be had any more. Left alone, it is the garbage collector's. */
+  free(): void;
+}
 
 /** A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year 287,396. */
 const LATEST_TIME = Number.MAX_SAFE_INTEGER;
-
-/** A message that only moves the position behind this offset. */
-export function placeholder(offset: number): FetchedMessage {
-  return { key: null, value: null, timestamp: '-1', attributes: 0, offset: String(offset), headers: NO_HEADERS, isControlRecord: true };
-}
 
 /** What a record costs in memory beside its bytes. */
 const RECORD_OVERHEAD = 250;
@@ -128,10 +172,10 @@ export interface RecordReader {
 }
 
 /**
- * Reads the records of one batch from its decompressed bytes, in any pieces, into `messages`: those from offset `from` on, until the budget is used up (one at least,
+ * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`: those from offset `from` on, until the budget is used up (one at least,
  * the rest is fetched again). A record of more than maxRecordBytes keeps only the first maxRecordBytes + 1 bytes of its value and no headers, and is never held whole.
  */
-export function recordReader(header: BatchHeader, from: number, budget: Budget, maxRecordBytes: number, messages: FetchedMessage[]): RecordReader {
+export function recordReader(header: BatchHeader, from: number, budget: Budget, maxRecordBytes: number, records: FetchedRecord[]): RecordReader {
   let read = 0;
   let waiting: Buffer[] = [];
   let waitingBytes = 0;
@@ -188,31 +232,24 @@ export function recordReader(header: BatchHeader, from: number, budget: Budget, 
 
   /** One record; `end` is where it ends, or where what is there of it ends. */
   function add(cursor: Cursor, end: number, cut: boolean): void {
-    const begin = cursor.at;
-    const attributes = cursor.data.readInt8(cursor.at++);
+    const begin = cursor.at++;
     const timestamp = need(varlong(cursor));
     const offset = header.baseOffset + need(varint(cursor));
     if (offset < from) return;
-    const key = cut ? cutBytes(cursor, end) : bytes(cursor, end);
-    const value = cut ? cutBytes(cursor, end) : bytes(cursor, end);
-    messages.push({
-      key, value,
-      timestamp: String(Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME))),
-      attributes,
-      offset: String(offset),
-      headers: cut ? NO_HEADERS : headers(cursor, end),
-      isControlRecord: false,
-    });
+    const time = Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME));
+    const key = cut ? cutSpan(cursor, end) : span(cursor, end);
+    const value = cut ? cutSpan(cursor, end) : span(cursor, end);
+    records.push(new FetchedRecord(offset, time, cut ? NO_HEADERS : headers(cursor, end), cursor.data, key, value));
     budget.left -= RECORD_OVERHEAD + Math.min(end - begin, maxRecordBytes);
   }
 
-  function cutBytes(cursor: Cursor, end: number): Buffer | null {
-    if (cursor.at >= end) return null;
+  function cutSpan(cursor: Cursor, end: number): Span {
+    if (cursor.at >= end) return NULL;
     const length = need(varint(cursor));
-    if (length < 0) return null;
+    if (length < 0) return NULL;
     const start = cursor.at;
     cursor.at = Math.min(start + length, end);
-    return cursor.data.subarray(start, Math.min(cursor.at, start + maxRecordBytes + 1));
+    return [start, Math.min(cursor.at, start + maxRecordBytes + 1)];
   }
 }
 
@@ -226,29 +263,26 @@ function need(value: number | undefined): number {
   return value;
 }
 
-function bytes(cursor: Cursor, end: number): Buffer | null {
+function span(cursor: Cursor, end: number): Span {
   const length = need(varint(cursor));
-  if (length < 0) return null;
+  if (length < 0) return NULL;
   const start = cursor.at;
   cursor.at += length;
   if (cursor.at > end) throw new Error('a field is longer than its record');
-  return cursor.data.subarray(start, cursor.at);
+  return [start, cursor.at];
 }
 
-/** Names to values; a name that stands several times has a list. */
-function headers(cursor: Cursor, end: number): FetchedMessage['headers'] {
+function bytes(cursor: Cursor, end: number): Buffer | null {
+  const [start, stop] = span(cursor, end);
+  return start < 0 ? null : cursor.data.subarray(start, stop);
+}
+
+function headers(cursor: Cursor, end: number): FetchedHeaders {
   const count = need(varint(cursor));
   if (count <= 0) return NO_HEADERS;
-  const result = Object.create(null) as Record<string, Buffer | null | (Buffer | null)[]>;
-  for (let i = 0; i < count; i++) {
-    const name = bytes(cursor, end)?.toString('utf8') ?? '';
-    const value = bytes(cursor, end);
-    const there = result[name];
-    if (there === undefined) result[name] = value;
-    else if (Array.isArray(there)) there.push(value);
-    else result[name] = [there, value];
-  }
-  return result;
+  const list: [string, Buffer | null][] = [];
+  for (let i = 0; i < count; i++) list.push([bytes(cursor, end)?.toString('utf8') ?? '', bytes(cursor, end)]);
+  return list;
 }
 
 /** A zigzag varint of up to 32 bits; undefined where the bytes end first. */

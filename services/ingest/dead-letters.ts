@@ -90,7 +90,7 @@ export async function replayDeadLetter({ clickhouse, decoders, retentionDays, ma
   const [found] = await select<{ rows: string }>(clickhouse, statements.rowsAt, { ...where, source });
   if (Number(found?.rows ?? 0) === 0) {
     const messages = createMessageReader(decoders.get(source)!, maxEventBytes);
-    const [frame] = await messages.frames([record], await messages.schemaIds([record]));
+    const [frame] = [...await messages.frames([record], await messages.schemaIds([record]))];
     if (frame!.reason !== '') return frame!.reason as Reason;
     const insert = mappedInsert(withProbe(frame!), {
       topic, partition, incarnation, batch_last: letter.batchLast, retention_days: retentionDays,
@@ -125,7 +125,7 @@ export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter
   }
 }
 
-type MappedInsert = { readonly structure: string; readonly frames: readonly Uint8Array[]; readonly params: { readonly [name: string]: Param } };
+type MappedInsert = { readonly structure: string; readonly frames: Iterable<Uint8Array>; readonly params: { readonly [name: string]: Param } };
 
 function mappedInsert(frame: Frame, params: MappedInsert['params']): MappedInsert {
   return { structure: FRAME_STRUCTURE, frames: encodeFrames([frame]), params };

@@ -22,40 +22,43 @@ export interface Frame {
   readonly probe: string;
 }
 
-/**
- * Bytes of one buffer of frames, unless a single frame is larger. The allocator takes pieces of this size from memory that it had before; those of
- * a whole batch come from the system, and their pages alone cost 2 to 5 us per edge event.
- */
+/** Bytes of the buffer that frames are written into, unless a single frame is larger. */
 const PIECE_BYTES = 1024 * 1024;
 
-/** Encodes frames into buffers which one after the other are the rows. */
-export function encodeFrames(frames: readonly Frame[]): Buffer[] {
-  const pieces: Buffer[] = [];
-  for (let first = 0; first < frames.length;) {
-    let size = 0;
-    let next = first;
-    for (; next < frames.length; next++) {
-      const more = frameSize(frames[next]!);
-      if (size > 0 && size + more > PIECE_BYTES) break;
-      size += more;
+/**
+ * Frames as pieces which one after the other are the rows; encoded when they are asked for, anew each time. A piece is valid until the next one is asked for: they
+ * are the same buffer. Buffers of a whole batch would come from the system, and their pages alone cost 2 to 5 us per edge event.
+ */
+export function encodeFrames(frames: Iterable<Frame>): Iterable<Buffer> {
+  return { [Symbol.iterator]: () => piecesOf(frames) };
+}
+
+function* piecesOf(frames: Iterable<Frame>): Generator<Buffer, void, undefined> {
+  let piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
+  let end = 0;
+  for (const frame of frames) {
+    const size = frameSize(frame);
+    if (end + size > piece.length) {
+      if (end > 0) yield piece.subarray(0, end);
+      end = 0;
+      if (size > piece.length) piece = Buffer.allocUnsafeSlow(size);
     }
-    const piece = Buffer.allocUnsafeSlow(size);
-    for (let at = 0; first < next; first++) at = writeFrame(piece, at, frames[first]!);
-    pieces.push(piece);
+    end = writeFrame(piece, end, frame);
   }
-  return pieces;
+  if (end > 0) yield piece.subarray(0, end);
 }
 
 function frameSize({ record, value, original, reason, detail, probe }: Frame): number {
   let size = 16 + stringSize(Buffer.byteLength(reason)) + stringSize(Buffer.byteLength(detail)) + 1 + stringSize(Buffer.byteLength(probe)) + stringSize(original.length) + stringSize(value.length);
-  if (record.key !== null) size += stringSize(record.key.length);
+  const { key } = record;
+  if (key !== null) size += stringSize(key.length);
   size += varintSize(record.headers.length);
   for (const [name, header] of record.headers) size += stringSize(Buffer.byteLength(name)) + 1 + (header === null ? 0 : stringSize(header.length));
   return size;
 }
 
 function writeFrame(out: Buffer, start: number, { record, value, original, reason, detail, probe }: Frame): number {
-  let at = writeUInt64(out, start, record.offset);
+  let at = writeInt64(out, start, record.offset);
   at = writeInt64(out, at, record.time);
   at = writeText(out, at, reason);
   at = writeText(out, at, detail);
@@ -86,13 +89,11 @@ function writeVarint(out: Buffer, start: number, n: number): number {
   return at;
 }
 
-function writeUInt64(out: Buffer, at: number, n: number): number {
-  out.writeUInt32LE(n % 0x1_0000_0000, at);
-  return out.writeUInt32LE(Math.floor(n / 0x1_0000_0000), at + 4);
-}
-
+/** A safe integer, negative ones in two's complement. */
 function writeInt64(out: Buffer, at: number, n: number): number {
-  return out.writeBigInt64LE(BigInt(n), at);
+  const high = Math.floor(n / 0x1_0000_0000);
+  out.writeUInt32LE(n - high * 0x1_0000_0000, at);
+  return out.writeInt32LE(high, at + 4);
 }
 
 function writeText(out: Buffer, start: number, text: string): number {

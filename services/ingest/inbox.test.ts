@@ -25,7 +25,7 @@ test('cuts follow each other without a hole or an overlap, hold every record onc
       const from = Math.max(start, fetched - overlap);
       const to = Math.min(from + size - 1, start + slots.length - 1);
       if (to < from) break;
-      inbox.offer({ from, to, records: log.filter((r) => r.offset >= from && r.offset <= to) });
+      inbox.offer({ to, records: log.filter((r) => r.offset >= from && r.offset <= to) });
       fetched = Math.max(fetched, to + 1);
       expect(inbox.end).toBe(fetched);
       if (size % 2 === 0) continue;
@@ -61,7 +61,7 @@ test('cutAt gives the batch that ends there, however it was fetched, and nothing
       const to = Math.min(from + size - 1, start + slots.length - 1);
       if (to < from) break;
       expect(inbox.cutAt(inbox.end)).toBeUndefined();
-      inbox.offer({ from, to, records: log.filter((r) => r.offset >= from && r.offset <= to) });
+      inbox.offer({ to, records: log.filter((r) => r.offset >= from && r.offset <= to) });
     }
     const cut = inbox.cutAt(last);
     if (inbox.end <= last) expect(cut).toBeUndefined();
@@ -71,7 +71,7 @@ test('cutAt gives the batch that ends there, however it was fetched, and nothing
 
 test('a batch of many records does not keep the ones before it in memory', () => {
   const inbox = createInbox(0);
-  for (let i = 0; i < 5_000; i++) inbox.offer({ from: i, to: i, records: [record(i)] });
+  for (let i = 0; i < 5_000; i++) inbox.offer({ to: i, records: [record(i)] });
   for (let i = 0; i < 4_999; i += 7) inbox.cut({ maxRecords: 7, maxBytes: 1e9 });
   expect(inbox.size).toBe(inbox.end - inbox.next);
 });
@@ -79,11 +79,27 @@ test('a batch of many records does not keep the ones before it in memory', () =>
 test('what was cut is held until it is released; headers weigh too', () => {
   const inbox = createInbox(0);
   const record = { offset: 0, time: 0, key: Buffer.alloc(10), value: Buffer.alloc(1_000), headers: [['name', Buffer.alloc(5_000)], ['none', null]] as const };
-  inbox.offer({ from: 0, to: 1, records: [record, { ...record, offset: 1 }] });
+  inbox.offer({ to: 1, records: [record, { ...record, offset: 1 }] });
   expect(inbox.bytes).toBeGreaterThan(2 * 6_010);
   const whole = inbox.bytes;
   expect(inbox.cut({ maxRecords: 1, maxBytes: 1e9 })?.bytes).toBe(whole / 2);
   expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole]);
   inbox.release();
   expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole / 2]);
+});
+
+test('what was fetched is given back when all of its records are written, in the order of its coming', () => {
+  const inbox = createInbox(0);
+  const freed: number[] = [];
+  for (const to of [3, 5, 8]) inbox.offer({ to, records: Array.from({ length: 9 }, (_, i) => record(i)).filter((r) => r.offset >= inbox.end && r.offset <= to), free: () => freed.push(to) });
+  const write = (last: number): number[] => {
+    inbox.cutAt(last);
+    expect(freed).not.toContain(last);
+    inbox.release();
+    return freed;
+  };
+  expect(write(2)).toEqual([]);
+  expect(write(3)).toEqual([3]);
+  expect(write(7)).toEqual([3, 5]);
+  expect(write(8)).toEqual([3, 5, 8]);
 });

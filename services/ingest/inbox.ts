@@ -1,10 +1,11 @@
 import type { Record } from './record.ts';
 
-/** Records of one partition in the order of their offsets, waiting to be cut into batches. `from` to `to` were fetched; offsets without a record are holes. */
+/** Records of one partition in the order of their offsets, waiting to be cut into batches. Offsets up to `to` were fetched; those without a record are holes. */
 export interface Fetched {
-  readonly from: number;
   readonly to: number;
   readonly records: readonly Record[];
+  /** called when all of the records are written: nobody reads them again */
+  readonly free?: () => void;
 }
 
 export interface Cut {
@@ -19,8 +20,8 @@ export interface CutLimits {
   readonly maxBytes: number;
 }
 
-/** What a record costs in memory beside its bytes: objects of its own, of key, value and headers; bytes. */
-const RECORD_OVERHEAD = 300;
+/** What a record costs in memory beside its bytes: its object and its places in lists; bytes. */
+const RECORD_OVERHEAD = 150;
 const HEADER_OVERHEAD = 150;
 
 export function recordBytes({ key, value, headers }: Record): number {
@@ -40,6 +41,10 @@ export function createInbox(start: number) {
   let cutBytes = 0;
   let head = 0;
   let records: Record[] = [];
+  /** of the same places */
+  let sizes: number[] = [];
+  /** fetches with records that are not written yet */
+  const held: Fetched[] = [];
 
   return {
     get next() { return next; },
@@ -56,15 +61,20 @@ export function createInbox(start: number) {
       if (fetched.to < end) return;
       for (const record of fetched.records) {
         if (record.offset < end) continue;
+        const size = recordBytes(record);
         records.push(record);
-        bytes += recordBytes(record);
+        sizes.push(size);
+        bytes += size;
       }
       end = fetched.to + 1;
+      held.push(fetched);
     },
 
     /** The last cut is written: nobody holds it any more. */
     release(): void {
       cutBytes = 0;
+      const written = held.findIndex(({ to }) => to >= next);
+      for (const { free } of held.splice(0, written < 0 ? held.length : written)) free?.();
     },
 
     /** The next batch within the limits (one record at least), or undefined where nothing was fetched. */
@@ -73,7 +83,7 @@ export function createInbox(start: number) {
       let count = 0;
       let size = 0;
       while (head + count < records.length && count < maxRecords) {
-        const recordSize = recordBytes(records[head + count]!);
+        const recordSize = sizes[head + count]!;
         if (count > 0 && size + recordSize > maxBytes) break;
         size += recordSize;
         count++;
@@ -87,7 +97,7 @@ export function createInbox(start: number) {
       let count = 0;
       let size = 0;
       while (head + count < records.length && records[head + count]!.offset <= last) {
-        size += recordBytes(records[head + count]!);
+        size += sizes[head + count]!;
         count++;
       }
       return take(count, last, size);
@@ -99,6 +109,7 @@ export function createInbox(start: number) {
     head += count;
     if (head > 1024 && head * 2 > records.length) {
       records = records.slice(head);
+      sizes = sizes.slice(head);
       head = 0;
     }
     bytes -= size;

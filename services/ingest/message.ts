@@ -6,8 +6,8 @@ import { formOf, type Reason, type Record } from './record.ts';
 export interface MessageReader {
   /** ids of the schema registry that these records can be decoded with */
   schemaIds(records: readonly Record[]): Promise<readonly number[]>;
-  /** The frames of records with a value, with these ids. Throws RegistryError while the registry is away. */
-  frames(records: readonly Record[], schemaIds: readonly number[]): Promise<Frame[]>;
+  /** The frames of records with a value, with these ids; each is made when it is asked for. Throws RegistryError while the registry is away. */
+  frames(records: readonly Record[], schemaIds: readonly number[]): Promise<Iterable<Frame>>;
 }
 
 export function createMessageReader(avro: AvroDecoder, maxEventBytes: number): MessageReader {
@@ -20,7 +20,7 @@ export function createMessageReader(avro: AvroDecoder, maxEventBytes: number): M
     async frames(records, schemaIds) {
       await avro.load(schemaIds);
       const usable = new Set(schemaIds);
-      return records.map((record) => frameOf(record, usable));
+      return { *[Symbol.iterator]() { for (const record of records) yield frameOf(record, usable); } };
     },
   };
 

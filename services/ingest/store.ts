@@ -149,7 +149,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     const done = metrics.insertSeconds.startTimer({ source });
     // where it is rejected nothing of the batch is written: the SELECT threw (throwIf of envelope/judged.sql, or the engine) before its only block
     if (await rejectionOf(insertFrames(mappings.usual, batch, token, frames)) !== undefined) {
-      const exact = frames.map(withProbe);
+      const exact = Array.from(frames, withProbe);
       const rejection = await rejectionOf(insertFrames(mappings.exact, batch, token, exact));
       if (rejection !== undefined) {
         const found = await refusedOf(exact, async (some) => (await rejectionOf(insertFrames(dryRun, batch, undefined, some)))?.message.slice(0, DETAIL_LENGTH));
@@ -166,7 +166,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
   }
 
   /** token: undefined = the statement writes nothing */
-  async function insertFrames(sql: string, batch: Batch, token: string | undefined, frames: readonly Frame[]): Promise<void> {
+  async function insertFrames(sql: string, batch: Batch, token: string | undefined, frames: Iterable<Frame>): Promise<void> {
     await clickhouse.insert({
       sql,
       structure: FRAME_STRUCTURE,

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
 import { readSettings } from '../../common/config/settings.ts';
-import { CompressionTypes, createKafka, type Admin, type KafkaClient, type KafkaMessage } from '../../common/kafka/client.ts';
+import { CompressionTypes, createKafka, fetchedRecords, type Admin, type FetchedRecord, type KafkaClient } from '../../common/kafka/client.ts';
 import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
 import { endLeftBroker, freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
 import type { MoreListeners } from '../../common/kafka/local-broker/server-properties.ts';
@@ -232,7 +232,7 @@ export function pipe(command: string, args: readonly string[], input: string): P
 }
 
 export interface ReadRecord extends DeliveryReport {
-  readonly message: KafkaMessage;
+  readonly message: FetchedRecord;
 }
 
 export interface ReadOptions {
@@ -259,7 +259,7 @@ export async function readAll(topic: string, { brokers, maxDecompressedBytes, re
       if (BigInt(lastOffset) + 1n >= (open.get(partition) ?? 0n)) open.delete(partition);
     });
     await consumer.run({ autoCommit: false, eachBatch: ({ batch }) => {
-      for (const message of batch.messages) result.push({ topic, partition: batch.partition, offset: BigInt(message.offset), message });
+      for (const record of fetchedRecords(batch).records) result.push({ topic, partition: batch.partition, offset: BigInt(record.offset), message: record });
       return Promise.resolve();
     } });
     await waitFor(() => open.size === 0, deadlineMs, `${topic} is read to its end`);

@@ -117,7 +117,7 @@ export function createKafka(world: World) {
       for (let offset = at; offset < slots.length && found.length < size; offset++) if (slots[offset] !== 'absent') found.push(offset);
       if (found.length === 0) return { kind: 'nothing' };
       const records = found.flatMap((offset) => { const slot = slots[offset]!; return typeof slot === 'string' ? [] : [slot]; });
-      return { kind: 'fetched', fetched: { from: found[0]!, to: found.at(-1)!, records }, isEmpty: records.length === 0 };
+      return { kind: 'fetched', fetched: { to: found.at(-1)!, records }, isEmpty: records.length === 0 };
     },
     /** calls once when the log is another than at `seen`, perhaps at once */
     onChange(seen: number, reader: () => void): void {

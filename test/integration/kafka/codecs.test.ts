@@ -71,7 +71,7 @@ function expected(records: readonly TestRecord[], reports: readonly DeliveryRepo
 }
 
 async function readBack(topic: string, maxDecompressedBytes?: number): Promise<Map<string, unknown>> {
-  return new Map((await readAll(topic, maxDecompressedBytes === undefined ? {} : { maxDecompressedBytes })).map(({ partition, offset, message: { key, value, headers = {}, timestamp } }) => [
-    `${partition}:${offset}`, { key: key?.toString(), value: digest(value), headers: Object.fromEntries(Object.entries(headers).map(([name, bytes]) => [name, String(bytes)])), timestamp },
+  return new Map((await readAll(topic, maxDecompressedBytes === undefined ? {} : { maxDecompressedBytes })).map(({ partition, offset, message: { key, value, headers, time } }) => [
+    `${partition}:${offset}`, { key: key?.toString(), value: digest(value), headers: Object.fromEntries(headers.map(([name, bytes]) => [name, String(bytes)])), timestamp: String(time) },
   ]));
 }
