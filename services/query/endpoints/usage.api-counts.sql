@@ -69,9 +69,9 @@ FROM
     SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
     FROM edge_logs
     PREWHERE timestamp >= window_start
+      AND match(url, pattern)
     WHERE NOT literal
       AND match('', pattern) IN (0, 1)
-      AND match(url, pattern)
 )
 GROUP BY timestamp
 ORDER BY timestamp
