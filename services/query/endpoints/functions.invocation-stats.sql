@@ -15,7 +15,7 @@ WITH
     last_bucket + width AS series_end,
     quantilesTDigestMerge(0.95, 0.99)(tier.execution_quantiles) AS quantiles
 SELECT
-    toDateTime(intDiv(toUnixTimestamp(tier.bucket), width) * width, 'UTC') AS timestamp,
+    toStartOfInterval(tier.bucket, toIntervalSecond(width), 'UTC') AS timestamp,
     min(tier.execution_min) AS min_execution_time,
     max(tier.execution_max) AS max_execution_time,
     least(greatest(sum(tier.execution_sum) / nullIf(sum(tier.execution_count), 0), min_execution_time), max_execution_time) AS avg_execution_time,

@@ -18,7 +18,7 @@ WITH
     toStartOfMinute(window_start + toIntervalMicrosecond(59999999)) AS first_minute,
     toStartOfHour(first_minute + 3599) AS first_hour
 SELECT
-    toDateTime(intDiv(toUnixTimestamp(at), width) * width, 'UTC') AS timestamp,
+    toStartOfInterval(at, toIntervalSecond(width), 'UTC') AS timestamp,
     sum(rest) AS total_rest_requests,
     sum(storage) AS total_storage_requests,
     sum(auth) AS total_auth_requests,
@@ -46,7 +46,7 @@ FROM
     UNION ALL
 
     -- only project ~ ^[a-z]{20}$
-    SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
+    SELECT toDateTime(timestamp, 'UTC') AS at, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
     FROM api_request_events
     WHERE literal
       AND ref = reference
@@ -56,7 +56,7 @@ FROM
     UNION ALL
 
     -- only project ~ ^[a-z]{20}$
-    SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
+    SELECT toDateTime(timestamp, 'UTC') AS at, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
     FROM api_requests_overflow
     WHERE literal
       AND timestamp >= window_start
@@ -66,7 +66,7 @@ FROM
 
     -- only project !~ ^[a-z]{20}$
     -- match('', pattern) is always true or false, and refuses a wrong pattern also where there is nothing to scan
-    SELECT toDateTime(timestamp, 'UTC') AS at, toUInt64(bitTest(families, 0)) AS rest, toUInt64(bitTest(families, 1)) AS storage, toUInt64(bitTest(families, 2)) AS auth, toUInt64(bitTest(families, 3)) AS realtime
+    SELECT toDateTime(timestamp, 'UTC') AS at, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
     FROM edge_logs
     PREWHERE timestamp >= window_start
       AND match(url, pattern)
