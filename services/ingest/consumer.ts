@@ -31,7 +31,7 @@ const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
  * Nor while all partitions together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
  * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
  */
-const TOTAL_MAX_BYTES = 72 * 1024 * 1024;
+const TOTAL_MAX_BYTES = 96 * 1024 * 1024;
 
 const ACTIVE_FOR_MS = 10_000;
 
@@ -193,7 +193,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
       onRoom: () => {
         metrics.position.set({ topic, partition }, lane.inbox.next);
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
-        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.5)) resume(other);
+        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
       log: (event, fields) => {

@@ -98,7 +98,7 @@ export interface Ports {
   watermarks(): Promise<{ low: number; high: number }>;
   /** from now on the lane is offered what stands at `offset` and after */
   fetchFrom(offset: number): void;
-  /** called after every cut: room in the inbox */
+  /** called after every cut and after every batch: there is room in the inbox, then less is held */
   onRoom(): void;
   /** how long a first record waits for company, milliseconds */
   lingerMs(): number;
@@ -340,6 +340,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       waitingSince = undefined;
       const cut = inbox.cut(limits);
       if (cut === undefined) continue;
+      ports.onRoom();
       const { first, last, records } = cut;
       const schemaIds = await persistently(() => store.schemaIds(records));
       // later than any batch before it, also when the clock was set back: strays are looked for by this time
