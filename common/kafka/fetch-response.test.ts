@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
@@ -296,6 +297,17 @@ describe('bounds', () => {
     const records = (await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })), { codec: 'lz4' })).bytes;
     const { records: read } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);
     expect(read.map((r) => r.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
+  });
+
+  test('others have their turn while a large response is read', async () => {
+    const one = await batch(Array.from({ length: 500 }, (_, offset) => ({ offset, value: randomBytes(2_000) })), { codec: 'lz4' });
+    let turns = 0;
+    let isReading = true;
+    const count = (): void => { turns++; if (isReading) setImmediate(count); };
+    setImmediate(count);
+    await decode(response({ records: Buffer.concat(Array.from({ length: 60 }, () => one.bytes)) }));
+    isReading = false;
+    expect(turns).toBeGreaterThan(3);
   });
 
   test('200,000 records in one batch', async () => {

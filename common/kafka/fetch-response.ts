@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
 import { batchHeader, batchSize, HEADER_BYTES, magicAt, recordReader, type BatchHeader, type Budget, type FetchedBlock, type FetchedRecord } from './record-batch.ts';
 
@@ -39,6 +39,9 @@ export interface FetchOptions {
   /** A record batch is damaged: its partition stands still there, the others go on. */
   readonly onUnreadable: (place: Place, error: Error) => void;
 }
+
+/** A response is tens of milliseconds of work, and whoever waits for an answer from this process is not to wait for all of it. */
+const TURN_MS = 4;
 
 /** A partition that cannot be read answers at once, again and again. */
 const UNREADABLE_WAIT_MS = 1_000;
@@ -117,6 +120,7 @@ function blocksOf({ records, to, buffers }: Taken): FetchedBlock[] {
 /** Adds the partition's records from offset `from` on; throws Unreadable at the first batch that cannot be read, with those before it added. */
 async function readPartition(records: Buffer, aborted: readonly AbortedTransaction[], from: number, budget: Budget, maxBytes: number, taken: Taken): Promise<void> {
   const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
+  let turn = performance.now();
   const producers = new Set<bigint>();
   for (let at = 0; budget.left > 0;) {
     const size = batchSize(records, at);
@@ -136,6 +140,10 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
       throw new Unreadable(Number(records.readBigInt64BE(at)), error);
     }
     at += size;
+    if (performance.now() - turn > TURN_MS) {
+      await nextTurn();
+      turn = performance.now();
+    }
   }
 }
 
