@@ -43,7 +43,6 @@ export interface LedgerRow {
 
 interface Ledger {
   rows: LedgerRow[];
-  window: string[];
   madeAt: number;
   /** when batches were judged or finished, whichever is later, other partitions' too */
   moments: number[];
@@ -92,7 +91,7 @@ export type ClickHouse = ReturnType<typeof createClickHouse>;
  */
 export function createClickHouse(world: World, kafka: Kafka) {
   const empty = (): Table => ({ parts: [], window: [], madeAt: 0 });
-  const tables: Tables = { raw: empty(), dead: empty(), rollup1m: empty(), rollup1h: empty(), ledger: { rows: [], window: [], madeAt: 0, moments: [] } };
+  const tables: Tables = { raw: empty(), dead: empty(), rollup1m: empty(), rollup1h: empty(), ledger: { rows: [], madeAt: 0, moments: [] } };
   const jobs = new Set<Job>();
   const registry = new Set<number>();
   let isDown = false;
@@ -167,7 +166,10 @@ export function createClickHouse(world: World, kafka: Kafka) {
     restore(): void {
       if (backup === undefined) throw new Error('no backup');
       Object.assign(tables, copyOf(backup.tables));
-      if (!backup.isSnapshot) for (const table of [tables.ledger, ...TARGETS.map((t) => tables[t])]) Object.assign(table, { window: [], madeAt: world.now });
+      if (!backup.isSnapshot) {
+        for (const target of TARGETS) Object.assign(tables[target], { window: [], madeAt: world.now });
+        tables.ledger.madeAt = world.now;
+      }
     },
   };
 
@@ -300,10 +302,9 @@ export function createClickHouse(world: World, kafka: Kafka) {
   async function record(client: Client, entry: LedgerEntry): Promise<void> {
     const since = others;
     const begun = era;
-    const token = `ledger:${tokenOf(TOPIC, 0, entry)}`;
     await world.hop('record');
     const lost = isDown || begun !== era || world.chance(0.05);
-    if (!lost) writeLedgerRow(entry, token);
+    if (!lost) writeLedgerRow(entry);
     else if (!isDown && world.below(2) === 0) recordLate().catch(world.fail);
     await world.hop('record answer');
     await client.alive();
@@ -311,15 +312,13 @@ export function createClickHouse(world: World, kafka: Kafka) {
 
     async function recordLate(): Promise<void> {
       await world.hop('record late');
-      if (begun === era && others - since <= REQUEST_BATCHES) writeLedgerRow(entry, token);
+      if (begun === era && others - since <= REQUEST_BATCHES) writeLedgerRow(entry);
     }
   }
 
   /** sql/record_batch.sql */
-  function writeLedgerRow(entry: LedgerEntry, token: string): void {
+  function writeLedgerRow(entry: LedgerEntry): void {
     const { incarnation, first, last, judgedAt, nullValues, end, closes } = entry;
-    if (tables.ledger.window.includes(token)) return;
-    remember(tables.ledger.window, token);
     const inRange = (r: Row): boolean => r.incarnation === incarnation && r.event.offset >= first && r.event.offset <= last;
     const stored = rowsOf('raw').filter((r) => inRange(r) && r.judgedAt === judgedAt).length;
     const deadLettered = rowsOf('dead').filter(inRange).length;
@@ -382,8 +381,8 @@ function copyTable({ parts, window, madeAt }: Table): Table {
   return { parts: [...parts], window: [...window], madeAt };
 }
 
-function copyLedger({ rows, window, madeAt, moments }: Ledger): Ledger {
-  return { rows: [...rows], window: [...window], madeAt, moments: [...moments] };
+function copyLedger({ rows, madeAt, moments }: Ledger): Ledger {
+  return { rows: [...rows], madeAt, moments: [...moments] };
 }
 
 function retry(message: string): Error {

@@ -103,7 +103,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
   /** what a machine without power loses of it, or a killed process leaves of it */
   const losses: readonly (readonly [string, { readonly tokens: boolean; readonly part: boolean }])[] = [
     ['its rows survived their tokens', { tokens: true, part: false }],
-    ['its token is there, its part in the raw table is not', { tokens: false, part: true }],
+    ['its token is there, its part in the raw table is not, nor its row of the ledger', { tokens: false, part: true }],
   ];
   test.each(losses)('%s', async (_, lost) => {
     const folder = temporaryFolder();
@@ -119,13 +119,15 @@ describe('a batch that was not finished is taken up with what is there: no row t
     const storeOf = (clickhouse: ClickHouse) => createStore({ clickhouse, source: 'edge_logs', topic: TOPIC, partition: 0, retentionDays: 90, maxEventBytes: 1_000_000, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
     try {
       await storeOf(clickhouse).insert({ ...intent, records });
-      const { path } = await one<{ path: string }>(clickhouse, "SELECT path FROM system.parts WHERE database = currentDatabase() AND table = 'edge_logs' AND active");
+      if (lost.part) await storeOf(clickhouse).record({ ...intent, nullValues: 0, gap: 0, end: { offset: EVENTS - 1, time: judgedAt, checksum: 0 }, closes: false });
+      const pathOf = async (table: string): Promise<string> => (await one<{ path: string }>(clickhouse, `SELECT path FROM system.parts WHERE database = currentDatabase() AND table = '${table}' AND active`)).path;
+      const paths = lost.part ? [await pathOf('edge_logs'), await pathOf('batches')] : [];
       await clickhouse.close();
 
       const logs = globSync(join(folder.path, 'clickhouse/store/*/*/deduplication_logs/*.txt'));
       expect(logs.length).toBeGreaterThan(5);
       if (lost.tokens) for (const log of logs) truncateSync(log);
-      if (lost.part) rmSync(isAbsolute(path) ? path : join(folder.path, 'clickhouse', path), { recursive: true });
+      for (const path of paths) rmSync(isAbsolute(path) ? path : join(folder.path, 'clickhouse', path), { recursive: true });
       clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
 
       const store = storeOf(lost.tokens ? { ...clickhouse, machineStartedAt: () => Promise.resolve(Date.now()) } : clickhouse);
