@@ -100,6 +100,8 @@ describe('a batch that was not finished is taken up with what is there: no row t
   const TOPIC = 'edge_logs';
   const REF = 'abcdefghijklmnopqrst';
 
+  const storeOf = (clickhouse: ClickHouse) => createStore({ clickhouse, source: 'edge_logs', topic: TOPIC, partition: 0, retentionDays: 90, maxEventBytes: 1_000_000, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
+
   /** what a machine without power loses of it, or a killed process leaves of it */
   const losses: readonly (readonly [string, { readonly tokens: boolean; readonly part: boolean }])[] = [
     ['its rows survived their tokens', { tokens: true, part: false }],
@@ -116,7 +118,6 @@ describe('a batch that was not finished is taken up with what is there: no row t
       value: Buffer.from(JSON.stringify({ id: `e${offset}`, project: 'p', timestamp: judgedAt, metadata: { request: { url: `https://${REF}.example/rest/v1/x`, path: '/rest/v1/x' } } })),
     }));
     const intent = { incarnation: 0, first: 0, last: EVENTS - 1, judgedAt };
-    const storeOf = (clickhouse: ClickHouse) => createStore({ clickhouse, source: 'edge_logs', topic: TOPIC, partition: 0, retentionDays: 90, maxEventBytes: 1_000_000, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
     try {
       await storeOf(clickhouse).insert({ ...intent, records });
       if (lost.part) await storeOf(clickhouse).record({ ...intent, nullValues: 0, gap: 0, end: { offset: EVENTS - 1, time: judgedAt, checksum: 0 }, closes: false });
@@ -151,6 +152,28 @@ describe('a batch that was not finished is taken up with what is there: no row t
       // with the token of its part alone the rollups cannot tell: the audit does
       if (!lost.part) expect(await one(clickhouse, `SELECT toUInt32(sum(requests)) AS requests FROM api_requests_1h WHERE ref = '${REF}'`)).toEqual({ requests: EVENTS });
       expect(await one(clickhouse, 'SELECT toUInt32(sum(stored)) AS stored, toUInt32(count()) AS batches FROM batches')).toEqual({ stored: EVENTS, batches: 1 });
+    } finally {
+      await clickhouse.close();
+      folder.remove();
+    }
+  });
+
+  test('the dead letter of a message that the engine refuses is written, although its token is there from an attempt that left nothing else', async () => {
+    const folder = temporaryFolder();
+    let clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+    await migrate(clickhouse, testLogger);
+    const judgedAt = Date.now();
+    const batch = { incarnation: 0, first: 0, last: 0, judgedAt, records: [{ offset: 0, time: judgedAt, key: null, headers: [], value: Buffer.from('{"project":"p"}') }] };
+    const letters = (): Promise<{ n: number }> => one(clickhouse, "SELECT toUInt32(count()) AS n FROM dead_letters WHERE reason = 'rejected_by_store'");
+    try {
+      await storeOf(clickhouse).refuse(batch, [{ offset: 0, detail: 'no' }]);
+      const { path } = await one<{ path: string }>(clickhouse, "SELECT path FROM system.parts WHERE database = currentDatabase() AND table = 'dead_letters' AND active");
+      await clickhouse.close();
+      rmSync(isAbsolute(path) ? path : join(folder.path, 'clickhouse', path), { recursive: true });
+      clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+      expect(await letters()).toEqual({ n: 0 });
+      await storeOf(clickhouse).refuse(batch, [{ offset: 0, detail: 'no' }]);
+      expect(await letters()).toEqual({ n: 1 });
     } finally {
       await clickhouse.close();
       folder.remove();
