@@ -327,6 +327,20 @@ describe('damage', () => {
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
   });
 
+  test('inside a record batch: the records before it come, and the position is behind the last of them', async () => {
+    const good = await batch([{ offset: 0 }, { offset: 1 }]);
+    const bad = await batch([{ offset: 2, value: Buffer.alloc(100, 1) }, { offset: 3, value: Buffer.alloc(100, 1) }]);
+    bad.bytes.writeInt8(120, bad.bytes.length - 102);
+    sealed(bad.bytes);
+    for (const records of [Buffer.concat([good.bytes, bad.bytes]), bad.bytes]) {
+      const from = records === bad.bytes ? 2 : 0;
+      const read = await decode(response({ records }), from);
+      expect(read.records.map(offsets)).toEqual([from === 0 ? [0, 1, 2] : [2]]);
+      expect(read.ends).toEqual([2]);
+      expect(read.unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
+    }
+  });
+
   test('an unknown compression or format, a length that is none, fewer records than said, a field longer than its record, a number that never ends', async () => {
     for (const spoil of [
       (b: Buffer) => b.writeInt16BE(5, 21),

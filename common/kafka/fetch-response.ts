@@ -73,7 +73,7 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       const records = input.bytes();
       const magic = magicAt(records, 0);
       if (magic !== undefined && magic < 2) return undefined;
-      const taken: Taken = { records: [], to: undefined, buffers: [] };
+      const taken: Taken = { records: [], whole: undefined, buffers: [] };
       try {
         await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);
       } catch (error) {
@@ -106,14 +106,16 @@ class Unreadable extends Error {
 /** What was read of a partition. */
 interface Taken {
   readonly records: FetchedRecord[];
-  /** the last offset that it covers */
-  to: number | undefined;
+  /** the last offset of the record batches that were read whole */
+  whole: number | undefined;
   /** where its records stand, where nothing else does */
   readonly buffers: ArrayBuffer[];
 }
 
-function blocksOf({ records, to, buffers }: Taken): FetchedBlock[] {
-  if (to === undefined) return [];
+function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
+  // of a record batch that the budget cut off, or that is damaged inside, those before it are records too, and covered
+  const to = Math.max(whole ?? -1, records.at(-1)?.offset ?? -1);
+  if (to < 0) return [];
   return [{ offset: String(to), records, isControlRecord: records.length === 0, free: () => { for (const buffer of buffers) buffer.transfer(0); } }];
 }
 
@@ -132,9 +134,8 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
         while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
         if (header.control) producers.delete(header.producerId);
         const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
-        const isWhole = isLeftOut || await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken);
-        taken.to = isWhole ? header.lastOffset : taken.records.at(-1)?.offset ?? taken.to;
-        if (!isWhole) return;
+        if (!isLeftOut && !await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken)) return;
+        taken.whole = header.lastOffset;
       }
     } catch (error) {
       throw new Unreadable(Number(records.readBigInt64BE(at)), error);
