@@ -22,8 +22,8 @@ const METADATA_MAX_AGE_MS = 10_000;
 
 /**
  * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table (measured: an edge event 54 us of CPU in
- * batches of 16 MB, 48 in those of 24, 46 in those of 32). Memory grows with it: 300 MB of events of 20 kB that are 3 MB in Kafka took 950 to 975 MB resident, with
- * batches of 24 MB and 96 MB held 980 to 1,070 MB, which is the bound that is promised.
+ * batches of 16 MB, 48 in those of 24, 46 in those of 32). Memory grows with it: 300 MB of events of 20 kB that are 3 MB in Kafka took 951 and 975 MB resident, in
+ * batches of 20 and 24 MB 981 to 1,119 MB, where 1,074 MB are promised.
  */
 const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 16 * 1024 * 1024 } as const;
 /** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
