@@ -12,7 +12,7 @@ import type { ClickHouse, Param, ReadResult, StatementSettings } from './clickho
 import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
 import { formatParam } from './params.ts';
-import { cancelled, createPool, NO_SESSIONS, type Pool } from './pool.ts';
+import { cancelled, createPool, type Pool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
@@ -65,12 +65,6 @@ const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
-/**
- * While frames are inserted the engine takes about six times their bytes (measured: 134 MB for 21 MB of edge events). Of inserts of more than this only so many run
- * at once; others, and the ledger's rows, do not wait for them.
- */
-const LARGE_INSERT_BYTES = 8 * 1024 * 1024;
-const LARGE_INSERTS = 2;
 /** threads for KILL QUERY and for file access */
 const SPARE_THREADS = 2;
 
@@ -109,7 +103,6 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
 
   const reading: Pool<Session> = createPool({ size: readers, queueLimit: readQueue, idleLimit: readers * 4, open: openReader, recover, close });
   const writing: Pool<Session> = createPool({ size: writers, queueLimit: Number.POSITIVE_INFINITY, idleLimit: writers, open: openWriter, recover, close });
-  const large = createPool<undefined>({ size: Math.min(LARGE_INSERTS, writers), queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
   const closing = new AbortController();
   const killWrites = new AbortController();
   let frameFiles = 0;
@@ -143,9 +136,8 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       const path = join(framesFolder, `${++frameFiles}.rowbinary`);
       const withFile = replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`);
       try {
-        const bytes = await writeFrames(path, frames).catch((error: unknown) => { throw fromSystem(error, true, false); });
-        const run = (): Promise<void> => write(withFile, params, settings);
-        await (bytes > LARGE_INSERT_BYTES ? large.use('', run) : run());
+        await writeFrames(path, frames).catch((error: unknown) => { throw fromSystem(error, true, false); });
+        await write(withFile, params, settings);
       } finally {
         await unlink(path).catch(() => {});
       }
@@ -161,7 +153,6 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       closing.abort();
       await reading.close();
       const grace = setTimeout(() => killWrites.abort(), CLOSE_GRACE_MS);
-      await large.close();
       await writing.close();
       clearTimeout(grace);
       await control.close();
@@ -304,19 +295,15 @@ function toReadResult(result: ChdbResult, format: string): ReadResult {
   return { body, readRows: statistics === null ? undefined : Number(statistics[1]), readBytes: statistics === null ? undefined : Number(statistics[2]) };
 }
 
-/** Returns how many bytes they are. */
-async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<number> {
+async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<void> {
   const file = await openFile(path, 'wx', 0o600);
-  let bytes = 0;
   try {
     for (const piece of frames) {
       for (let at = 0; at < piece.length;) at += (await file.write(piece, at)).bytesWritten;
-      bytes += piece.length;
     }
   } finally {
     await file.close();
   }
-  return bytes;
 }
 
 async function loadChdb(): Promise<typeof ChdbSession> {

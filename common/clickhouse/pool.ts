@@ -25,9 +25,6 @@ export interface PoolOptions<S> {
   readonly close: (session: S) => void;
 }
 
-/** For a pool that only counts: statements need no session. */
-export const NO_SESSIONS = { idleLimit: 0, open: () => Promise.resolve(undefined), recover: () => Promise.resolve(false), close: () => {} } as const satisfies Omit<PoolOptions<undefined>, 'size' | 'queueLimit'>;
-
 export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
   const waiting: { start: () => void; refuse: (error: Error) => void }[] = [];
   /** oldest first */

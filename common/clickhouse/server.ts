@@ -8,7 +8,7 @@ import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
-import { cancelled, createPool, NO_SESSIONS } from './pool.ts';
+import { cancelled, createPool } from './pool.ts';
 import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
@@ -101,8 +101,9 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     throw new StartError(`ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`);
   }
 
-  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...NO_SESSIONS });
-  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
+  const none = { idleLimit: 0, open: () => Promise.resolve(undefined), recover: () => Promise.resolve(false), close: () => {} };
+  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...none });
+  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...none });
   const closing = new AbortController();
   const endWrites = new AbortController();
   logger.info({ version, where }, 'clickhouse_server_connected');
