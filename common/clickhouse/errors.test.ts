@@ -10,6 +10,9 @@ describe('errors of the engine', () => {
     ['Code: 62. DB::Exception: Syntax error: failed at position 1. (SYNTAX_ERROR) (version 25.8.1.1)\n', 62, 'SYNTAX_ERROR', 'fatal', 'not_written'],
     ['Code: 49. DB::Exception: Bad cast. (LOGICAL_ERROR) (version 25.8.1.1)', 49, 'LOGICAL_ERROR', 'fatal', 'unknown'],
     ['Code: 164. DB::Exception: Code: 164. DB::Exception: Cannot modify setting. (READONLY) (version 26.7.2.1). (READONLY)', 164, 'READONLY', 'fatal', 'not_written'],
+    ['Code: 60. DB::Exception: Table sluice.edge_log does not exist. Maybe you meant sluice.edge_logs? (UNKNOWN_TABLE)', 60, 'UNKNOWN_TABLE', 'fatal', 'not_written'],
+    ["Code: 60. DB::Exception: Unknown table expression identifier 'sluice.t_1m_v1' in scope SELECT n FROM sluice.t_1m_v1: while pushing to view sluice.t_1h_v1_mv: while pushing to view sluice.t_1m_v1_mv. (UNKNOWN_TABLE)", 60, 'UNKNOWN_TABLE', 'retry', 'unknown'],
+    ["Code: 47. DB::Exception: Unknown expression identifier 'm' in scope SELECT m FROM sluice.t: while pushing to view sluice.t_1m_v1_mv. (UNKNOWN_IDENTIFIER)", 47, 'UNKNOWN_IDENTIFIER', 'fatal', 'unknown'],
     ['Code: 999. Coordination::Exception: Connection loss. (KEEPER_EXCEPTION)', 999, 'KEEPER_EXCEPTION', 'retry', 'unknown'],
     ['Poco::Exception. Code: 1000, e.code() = 111, Connection refused', 1000, 'POCO_EXCEPTION', 'retry', 'unknown'],
   ] as const)('%s', (text, code, codeName, kind, outcome) => {

@@ -157,8 +157,13 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
   if (number === undefined) return undefined;
   const known = byCode.get(Number(number));
   const named = known?.name ?? [...text.matchAll(/\(([A-Z][A-Z0-9_]{2,})\)/g)].at(-1)?.[1] ?? 'UNKNOWN';
+  // an insert looks its views up when it begins, and reads the SELECT of each when rows come to it: the tables before it have them by then. A table that is missing there was
+  // dropped with its view in between; the same insert again looks the views up anew
+  const isOfView = text.includes(': while pushing to view ');
   return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), {
-    code: Number(number), codeName: named, kind: known?.kind ?? 'fatal', outcome: writes && known?.early !== true ? 'unknown' : 'not_written', cause,
+    code: Number(number), codeName: named, cause,
+    kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : known?.kind ?? 'fatal',
+    outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
   });
 }
 

@@ -56,8 +56,10 @@ export async function publish(workshop: Workshop): Promise<void> {
 }
 
 /**
- * Drops a version that another has replaced. Its tables go a while after its views: inserts and queries under way have looked the views up
- * already and are about to look for the tables (without the wait, both fail with UNKNOWN_TABLE now and then).
+ * Drops a version that another has replaced. Its tables go a while after its views, because whoever has looked the views up is about to look for their tables. An insert does so
+ * when rows come to a view: one that takes longer than the wait fails there, and its next try, under the same token, no longer meets the view (kind `retry`,
+ * common/clickhouse/errors.ts). A query does so while it is planned, and reads to its end what is dropped after that: only one whose planning stands still for the whole wait fails,
+ * and its caller is told to come again.
  */
 async function retire({ clickhouse, logger, timing, wait }: Workshop, rollup: Rollup, kept: readonly string[]): Promise<void> {
   for (const table of rollup.tables.toReversed()) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(table, rollup.version)}` });

@@ -91,6 +91,26 @@ describe.each(engines)('%s', (engine, openTest) => {
       await insert('three', 'bad');
       expect(await counted()).toBe('6\t6');
     });
+
+    test('whose views go with their tables while they are under way are to be repeated: under the same token every row is there once', async () => {
+      const table = (name: string): string => `CREATE TABLE ${name} (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100`;
+      for (const name of ['swapped', 'new_1m', 'old_1m', 'old_1h']) await clickhouse.execute({ sql: table(name) });
+      await clickhouse.execute({ sql: 'CREATE MATERIALIZED VIEW new_1m_mv TO new_1m AS SELECT n FROM swapped' });
+      // for 3 seconds, the most that the engine lets a block sleep
+      await clickhouse.execute({ sql: 'CREATE MATERIALIZED VIEW old_1m_mv TO old_1m AS SELECT n FROM swapped WHERE sleepEachRow(0.3) = 0' });
+      await clickhouse.execute({ sql: 'CREATE MATERIALIZED VIEW old_1h_mv TO old_1h AS SELECT n FROM old_1m' });
+      const insert = (): Promise<void> => clickhouse.insert({
+        sql: 'INSERT INTO swapped SELECT n FROM frames', structure: 'n UInt64', frames: Array.from({ length: 10 }, (_, n) => row(n)),
+        settings: { insert_deduplication_token: 'batch', insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, async_insert: 0, max_threads: 1, max_insert_threads: 1 },
+      });
+      const refused = failure(insert());
+      // it has looked its views up by now
+      await waitFor('the rows are stored', async () => (await text('SELECT count() FROM swapped')) === '10');
+      for (const name of ['old_1h_mv', 'old_1m_mv', 'old_1m', 'old_1h']) await clickhouse.execute({ sql: `DROP TABLE ${name}` });
+      expect(await refused).toMatchObject({ code: 60, kind: 'retry', outcome: 'unknown' });
+      await insert();
+      expect(await text('SELECT count(), uniqExact(n), (SELECT count() FROM new_1m), (SELECT uniqExact(n) FROM new_1m) FROM swapped')).toBe('10\t10\t10\t10');
+    });
   });
 
   describe('parameters', () => {
