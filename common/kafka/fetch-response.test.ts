@@ -293,6 +293,14 @@ describe('bounds', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(50_000_000);
   });
 
+  test('headers take more memory than their bytes, and of the budget as much', async () => {
+    const headers = Array.from({ length: 1_000 }, (): [string, Buffer] => ['', Buffer.alloc(0)]);
+    const records = (await batch(Array.from({ length: 50 }, (_, offset) => ({ offset, value: Buffer.alloc(10), headers })), { codec: 'gzip' })).bytes;
+    const { records: [read = []] } = await decode(response({ records }), 0, 1_000_000);
+    expect(read.length).toBeLessThan(10);
+    expect(read[0]?.headers).toHaveLength(1_000);
+  });
+
   test('the budget is of the whole response: what is over is left for the next', async () => {
     const records = (await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })), { codec: 'lz4' })).bytes;
     const { records: read } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);

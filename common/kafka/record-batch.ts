@@ -156,8 +156,12 @@ export interface FetchedBlock {
 /** A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year 287,396. */
 const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
-/** What a record costs in memory beside its bytes. */
-const RECORD_OVERHEAD = 250;
+/**
+ * What a record costs in memory beside its bytes, with its places in lists, and each of its headers; bytes. Measured with 200,000 records in an inbox, heap after a
+ * collection, node 24: 143 without headers, 128 to 134 more for each of one to five.
+ */
+export const RECORD_OVERHEAD = 150;
+export const HEADER_OVERHEAD = 150;
 
 /** What may still be kept of a response, bytes; shared by its partitions. */
 export interface Budget {
@@ -239,8 +243,9 @@ export function recordReader(header: BatchHeader, from: number, budget: Budget, 
     const time = Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME));
     const key = cut ? cutSpan(cursor, end) : span(cursor, end);
     const value = cut ? cutSpan(cursor, end) : span(cursor, end);
-    records.push(new FetchedRecord(offset, time, cut ? NO_HEADERS : headers(cursor, end), cursor.data, key, value));
-    budget.left -= RECORD_OVERHEAD + Math.min(end - begin, maxRecordBytes);
+    const record = new FetchedRecord(offset, time, cut ? NO_HEADERS : headers(cursor, end), cursor.data, key, value);
+    records.push(record);
+    budget.left -= RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.length + Math.min(end - begin, maxRecordBytes);
   }
 
   function cutSpan(cursor: Cursor, end: number): Span {

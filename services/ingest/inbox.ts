@@ -1,3 +1,4 @@
+import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/record-batch.ts';
 import type { Record } from './record.ts';
 
 /** Records of one partition in the order of their offsets, waiting to be cut into batches. Offsets up to `to` were fetched; those without a record are holes. */
@@ -20,13 +21,10 @@ export interface CutLimits {
   readonly maxBytes: number;
 }
 
-/** What a record costs in memory beside its bytes: its object and its places in lists; bytes. */
-const RECORD_OVERHEAD = 150;
-const HEADER_OVERHEAD = 150;
-
+/** What it takes in memory. */
 export function recordBytes({ key, value, headers }: Record): number {
-  let size = RECORD_OVERHEAD + (value?.length ?? 0) + (key?.length ?? 0);
-  for (const [name, content] of headers) size += HEADER_OVERHEAD + name.length + (content?.length ?? 0);
+  let size = RECORD_OVERHEAD + HEADER_OVERHEAD * headers.length + (value?.length ?? 0) + (key?.length ?? 0);
+  for (const [name, content] of headers) size += name.length + (content?.length ?? 0);
   return size;
 }
 
