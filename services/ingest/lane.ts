@@ -50,6 +50,11 @@ export interface Stray {
   readonly deadLetters: readonly number[];
 }
 
+/** What is there of a batch that the ledger does not have; undefined = nothing. */
+export async function strayOf(store: Pick<Store, 'strays'>, { incarnation, first, last, judgedAt }: Intent): Promise<Stray | undefined> {
+  return (await store.strays(incarnation, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
+}
+
 /** Rows and dead letters are counted where they stand; an offset that is none of what is counted here had no record. */
 export interface LedgerEntry extends Intent {
   readonly nullValues: number;
@@ -397,7 +402,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         mayBeThere = true;
         const refused = await store.insert(batch, present);
         if (refused.length === 0) return;
-        const stray = await strayOf(batch);
+        const stray = await strayOf(store, batch);
         const isRow = refused.find(({ offset }) => stray?.offsets.includes(offset) === true && !stray.deadLetters.includes(offset));
         if (isRow !== undefined) throw new Error(`ClickHouse refuses offset ${isRow.offset}, which it has stored before: ${isRow.detail}`);
         await asMember();
@@ -412,13 +417,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
    * or the rest is judged anew, all that is there is left out. Dead letters always are: they are the verdict.
    */
   async function presentOf(batch: Intent): Promise<ReadonlySet<number>> {
-    const stray = await strayOf(batch);
+    const stray = await strayOf(store, batch);
     if (stray === undefined) return new Set();
     return new Set(batch.isRest !== true && (await store.tokenIsKept(batch.judgedAt)) ? stray.deadLetters : stray.offsets);
-  }
-
-  async function strayOf({ incarnation: life, first, last, judgedAt }: Intent): Promise<Stray | undefined> {
-    return (await store.strays(life, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
   }
 
   function check(): void {

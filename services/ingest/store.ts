@@ -5,7 +5,7 @@ import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { tokenOf } from './intent.ts';
-import type { Batch, Store, Stray } from './lane.ts';
+import { strayOf, type Batch, type Store, type Stray } from './lane.ts';
 import { createMessageReader, refusedFrame } from './message.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { probeOf } from './probe.ts';
@@ -97,7 +97,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
       if (present === undefined || refused.length > 0) return refused;
       // the engine notes a token before its part is in its place: where it was killed between the two, the token keeps out rows that never came
       for (let again = 1; ; again++) {
-        const offsets = new Set((await strayOf(batch))?.offsets);
+        const offsets = new Set((await strayOf({ strays }, batch))?.offsets);
         if (batch.records.every((r) => r.value === null || offsets.has(r.offset))) return [];
         const more = await insertUnder(`${token}:again:${again}`, batch, offsets);
         if (more.length > 0) return more;
@@ -111,7 +111,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
         const frames = batch.records.filter((r) => details.has(r.offset)).map((r) => refusedFrame(r, details.get(r.offset)!));
         await insertFrames(mappings.exact, batch, again === 0 ? token : `${token}:again:${again}`, frames);
         // as after an insert: a token may be all that a killed engine kept
-        for (const offset of (await strayOf(batch))?.deadLetters ?? []) details.delete(offset);
+        for (const offset of (await strayOf({ strays }, batch))?.deadLetters ?? []) details.delete(offset);
         if (details.size === 0) return;
       }
     },
@@ -146,10 +146,6 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
   async function strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]> {
     const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
     return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number), deadLetters: row.dead_letters.map(Number) }));
-  }
-
-  async function strayOf({ incarnation, first, last, judgedAt }: Batch): Promise<Stray | undefined> {
-    return (await strays(incarnation, first, judgedAt - 1)).find((s) => s.last === last && s.judgedAt === judgedAt);
   }
 
   async function insertUnder(token: string, batch: Batch, present: ReadonlySet<number> | undefined): Promise<readonly Refused[]> {
