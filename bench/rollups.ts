@@ -1,4 +1,5 @@
-import { readRollups, select, writeRollup } from '../services/rollup/catalogue.ts';
+import { select } from '../common/clickhouse/clickhouse.ts';
+import { readRollups, writeRollup } from '../services/rollup/catalogue.ts';
 import { createAudit } from '../services/rollup/audit.ts';
 import { buildPeriod } from '../services/rollup/build.ts';
 import { createRollupMetrics } from '../services/rollup/metrics.ts';

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { openTestClickHouse } from '../test/harness/clickhouse.ts';
-import { select } from '../services/rollup/catalogue.ts';
+import { select } from '../common/clickhouse/clickhouse.ts';
 import { report, type Measurement } from './report.ts';
 
 const PROJECTS = [100, 1_000, 10_000, 100_000, 1_000_000];

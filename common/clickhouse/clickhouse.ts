@@ -72,6 +72,14 @@ export interface ClickHouse extends Reader, Writer {
   close(): Promise<void>;
 }
 
+/** For reads whose 64-bit integers may be beyond 2^53: they come as text. */
+export const INTEGERS_AS_TEXT = { output_format_json_quote_64bit_integers: 1 } as const;
+
+/** The rows of one SELECT; its values are safe in JavaScript, or come with INTEGERS_AS_TEXT. */
+export async function select<T>(reader: Reader, sql: string, params: Readonly<Record<string, Param>> = {}, settings: StatementSettings = {}): Promise<T[]> {
+  return rows<T>(await reader.read({ sql, params, settings, format: 'JSONEachRow' }));
+}
+
 /** Rows of a read with format JSONEachRow whose values are safe in JavaScript (no integers beyond 2^53). */
 export function rows<T>(result: ReadResult): T[] {
   return result.body.toString('utf8').split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as T);

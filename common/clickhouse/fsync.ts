@@ -1,5 +1,5 @@
 import type { Logger } from '../logger.ts';
-import { rows, type ClickHouse } from './clickhouse.ts';
+import { select, type ClickHouse } from './clickhouse.ts';
 
 /**
  * Settings of a MergeTree table with which an insert ends when its parts are on the disk, and with which a part that a merge made is there before those
@@ -18,7 +18,7 @@ ORDER BY name`;
 /** Makes all tables of the database wait for the disk, or none. Tables that are made of these later (`CREATE TABLE ... AS`) do as they do. */
 export async function setFsync(clickhouse: ClickHouse, logger: Logger, fsync: boolean): Promise<void> {
   const settings = Object.entries(FSYNC_SETTINGS).map(([name, value]) => `${name} = ${value}`);
-  const others = rows<{ name: string }>(await clickhouse.read({ sql: OTHER_TABLES, params: { fsync, settings }, format: 'JSONEachRow' }));
+  const others = await select<{ name: string }>(clickhouse, OTHER_TABLES, { fsync, settings });
   for (const { name } of others) await clickhouse.execute({ sql: `ALTER TABLE ${name} ${fsync ? `MODIFY SETTING ${settings.join(', ')}` : `RESET SETTING ${Object.keys(FSYNC_SETTINGS).join(', ')}`}` });
   if (others.length > 0) logger.info({ fsync, tables: others.length }, 'fsync_set');
 }

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
-import { rows, type ClickHouse, type Reader } from './clickhouse.ts';
+import { select, type ClickHouse, type Reader } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
 import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
@@ -126,11 +126,10 @@ function isApplied(recorded: readonly Recorded[], migration: Migration): boolean
 }
 
 async function readRecorded(clickhouse: Reader): Promise<Recorded[]> {
-  const result = await clickhouse.read({
-    sql: `SELECT version, name, checksum, max(state = 'applied') AS applied, groupUniqArray(run) AS runs FROM migrations GROUP BY version, name, checksum ORDER BY version`,
-    format: 'JSONEachRow',
-  });
-  return rows<{ version: number; name: string; checksum: string; applied: number; runs: string[] }>(result).map((r) => ({ ...r, applied: r.applied === 1 }));
+  const recorded = await select<{ version: number; name: string; checksum: string; applied: number; runs: string[] }>(
+    clickhouse, `SELECT version, name, checksum, max(state = 'applied') AS applied, groupUniqArray(run) AS runs FROM migrations GROUP BY version, name, checksum ORDER BY version`,
+  );
+  return recorded.map((r) => ({ ...r, applied: r.applied === 1 }));
 }
 
 function checkRecorded(migrations: readonly Migration[], recorded: readonly Recorded[]): void {

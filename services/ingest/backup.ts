@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { rows, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { quote } from '../../common/clickhouse/sql.ts';
 import { StartError } from '../../common/errors.ts';
 import { assertNothingUnderWay, assertStoodStill } from './standstill.ts';
@@ -46,7 +46,7 @@ export async function createBackup(clickhouse: ClickHouse, { place, base }: Back
 
 /** A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError. */
 export async function restoreBackup(clickhouse: ClickHouse, { place, database }: { readonly place: string; readonly database?: string }): Promise<BackupResult> {
-  const tables = rows<{ name: string }>(await clickhouse.read({ sql: 'SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY name', format: 'JSONEachRow' }));
+  const tables = await select<{ name: string }>(clickhouse, 'SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY name');
   if (tables.length > 0) throw new StartError(`${clickhouse.where} has ${tables.length} tables already; a backup is restored into an empty database: another DATA_DIR, or DROP DATABASE and CREATE DATABASE`);
   const name = await databaseOf(clickhouse);
   const state = await run(clickhouse, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destinationOf(place, clickhouse.where === 'embedded')}`, []);
@@ -59,7 +59,7 @@ async function run(clickhouse: ClickHouse, statement: string, settings: readonly
   const id = randomUUID();
   await clickhouse.execute({ sql: `${statement} SETTINGS ${[`id = ${quote(id)}`, ...settings].join(', ')} ASYNC` });
   for (;;) {
-    const [state] = rows<{ status: string; error: string; files: number; bytes: number }>(await clickhouse.read({ sql: statements.backupState, params: { id }, format: 'JSONEachRow' }));
+    const [state] = await select<{ status: string; error: string; files: number; bytes: number }>(clickhouse, statements.backupState, { id });
     if (state === undefined) throw new StartError('the engine no longer knows of it: it was started anew meanwhile; repeat with another place');
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED') return { files: state.files, bytes: state.bytes };
     if (state.error !== '') throw new StartError(`${clickhouse.where} says ${state.status}: ${state.error.split('\n')[0]}`);

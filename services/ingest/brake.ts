@@ -1,4 +1,4 @@
-import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './statements.ts';
 
 /** A pause of a partition because too many of its last messages were bad. */
@@ -84,8 +84,7 @@ export function createBrake(clickhouse: ClickHouse, topic: string, partition: nu
       if (!count.add(messages) && isKnown) return false;
       const { incarnation } = batch;
       const from = last?.incarnation === incarnation ? last.next : 0;
-      const result = await clickhouse.read({ sql: statements.badShare, params: { ...where, incarnation, from, window: limits.window }, format: 'JSONEachRow' });
-      const [share] = rows<Share>(result);
+      const [share] = await select<Share>(clickhouse, statements.badShare, { ...where, incarnation, from, window: limits.window });
       isKnown = true;
       if (!count.look(share!)) return false;
       await clickhouse.execute({ sql: statements.pausePartition, params: { ...where, incarnation, next: batch.last + 1, ...share!, seconds: limits.pauseSeconds }, settings: { async_insert: 0 } });
@@ -96,9 +95,10 @@ export function createBrake(clickhouse: ClickHouse, topic: string, partition: nu
 }
 
 /** The last pause of each partition, or of one. */
-export async function readPauses(clickhouse: Pick<ClickHouse, 'read'>, one?: { readonly topic: string; readonly partition: number }): Promise<Pause[]> {
-  const result = await clickhouse.read({ sql: statements.pausedPartitions, params: { topic: one?.topic ?? '', partition: one?.partition ?? 0 }, format: 'JSONEachRow' });
-  return rows<Omit<Pause, 'pausedUntil' | 'leftMs'> & { paused_until: string; left_ms: number }>(result).map(({ paused_until: pausedUntil, left_ms: leftMs, ...pause }) => ({ ...pause, pausedUntil, leftMs }));
+export async function readPauses(clickhouse: Reader, one?: { readonly topic: string; readonly partition: number }): Promise<Pause[]> {
+  type Row = Omit<Pause, 'pausedUntil' | 'leftMs'> & { paused_until: string; left_ms: number };
+  const found = await select<Row>(clickhouse, statements.pausedPartitions, { topic: one?.topic ?? '', partition: one?.partition ?? 0 });
+  return found.map(({ paused_until: pausedUntil, left_ms: leftMs, ...pause }) => ({ ...pause, pausedUntil, leftMs }));
 }
 
 /** Lets a paused partition go on; ingest looks every two seconds. */

@@ -1,4 +1,4 @@
-import { rows, type ClickHouse, type Param } from '../../common/clickhouse/clickhouse.ts';
+import { INTEGERS_AS_TEXT, select, type ClickHouse, type Param } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
@@ -47,13 +47,13 @@ export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reas
   return select<DeadLetter>(clickhouse, statements.deadLetters, {
     topic, reason, open, limit,
     after_topic: after.topic, after_incarnation: after.incarnation, after_partition: after.partition, after_offset: after.offset,
-  });
+  }, INTEGERS_AS_TEXT);
 }
 
 /** The dead letter at these coordinates with its original bytes, or undefined. */
 export async function readDeadLetter(clickhouse: ClickHouse, { topic, partition, offset }: Coordinates): Promise<DeadLetterContent | undefined> {
   type Row = Omit<DeadLetter, 'replayed_at'> & { source: string; batch_last: string; record_time: string; key: string | null; headers: [string, string | null][]; value: string };
-  const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset });
+  const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset }, INTEGERS_AS_TEXT);
   const source = sources.find((s) => s.name === row?.source)?.name;
   if (row === undefined || source === undefined) return undefined;
   const bytes = (base64: string | null): Buffer | null => (base64 === null ? null : Buffer.from(base64, 'base64'));
@@ -87,7 +87,7 @@ export type ReplayOutcome = 'stored' | Reason;
 export async function replayDeadLetter({ clickhouse, decoders, retentionDays, maxEventBytes, clock }: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
   const { source, topic, incarnation, partition, offset, record } = letter;
   const where = { topic, incarnation, partition, offset };
-  const [found] = await select<{ rows: string }>(clickhouse, statements.rowsAt, { ...where, source });
+  const [found] = await select<{ rows: string }>(clickhouse, statements.rowsAt, { ...where, source }, INTEGERS_AS_TEXT);
   if (Number(found?.rows ?? 0) === 0) {
     const messages = createMessageReader(decoders.get(source)!, maxEventBytes);
     const [frame] = [...await messages.frames([record], await messages.schemaIds([record]))];
@@ -136,8 +136,4 @@ async function judge(clickhouse: ClickHouse, source: SourceName, insert: MappedI
   const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 } }));
   if (rejection === undefined) return undefined;
   return (/verdict (malformed_json|missing_project|bad_timestamp|timestamp_out_of_range)/.exec(rejection.message)?.[1] ?? 'rejected_by_store') as Reason;
-}
-
-async function select<T>(clickhouse: ClickHouse, sql: string, params: { readonly [name: string]: Param }): Promise<T[]> {
-  return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
 }

@@ -1,4 +1,4 @@
-import { rows, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { tokenize } from '../../common/clickhouse/sql.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -93,8 +93,4 @@ export function inDatabase(definition: string, source: string, target: string): 
 
 async function databaseOf(clickhouse: Reader): Promise<string> {
   return (await select<{ name: string }>(clickhouse, 'SELECT currentDatabase() AS name'))[0]!.name;
-}
-
-async function select<T>(clickhouse: Reader, sql: string, params: Readonly<Record<string, string>> = {}): Promise<T[]> {
-  return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow' }));
 }

@@ -1,4 +1,4 @@
-import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { INTEGERS_AS_TEXT, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './statements.ts';
 
 /** The account of one partition in one life of its topic; counts of offsets. */
@@ -52,11 +52,11 @@ export async function reconcile(clickhouse: Reader, retentionDays: number): Prom
 }
 
 async function account(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {
-  const settings = { output_format_json_quote_64bit_integers: 1, max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
+  const settings = { ...INTEGERS_AS_TEXT, max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
   // a day more: whole parts are dropped, by day
   const cutoff = (Date.now() - (retentionDays - 1) * 86_400_000) * 1000;
-  const accounts = rows<AccountRow>(await clickhouse.read({ sql: statements.reconcile, params: { cutoff }, format: 'JSONEachRow', settings }));
-  const unaccounted = rows<{ rows: string }>(await clickhouse.read({ sql: statements.unaccounted, format: 'JSONEachRow', settings }));
+  const accounts = await select<AccountRow>(clickhouse, statements.reconcile, { cutoff }, settings);
+  const unaccounted = await select<{ rows: string }>(clickhouse, statements.unaccounted, {}, settings);
   const faults: string[] = [];
   const partitions = accounts.map((row): PartitionAccount => {
     const counts = {

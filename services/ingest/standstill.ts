@@ -1,4 +1,4 @@
-import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../common/errors.ts';
 import { statements } from './statements.ts';
 
@@ -14,8 +14,7 @@ export interface LedgerSize {
  * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
  */
 export async function assertNothingUnderWay(clickhouse: Reader, what: string): Promise<LedgerSize> {
-  const found = rows<{ topic: string; partition: number; rows: number }>(await clickhouse.read({ sql: statements.unaccounted, format: 'JSONEachRow' }));
-  const [first] = found;
+  const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted);
   if (first !== undefined) {
     throw new StartError(`${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`);
   }
@@ -29,5 +28,5 @@ export async function assertStoodStill(clickhouse: Reader, since: LedgerSize, wh
 }
 
 async function ledgerSize(clickhouse: Reader): Promise<LedgerSize> {
-  return rows<LedgerSize>(await clickhouse.read({ sql: statements.ledgerSize, format: 'JSONEachRow' }))[0]!;
+  return (await select<LedgerSize>(clickhouse, statements.ledgerSize))[0]!;
 }

@@ -1,4 +1,4 @@
-import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
@@ -69,7 +69,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
 
   return {
     async ledgerEnd() {
-      const [row] = await select<{ incarnation: number; last: string; judged_at: string; end_offset: string | null; end_record_time: string; end_checksum: number | null; closes: boolean }>(statements.ledgerEnd, where);
+      const [row] = await select<{ incarnation: number; last: string; judged_at: string; end_offset: string | null; end_record_time: string; end_checksum: number | null; closes: boolean }>(clickhouse, statements.ledgerEnd, where, INTEGERS_AS_TEXT);
       if (row === undefined) return undefined;
       return {
         incarnation: row.incarnation,
@@ -83,7 +83,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     strays,
 
     async tokenIsKept(judgedAt) {
-      const [row] = await select<{ batches: string; tables_made: string; now: string }>(statements.batchesSince, { source, since: judgedAt - CLOCK_SKEW_MS });
+      const [row] = await select<{ batches: string; tables_made: string; now: string }>(clickhouse, statements.batchesSince, { source, since: judgedAt - CLOCK_SKEW_MS }, INTEGERS_AS_TEXT);
       // the engine waits for the disk with its parts, never with the file of its tokens
       const writtenSince = ((await clickhouse.machineStartedAt()) ?? 0) + CLOCK_SKEW_MS;
       return Number(row!.batches) < TOKEN_TRUSTED_BATCHES && Number(row!.tables_made) <= judgedAt && writtenSince <= judgedAt && judgedAt <= Number(row!.now) + CLOCK_SKEW_MS;
@@ -139,12 +139,8 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
     },
   };
 
-  async function select<T>(sql: string, params: { [name: string]: string | number }): Promise<T[]> {
-    return rows<T>(await clickhouse.read({ sql, params, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1 } }));
-  }
-
   async function strays(incarnation: number, from: number, judgedSince: number): Promise<Stray[]> {
-    const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince });
+    const found = await select<{ last: string; judged_at: string; offsets: string[]; dead_letters: string[] }>(clickhouse, statements.strays, { ...where, source, incarnation, from, judged_since: judgedSince }, INTEGERS_AS_TEXT);
     return found.map((row) => ({ last: Number(row.last), judgedAt: Number(row.judged_at), offsets: row.offsets.map(Number), deadLetters: row.dead_letters.map(Number) }));
   }
 

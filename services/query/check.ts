@@ -1,4 +1,4 @@
-import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
@@ -45,7 +45,7 @@ function lineOfError(sql: string, message: string): number {
  */
 async function checkIsolation(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const wrong = (message: string): Mistake[] => [{ file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` }];
-  const [own] = rows<{ database: string }>(await clickhouse.read({ sql: 'SELECT currentDatabase() AS database', format: 'JSONEachRow' }));
+  const [own] = await select<{ database: string }>(clickhouse, 'SELECT currentDatabase() AS database');
   try {
     await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
   } catch (error) {

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { select, statements, writeCut, type Rollup } from './catalogue.ts';
+import { select } from '../../common/clickhouse/clickhouse.ts';
+import { statements, writeCut, type Rollup } from './catalogue.ts';
 import { floorTo, HOUR, isExpired, partitionId, type Period } from './periods.ts';
 import { firstWholeDay, retentionOf } from './retention.ts';
 import { carryOver, differences, fill, isBefore, isFrom, madeFrom, madeFromRaw, readShape, type Shape, type Tier } from './shape.ts';

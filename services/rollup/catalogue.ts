@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { rows, type ClickHouse, type Param, type StatementSettings } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 
 /** Table `rollups` (clickhouse/migrations/0012): what there is and how far it reaches. Times are unix seconds. */
 export interface Rollup {
@@ -68,8 +68,4 @@ export async function readCuts(clickhouse: ClickHouse): Promise<number[]> {
 
 export async function writeCut(clickhouse: ClickHouse, at: number): Promise<void> {
   await clickhouse.execute({ sql: statements.writeCut, params: { at }, settings: { async_insert: 0 } });
-}
-
-export async function select<T>(clickhouse: ClickHouse, text: string, params: Readonly<Record<string, Param>> = {}, settings: StatementSettings = {}): Promise<T[]> {
-  return rows<T>(await clickhouse.read({ sql: text, params, format: 'JSONEachRow', settings }));
 }

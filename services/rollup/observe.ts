@@ -1,4 +1,5 @@
-import { select, statements } from './catalogue.ts';
+import { select } from '../../common/clickhouse/clickhouse.ts';
+import { statements } from './catalogue.ts';
 import type { Workshop } from './workshop.ts';
 
 /** Looks at what the tables hold, for the metrics: one look for the whole installation, whoever writes and asks. */

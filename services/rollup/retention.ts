@@ -1,5 +1,6 @@
+import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
-import { readRollups, select, statements } from './catalogue.ts';
+import { readRollups, statements } from './catalogue.ts';
 import { DAY, floorTo, isExpired } from './periods.ts';
 import { readShape } from './shape.ts';
 import { DROP_SETTINGS, nowSeconds, type Workshop } from './workshop.ts';

@@ -1,4 +1,4 @@
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
@@ -6,7 +6,7 @@ import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
-import { select, statements } from './catalogue.ts';
+import { statements } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { observe } from './observe.ts';
 import { dropExpired } from './retention.ts';

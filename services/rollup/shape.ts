@@ -1,5 +1,5 @@
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { select, statements, type Column, type Rollup, type View } from './catalogue.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { statements, type Column, type Rollup, type View } from './catalogue.ts';
 import { ceilTo, DAY, HOUR, MINUTE } from './periods.ts';
 
 /**

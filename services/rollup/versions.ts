@@ -1,5 +1,6 @@
+import { select } from '../../common/clickhouse/clickhouse.ts';
 import { announceCut, buildPeriod, untilSettled } from './build.ts';
-import { readCuts, readRollups, select, statements, writeRollup, type Rollup } from './catalogue.ts';
+import { readCuts, readRollups, statements, writeRollup, type Rollup } from './catalogue.ts';
 import { coveredFrom, earliestStamp, periodsBetween, type Period } from './periods.ts';
 import { publicView, readShape, storedName, viewName } from './shape.ts';
 import { DROP_SETTINGS, isoTime, type Workshop } from './workshop.ts';
