@@ -21,18 +21,18 @@ const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
 const METADATA_MAX_AGE_MS = 10_000;
 
 /**
- * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table (measured: an edge event 54 us of CPU in
- * batches of 16 MB, 48 in those of 24, 46 in those of 32). Memory grows with it: 300 MB of events of 20 kB that are 3 MB in Kafka took 951 and 975 MB resident, in
- * batches of 20 and 24 MB 981 to 1,119 MB, where 1,074 MB are promised.
+ * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table (measured: an edge event 57 us of CPU in
+ * batches of 16 MB, 52 in those of 24, 48 in those of 32). Memory grows with it: 300 MB of events of 20 kB that are 3 MB in Kafka took 800 MB resident with batches
+ * of 16 MB, 860 with 24, 940 to 970 with 32, where 1,074 MB are promised.
  */
-const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 16 * 1024 * 1024 } as const;
+const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 32 * 1024 * 1024 } as const;
 /** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
 const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
 /**
  * Nor while all partitions together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
  * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
  */
-const TOTAL_MAX_BYTES = 48 * 1024 * 1024;
+const TOTAL_MAX_BYTES = 64 * 1024 * 1024;
 
 const ACTIVE_FOR_MS = 10_000;
 
