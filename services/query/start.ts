@@ -21,6 +21,7 @@ import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
 import { createSlots } from './slots.ts';
+import { whenOpen } from './when-open.ts';
 
 export interface QueryOptions {
   readonly clickhouse: ClickHouse;
@@ -86,7 +87,9 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   });
   const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
-    clickhouse, slots, clock, logger, metrics,
+    // not before: statements of this build may need what only its schema has
+    clickhouse: whenOpen(schema.then(() => clickhouse)),
+    slots, clock, logger, metrics,
     ...(shared && { shared }),
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },

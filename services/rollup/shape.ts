@@ -105,13 +105,15 @@ export const isFrom = (column: Tier['time'], time: number): string => `${column}
 export const isBefore = (column: Tier['time'], time: number): string => `${column} < ${instant(column, time)}`;
 const instant = (column: Tier['time'], time: number): string => (column === 'bucket' ? `toDateTime(${time}, 'UTC')` : `toDateTime64(${time}, 6, 'UTC')`);
 
-/** What queries read under the tier's name: the stored table, and for events before `coveredFrom` (unix seconds, 0 = none) the raw table. */
+/**
+ * What queries read under the tier's name: the stored table, and for events before `coveredFrom` (unix seconds, 0 = none) the raw table. With `period`, so that a
+ * condition on it leaves whole partitions out (docs/rollups.md, Periods).
+ */
 export function publicView(shape: Shape, tier: Tier, coveredFrom: number, comment: string): string {
-  const shown = tier.columns.filter((c) => c.name !== 'period').map((c) => c.name).join(', ');
-  const begin = `CREATE OR REPLACE VIEW ${tier.table} AS SELECT ${shown} FROM ${tier.stored}`;
+  const begin = `CREATE OR REPLACE VIEW ${tier.table} AS SELECT ${names(tier)} FROM ${tier.stored}`;
   // a bucket is either all from the table or all from raw
   const border = ceilTo(coveredFrom, tier.width);
-  const raw = coveredFrom === 0 ? '' : ` WHERE ${isFrom(tier.time, border)} UNION ALL SELECT ${shown} FROM (${madeFromRaw(shape, tier, isBefore('timestamp', border))})`;
+  const raw = coveredFrom === 0 ? '' : ` WHERE ${isFrom(tier.time, border)} UNION ALL ${madeFromRaw(shape, tier, isBefore('timestamp', border))}`;
   return `${begin}${raw} COMMENT '${comment}'`;
 }
 

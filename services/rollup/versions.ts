@@ -47,7 +47,7 @@ export async function publish(workshop: Workshop): Promise<void> {
       const shape = await readShape(clickhouse, rollup);
       for (const tier of shape.tiers) {
         if (rollup === building && serving?.tables.includes(tier.table) === true) continue;
-        const comment = `version ${rollup.version}, raw before ${rollup.covered_from}`;
+        const comment = `version ${rollup.version} with periods, raw before ${rollup.covered_from}`;
         if (published.find((p) => p.name === tier.table)?.comment === comment) continue;
         await clickhouse.execute({ sql: publicView(shape, tier, rollup.covered_from, comment) });
         logger.info({ view: tier.table, version: rollup.version, covered_from: isoTime(rollup.covered_from) }, 'rollup_published');

@@ -2,6 +2,7 @@
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
 -- Reads: 5min raw function_edge_logs (five minutes of one project), 15min and 1hr the minute tier, 1day and 7day the hour tier;
 --   branches of another interval are not sent (`-- only`), or folded away before anything is read.
+-- An event is judged at most an hour before its time: periods before first_period have nothing of the series (docs/rollups.md, Periods), and are not planned over.
 -- One SELECT and short expressions: planning is most of what an answer costs.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket is the one that @now is in.
@@ -13,6 +14,7 @@ WITH
     toDateTime(now_second - now_second % width, 'UTC') AS last_bucket,
     last_bucket - span AS first_bucket,
     last_bucket + width AS series_end,
+    toStartOfDay(first_bucket - 3600, 'UTC') AS first_period,
     quantilesTDigestMerge(0.95, 0.99)(tier.execution_quantiles) AS quantiles
 SELECT
     toStartOfInterval(tier.bucket, toIntervalSecond(width), 'UTC') AS timestamp,
@@ -53,6 +55,7 @@ FROM
       AND project = @project
       AND (@function_id = '' OR function_id = @function_id)
       AND bucket >= first_bucket
+      AND period >= first_period
       AND bucket < series_end
 
     UNION ALL
@@ -64,6 +67,7 @@ FROM
       AND project = @project
       AND (@function_id = '' OR function_id = @function_id)
       AND bucket >= first_bucket
+      AND period >= first_period
       AND bucket < series_end
 ) AS tier
 GROUP BY timestamp

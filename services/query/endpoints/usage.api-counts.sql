@@ -5,6 +5,7 @@
 -- Reads: of a literal reference the hour tier, at the start of the window the minute tier up to its first whole hour and single
 --   events up to its first whole minute, and the few events with too many references; of any other pattern the window's raw edge_logs.
 --   Branches of the other kind are not sent (`-- only`), or folded away before anything is read.
+-- An event is judged at most an hour before its time: periods before first_period have nothing of the window (docs/rollups.md, Periods), and are not planned over.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: at most one per bucket of the window and of the hour that events may lie ahead: 242 (3hr).
 WITH
@@ -16,7 +17,9 @@ WITH
     [60, 60, 60, 60, 3600, 3600, 3600, 86400][chosen] AS width,
     @now - toIntervalSecond([3600, 900, 1800, 10800, 3600, 86400, 259200, 604800][chosen]) AS window_start,
     toStartOfMinute(window_start + toIntervalMicrosecond(59999999)) AS first_minute,
-    toStartOfHour(first_minute + 3599) AS first_hour
+    toStartOfHour(first_minute + 3599) AS first_hour,
+    -- the window starts less than a minute before first_minute
+    toStartOfDay(first_minute - 3660, 'UTC') AS first_period
 SELECT
     toStartOfInterval(at, toIntervalSecond(width), 'UTC') AS timestamp,
     sum(rest) AS total_rest_requests,
@@ -32,6 +35,7 @@ FROM
       AND hours_suffice
       AND ref = reference
       AND bucket >= first_hour
+      AND period >= first_period
 
     UNION ALL
 
@@ -41,6 +45,7 @@ FROM
     WHERE literal
       AND ref = reference
       AND bucket >= first_minute
+      AND period >= first_period
       AND (NOT hours_suffice OR bucket < first_hour)
 
     UNION ALL
@@ -50,6 +55,7 @@ FROM
     FROM api_request_events
     WHERE literal
       AND ref = reference
+      AND period >= first_period
       AND timestamp >= window_start
       AND timestamp < toDateTime64(first_minute, 6, 'UTC')
 
@@ -59,6 +65,7 @@ FROM
     SELECT toDateTime(timestamp, 'UTC') AS at, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
     FROM api_requests_overflow
     WHERE literal
+      AND period >= first_period
       AND timestamp >= window_start
       AND position(url, @project) > 0
 

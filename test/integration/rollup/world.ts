@@ -34,6 +34,8 @@ export interface World {
   ask(endpoint: string, params: Record<string, string>, now?: number): Promise<Record<string, unknown>[]>;
   /** what an endpoint would read, by the engine's own account: parts, granules (marks) and rows of each table that are left after its indexes */
   explain(endpoint: string, params: Record<string, string>, now?: number): Promise<{ table: string; parts: number; rows: number; marks: number }[]>;
+  /** how many parts of each table an endpoint goes on to look at, by the condition on their partition alone, before anything of them is opened */
+  explainPartitions(endpoint: string, params: Record<string, string>, now?: number): Promise<{ table: string; parts: number; of: number }[]>;
   select<T>(sql: string): Promise<T[]>;
   /** Empties the database and sets the clock: the world as it was opened, in a fraction of the time. With rollups made or not. */
   reset(options: { now: number; migrated?: boolean }): Promise<void>;
@@ -50,6 +52,13 @@ export interface Batch {
 }
 
 const BASE_MICROS = 1000;
+
+/** A step of a plan as the engine tells it; of a reading, its indexes in the order in which they are used. */
+interface PlanNode {
+  readonly Description?: string;
+  readonly Plans?: readonly PlanNode[];
+  readonly Indexes?: readonly { readonly Type: string; readonly 'Initial Parts': number; readonly 'Selected Parts': number }[];
+}
 
 export async function openWorld({ now, migrated = true, settings: given = {} }: { now: number; migrated?: boolean; settings?: Partial<Record<keyof Settings, string>> }): Promise<World> {
   const settings = readSettings({ ROLLUP_BUILD_PERCENT: '100', ...given });
@@ -121,6 +130,17 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
       const { definition, params } = call(endpoint, given, at);
       const result = await clickhouse.read({ sql: `EXPLAIN ESTIMATE ${statementFor(definition.parts, params)}`, params, format: 'JSONEachRow', fewRows: definition.fewRows });
       return rows<{ table: string; parts: number; rows: number; marks: number }>(result).filter((row) => row.rows > 0);
+    },
+
+    async explainPartitions(endpoint, given, at = world.now) {
+      const { definition, params } = call(endpoint, given, at);
+      const { body } = await clickhouse.read({ sql: `EXPLAIN json = 1, indexes = 1, description = 1 ${statementFor(definition.parts, params)}`, params, format: 'TSVRaw', fewRows: definition.fewRows });
+      const readings = (node: PlanNode): { table: string; parts: number; of: number }[] => {
+        const first = node.Indexes?.[0];
+        const own = first === undefined ? [] : [{ table: node.Description!.replace(/^.*\./, ''), parts: first[/^min-?max$/i.test(first.Type) ? 'Selected Parts' : 'Initial Parts'], of: first['Initial Parts'] }];
+        return [...own, ...(node.Plans ?? []).flatMap(readings)];
+      };
+      return (JSON.parse(body.toString('utf8')) as { Plan: PlanNode }[]).flatMap(({ Plan }) => readings(Plan));
     },
 
     async select<T>(sql: string) {

@@ -1,0 +1,139 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
+import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { publicView, readShape } from '../../../services/rollup/shape.ts';
+import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
+import { testLogger } from '../../harness/clickhouse.ts';
+import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
+
+// Answers look at the periods only that can have something of their window: nothing is judged more than an hour before its time.
+
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const MINUTE_MS = 60_000;
+const MIDNIGHT = Date.parse('2028-03-01T00:00:00Z');
+const REF = 'abcdefghijklmnopqrst';
+
+/** span and width of a bucket */
+const SERIES: Readonly<Record<string, readonly [span: number, width: number]>> = {
+  '5min': [5 * MINUTE_MS, 1000], '15min': [15 * MINUTE_MS, MINUTE_MS], '1hr': [HOUR_MS, MINUTE_MS], '1day': [DAY_MS, HOUR_MS], '7day': [7 * DAY_MS, DAY_MS],
+};
+const WINDOWS: Readonly<Record<string, number>> = {
+  minutely: HOUR_MS, '15min': 15 * MINUTE_MS, '30min': 30 * MINUTE_MS, '3hr': 3 * HOUR_MS, hourly: HOUR_MS, '1day': DAY_MS, '3day': 3 * DAY_MS, daily: 7 * DAY_MS,
+};
+
+describe('periods', { timeout: 120_000 }, () => {
+  let world: World;
+
+  beforeAll(async () => {
+    world = await openWorld({ now: MIDNIGHT, migrated: false });
+  });
+  afterAll(() => world.close());
+
+  async function send(at: number, judgedAt: number): Promise<void> {
+    world.now = judgedAt;
+    await world.send('edge_logs', [edgeEvent(at, `https://${REF}.supabase.co/rest/v1/t`), edgeEvent(at, `https://${REF}.supabase.co/rest/v1/${Array.from({ length: 65 }, (_, i) => String.fromCharCode(97 + (i % 26)).repeat(20 + Math.floor(i / 26))).join('/')}`)]);
+    await world.send('function_edge_logs', [invocationEvent(at, REF, 'f')]);
+  }
+  const sum = (rows: Record<string, unknown>[], column: string): number => rows.reduce((total, row) => total + Number(row[column]), 0);
+  const requests = async (interval: string, now: number): Promise<number> => sum(await world.ask('usage.api-counts', { project: REF, interval }, now), 'total_rest_requests');
+  const invocations = async (interval: string, now: number): Promise<number> => sum(await world.ask('functions.invocation-stats', { project: REF, interval }, now), 'count');
+
+  describe('of a window', () => {
+    /** judged as early as may be: in the period that ends with the hour before it */
+    const AHEAD = MIDNIGHT + HOUR_MS - 1;
+
+    beforeAll(async () => {
+      await world.reset({ now: MIDNIGHT - 20 * DAY_MS });
+      await admitNew(world.workshop);
+      for (let day = 20; day > 0; day--) await send(MIDNIGHT - day * DAY_MS - 2 * HOUR_MS, MIDNIGHT - day * DAY_MS - 2 * HOUR_MS);
+      await send(AHEAD, AHEAD - HOUR_MS);
+      await send(AHEAD, AHEAD + 5 * DAY_MS);
+    });
+
+    test.each(Object.entries(SERIES))('functions.invocation-stats %s: what was judged an hour before its time, and days after it, is in it', async (interval, [span, width]) => {
+      const start = Math.floor(AHEAD / width) * width;
+      expect(await invocations(interval, start + span)).toBe(2);
+      expect(await invocations(interval, start + span + width)).toBe(0);
+    });
+
+    test.each(Object.entries(WINDOWS))('usage.api-counts %s: what was judged an hour before its time, and days after it, is in it', async (interval, span) => {
+      // of the window's first minute, first hour and first instant: minutes, hours, single events; and of each one with too many references
+      for (const start of [AHEAD - MINUTE_MS + 1, MIDNIGHT, AHEAD]) expect(await requests(interval, start + span), new Date(start).toISOString()).toBe(4);
+      expect(await requests(interval, AHEAD + 1 + span)).toBe(0);
+    });
+
+    // what is judged days later may be of any window before it
+    test.each<[string, string, number, string[]]>([
+      ['functions.invocation-stats', '15min', 1, ['function_invocations_1m_v1']],
+      ['functions.invocation-stats', '1day', 2, ['function_invocations_1h_v1']],
+      ['functions.invocation-stats', '7day', 9, ['function_invocations_1h_v1']],
+      ['usage.api-counts', 'minutely', 1, ['api_request_events_v1', 'api_requests_1m_v1', 'api_requests_overflow_v1']],
+      ['usage.api-counts', 'daily', 8, ['api_request_events_v1', 'api_requests_1h_v1', 'api_requests_1m_v1', 'api_requests_overflow_v1']],
+    ])('%s %s: %i of 22 parts are looked at, the rest is of older periods', async (endpoint, interval, parts, tables) => {
+      const looked = await world.explainPartitions(endpoint, { project: REF, interval }, MIDNIGHT + 12 * HOUR_MS + 500);
+      expect(looked.toSorted((a, b) => (a.table < b.table ? -1 : 1))).toEqual(tables.map((table) => ({ table, parts, of: 22 })));
+    });
+  });
+
+  describe('after an upgrade of what the version before has published', () => {
+    let expected = 0;
+
+    beforeEach(async () => {
+      expected = 0;
+      await world.reset({ now: MIDNIGHT - 4 * DAY_MS, migrated: false });
+    });
+
+    async function days(): Promise<void> {
+      for (let day = 0; day < 3; day++) {
+        await send(world.now, world.now);
+        expected += 2;
+        world.now += DAY_MS;
+      }
+    }
+
+    /** The views as they were: without the period. */
+    async function publishOld(): Promise<void> {
+      for (const rollup of await readRollups(world.clickhouse)) {
+        const shape = await readShape(world.clickhouse, rollup);
+        for (const tier of shape.tiers) {
+          const shown = { ...tier, columns: tier.columns.filter((c) => c.name !== 'period') };
+          await world.clickhouse.execute({ sql: publicView(shape, shown, rollup.covered_from, `version ${rollup.version}, raw before ${rollup.covered_from}`) });
+        }
+      }
+    }
+    const before = loadMigrations().filter((m) => m.name !== '0023_show_periods_of_rollups.sql');
+    const answers = async (): Promise<unknown> => [await requests('daily', world.now), await invocations('7day', world.now)];
+
+    test('answers are right with the schema, before and after the service has published anew', async () => {
+      await migrate(world.clickhouse, testLogger, before);
+      await admitNew(world.workshop);
+      await days();
+      await publishOld();
+      await expect(requests('daily', world.now)).rejects.toMatchObject({ codeName: 'UNKNOWN_IDENTIFIER' });
+      await migrate(world.clickhouse, testLogger, loadMigrations());
+      expect(await answers()).toEqual([expected, expected / 2]);
+      await admitNew(world.workshop);
+      expect(await answers()).toEqual([expected, expected / 2]);
+      // by a service of the version before that was still running: the next start makes them anew
+      await publishOld();
+      await admitNew(world.workshop);
+      expect(await answers()).toEqual([expected, expected / 2]);
+    });
+
+    test('where history is being built, none is wrong: refused until the service has published, which is at once', async () => {
+      await days();
+      await migrate(world.clickhouse, testLogger, before);
+      await admitNew(world.workshop);
+      for (let step = 0; step < 3; step++) await world.workshop.wait((await nextStep(world.workshop))!);
+      await publishOld();
+      await migrate(world.clickhouse, testLogger, loadMigrations());
+      await expect(requests('daily', world.now)).rejects.toThrow('history is being built');
+      await expect(invocations('7day', world.now)).rejects.toThrow('history is being built');
+      await admitNew(world.workshop);
+      expect(await answers()).toEqual([expected, expected / 2]);
+      const [rest] = await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM api_requests_1h_v1 WHERE ref = '${REF}'`);
+      expect(rest!.n).toBeLessThan(expected / 2);
+    });
+  });
+});
