@@ -16,5 +16,8 @@ declare module 'autocannon' {
     readonly timeouts: number;
     readonly non2xx: number;
   }
-  export default function autocannon(load: Load): Promise<Outcome>;
+  export interface Running extends Promise<Outcome> {
+    on(event: 'response', listener: (client: unknown, status: number, bytes: number, milliseconds: number) => void): void;
+  }
+  export default function autocannon(load: Load): Running;
 }

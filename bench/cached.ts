@@ -11,12 +11,23 @@ const EVENTS = 200_000;
 const SECONDS = 15;
 const WARM_UP_SECONDS = 3;
 
-/** Loads one address and throws unless every answer was a 200. */
-export async function load(url: string, options: { connections: number; seconds: number; rate?: number; headers?: Record<string, string> }): Promise<Outcome> {
+const OPENING_MS = 1_000;
+
+/**
+ * Loads one address and throws unless every answer was a 200. `open`: the times of answers on connections that were open already, milliseconds, ascending:
+ * all connections come at once, and Node takes one in each turn of its event loop.
+ */
+export async function load(url: string, options: { connections: number; seconds: number; rate?: number; headers?: Record<string, string> }): Promise<Outcome & { readonly open: readonly number[] }> {
   const { connections, seconds, rate, headers } = options;
-  const outcome = await autocannon({ url, connections, duration: seconds, headers: { 'x-api-key': API_KEY, ...headers }, ...(rate !== undefined && { overallRate: rate }) });
+  const from = performance.now();
+  const open: number[] = [];
+  const running = autocannon({ url, connections, duration: seconds, headers: { 'x-api-key': API_KEY, ...headers }, ...(rate !== undefined && { overallRate: rate }) });
+  running.on('response', (_client, _status, _bytes, milliseconds) => {
+    if (performance.now() - milliseconds - from > OPENING_MS) open.push(milliseconds);
+  });
+  const outcome = await running;
   if (outcome.errors + outcome.timeouts + outcome.non2xx > 0) throw new Error(`${outcome.errors} errors, ${outcome.timeouts} timeouts, ${outcome.non2xx} answers that are no 200`);
-  return outcome;
+  return { ...outcome, open: open.toSorted((a, b) => a - b) };
 }
 
 /** Cached answers of one query process, the load generator on the same cores: how many a second, and how late at 1,000 a second. */
