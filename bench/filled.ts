@@ -3,8 +3,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { rows, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
+import { systemClock, type Clock } from '../common/clock.ts';
+import { readSettings } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { createPopulation } from '../demo/population.ts';
+import { createRollupMetrics } from '../services/rollup/metrics.ts';
+import { admitNew } from '../services/rollup/versions.ts';
+import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
 
 export const SEED = 20260301;
 export const PROJECTS = 5_000;
@@ -24,11 +29,18 @@ export function statement(name: string): string {
   return readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
 }
 
+/** What the rollup service works with, at full speed. */
+export function workshopOf(clickhouse: ClickHouse, clock: Clock): Workshop {
+  return { clickhouse, settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }), logger: createLogger('warn'), metrics: createRollupMetrics(undefined), timing: DEFAULT_TIMING, clock, wait: () => Promise.resolve() };
+}
+
 /** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. */
 export async function openFilled(dataDir: string, events: number): Promise<Filled> {
   const logger = createLogger('warn');
   const clickhouse = await openEmbedded({ dataDir, logger });
   await migrate(clickhouse, logger);
+  // as the rollup service starts: until then, each view that queries read looks first whether history is being built
+  await admitNew(workshopOf(clickhouse, systemClock));
   const population = createPopulation(SEED, PROJECTS, 0);
   const refs = Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref);
   const now = Date.now();

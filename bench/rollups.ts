@@ -1,22 +1,18 @@
+import { parseArgs } from 'node:util';
 import { select } from '../common/clickhouse/clickhouse.ts';
-import { readRollups, writeRollup } from '../services/rollup/catalogue.ts';
+import { readRollups } from '../services/rollup/catalogue.ts';
 import { createAudit } from '../services/rollup/audit.ts';
 import { buildPeriod } from '../services/rollup/build.ts';
-import { createRollupMetrics } from '../services/rollup/metrics.ts';
 import { DAY, floorTo, periodOf } from '../services/rollup/periods.ts';
 import { publicView, readShape } from '../services/rollup/shape.ts';
-import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
-import { readSettings } from '../common/config/settings.ts';
-import { createLogger } from '../common/logger.ts';
 import { statementFor } from '../services/query/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition.ts';
 import { readParams } from '../services/query/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
-import { openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
+import { openFilled, PROJECTS, SEED, workshopOf, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
 
-const EVENTS = 20_000_000;
 const GROWTH = 5;
 const CALLS = 48;
 const RAW_CALLS = 8;
@@ -32,21 +28,29 @@ const INTERVALS = {
 type Endpoint = keyof typeof INTERVALS;
 
 /**
- * What each endpoint × interval costs from rollups and from the raw logs, and the same with a fifth of the traffic; what building a day and comparing
- * cost. Statements are run as the query service runs them, without HTTP and without the cache of answers.
+ * npm run bench -- rollups [--events 20000000] [--answers]: what each endpoint × interval costs from rollups and from the raw logs, and the same with a fifth of
+ * the traffic; what building a day and comparing cost. With --answers from rollups alone, at that size: for a hundred million events. Statements are run as the
+ * query service runs them, without HTTP and without the cache of answers.
  */
 export async function benchRollups(): Promise<void> {
-  const small = await withFilled(EVENTS / GROWTH, (filled) => fromRollups(filled));
-  const measurements = await withFilled(EVENTS, async (filled) => {
+  const { values } = parseArgs({ args: process.argv.slice(3), options: { events: { type: 'string', default: '20000000' }, answers: { type: 'boolean', default: false }, json: { type: 'boolean' } } });
+  const events = Number(values.events);
+  const measurements = values.answers
+    ? await withFilled(events, async (filled) => [...(await fromRollups(filled))].flatMap(([what, cost]) => answersOf(what, cost)))
+    : await besideRawAndLess(events);
+  report({ bench: 'rollups', seed: SEED, measurements });
+}
+
+async function besideRawAndLess(events: number): Promise<Measurement[]> {
+  const small = await withFilled(events / GROWTH, (filled) => fromRollups(filled));
+  return await withFilled(events, async (filled) => {
     const tiers = await fromRollups(filled);
     const raw = await fromRaw(filled);
     const found: Measurement[] = [];
     for (const [what, cost] of tiers) {
       const fifth = small.get(what)!;
       found.push(
-        { what: `${what}, p50`, value: cost.p50, unit: 'ms' },
-        { what: `${what}, p95`, value: cost.p95, unit: 'ms', goal: { atMost: GOAL_MS } },
-        { what: `${what}, rows read`, value: cost.rows, unit: 'at most' },
+        ...answersOf(what, cost),
         { what: `${what}, p50 with a fifth of the traffic`, value: fifth.p50, unit: 'ms' },
         { what: `${what}, rows read with a fifth of the traffic`, value: fifth.rows, unit: 'at most' },
         { what: `${what} from raw, p50`, value: raw.get(what)!.p50, unit: 'ms' },
@@ -54,8 +58,13 @@ export async function benchRollups(): Promise<void> {
     }
     return [...found, ...(await upkeep(filled))];
   });
-  report({ bench: 'rollups', seed: SEED, measurements });
 }
+
+const answersOf = (what: string, cost: Cost): Measurement[] => [
+  { what: `${what}, p50`, value: cost.p50, unit: 'ms' },
+  { what: `${what}, p95`, value: cost.p95, unit: 'ms', goal: { atMost: GOAL_MS } },
+  { what: `${what}, rows read`, value: cost.rows, unit: 'at most' },
+];
 
 async function withFilled<T>(events: number, work: (filled: Filled) => Promise<T>): Promise<T> {
   const folder = temporaryFolder();
@@ -118,10 +127,9 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
 
 /** Building a day anew, comparing a day, and comparing an hour of closed minutes, as the service does. */
 async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
-  const settings = readSettings({ ROLLUP_BUILD_PERCENT: '100' });
   // every batch is in the ledger, as far as builds are concerned
   await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, first, last, source, judged_at) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', judged_at FROM edge_logs WHERE judged_at >= {from:DateTime64(3, 'UTC')} AND judged_at < {to:DateTime64(3, 'UTC')}", params: dayBefore(now), settings: { max_execution_time: 0, insert_deduplicate: 0 } });
-  const workshop: Workshop = { clickhouse, settings, logger: createLogger('warn'), metrics: createRollupMetrics(undefined), timing: DEFAULT_TIMING, clock: () => now, wait: () => Promise.resolve() };
+  const workshop = workshopOf(clickhouse, () => now);
   const found: Measurement[] = [];
   const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {
     const since = performance.now();
@@ -131,8 +139,6 @@ async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   };
   const day = periodOf(now / 1000 - 2 * DAY, []);
   const rollups = await readRollups(clickhouse);
-  // the views were there before the first event
-  for (const rollup of rollups) await writeRollup(clickhouse, { ...rollup, state: 'serving' });
   const requests = rollups.find((r) => r.name === 'api_requests')!;
   const [held] = await select<{ day: number; hour: number }>(clickhouse, `SELECT countIf(toDate(timestamp) = toDate(${day.start}, 'UTC')) AS day, countIf(timestamp >= toDateTime64(${floorTo(now / 1000, 60) - 3_720}, 6, 'UTC') AND timestamp < toDateTime64(${floorTo(now / 1000, 60) - 120}, 6, 'UTC')) AS hour FROM edge_logs`);
   const built = await timed('api_requests: a day built anew and compared', held!.day, () => buildPeriod(workshop, requests, day));
