@@ -21,7 +21,7 @@ export interface Contestant {
   readonly kind: 'sluice' | 'kafka_engine' | 'plain';
   /** of the Kafka table, beyond what it cannot do without */
   readonly tableSettings?: string;
-  readonly env: { readonly DATA_DIR: string; readonly KAFKA_BROKERS: string; readonly KAFKA_TOPICS: string; readonly KAFKA_GROUP_ID: string };
+  readonly env: { readonly DATA_DIR: string; readonly KAFKA_BROKERS: string; readonly KAFKA_TOPICS: string; readonly KAFKA_GROUP_ID: string; readonly BATCH_MAX_BYTES?: string };
 }
 export type ToConsumer = { kind: 'consume' } | { kind: 'read'; id: number; read: Read };
 export type FromConsumer = { kind: 'ready'; version: string } | { kind: 'answer'; id: number; body?: string; error?: string };

@@ -29,11 +29,11 @@ export function cpuSeconds(pid: number): number {
   return (user! + system!) / TICKS_PER_SECOND + childrenOf(pid).reduce((sum, child) => sum + cpuSeconds(child), 0);
 }
 
-/** Resident memory of a process, megabytes; how much of it is mapped from files. */
-export function residentOf(pid: number): { total: number; files: number } {
+/** Resident memory of a process, megabytes: now, how much of it is mapped from files, and the most it ever was. */
+export function residentOf(pid: number): { total: number; files: number; most: number } {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const megabytes = (name: string): number => Math.round((Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6);
-  return { total: megabytes('VmRSS'), files: megabytes('RssFile') };
+  return { total: megabytes('VmRSS'), files: megabytes('RssFile'), most: megabytes('VmHWM') };
 }
 
 /** The service under npm. */

@@ -20,19 +20,8 @@ const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
 /** Partitions that were added are found within this time. */
 const METADATA_MAX_AGE_MS = 10_000;
 
-/**
- * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table (measured: an edge event 57 us of CPU in
- * batches of 16 MB, 52 in those of 24, 48 in those of 32). Memory grows with it: 300 MB of events of 20 kB that are 3 MB in Kafka took 800 MB resident with batches
- * of 16 MB, 860 with 24, 940 to 970 with 32, where 1,074 MB are promised.
- */
-const BATCH_LIMITS = { maxRecords: 32_768, maxBytes: 32 * 1024 * 1024 } as const;
-/** A partition is not fetched while this much of it waits, bytes: the batch being gathered beside the one being written. */
-const LANE_MAX_BYTES = BATCH_LIMITS.maxBytes;
-/**
- * Nor while all partitions together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
- * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
- */
-const TOTAL_MAX_BYTES = 64 * 1024 * 1024;
+/** Records smaller than this on average end a batch by their number. */
+const BATCH_BYTES_PER_RECORD = 1024;
 
 const ACTIVE_FOR_MS = 10_000;
 
@@ -47,6 +36,11 @@ export interface ConsumerOptions {
   readonly kafka: KafkaClient;
   readonly groupId: string;
   readonly topics: readonly string[];
+  /**
+   * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table; memory grows with it (bench/README.md has both).
+   * Processes of one group may differ: an announced batch is formed as announced.
+   */
+  readonly batchMaxBytes: number;
   readonly createStore: (topic: string, partition: number) => Store;
   readonly createBrake: (topic: string, partition: number) => Brake;
   readonly logger: Logger;
@@ -78,7 +72,12 @@ interface Taken {
 }
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+  /**
+   * No partition is fetched while all together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
+   * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
+   */
+  const totalMaxBytes = 2 * batchMaxBytes;
   const membership = createMembership(() => performance.now(), sessionTimeoutMs);
   const consumer: Consumer = kafka.consumer({
     groupId,
@@ -201,7 +200,7 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
         log[LEVELS[event]](withoutStack(fields), event);
         if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set({ topic, partition }, event === 'partition_paused' ? 1 : 0);
       },
-    }, BATCH_LIMITS);
+    }, { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes });
     const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, end: 0, paused: false, ended: lane.run() };
     taken.ended.catch(fail);
     pause(taken);
@@ -269,7 +268,8 @@ export async function startConsumer({ kafka, groupId, topics, createStore, creat
     if (isRecovering) return true;
     let total = 0;
     for (const { lane } of lanes.values()) total += lane.inbox.heldBytes;
-    return inbox.bytes < LANE_MAX_BYTES * share && total < (inbox.heldBytes === 0 ? 2 * TOTAL_MAX_BYTES : TOTAL_MAX_BYTES * share);
+    // the batch that is gathered beside the one being written is one batch at most
+    return inbox.bytes < batchMaxBytes * share && total < (inbox.heldBytes === 0 ? 2 * totalMaxBytes : totalMaxBytes * share);
   }
 
   function activePartitions(): number {

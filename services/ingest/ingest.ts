@@ -33,7 +33,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
 export interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES' | 'BAD_SHARE_PERCENT' | 'BAD_SHARE_WINDOW' | 'BAD_SHARE_PAUSE_SECONDS'>;
+  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES' | 'BATCH_MAX_BYTES' | 'BAD_SHARE_PERCENT' | 'BAD_SHARE_WINDOW' | 'BAD_SHARE_PAUSE_SECONDS'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
@@ -65,6 +65,7 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
     topics,
+    batchMaxBytes: settings.BATCH_MAX_BYTES,
     logger,
     metrics,
     clock,

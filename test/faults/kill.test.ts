@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
+import { rows } from '../../common/clickhouse/clickhouse.ts';
 import { temporaryFolder } from '../harness/clickhouse.ts';
 import { endIngestChildren, logged, startIngestChild, type At, type IngestChild } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
@@ -16,14 +17,14 @@ function start(world: World, dataDir: string, at?: At): IngestChild {
 }
 
 /** Killed in a row, then finished and counted. */
-const rows: readonly (readonly [name: string, kills: readonly At[]])[] = [
+const places: readonly (readonly [name: string, kills: readonly At[]])[] = [
   ['around the intent', [{ step: 'before_intent' }, { step: 'after_intent' }, { step: 'before_insert' }]],
   ['in the insert: before raw, between raw and its views, between the views', [5, 25, 45, 70, 110].map((delayMs) => ({ step: 'in_insert', delayMs }))],
   ['between insert, ledger and commit', [{ step: 'after_insert' }, { step: 'in_ledger', delayMs: 1 }, { step: 'after_ledger' }, { step: 'after_commit' }]],
 ];
 
 describe('kill -9', () => {
-  test.each(rows)('%s', async (_, kills) => {
+  test.each(places)('%s', async (_, kills) => {
     const folder = temporaryFolder();
     try {
       const world = await createWorld();
@@ -35,6 +36,27 @@ describe('kill -9', () => {
       await world.finished(last.reader);
       await world.expectExact(last.reader);
       expect(logged(last, 'stray_rows_found')).toEqual([]);
+      expect(await last.stop()).toMatchObject({ code: 0 });
+    } finally {
+      folder.remove();
+    }
+  });
+
+  test('of a batch that was announced under a larger BATCH_MAX_BYTES: formed as announced, and those after it smaller', async () => {
+    const folder = temporaryFolder();
+    try {
+      const MiB = 1024 ** 2;
+      const world = await createWorld();
+      await world.produce({ edge_logs: 4_000 });
+      expect(await startIngestChild({ env: { ...world.env, DATA_DIR: folder.path, BATCH_MAX_BYTES: String(4 * MiB) }, sessionTimeoutMs: SESSION_TIMEOUT_MS, at: { step: 'after_intent', match: '^edge_logs\\.' } }).exited).toMatchObject({ signal: 'SIGKILL' });
+      const last = startIngestChild({ env: { ...world.env, DATA_DIR: folder.path, BATCH_MAX_BYTES: String(MiB) }, sessionTimeoutMs: SESSION_TIMEOUT_MS });
+      await world.finished(last.reader);
+      await world.expectExact(last.reader);
+      const [recovered] = logged(last, 'batch_recovered') as { partition: number; last: number }[];
+      const batches = rows<{ partition: number; last: number; bytes: number }>(await last.reader.read({ sql: 'SELECT kafka_partition AS partition, toFloat64(batch_last) AS last, toFloat64(sum(length(message))) AS bytes FROM edge_logs GROUP BY ALL', format: 'JSONEachRow' }));
+      const isRecovered = (b: { partition: number; last: number }): boolean => b.partition === recovered?.partition && b.last === recovered.last;
+      expect(batches.find(isRecovered)?.bytes).toBeGreaterThan(2 * MiB);
+      expect(Math.max(...batches.filter((b) => !isRecovered(b)).map((b) => b.bytes))).toBeLessThan(MiB);
       expect(await last.stop()).toMatchObject({ code: 0 });
     } finally {
       folder.remove();
