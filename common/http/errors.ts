@@ -20,11 +20,10 @@ const statuses = {
   method_not_allowed: 405,
   conflict: 409,
   payload_too_large: 413,
-  uri_too_long: 414,
+  too_large: 414,
   unsupported_encoding: 415,
   invalid_events: 422,
   rate_limited: 429,
-  headers_too_large: 431,
   internal: 500,
   unavailable: 503,
   timeout: 504,
@@ -38,11 +37,12 @@ export class ApiError extends Error {
   readonly mistakes: readonly (ParameterMistake | EventMistake)[];
   readonly retryAfterSeconds: number | undefined;
   readonly allow: string | undefined;
-  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly (ParameterMistake | EventMistake)[]; retryAfterSeconds?: number; allow?: string; cause?: unknown } = {}) {
+  /** status: where a code has more than one (`too_large`: 414, or 431 where it cannot be told which line is) */
+  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly (ParameterMistake | EventMistake)[]; retryAfterSeconds?: number; allow?: string; status?: 431; cause?: unknown } = {}) {
     super(message, { cause: options.cause });
     this.name = 'ApiError';
     this.code = code;
-    this.status = statuses[code];
+    this.status = options.status ?? statuses[code];
     this.mistakes = options.mistakes ?? [];
     this.retryAfterSeconds = options.retryAfterSeconds;
     this.allow = options.allow;

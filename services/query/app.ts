@@ -201,7 +201,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (config?.open !== true) await applyRate(limitAddress, request, reply);
     await authenticate(request);
     if (request.key !== undefined) await applyRate(limitKey, request, reply);
-    if ((request.raw.url ?? '').length > MAX_REQUEST_LINE) throw new ApiError('uri_too_long', 'the address of the request is longer than 16 KiB');
+    if ((request.raw.url ?? '').length > MAX_REQUEST_LINE) throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
     if (config?.allow !== undefined && !config.allow.includes(request.method)) {
       throw new ApiError('method_not_allowed', `this path takes ${config.allow.join(', ')}`, { allow: [...config.allow, 'OPTIONS'].join(', ') });
     }
@@ -347,7 +347,7 @@ function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): 
   }
   const requestId = randomUUID();
   const tooLarge = error.code === 'HPE_HEADER_OVERFLOW';
-  const answer = tooLarge ? new ApiError('headers_too_large', 'the request line and headers are too large') : new ApiError('invalid_request', 'the request cannot be read');
+  const answer = tooLarge ? new ApiError('too_large', 'the request line and headers are too large', { status: 431 }) : new ApiError('invalid_request', 'the request cannot be read');
   const body = envelope(answer, requestId);
   const headers = { ...CORS, 'content-type': JSON_TYPE, 'content-length': Buffer.byteLength(body), 'cache-control': 'private, no-store', 'x-request-id': requestId, connection: 'close' };
   socket.end(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}\r\n${body}`);
