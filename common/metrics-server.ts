@@ -28,8 +28,8 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
     return { status: readiness.status === 'ready' ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(readiness) };
   };
   const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url ?? '/', 'http://metrics');
-    void answer(pathname).then(
+    const [path = ''] = (request.url ?? '').split('?', 1);
+    void answer(path).then(
       ({ status, type, body }) => response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
       () => response.writeHead(500).end(),
     );

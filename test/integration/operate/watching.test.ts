@@ -9,6 +9,7 @@ import { createWorld, type World } from '../../faults/ledger.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { kafkaBrokers } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
+import { send } from '../query/service.ts';
 
 // Guarantee: what alerts and dashboard look at is true: lag, position and freshness after the last event as well, and what the tables hold by the tables.
 
@@ -66,7 +67,7 @@ test('rows, parts and bytes are those of the tables; the share of dead letters i
   expect(parts).toBeGreaterThan(fullest!);
 });
 
-test('a service without HTTP of its own is alive, and ready when its checks say so', async () => {
+test('a service without HTTP of its own is alive, and ready when its checks say so; no path ends it', async () => {
   let server: MetricsServer | undefined;
   let problem: string | undefined = 'has not joined its group';
   try {
@@ -77,7 +78,8 @@ test('a service without HTTP of its own is alive, and ready when its checks say 
     problem = undefined;
     expect((await get('/readyz'))[0]).toBe(200);
     expect((await get('/metrics'))[1]).toContain('sluice_ingest_events_total{source="edge_logs"}');
-    expect((await get('/api/keys'))[0]).toBe(404);
+    expect((await get('/metrics?x=1'))[0]).toBe(200);
+    for (const path of ['/api/keys', '//', '//:1/metrics', 'http://[', '*']) expect((await send(server.address, path)).status).toBe(404);
   } finally {
     await server?.stop();
   }
