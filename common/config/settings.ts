@@ -1,5 +1,5 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
@@ -120,6 +120,17 @@ function keyFile(path: string): string {
   return path;
 }
 
+function folder(path: string): string {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) throw new Error(`is ${JSON.stringify(path)}, which is no folder`);
+  return path;
+}
+
+/** A key that callers send in a header: what stands there in other characters reaches us as others, or not at all. */
+function headerText(value: string): string {
+  if (!/^[\x20-\x7e]+$/.test(value)) throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
+  return value;
+}
+
 const mechanisms = oneOf('plain', 'scram-sha-256', 'scram-sha-512');
 
 function names(value: string): string[] {
@@ -134,7 +145,7 @@ export const settingsTable = {
   KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
   KAFKA_RAW_AVRO_TOPICS: setting<string[]>({ default: [], shown: 'none', description: 'topics whose values are Avro datums of the source\'s schema and nothing else, `edge_logs,...`', parse: names }),
   SCHEMA_REGISTRY_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'schema registry for messages in Confluent\'s format, `http://user:password@host:8081`', parse: url('http', 'https') }),
-  AVRO_SCHEMAS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more writers\' schemas, `*.avsc`, for messages in Avro\'s single-object encoding', parse: text }),
+  AVRO_SCHEMAS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more writers\' schemas, `*.avsc`, for messages in Avro\'s single-object encoding', parse: folder }),
   KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_SSL: setting({ default: false, description: 'true: TLS to the brokers', parse: yesOrNo }),
@@ -159,12 +170,12 @@ export const settingsTable = {
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   HTTPS_CERT: setting<string | undefined>({ default: undefined, shown: 'plain HTTP', description: 'file (PEM) of the HTTP service\'s certificate and those between it and its authority; given, the service speaks TLS only', parse: certificateFile }),
   HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: keyFile }),
-  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: text }),
+  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: headerText }),
   METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
   TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),
   RATE_LIMIT_PER_KEY: setting({ default: 0, unit: 'requests a minute', description: 'of one key, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
   RATE_LIMIT_PER_ADDRESS: setting({ default: 0, unit: 'requests a minute', description: 'from one address, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
-  ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: text }),
+  ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: folder }),
   QUERY_CONCURRENCY: setting({ default: 4, description: 'queries that run at a time; requeries take at most half', parse: integer(1, 1000) }),
   QUERY_QUEUE: setting({ default: 64, description: 'queries that may wait for their turn, 2 s at most; more are refused with 503', parse: integer(0, 100_000) }),
   QUERY_TIMEOUT_SECONDS: setting({ default: 20, unit: 'seconds', description: 'a longer query is ended and answered with 504', parse: integer(1, 55) }),
@@ -198,24 +209,29 @@ export function settingsRows(): { readonly name: string; readonly shown: string;
  */
 export function readSettings(env: Readonly<Record<string, string | undefined>> = process.env): Settings {
   const mistakes: string[] = [];
+  const wrong = new Set<SettingName>();
   const values: Record<string, unknown> = {};
   for (const [name, s] of Object.entries(settingsTable) as [SettingName, Setting<unknown>][]) {
-    const given = env[name]?.trim();
-    if (given === undefined || given === '') {
-      values[name] = s.default;
-      continue;
-    }
+    values[name] = s.default;
+    const given = env[name]?.trim() ?? '';
+    if (given === '') continue;
     try {
       values[name] = s.parse(given);
     } catch (error) {
       const message = (error as Error).message;
+      wrong.add(name);
       mistakes.push(`${name} ${s.secret ? message.replaceAll(given, '***') : message}`);
     }
   }
   const settings = values as Settings;
-  if (mistakes.length === 0) mistakes.push(...contradictions(settings));
+  mistakes.push(...contradictions(settings, wrong));
   if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
   return settings;
+}
+
+/** Whether a setting has a value in the environment, right or wrong. */
+export function isGiven(name: SettingName, env: Readonly<Record<string, string | undefined>> = process.env): boolean {
+  return (env[name]?.trim() ?? '') !== '';
 }
 
 /** Every setting as it is understood, for people: secrets and credentials in addresses are `***`. Settings that were not given say so. */
@@ -223,7 +239,7 @@ export function describeSettings(settings: Settings, env: Readonly<Record<string
   const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
     const value = settings[name];
     const shown = value === undefined || (Array.isArray(value) && value.length === 0) ? (s.shown ?? 'none') : s.secret === true ? redacted(textOf(value)) : textOf(value);
-    return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${(env[name]?.trim() ?? '') === '' ? ' (default)' : ''}`;
+    return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
   });
   return `${rows.join('\n')}\n`;
 }
@@ -240,24 +256,25 @@ function redacted(value: string): string {
   return `${protocol}//${username === '' && password === '' ? '' : '***@'}${host}${pathname === '/' ? '' : pathname}`;
 }
 
-/** What is wrong between settings that are right by themselves. */
-function contradictions(settings: Settings): string[] {
+/** What is wrong between settings that are right by themselves; of those that are `wrong`, which stand at their defaults, nothing is said a second time. */
+function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): string[] {
   const mistakes: string[] = [];
+  const right = (...of: SettingName[]): boolean => !of.some((name) => wrong.has(name));
   const known = Object.values(settings.KAFKA_TOPICS);
   const unknown = settings.KAFKA_RAW_AVRO_TOPICS.filter((topic) => !known.includes(topic));
-  if (unknown.length > 0) mistakes.push(`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`);
+  if (unknown.length > 0 && right('KAFKA_TOPICS')) mistakes.push(`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`);
 
   const given = (...of: SettingName[]): SettingName[] => of.filter((name) => settings[name] !== undefined && settings[name] !== false);
   const together = (...of: SettingName[]): void => {
     const some = given(...of);
-    if (some.length > 0 && some.length < of.length) mistakes.push(`${some.join(' and ')} ${some.length > 1 ? 'need' : 'needs'} ${of.filter((name) => !some.includes(name)).join(' and ')} too`);
+    if (some.length > 0 && some.length < of.length && right(...of)) mistakes.push(`${some.join(' and ')} ${some.length > 1 ? 'need' : 'needs'} ${of.filter((name) => !some.includes(name)).join(' and ')} too`);
   };
   together('KAFKA_SASL_MECHANISM', 'KAFKA_SASL_USERNAME', 'KAFKA_SASL_PASSWORD');
   together('KAFKA_SSL_CERT', 'KAFKA_SSL_KEY');
   together('HTTPS_CERT', 'HTTPS_KEY');
-  for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT')) if (!settings.KAFKA_SSL) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
-  if (settings.KAFKA_BROKERS === undefined) for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM')) mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
-  if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
+  for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT')) if (!settings.KAFKA_SSL && right('KAFKA_SSL')) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
+  if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS')) for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM')) mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
+  if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true && right('CLICKHOUSE_URL')) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   for (const [cert, key] of [['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'], ['HTTPS_CERT', 'HTTPS_KEY']] as const) {
     const [certificate, privateKey] = [settings[cert], settings[key]];
     if (certificate !== undefined && privateKey !== undefined && !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))) mistakes.push(`${key} is not the private key of ${cert}`);

@@ -35,7 +35,35 @@ describe('--check-config', () => {
     const lacking = await check('rollup', {});
     expect(lacking.code).toBe(78);
     expect(lacking.stderr).toContain('npm run rollup needs CLICKHOUSE_URL');
+    const both = await check('ingest', { CLICKHOUSE_URL: 'http://clickhouse.invalid:8123', PORT: 'x', HTTPS_CERT: '/nothing', AVRO_SCHEMAS_DIR: '/nothing' });
+    expect(both.code).toBe(78);
+    for (const said of ['\n  PORT ', '\n  HTTPS_CERT ', '\n  AVRO_SCHEMAS_DIR ', '\n  npm run ingest needs KAFKA_BROKERS and CLICKHOUSE_URL']) expect(both.stderr).toContain(said);
   });
+});
+
+test('every mistake is said at once, also those between settings, and none twice', () => {
+  const said = (env: Record<string, string>): string[] => {
+    try {
+      readSettings(env);
+    } catch (error) {
+      return (error as Error).message.split('\n').slice(1).map((line) => line.trim());
+    }
+    return [];
+  };
+  expect(said({ PORT: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_RAW_AVRO_TOPICS: 'none' })).toEqual([
+    expect.stringMatching(/^PORT is "x"/), expect.stringMatching(/^KAFKA_RAW_AVRO_TOPICS has "none"/), 'KAFKA_SASL_USERNAME needs KAFKA_SASL_MECHANISM and KAFKA_SASL_PASSWORD too',
+  ]);
+  // what would follow from a setting that is wrong already is not said
+  expect(said({ KAFKA_TOPICS: 'nonsense', KAFKA_RAW_AVRO_TOPICS: 'other' })).toEqual([expect.stringMatching(/^KAFKA_TOPICS /)]);
+  expect(said({ KAFKA_BROKERS: 'nonsense', KAFKA_SSL: 'true', KAFKA_SASL_MECHANISM: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_SASL_PASSWORD: 'p' }).map((m) => m.split(' ')[0])).toEqual(['KAFKA_BROKERS', 'KAFKA_SASL_MECHANISM']);
+  expect(said({ CLICKHOUSE_URL: 'nonsense', HTTPS_CERT: '/nothing', HTTPS_KEY: '/nothing' }).map((m) => m.split(' ')[0])).toEqual(['CLICKHOUSE_URL', 'HTTPS_CERT', 'HTTPS_KEY']);
+  expect(said({ ENDPOINTS_DIR: '/nothing', AVRO_SCHEMAS_DIR: ROOT })).toEqual(['ENDPOINTS_DIR is "/nothing", which is no folder']);
+});
+
+test('a key that no header carries is a mistake, and is not shown', () => {
+  expect(() => readSettings({ API_KEY: `${SECRET}é` })).toThrow(/API_KEY has a character that is not of ASCII/);
+  expect(() => readSettings({ API_KEY: `${SECRET}é` })).not.toThrow(SECRET);
+  expect(readSettings({ API_KEY: 'a key, of {any} other sort' }).API_KEY).toBe('a key, of {any} other sort');
 });
 
 test('no value of a secret setting is shown, whatever it looks like', () => {

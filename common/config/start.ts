@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
-import { describeSettings, readSettings, type SettingName, type Settings } from './settings.ts';
+import { describeSettings, isGiven, readSettings, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';
 
@@ -14,11 +14,14 @@ export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): 
  * with 0 before anything is started. Throws StartError (exit code 78) that names every mistake; also in a check.
  */
 export function readServiceSettings<Needed extends SettingName = never>(script: string, needs: readonly Needed[] = []): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
-  const settings = readSettings();
-  const missing = needs.filter((name) => settings[name] === undefined);
-  if (missing.length > 0) {
-    throw new StartError(`npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`, { exitCode: EXIT_CONFIG });
+  const lacking = needs.every((name) => isGiven(name)) ? undefined : `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
+  let settings: Settings;
+  try {
+    settings = readSettings();
+  } catch (error) {
+    throw error instanceof StartError && lacking !== undefined ? new StartError(`${error.message}\n  ${lacking}`, { cause: error, exitCode: error.exitCode }) : error;
   }
+  if (lacking !== undefined) throw new StartError(lacking, { exitCode: EXIT_CONFIG });
   if (isConfigCheck()) {
     writeSync(1, describeSettings(settings));
     process.exit(0);
