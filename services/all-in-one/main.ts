@@ -9,6 +9,7 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
+import { keyFile } from '../query/first-key.ts';
 import { startQuery } from '../query/start.ts';
 import { rollupNote } from '../rollup/check.ts';
 import { startRollup } from '../rollup/rollup.ts';
@@ -57,5 +58,5 @@ await runProcess(() => logger, async (add, stopping) => {
   add(ingest);
 
   await query.ready;
-  process.stdout.write(welcome({ address: query.address, madeKey: query.madeKey, brokers, topics: settings.KAFKA_TOPICS }));
+  process.stdout.write(welcome({ address: query.address, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
 });

@@ -1,15 +1,31 @@
 import type { Topics } from '../../common/config/settings.ts';
 import { createPopulation } from '../../demo/population.ts';
 
+export interface Welcome {
+  readonly address: string;
+  /** the first key, where it was made just now */
+  readonly madeKey: string | undefined;
+  /** where it stands; undefined = API_KEY is set */
+  readonly keyFile: string | undefined;
+  readonly brokers: readonly string[];
+  readonly topics: Topics;
+}
+
+/** A word of a POSIX shell that stands for exactly this text. */
+function quoted(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
 /** What a newcomer needs after the start: where it is, the key, and calls to paste. */
-export function welcome({ address, madeKey, brokers, topics }: { address: string; madeKey: string | undefined; brokers: readonly string[]; topics: Topics }): string {
-  const key = madeKey ?? '$API_KEY';
+export function welcome({ address, madeKey, keyFile, brokers, topics }: Welcome): string {
+  // in double quotes, where the shell looks it up
+  const key = madeKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
   // the busiest project of `npm run demo` with its default seed
   const project = createPopulation(1, 1, 0).project(0).ref;
-  const call = (endpoint: string): string => `curl -H 'X-API-KEY: ${key}' '${address}/api/endpoints/${endpoint}'`;
+  const call = (endpoint: string): string => `curl -H "X-API-KEY: ${key}" '${address}/api/endpoints/${endpoint}'`;
   return `
 sluice is ready at ${address} (docs at ${address}/docs)
-${madeKey === undefined ? 'key: the one in API_KEY, or in the data folder from the first start' : `key: ${madeKey} (made now, shown this once; it stands in the data folder)`}
+${madeKey !== undefined ? `key: ${madeKey} (made now, shown this once; it stands in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, made on the first start`}`}
 Kafka: ${brokers.join(',')}, for instance topic ${topics.edge_logs}
 
 traffic to look at (in another terminal):
