@@ -1,6 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { StartError } from './errors.ts';
+import { addressOf } from './http/address.ts';
 import type { Part } from './lifecycle/run.ts';
 import type { Registry } from './metrics.ts';
 import { readinessOf, type Check } from './readiness.ts';
@@ -44,7 +45,7 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
   }
   return {
     name: 'metrics',
-    address: `http://${host}:${(server.address() as AddressInfo).port}`,
+    address: addressOf(host, (server.address() as AddressInfo).port),
     stop: () => {
       server.close();
       server.closeAllConnections();

@@ -2,6 +2,7 @@ import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';
+import { addressOf } from '../common/http/address.ts';
 import { createKafka } from '../common/kafka/client.ts';
 import { kafkaSecurity } from '../common/kafka/security.ts';
 import { ensureTopics } from '../common/kafka/topics.ts';
@@ -34,7 +35,7 @@ await runProcess(() => logger, async (add, stopping) => {
   await producer.connect();
   add({ name: 'producer', stop: () => producer.disconnect() });
 
-  const look = createVisible(`http://${settings.HOST}:${settings.METRICS_PORT ?? settings.PORT}/metrics`);
+  const look = createVisible(`${addressOf(settings.HOST, settings.METRICS_PORT ?? settings.PORT)}/metrics`);
   let visible: Visible | undefined = await look();
   const sender = createSender(producer, settings.KAFKA_TOPICS, logger);
   const started = systemClock();

@@ -10,6 +10,7 @@ import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
+import { addressOf } from '../http/address.ts';
 import { createLogger } from '../logger.ts';
 import { EXIT_USAGE, UsageError, type Command } from './command.ts';
 
@@ -58,7 +59,7 @@ function parse<Args, Result>(command: Command<Args, Result>): { values: Record<s
 
 async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string | undefined): Promise<Result> {
   if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
-    const answered = await askService(command, args, settings, url ?? `${settings.HTTPS_CERT === undefined ? 'http' : 'https'}://${settings.HOST}:${settings.PORT}`);
+    const answered = await askService(command, args, settings, url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'));
     if (answered !== undefined) return answered.result as Result;
     if (url !== undefined) throw new StartError(`no service answers at ${url}`);
   }
