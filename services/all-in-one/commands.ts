@@ -1,11 +1,14 @@
 import type { Command, CommandContext } from '../../common/command/command.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
+import { ApiError } from '../../common/http/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { ingestCommand } from '../ingest/commands/ingest.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
+import { apiErrorOf } from '../query/clickhouse-errors.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
@@ -21,11 +24,17 @@ export function commandRoutes(context: CommandContext): Route[] {
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
     handle: async ({ body }) => {
+      let args: unknown;
       try {
-        return { status: 200, json: { result: await command.run(context, JSON.parse(body.toString('utf8'))) } };
+        args = JSON.parse(body.toString('utf8'));
       } catch (error) {
-        if (error instanceof StartError) return { status: 409, json: { error: { code: 'refused', message: error.message, status: 409 } } };
-        throw error;
+        throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
+      }
+      try {
+        return { status: 200, json: { result: await command.run(context, args) } };
+      } catch (error) {
+        if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });
+        throw error instanceof ClickHouseError ? apiErrorOf(error, { parameters: [] }) : error;
       }
     },
   }));
