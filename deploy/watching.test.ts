@@ -133,9 +133,11 @@ function promtool(): string[] {
 describe('runbook', () => {
   const runbook = read('docs/runbook.md');
 
-  test('every alert has its section, and every section its alert', () => {
+  test('every alert stands once and has its section, and every section its alert', () => {
     const sections = [...runbook.matchAll(/^### (\w+)$/gm)].map(([, name]) => name!);
     expect(sections).toEqual(rules.map((r) => r.alert));
+    // of two rules of one name, both would wake somebody
+    expect(new Set(sections).size).toBe(sections.length);
     for (const rule of rules) {
       expect(rule.for, rule.alert).toMatch(/^\d+[mh]$/);
       expect(['page', 'ticket']).toContain(rule.labels.severity);
