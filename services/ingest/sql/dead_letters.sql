@@ -1,7 +1,7 @@
 -- Dead letters, newest last. Parameters: topic and reason ('' = any), open (only those not replayed), limit, after_* (where the page before ended).
 -- Reads dead_letters in its sorting order, without the values; at most `limit` rows.
 SELECT
-    d.source AS source, d.kafka_topic AS topic, d.kafka_incarnation AS incarnation, d.kafka_partition AS partition, d.kafka_offset AS offset,
+    d.kafka_topic AS topic, d.kafka_incarnation AS incarnation, d.kafka_partition AS partition, d.kafka_offset AS offset,
     d.reason AS reason, d.detail AS detail,
     if(r.replayed_at = toDateTime64(0, 3, 'UTC'), NULL, formatDateTime(r.replayed_at, '%Y-%m-%dT%H:%i:%SZ', 'UTC')) AS replayed_at
 FROM dead_letters AS d

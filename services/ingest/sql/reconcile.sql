@@ -61,8 +61,6 @@ SELECT
     sum(c.stored) + sum(c.replayed) AS stored,
     sum(c.dead_lettered) - sum(c.replayed) AS dead_lettered,
     sum(c.null_values) + sum(c.no_records) + sum(c.gap) AS skipped,
-    sum(c.null_values) AS null_values,
-    sum(c.no_records) AS no_records,
     sum(c.gap) AS gap,
     sum(c.replayed) AS replayed,
     countIf(c.fault != '') AS faults,

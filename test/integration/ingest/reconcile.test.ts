@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { quote } from '../../../common/clickhouse/sql.ts';
+import { reconcile, type Reconciliation } from '../../../services/ingest/reconcile.ts';
+import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
+
+// Guarantee: what the tables and the ledger do not agree about is found, whichever of them is wrong, with the first range of its partition.
+
+interface Batch {
+  readonly first: number;
+  readonly last: number;
+  readonly stored?: number;
+  readonly dead?: number;
+  readonly nulls?: number;
+  readonly noRecords?: number;
+  readonly gap?: number;
+  /** of its oldest row */
+  readonly since?: string;
+}
+
+/** One partition: its ledger, and the offsets of rows and dead letters by the end of their batch. */
+interface Partition {
+  readonly ledger: readonly Batch[];
+  readonly rows: { readonly [batchLast: number]: readonly number[] };
+  readonly dead: { readonly [batchLast: number]: readonly number[] };
+  readonly replayed?: readonly number[];
+}
+
+const first: Batch = { first: 0, last: 4, stored: 4, dead: 1 };
+const second: Batch = { first: 5, last: 9, stored: 2, nulls: 1, noRecords: 1, gap: 1 };
+const sound: Partition = { ledger: [first, second], rows: { 4: [0, 1, 2, 3], 9: [8, 9] }, dead: { 4: [4] } };
+const alone = { ledger: [second], rows: { 9: [8, 9] }, dead: {} };
+
+const partitions: { readonly [name: string]: { readonly partition: Partition; readonly fault?: string } } = {
+  'sound': { partition: sound },
+  'written twice': { partition: { ...sound, ledger: [first, first, second] } },
+  'replayed': { partition: { ...sound, rows: { 4: [0, 1, 2, 3, 4], 9: [8, 9] }, replayed: [4] } },
+  'past retention': { partition: { ...sound, ledger: [{ ...first, since: '2020-01-01 00:00:00' }, second], rows: { 9: [8, 9] } } },
+  'a row is missing': { partition: { ...sound, rows: { 4: [0, 1, 3], 9: [8, 9] } }, fault: 'offsets 0 to 4: rows differ from the ledger' },
+  'a row too many': { partition: { ...sound, rows: { 4: [0, 1, 2, 3], 9: [7, 8, 9] } }, fault: 'offsets 5 to 9: rows differ from the ledger' },
+  'an offset twice': { partition: { ...sound, rows: { 4: [0, 1, 1, 3], 9: [8, 9] } }, fault: 'offsets 0 to 4: an offset is stored twice' },
+  'a dead letter is missing': { partition: { ...sound, dead: {} }, fault: 'offsets 0 to 4: dead letters differ from the ledger' },
+  'a dead letter twice': { partition: { ...sound, dead: { 4: [4, 4] } }, fault: 'offsets 0 to 4: dead letters differ from the ledger' },
+  'two ranges': { partition: { ...sound, rows: {} }, fault: 'offsets 0 to 4: rows differ from the ledger (2 ranges in all)' },
+  'a hole': { partition: { ...sound, ledger: [first, { ...second, first: 6, gap: 0 }] }, fault: 'offsets 6 to 9: offsets are missing before it' },
+  'an overlap': { partition: { ...sound, ledger: [first, { ...second, first: 4, gap: 2 }] }, fault: 'offsets 4 to 9: offsets are taken twice' },
+  'an empty range': { partition: { ledger: [{ first: 5, last: 4 }], rows: {}, dead: {} }, fault: 'offsets 5 to 4: range is empty' },
+  'a sum': { partition: { ...alone, ledger: [{ ...second, nulls: 2 }] }, fault: 'offsets 5 to 9: the ledger row does not add up' },
+  'no batch': { partition: { ...alone, rows: { 9: [8, 9], 14: [10, 12] }, dead: { 14: [14] } }, fault: 'offsets 10 to 14: 3 rows belong to no batch of the ledger' },
+};
+const cases = Object.entries(partitions).map(([name, of], partition) => ({ name, partition, of }));
+
+let engine: TestClickHouse;
+let result: Reconciliation;
+
+beforeAll(async () => {
+  engine = await openTestClickHouse();
+  const judgedAt = new Date().toISOString().replace('T', ' ').slice(0, 23);
+  const insert = async (into: string, rows: readonly (readonly (string | number | null)[])[]): Promise<void> => {
+    await engine.clickhouse.execute({ sql: `INSERT INTO ${into} VALUES ${rows.map((row) => `(${row.map((v) => (typeof v === 'string' ? quote(v) : String(v))).join(', ')})`).join(', ')}`, settings: { optimize_on_insert: 0 } });
+  };
+  const placed = (of: Partition['rows'], partition: number): (string | number)[][] => Object.entries(of).flatMap(([last, offsets]) => offsets.map((offset) => ['topic', partition, offset, Number(last), judgedAt]));
+  const coordinates = 'kafka_topic, kafka_partition, kafka_offset, batch_last, judged_at';
+  await insert('batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, judged_at, min_timestamp)', cases.flatMap(({ partition, of }) => of.partition.ledger
+    .map(({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => ['topic', partition, from, last, 'edge_logs', stored, dead, nulls, noRecords, gap, judgedAt, since])));
+  await insert(`edge_logs (${coordinates}, timestamp)`, cases.flatMap(({ partition, of }) => placed(of.partition.rows, partition).map((row) => [...row, judgedAt])));
+  await insert(`dead_letters (${coordinates})`, cases.flatMap(({ partition, of }) => placed(of.partition.dead, partition)));
+  await insert('dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, replayed_at)', cases.flatMap(({ partition, of }) => (of.partition.replayed ?? []).map((offset) => ['topic', partition, offset, judgedAt])));
+  result = await reconcile(engine.clickhouse, 90, 0);
+});
+afterAll(async () => {
+  await engine.close();
+});
+
+test.each(cases)('$name', ({ partition, of: { fault } }) => {
+  const found = result.faults.filter((text) => text.startsWith(`topic incarnation 0 partition ${partition}: `)).map((text) => text.replace(/^.*? partition \d+: /, ''));
+  expect(found).toEqual(fault === undefined ? [] : [fault]);
+});
+
+test('it does not hold, and its sums are those of the ledger', () => {
+  expect(result.ok).toBe(false);
+  const account = (name: string): object => result.partitions.find((p) => p.partition === cases.findIndex((c) => c.name === name))!;
+  expect(account('sound')).toEqual({ topic: 'topic', incarnation: 0, partition: 0, first: 0, last: 9, consumed: 10, stored: 6, dead_lettered: 1, skipped: 3, gap: 1, replayed: 0 });
+  expect(account('written twice')).toMatchObject({ consumed: 10, stored: 6 });
+  expect(account('replayed')).toMatchObject({ consumed: 10, stored: 7, dead_lettered: 0, replayed: 1 });
+});
