@@ -7,7 +7,7 @@ import { sources, type SourceName } from '../sources.ts';
 
 /**
  * Every setting of every service: one table, from which services read their part and the README's table is made.
- * The only file that reads process.env. A parser gets trimmed, non-empty text and throws an Error whose message
+ * The only file that reads process.env, but for what native code reads there (thread-pool.ts, common/clickhouse/embedded.ts). A parser gets trimmed, non-empty text and throws an Error whose message
  * completes the sentence "NAME: ...".
  */
 interface Setting<T> {

@@ -3,7 +3,7 @@ import type { Definition } from './definition.ts';
 import { ApiError } from '../../common/http/errors.ts';
 
 /**
- * Who may call what. Pure: time is an argument, the list of keys is handed in by key-store.ts.
+ * Who may call what. Pure: time is an argument, the list of keys is handed in by key-loader.ts.
  * A key is known by the SHA-256 of its text only.
  */
 export interface Key {

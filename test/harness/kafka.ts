@@ -98,12 +98,6 @@ export async function deleteRecordsBefore(topic: string, partition: number, offs
   }, brokers);
 }
 
-/** Committed offset and metadata of a group per partition; -1 where there is none. */
-export async function committedOffsets(groupId: string, topic: string, brokers?: readonly string[]): Promise<{ partition: number; offset: bigint; metadata: string | null }[]> {
-  const [found] = await withAdmin((admin) => admin.fetchOffsets({ groupId, topics: [topic] }), brokers);
-  return (found?.partitions ?? []).map(({ partition, offset, metadata }) => ({ partition, offset: BigInt(offset), metadata }));
-}
-
 /** Sets a group's offsets as an operator would; the group must have no members. */
 export async function setGroupOffsets(groupId: string, topic: string, offsets: readonly { readonly partition: number; readonly offset: bigint }[], brokers?: readonly string[]): Promise<void> {
   await withAdmin((admin) => admin.setOffsets({ groupId, topic, partitions: offsets.map(({ partition, offset }) => ({ partition, offset: String(offset) })) }), brokers);
@@ -170,7 +164,6 @@ export async function produceWithLibrdkafka(records: readonly TestRecord[], { co
   });
 }
 
-/** with its Avro serializer */
 export type TransactionStep = { readonly transaction?: string; readonly value: string } | { readonly commit: string } | { readonly abort: string };
 
 /** Produces on partition 0, in that order, in as many transactions at once as are named; a step without a name is an ordinary record. */
@@ -179,6 +172,7 @@ export async function produceInTransactions(topic: string, steps: readonly Trans
   await pipe(await python(), [script, brokers.join(','), topic], steps.map((step) => JSON.stringify(step)).join('\n'));
 }
 
+/** with its Avro serializer */
 const CONFLUENT_KAFKA = 'confluent-kafka[avro,schemaregistry]==2.11.1';
 
 /** A Python with confluent-kafka: an environment in the cache folder, made once. */

@@ -1,11 +1,11 @@
 import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { createClient } from '@redis/client';
 import { GenericContainer } from 'testcontainers';
+import { readSettings } from '../../common/config/settings.ts';
+import { freePort } from '../../common/kafka/local-broker/local-broker.ts';
 import { hasDocker } from './choice.ts';
 import { temporaryFolder } from './clickhouse.ts';
 import { waitFor } from './wait-for.ts';
@@ -87,7 +87,7 @@ function findServer(): Server | undefined {
 
 /** Nothing of the system changes: the packages are only unpacked. */
 async function unpackServer(): Promise<Server> {
-  const folder = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice', 'redis');
+  const folder = join(readSettings().CACHE_DIR, 'redis');
   const command = join(folder, 'usr/bin/redis-server');
   const run = promisify(execFile);
   if (!existsSync(command)) {
@@ -107,12 +107,3 @@ async function unpackServer(): Promise<Server> {
   const libraries = readdirSync(lib).filter((name) => name.endsWith('-linux-gnu')).map((name) => join(lib, name)).join(':');
   return { command, libraries };
 }
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
-  const { port } = server.address() as AddressInfo;
-  await new Promise<void>((resolve) => { server.close(() => resolve()); });
-  return port;
-}
-

@@ -75,5 +75,3 @@ export const mutants = {
     }),
   },
 } as const satisfies { readonly [name: string]: Mutation };
-
-export type MutantName = keyof typeof mutants;
