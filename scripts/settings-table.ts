@@ -6,7 +6,7 @@ const BEGIN = '<!-- settings: made by `npm run settings-table` -->';
 const END = '<!-- /settings -->';
 
 /** The README's table of settings, from the same table that parses them. */
-export function settingsTableMarkdown(): string {
+function settingsTableMarkdown(): string {
   return ['| variable | default | unit | meaning |', '|---|---|---|---|', ...settingsRows().map((r) => `| \`${r.name}\` | ${r.shown} | ${r.unit} | ${r.description} |`)].join('\n');
 }
 

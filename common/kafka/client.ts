@@ -10,8 +10,7 @@ import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
 export type { FetchedRecord } from './record-batch.ts';
 
 export type {
-  Admin, Batch, Consumer, ConsumerConfig, ConsumerCrashEvent, ConsumerGroupJoinEvent, EachBatchPayload, IHeaders, KafkaMessage, Message,
-  OffsetsByTopicPartition, Producer, ProducerConfig, ProducerRecord, RecordMetadata, RetryOptions, SASLOptions, TopicPartition, TopicPartitionOffsetAndMetadata,
+  Admin, Batch, Consumer, EachBatchPayload, Message, OffsetsByTopicPartition, Producer, ProducerRecord, RecordMetadata,
 } from 'kafkajs';
 
 /** `compression` of a produced batch */

@@ -19,7 +19,7 @@ const RETRY_MS = 200;
 /**
  * Waits until one of the brokers answers. Throws a StartError (one line) when none does within deadlineMs.
  */
-export async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number = DEADLINE_MS): Promise<void> {
+async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number = DEADLINE_MS): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();

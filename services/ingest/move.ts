@@ -77,7 +77,7 @@ async function copyRows(from: ClickHouse, to: ClickHouse, table: string): Promis
 }
 
 /** A definition with its names in another database. */
-export function inDatabase(definition: string, source: string, target: string): string {
+function inDatabase(definition: string, source: string, target: string): string {
   if (source === target) return definition;
   let text = '';
   let end = 0;

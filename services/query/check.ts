@@ -17,7 +17,7 @@ const types: Readonly<Record<Render, RegExp>> = {
 };
 
 /** Values that a statement can be looked at with; nothing is read with them. */
-export function sampleParams(definition: Definition): Params {
+function sampleParams(definition: Definition): Params {
   const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
   return Object.fromEntries([
     ...definition.parameters.map((p): [string, string | null] => {

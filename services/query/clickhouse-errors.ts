@@ -8,7 +8,7 @@ const MEMORY_LIMIT = 241;
 const BAD_PATTERN = 427;
 /** No table or database yet, or no way in: the schema is being made, or somebody has to look. */
 const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);
-export const RETRY_AFTER_SECONDS = 5;
+const RETRY_AFTER_SECONDS = 5;
 
 /** What a caller is told of a failed query. Nothing that ClickHouse wrote goes out; it stays in `cause` for the log. */
 export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {

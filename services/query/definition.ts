@@ -75,7 +75,7 @@ export interface Definition {
 
 /** Names that the engine itself gives a meaning. */
 export const RESERVED = { now: 'now', sql: 'sql', apiKey: 'api_key' } as const;
-export const NOW_TYPE = "DateTime64(6, 'UTC')";
+const NOW_TYPE = "DateTime64(6, 'UTC')";
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 

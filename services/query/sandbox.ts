@@ -12,7 +12,7 @@ import { RESULT_FORMAT } from './render.ts';
  * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own; their rows are handed as parameters
  *   to a session without a right to anything (`isolated`), and there, and only there, the caller's text runs.
  */
-export const SANDBOX_ROWS = 20_000;
+const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
 /** What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them. */
 export const ISOLATED_SETTINGS = { function_sleep_max_microseconds_per_block: 1 } as const;
@@ -62,7 +62,7 @@ function mayCall(name: string): boolean {
 }
 
 /** What is wrong with a caller's text before ClickHouse looks at it, or undefined. */
-export function checkText(sql: string): string | undefined {
+function checkText(sql: string): string | undefined {
   let tokens: Token[];
   try {
     oneStatement(sql);
@@ -106,7 +106,7 @@ function nameOf(rest: string): string {
 }
 
 /** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
-export function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
+function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
   const root = parseAst(printed);
   if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1) return { message: 'must be a SELECT and nothing else' };
   const reads = new Set<string>();

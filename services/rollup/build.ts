@@ -32,7 +32,7 @@ export function untilSettled(end: number, { clock, timing }: Pick<Workshop, 'clo
 }
 
 /** Event time before which the raw table has nothing, or not everything: midnight of its oldest whole day. What is older in a rollup cannot be made again. */
-export async function rawHorizon(workshop: Workshop, source: string): Promise<number> {
+async function rawHorizon(workshop: Workshop, source: string): Promise<number> {
   const [oldest] = await select<{ starts_at: number }>(workshop.clickhouse, statements.partitions, { tables: [source] });
   return Math.max(oldest?.starts_at ?? 0, firstWholeDay(workshop.settings.RAW_RETENTION_DAYS, nowSeconds(workshop)));
 }

@@ -106,7 +106,7 @@ async function run(workshop: Workshop): Promise<never> {
 }
 
 /** A sleep that rejects when the signal fires. */
-export function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
+function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
   return (ms) => new Promise((resolve, reject) => {
     if (signal.aborted) {
       reject(signal.reason as Error);

@@ -29,7 +29,7 @@ export async function admitNew(workshop: Workshop): Promise<void> {
 }
 
 /** The version whose tables equal the raw table for all event times: the newest that is complete. */
-export function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
+function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
   return rollups.findLast((r) => r.name === name && r.state === 'serving');
 }
 

@@ -18,7 +18,7 @@ import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 // Guarantee: a replay that is killed at any point and repeated stores each letter once, in its table and in every rollup, with its own coordinates;
 // a letter of every reason is judged anew: what today's rules take is stored, and the others stay as they are, byte for byte.
 
-export const replaySteps = ['before_insert', 'in_insert', 'after_insert', 'in_mark', 'after_mark'] as const;
+const replaySteps = ['before_insert', 'in_insert', 'after_insert', 'in_mark', 'after_mark'] as const;
 export type ReplayStep = (typeof replaySteps)[number];
 
 const DAY = 86_400_000;

@@ -179,7 +179,7 @@ export function logsAll(events: readonly StoredEvent[], params: { project: strin
 }
 
 /** A string or number as text; anything else is derived from where the record stands. */
-export function idOf({ content, topic, partition, offset }: StoredEvent): string {
+function idOf({ content, topic, partition, offset }: StoredEvent): string {
   const id = content['id'];
   return (typeof id === 'string' && id !== '') || typeof id === 'number' ? String(id) : `${topic}-${partition}-${offset}`;
 }

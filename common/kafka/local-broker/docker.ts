@@ -6,7 +6,7 @@ import { Unavailable, type Backend } from './backend.ts';
 import { lastError, lastLine, run } from './process.ts';
 import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass, type MoreListeners } from './server-properties.ts';
 
-export const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
+const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
 /** of the image */
 const CLASSPATH = '/opt/kafka/libs/*';
 /** where the broker's folder of the host stands in the container */
@@ -49,8 +49,8 @@ export function dockerStart(layout: DockerLayout): string[] {
   return runArguments(layout, ['--detach', '--name', name, ...[layout.port, ...Object.values(layout.more?.ports ?? {})].flatMap((port) => ['--publish', `127.0.0.1:${port}:${port}`])], serverClass, 'server.properties');
 }
 
-export const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
-export const dockerRunning = (container: string): string[] => ['inspect', '--format', '{{.State.Running}}', container];
+const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
+const dockerRunning = (container: string): string[] => ['inspect', '--format', '{{.State.Running}}', container];
 
 /** Without root on the host, the container's root is our user; else the container runs with our ids. */
 export function containerUser(securityOptions: string, uid: number, gid: number): string {

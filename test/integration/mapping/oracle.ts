@@ -136,7 +136,7 @@ function numberOf(value: Json | undefined): number | undefined {
 }
 
 /** Unix microseconds by the grammar of timestamps; absent or null = the time of the record. */
-export function timeOf(value: Json | undefined, recordTime: number): bigint | undefined {
+function timeOf(value: Json | undefined, recordTime: number): bigint | undefined {
   if (value === undefined || value.type === 'null') return recordTime < 0 ? undefined : BigInt(recordTime) * 1000n;
   const text = textOf(value);
   if (text === undefined) return undefined;
