@@ -1,6 +1,7 @@
 import type { Route } from '../../common/http/route.ts';
 import type { Definition, Parameter } from './definition.ts';
 import { documentedRoutes } from './openapi.ts';
+import { parametersOf } from './params.ts';
 
 const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
 function html(text: string): string {
@@ -21,7 +22,7 @@ function section(d: Definition): string {
   return `<section id="${html(d.name)}"><h2>${html(d.name)}</h2><p>${html(d.description)}</p>
 <pre>${html(example(d))}</pre>
 <p>Id <code>${html(d.id)}</code>. At most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}</p>
-<h3>Parameters</h3><table>${d.parameters.map(parameterRow).join('')}</table>
+<h3>Parameters</h3><table>${parametersOf(d).map(parameterRow).join('')}</table>
 <h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
 }
 

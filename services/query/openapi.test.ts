@@ -1,6 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import { Validator } from '@seriousme/openapi-schema-validator';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
+import { ApiError, envelope } from '../../common/http/errors.ts';
 import { docsPage } from './docs.ts';
 import { BUILT_IN, readDefinitions } from './definition.ts';
 import { openapi } from './openapi.ts';
@@ -22,6 +24,23 @@ describe('openapi', () => {
     expect(added?.parameters.map((p) => [p.name, p.required])).toEqual([['project', true], ['function_id', true], ['hours', false]]);
     expect(JSON.stringify(added?.responses)).toContain('client_errors');
     expect(JSON.stringify(openapi(all))).not.toMatch(/SELECT|\.sql|function_invocations_1m/);
+  });
+
+  it('describes errors as they are: of wrong parameters, of events that are not taken, of neither', () => {
+    const { components } = openapi(all) as { components: { schemas: { Error: object } } };
+    const isError = new Ajv2020({ strictSchema: false }).compile(components.schemas.Error);
+    for (const mistakes of [[{ parameter: 'project', message: 'is required' }], [{ index: 3, message: 'is not JSON' }], []]) {
+      expect(isError(JSON.parse(envelope(new ApiError('invalid_request', 'a sentence', { mistakes }), 'id'))), JSON.stringify(isError.errors)).toBe(true);
+    }
+    expect(isError({ error: { code: 'x' } })).toBe(false);
+  });
+
+  it('has the statement that a caller may send to a sandboxed endpoint, and so has the page', () => {
+    const sandboxed = all.map((d) => ({ ...d, sandboxed: true }));
+    const { paths } = openapi(sandboxed) as { paths: Record<string, { get: { parameters: { name: string; required: boolean }[] } }> };
+    for (const { get } of Object.values(paths)) expect(get.parameters.at(-1)).toMatchObject({ name: 'sql', required: false });
+    expect(docsPage(sandboxed).match(/<code>sql<\/code>/g)).toHaveLength(all.length);
+    expect(docsPage(all)).not.toContain('<code>sql</code>');
   });
 });
 

@@ -1,5 +1,6 @@
 import type { Operation, Route } from '../../common/http/route.ts';
 import { RESERVED, type Column, type Definition, type Parameter } from './definition.ts';
+import { parametersOf } from './params.ts';
 
 /** Columns as JSON Schema. Whether a number is an integer is up to the statement. */
 const columnSchemas: Readonly<Record<Column['render'], object>> = {
@@ -43,7 +44,6 @@ const errors = {
 } as const;
 
 function operation(d: Definition): object {
-  const sandbox = { name: RESERVED.sql, in: 'query', required: false, description: 'a SELECT from the named subqueries of the endpoint', schema: { type: 'string' } };
   const row = {
     type: 'object',
     required: d.columns.map((c) => c.name),
@@ -53,7 +53,7 @@ function operation(d: Definition): object {
     operationId: d.name,
     summary: d.name,
     description: `${d.description}\n\nAt most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'} Also at /api/endpoints/query/${d.id}.`,
-    parameters: [...d.parameters.map(parameterObject), ...(d.sandboxed ? [sandbox] : [])],
+    parameters: parametersOf(d).map(parameterObject),
     responses: {
       200: {
         description: 'The rows',
@@ -107,7 +107,11 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
                 code: { type: 'string' },
                 message: { type: 'string' },
                 status: { type: 'integer' },
-                errors: { type: 'array', items: { type: 'object', required: ['parameter', 'message'], properties: { parameter: { type: 'string' }, message: { type: 'string' } } } },
+                errors: {
+                  description: 'of a wrong parameter its name, of an event that is not taken its place in the body, from 0',
+                  type: 'array',
+                  items: { type: 'object', required: ['message'], properties: { parameter: { type: 'string' }, index: { type: 'integer' }, message: { type: 'string' } } },
+                },
                 request_id: { type: 'string' },
               },
             },

@@ -49,14 +49,21 @@ function judge(p: Parameter, given: readonly string[]): Verdict {
   return convert[p.format](value);
 }
 
-/** Of a sandboxed endpoint: the caller's own statement, '' = the endpoint's. */
-const SANDBOX_SQL: Parameter = { name: RESERVED.sql, description: '', required: false, format: 'string', maxLength: 8192, aliases: {}, examples: [] };
+const SANDBOX_SQL: Parameter = {
+  name: RESERVED.sql, description: 'a SELECT of your own from the named subqueries of the endpoint; absent or empty = its own statement',
+  required: false, format: 'string', maxLength: 8192, aliases: {}, examples: [],
+};
+
+/** What a call may say: the declared parameters, and of a sandboxed endpoint the caller's own statement. */
+export function parametersOf({ sandboxed, parameters }: Pick<Definition, 'sandboxed' | 'parameters'>): readonly Parameter[] {
+  return sandboxed ? [...parameters, SANDBOX_SQL] : parameters;
+}
 
 /** The canonical parameters of a call, or every mistake in it at once. Undeclared parameters are ignored. */
 export function readParams(definition: Definition, given: URLSearchParams): { params: Params } | { mistakes: ParameterMistake[] } {
   const params: Record<string, string | null> = {};
   const mistakes: ParameterMistake[] = [];
-  for (const p of definition.sandboxed ? [...definition.parameters, SANDBOX_SQL] : definition.parameters) {
+  for (const p of parametersOf(definition)) {
     const verdict = judge(p, given.getAll(p.name));
     if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
     else params[p.name] = verdict.value;
