@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { checkParameters, checkReads, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize } from './sql.ts';
+import { checkParameters, checkReads, identifier, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize } from './sql.ts';
 
 const code = (n: number): unknown => expect.objectContaining({ code: n });
 
@@ -93,9 +93,9 @@ describe('frames', () => {
   });
 });
 
-test('a quoted text is one string, whatever it holds', () => {
+test.each([['text', quote, 'string'], ['name', identifier, 'quoted']] as const)('a quoted %s is one token, whatever it holds', (_, quoting, kind) => {
   fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => {
-    const quoted = quote(text);
-    expect(tokenize(quoted)).toEqual([{ kind: 'string', start: 0, end: quoted.length }]);
+    const quoted = quoting(text);
+    expect(tokenize(quoted)).toEqual([{ kind, start: 0, end: quoted.length }]);
   }));
 });

@@ -184,9 +184,14 @@ export function replaceFrames(statement: string, source: string): string {
   return statement.slice(0, at.start) + source + statement.slice(at.end);
 }
 
-const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '\0': '\\0', '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f' };
+const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '`': '\\`', '\0': '\\0', '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f' };
 
 /** A string literal of ClickHouse's SQL. */
 export function quote(text: string): string {
   return `'${text.replace(/[\\'\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}'`;
+}
+
+/** A name as an identifier of ClickHouse's SQL. */
+export function identifier(name: string): string {
+  return `\`${name.replace(/[\\`\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}\``;
 }

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { quote } from '../../common/clickhouse/sql.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
+import { identifier, quote } from '../../common/clickhouse/sql.ts';
 import { StartError } from '../../common/errors.ts';
 import { assertNothingUnderWay, assertStoodStill } from './standstill.ts';
 import { statements } from './statements.ts';
@@ -39,16 +40,15 @@ export async function createBackup(clickhouse: ClickHouse, { place, base }: Back
   const isEmbedded = clickhouse.where === 'embedded';
   const before = await assertNothingUnderWay(clickhouse, 'a backup');
   const settings = base === undefined ? [] : [`base_backup = ${destinationOf(base, isEmbedded)}`];
-  const state = await run(clickhouse, `BACKUP DATABASE ${await databaseOf(clickhouse)} TO ${destinationOf(place, isEmbedded)}`, settings);
+  const state = await run(clickhouse, `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destinationOf(place, isEmbedded)}`, settings);
   await assertStoodStill(clickhouse, before, `the backup ${place}`);
   return { ...state, last_judged_at: before.last_judged_at };
 }
 
 /** A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError. */
 export async function restoreBackup(clickhouse: ClickHouse, { place, database }: { readonly place: string; readonly database?: string }): Promise<BackupResult> {
-  const tables = await select<{ name: string }>(clickhouse, 'SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY name');
-  if (tables.length > 0) throw new StartError(`${clickhouse.where} has ${tables.length} tables already; a backup is restored into an empty database: another DATA_DIR, or DROP DATABASE and CREATE DATABASE`);
-  const name = await databaseOf(clickhouse);
+  await assertEmpty(clickhouse, 'a backup that is restored');
+  const name = identifier(await databaseOf(clickhouse));
   const state = await run(clickhouse, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destinationOf(place, clickhouse.where === 'embedded')}`, []);
   const { last_judged_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
   return { ...state, last_judged_at };
@@ -65,13 +65,4 @@ async function run(clickhouse: ClickHouse, statement: string, settings: readonly
     if (state.error !== '') throw new StartError(`${clickhouse.where} says ${state.status}: ${state.error.split('\n')[0]}`);
     await sleep(POLL_MS);
   }
-}
-
-async function databaseOf(clickhouse: Reader): Promise<string> {
-  return identifier((await clickhouse.read({ sql: 'SELECT currentDatabase()', format: 'TSVRaw' })).body.toString('utf8').trim());
-}
-
-/** A name as an identifier of SQL. */
-export function identifier(name: string): string {
-  return `\`${name.replaceAll(/[\\`]/g, '\\$&')}\``;
 }

@@ -1,8 +1,8 @@
-import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { tokenize } from '../../common/clickhouse/sql.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
+import { identifier, tokenize } from '../../common/clickhouse/sql.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Logger } from '../../common/logger.ts';
-import { identifier } from './backup.ts';
 import { reconcile } from './reconcile.ts';
 import { assertNothingUnderWay } from './standstill.ts';
 import { statements } from './statements.ts';
@@ -33,8 +33,7 @@ interface Table {
  */
 export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays: number, logger: Logger): Promise<Moved> {
   await assertNothingUnderWay(from, 'a move');
-  const occupied = await select<{ name: string }>(to, 'SELECT name FROM system.tables WHERE database = currentDatabase()');
-  if (occupied.length > 0) throw new StartError(`${to.where} has ${occupied.length} tables already; a move needs an empty database: DROP DATABASE and CREATE DATABASE, or another one`);
+  await assertEmpty(to, 'a move');
   const [source, target] = [await databaseOf(from), await databaseOf(to)];
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
   await from.execute({ sql: 'SYSTEM STOP MERGES' });
@@ -89,8 +88,4 @@ function inDatabase(definition: string, source: string, target: string): string 
     end = token.end;
   }
   return text + definition.slice(end);
-}
-
-async function databaseOf(clickhouse: Reader): Promise<string> {
-  return (await select<{ name: string }>(clickhouse, 'SELECT currentDatabase() AS name'))[0]!.name;
 }

@@ -1,5 +1,7 @@
-import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import { databaseOf } from '../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { identifier } from '../../common/clickhouse/sql.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
 import type { Params } from './params.ts';
@@ -45,7 +47,7 @@ function lineOfError(sql: string, message: string): number {
  */
 async function checkIsolation(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const wrong = (message: string): Mistake[] => [{ file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` }];
-  const [own] = await select<{ database: string }>(clickhouse, 'SELECT currentDatabase() AS database');
+  const database = identifier(await databaseOf(clickhouse));
   try {
     await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
   } catch (error) {
@@ -53,7 +55,7 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
     return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
   }
   try {
-    await clickhouse.read({ sql: `SELECT count() FROM \`${own?.database}\`.edge_logs`, format: 'Null', isolated: true });
+    await clickhouse.read({ sql: `SELECT count() FROM ${database}.edge_logs`, format: 'Null', isolated: true });
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
     return [];

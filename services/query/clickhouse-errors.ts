@@ -3,7 +3,7 @@ import type { Definition } from './definition.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 
 /** Limits of the query's own: time, rows, bytes. An answer is whole or this. */
-const OWN_LIMITS = new Set([158, 159, 160, 191, 307, 396]);
+export const OWN_LIMITS = new Set<number | undefined>([158, 159, 160, 191, 307, 396]);
 const MEMORY_LIMIT = 241;
 const BAD_PATTERN = 427;
 /** No table or database yet, or no way in: the schema is being made, or somebody has to look. */
@@ -19,7 +19,7 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
     const mistakes = definition.parameters.filter((p) => p.format === 'pattern').map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' }));
     return invalidParameters(mistakes, error);
   }
-  if (code !== undefined && (OWN_LIMITS.has(code) || (code === MEMORY_LIMIT && !/\(total\)|server/i.test(error.message)))) {
+  if (OWN_LIMITS.has(code) || (code === MEMORY_LIMIT && !/\(total\)|server/i.test(error.message))) {
     return new ApiError('timeout', 'the query took more time, rows or memory than it may', { cause: error });
   }
   if (error.kind === 'retry' || (code !== undefined && NOT_READY.has(code))) {

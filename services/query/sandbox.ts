@@ -1,8 +1,9 @@
 import type { Reader, ReadResult, StatementSettings } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { oneStatement, tokenize, type Token } from '../../common/clickhouse/sql.ts';
+import { identifier, oneStatement, quote, tokenize, type Token } from '../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import { members } from '../../common/json-text.ts';
+import { OWN_LIMITS } from './clickhouse-errors.ts';
 import { namedSubqueries } from './named-subqueries.ts';
 import { RESULT_FORMAT } from './render.ts';
 
@@ -166,7 +167,7 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
     const { columns, rows } = tableOf(result.body.toString('utf8'));
     const row = `row_${i}`;
     data[`rows_${i}`] = rows;
-    tables.push(`${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quoted(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`);
+    tables.push(`${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quote(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`);
     readRows += result.readRows ?? 0;
     readBytes += result.readBytes ?? 0;
   }
@@ -175,20 +176,13 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
     const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings: { ...settings, ...ISOLATED_SETTINGS }, isolated: true, signal });
     return { body, readRows, readBytes };
   } catch (error) {
-    throw error instanceof ClickHouseError && (error.kind === 'fatal' || error.kind === 'reject') && !LIMITS.has(error.code) ? wrongSql('cannot be run as it is', error) : error;
+    throw error instanceof ClickHouseError && error.kind !== 'retry' && !OWN_LIMITS.has(error.code) ? wrongSql('cannot be run as it is', error) : error;
   }
-}
-
-/** Limits of the query's own are no mistake of its text. */
-const LIMITS = new Set<number | undefined>([158, 159, 160, 191, 241, 307, 396]);
-
-function quoted(text: string): string {
-  return `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
 }
 
 /** Columns with plain types, and the rows as a JSON list of lists. */
 function tableOf(result: string): { columns: { name: string; type: string }[]; rows: string } {
   const found = members(result, ['meta', 'data']);
   const meta = JSON.parse(found.get('meta') ?? '[]') as { name: string; type: string }[];
-  return { columns: meta.map(({ name, type }) => ({ name: `\`${name}\``, type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1') })), rows: found.get('data') ?? '[]' };
+  return { columns: meta.map(({ name, type }) => ({ name: identifier(name), type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1') })), rows: found.get('data') ?? '[]' };
 }

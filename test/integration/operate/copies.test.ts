@@ -163,7 +163,7 @@ describe('a backup that is restored', () => {
       await world.produce({ edge_logs: 50, function_edge_logs: 20 });
       await withRollup(restored, () => ingestAll(restored));
       await world.expectExact(restored);
-      await expect(restoreBackup(restored, { place: increment })).rejects.toThrow('into an empty database');
+      await expect(restoreBackup(restored, { place: increment })).rejects.toThrow('needs an empty database');
     } finally {
       await restored.close();
     }
