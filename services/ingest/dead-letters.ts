@@ -5,7 +5,7 @@ import type { AvroDecoder } from './avro/decoder.ts';
 import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { createMessageReader } from './message.ts';
 import type { Reason, Record } from './record.ts';
-import { judgementOf, mappingOf, statements } from './statements.ts';
+import { judgementOf, mappingOf, statements, verdictIn } from './statements.ts';
 import { INSERT_SETTINGS, rejectionOf, withProbe } from './store.ts';
 
 /** Where a message stands. */
@@ -32,7 +32,7 @@ export interface DeadLetterContent extends DeadLetter {
 export interface DeadLetterFilter {
   /** absent = any */
   readonly topic?: string;
-  readonly reason?: string;
+  readonly reason?: Reason;
   /** only those that were not replayed */
   readonly open?: boolean;
 }
@@ -43,9 +43,9 @@ const START: DeadLetter = { topic: '', incarnation: 0, partition: 0, offset: '-1
 const REPLAYS_PER_SECOND = 25;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
-export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reason = '', open = false }: DeadLetterFilter, limit: number = PAGE, after: DeadLetter = START): Promise<DeadLetter[]> {
+export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reason, open = false }: DeadLetterFilter, limit: number = PAGE, after: DeadLetter = START): Promise<DeadLetter[]> {
   return select<DeadLetter>(clickhouse, statements.deadLetters, {
-    topic, reason, open, limit,
+    topic, reason: reason ?? '', open, limit,
     after_topic: after.topic, after_incarnation: after.incarnation, after_partition: after.partition, after_offset: after.offset,
   }, INTEGERS_AS_TEXT);
 }
@@ -135,5 +135,5 @@ function mappedInsert(frame: Frame, params: MappedInsert['params']): MappedInser
 async function judge(clickhouse: ClickHouse, source: SourceName, insert: MappedInsert): Promise<Reason | undefined> {
   const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 } }));
   if (rejection === undefined) return undefined;
-  return (/verdict (malformed_json|missing_project|bad_timestamp|timestamp_out_of_range)/.exec(rejection.message)?.[1] ?? 'rejected_by_store') as Reason;
+  return verdictIn(rejection.message) ?? 'rejected_by_store';
 }

@@ -11,16 +11,8 @@ export interface Record {
 }
 
 /** The closed list of reasons for a dead letter. */
-export type Reason =
-  | 'not_an_event'
-  | 'malformed_json'
-  | 'unknown_schema'
-  | 'malformed_avro'
-  | 'missing_project'
-  | 'bad_timestamp'
-  | 'timestamp_out_of_range'
-  | 'too_large'
-  | 'rejected_by_store';
+export const reasons = ['not_an_event', 'malformed_json', 'unknown_schema', 'malformed_avro', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range', 'too_large', 'rejected_by_store'] as const;
+export type Reason = (typeof reasons)[number];
 
 /** What is known of a message by its first bytes: how its event is written, or that it is a dead letter. */
 export type Form =

@@ -19,18 +19,24 @@ export function mappingOf(source: SourceName, way: Way): string {
   return whole.replace(/^\s*--.*\n/gm, '').replace(/^\s+/gm, '');
 }
 
-const REASONS = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
+/** What the mapping SQL itself finds wrong with a message. */
+const JUDGED = ['malformed_json', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range'] as const satisfies readonly Reason[];
 
 /** The same mapping by the exact way, writing nothing: throws what the insert would throw. */
 export function dryRunOf(source: SourceName): string {
   return mappingOf(source, 'exact').replace(/^INSERT INTO \w+_landing$/m, () => "INSERT INTO FUNCTION null('auto')");
 }
 
-/** The same mapping, writing nothing: throws `verdict <reason>` where a message of the frames is not a row. */
+/** The same mapping, writing nothing: throws `verdict <reason>` where a message of the frames is not a row; see verdictIn. */
 export function judgementOf(source: SourceName): string {
-  const throws = REASONS.map((reason) => `throwIf(reason = '${reason}', 'verdict ${reason}')`).join(' + ');
+  const throws = JUDGED.map((reason) => `throwIf(reason = '${reason}', 'verdict ${reason}')`).join(' + ');
   const select = mappingOf(source, 'exact').replace(/^INSERT INTO \w+_landing$/m, '');
   return `INSERT INTO FUNCTION null('verdict UInt8') SELECT ${throws} AS verdict FROM (${select})`;
+}
+
+/** The verdict that a judgement has thrown, by the engine's words; undefined where it threw something else. */
+export function verdictIn(message: string): Reason | undefined {
+  return JUDGED.find((reason) => message.includes(`verdict ${reason}`));
 }
 
 export const statements = {

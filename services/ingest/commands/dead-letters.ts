@@ -3,6 +3,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { StartError } from '../../../common/errors.ts';
 import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type Coordinates, type DeadLetter, type DeadLetterFilter, type ReplayOutcome } from '../dead-letters.ts';
 import { createDecoders } from '../ingest.ts';
+import { reasons } from '../record.ts';
 
 type Args =
   | { readonly do: 'list'; readonly filter: DeadLetterFilter; readonly limit: number }
@@ -26,9 +27,11 @@ replay judges a letter again with today's rules and writes its row with its orig
   options: { topic: { type: 'string' }, reason: { type: 'string' }, open: { type: 'boolean' }, limit: { type: 'string' } },
 
   readArgs(values, [verb, ...rest]) {
+    const reason = reasons.find((r) => r === values['reason']);
+    if (values['reason'] !== undefined && reason === undefined) throw new UsageError(`--reason takes one of ${reasons.join(', ')}`);
     const filter: DeadLetterFilter = {
       ...(typeof values['topic'] === 'string' ? { topic: values['topic'] } : {}),
-      ...(typeof values['reason'] === 'string' ? { reason: values['reason'] } : {}),
+      ...(reason === undefined ? {} : { reason }),
       ...(values['open'] === true ? { open: true } : {}),
     };
     if (verb === 'list' && rest.length === 0) {
