@@ -2,12 +2,12 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
+import { keyFile } from '../config/key-file.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
@@ -126,7 +126,7 @@ function post(url: URL, headers: Readonly<Record<string, string>>, body: string,
 
 function storedKey(dataDir: string): string | undefined {
   try {
-    return readFileSync(join(dataDir, 'api-key'), 'utf8').trim();
+    return readFileSync(keyFile(dataDir), 'utf8').trim();
   } catch {
     return undefined;
   }

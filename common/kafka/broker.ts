@@ -1,15 +1,6 @@
 import type { Settings } from '../config/settings.ts';
-import type { Part } from '../lifecycle/run.ts';
 import type { Logger } from '../logger.ts';
-import { startLocalBroker } from './local-broker/local-broker.ts';
-
-/** A Kafka to work with. */
-export interface Broker extends Part {
-  /** host:port each */
-  readonly brokers: readonly string[];
-  /** rejects when it ends without having been stopped */
-  readonly failed: Promise<never>;
-}
+import { startLocalBroker, type Broker } from './local-broker/local-broker.ts';
 
 /**
  * The Kafka of KAFKA_BROKERS, which is not ours to start or stop, else a local one.

@@ -1,5 +1,6 @@
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
+import { keyFile } from '../../common/config/key-file.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
 import { startBroker } from '../../common/kafka/broker.ts';
 import { createKafka } from '../../common/kafka/client.ts';
@@ -9,9 +10,8 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
-import { keyFile } from '../query/first-key.ts';
 import { startQuery } from '../query/start.ts';
-import { rollupNote } from '../rollup/check.ts';
+import { rollupNote } from '../rollup/readiness.ts';
 import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes } from './commands.ts';
 import { welcome } from './welcome.ts';

@@ -1,6 +1,5 @@
 import { refusal } from '../../common/clickhouse/errors.ts';
 import { tokenize, type Token } from '../../common/clickhouse/sql.ts';
-import type { Params } from './params.ts';
 
 /**
  * Branches of a UNION ALL that only some values of the parameters need, told by a comment at their beginning:
@@ -107,7 +106,7 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
 }
 
 /** The statement for these values. A UNION ALL of which no branch is needed stays whole: its own conditions then make it empty. */
-export function statementFor(parts: readonly Part[], params: Params): string {
+export function statementFor(parts: readonly Part[], params: Readonly<Record<string, string | null>>): string {
   return parts.map((part) => {
     if (typeof part === 'string') return part;
     const needed = part.filter(({ conditions }) => conditions.every(({ parameter, holds }) => holds(params[parameter])));

@@ -1,5 +1,5 @@
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { StartError } from '../../common/errors.ts';
 import { randomKey } from './key-table.ts';
@@ -9,11 +9,6 @@ export interface FirstKey {
   readonly key: Key;
   /** The key itself, where it was made just now: to be shown this once. */
   readonly made: string | undefined;
-}
-
-/** Where the first admin key stands when API_KEY is not set. */
-export function keyFile(dataDir: string): string {
-  return join(dataDir, 'api-key');
 }
 
 /** The admin key that holds without a list: API_KEY, else the one in the data folder, else a new one that is kept there (mode 600). Throws StartError. */

@@ -6,7 +6,7 @@ import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { rollupNote } from './check.ts';
+import { rollupNote } from './readiness.ts';
 import { rollupCommand } from './commands/rollup.ts';
 import { startRollup } from './rollup.ts';
 

@@ -4,8 +4,8 @@ import net from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
+import type { Part } from '../../lifecycle/run.ts';
 import type { Logger } from '../../logger.ts';
-import type { Broker } from '../broker.ts';
 import { probe } from '../probe.ts';
 import { Unavailable, type Backend, type Run } from './backend.ts';
 import { findContainer, findDocker, startWithDocker } from './docker.ts';
@@ -27,6 +27,14 @@ export interface LocalBrokerOptions {
   readonly more?: MoreListeners | undefined;
   /** gives up the start */
   readonly signal?: AbortSignal | undefined;
+}
+
+/** A Kafka to work with. */
+export interface Broker extends Part {
+  /** host:port each */
+  readonly brokers: readonly string[];
+  /** rejects when it ends without having been stopped */
+  readonly failed: Promise<never>;
 }
 
 /** A Kafka of our own on this machine. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, type Audit } from '../../../services/rollup/audit.ts';
-import { rollupNote } from '../../../services/rollup/check.ts';
+import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { readCuts, readRollups, writeRollup } from '../../../services/rollup/catalogue.ts';
 import { admitNew } from '../../../services/rollup/versions.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';

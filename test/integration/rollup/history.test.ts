@@ -3,7 +3,7 @@ import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
 import { createAudit } from '../../../services/rollup/audit.ts';
 import { buildPeriod } from '../../../services/rollup/build.ts';
-import { rollupNote } from '../../../services/rollup/check.ts';
+import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { readCuts, readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY, periodOf } from '../../../services/rollup/periods.ts';
 import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
