@@ -40,7 +40,7 @@ function namesIn(registry: Registry): Metric[] {
 const WHERE: Readonly<Record<string, string>> = {
   ingest: 'Per process: each partition belongs to one of them.',
   rollup: 'One process for the installation; what it says of tables is true for all of it, and looked up every 30 s.',
-  query: 'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says.',
+  query: 'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says; status 499 is a caller that left before its answer.',
   push: 'Per process, beside query where KAFKA_BROKERS is set.',
 };
 

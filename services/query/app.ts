@@ -104,6 +104,11 @@ function isGuarded(url: string): boolean {
   return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(path);
 }
 
+/** Why a query is ended whose caller went away: nobody is told, and nothing is wrong. */
+const CALLER_LEFT = new Error('the caller has left');
+/** What nginx calls such a request, for the metrics. */
+const STATUS_CALLER_LEFT = 499;
+
 /** The HTTP service, without a socket: `inject` and `listen` both work on it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { definitions, answers, keys, clock, logger, metrics } = options;
@@ -217,6 +222,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   });
 
   function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
+    if (thrown === CALLER_LEFT) {
+      metrics.requests.inc({ endpoint: request.told.endpoint, status: STATUS_CALLER_LEFT, cache: '' });
+      logger.debug({ request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id }, 'caller_left');
+      reply.hijack();
+      return;
+    }
     const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
     const fields = { request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id, code: error.code };
     if (error.status === 500) logger.error({ ...fields, ...reasonOf(error.cause ?? error) }, 'request_failed');
@@ -241,7 +252,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   function callerOf(reply: FastifyReply): AbortSignal {
     const controller = new AbortController();
     reply.raw.once('close', () => {
-      if (!reply.raw.writableEnded) controller.abort();
+      if (!reply.raw.writableEnded) controller.abort(CALLER_LEFT);
     });
     return controller.signal;
   }

@@ -1,10 +1,13 @@
 import { mkdtempSync, readFileSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
+import { Writable } from 'node:stream';
+import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { Logger } from '../../../common/logger.ts';
 import type { QueryService } from '../../../services/query/start.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
-import { API_KEY, ENDLESS, call, openEngine, send, startService, writeEndpoint, type Engine, type Reply, type TestSettings } from './service.ts';
+import { API_KEY, ENDLESS, call, logger, openEngine, send, startService, writeEndpoint, type Engine, type Reply, type TestSettings } from './service.ts';
 
 /** What a query, a caller or a crowd may take. */
 /** rows that even an endless query does not read in its time */
@@ -32,8 +35,8 @@ afterAll(async () => {
   folder.remove();
 });
 
-async function service(settings: TestSettings = {}): Promise<QueryService> {
-  const s = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path, QUERY_MAX_ROWS_READ: ENOUGH, ...settings });
+async function service(settings: TestSettings = {}, log: Logger = logger): Promise<QueryService> {
+  const s = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path, QUERY_MAX_ROWS_READ: ENOUGH, ...settings }, { logger: log });
   started.push(s);
   await s.ready;
   return s;
@@ -71,8 +74,9 @@ describe('a query', () => {
     }
   });
 
-  it('ends when its caller goes away', async () => {
-    const s = await service();
+  it('ends when its caller goes away, which is no error of anybody', async () => {
+    const lines: string[] = [];
+    const s = await service({}, pino({ level: 'debug' }, new Writable({ write: (chunk: Buffer, _, done) => { lines.push(chunk.toString()); done(); } })));
     const running = async (): Promise<string | undefined> => /^sluice_query_running (\d+)$/m.exec((await send(s.address, '/metrics')).text)?.[1];
     const caller = new AbortController();
     const left = send(s.address, '/api/endpoints/endless?project=p', { headers: { 'x-api-key': API_KEY }, signal: caller.signal }).catch(() => 'left');
@@ -80,6 +84,9 @@ describe('a query', () => {
     caller.abort();
     expect(await left).toBe('left');
     await waitFor(async () => (await running()) === '0', 5_000, 'the query has ended');
+    await waitFor(() => lines.some((line) => line.includes('"msg":"caller_left"')), 5_000, 'it is noted');
+    expect(lines.filter((line) => /"level":[4-6]0/.test(line))).toEqual([]);
+    expect((await send(s.address, '/metrics')).text).toContain('sluice_query_requests_total{endpoint="endless",status="499",cache=""} 1');
   });
 
   it('waits its turn for two seconds in a short queue, else 503', async () => {
