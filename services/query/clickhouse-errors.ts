@@ -15,10 +15,9 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
   if (error instanceof ApiError) return error;
   if (!(error instanceof ClickHouseError)) return new ApiError('internal', 'something went wrong on our side', { cause: error });
   const { code } = error;
-  if (code === BAD_PATTERN) {
-    const mistakes = definition.parameters.filter((p) => p.format === 'pattern').map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' }));
-    return invalidParameters(mistakes, error);
-  }
+  const patterns = definition.parameters.filter((p) => p.format === 'pattern');
+  // a statement without a pattern of the caller has a wrong one of its own
+  if (code === BAD_PATTERN && patterns.length > 0) return invalidParameters(patterns.map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' })), error);
   if (OWN_LIMITS.has(code) || (code === MEMORY_LIMIT && !/\(total\)|server/i.test(error.message))) {
     return new ApiError('timeout', 'the query took more time, rows or memory than it may', { cause: error });
   }
