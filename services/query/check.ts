@@ -4,7 +4,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier } from '../../common/clickhouse/sql.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
-import type { Params } from './params.ts';
+import { readValue, type Params } from './params.ts';
 
 /** What a column may be for its rendering; LowCardinality and Nullable aside. */
 const types: Readonly<Record<Render, RegExp>> = {
@@ -24,10 +24,20 @@ function sampleParams(definition: Definition): Params {
   return Object.fromEntries([
     ...definition.parameters.map((p): [string, string | null] => {
       const type = parameterType(p);
-      return [p.name, p.default ?? p.values?.[0] ?? (type.startsWith('Nullable') ? null : (samples[type as keyof typeof samples] ?? 'x'))];
+      const value = p.default ?? p.values?.[0];
+      const read = value === undefined ? undefined : readValue(p, [value]);
+      return [p.name, read !== undefined && 'value' in read ? read.value : (type.startsWith('Nullable') ? null : (samples[type as keyof typeof samples] ?? 'x'))];
     }),
     [RESERVED.now, samples["DateTime64(6, 'UTC')"]],
   ]);
+}
+
+/** Values of a definition's own that its parameters would refuse: every call that leaves such a default to stand would be a 400. */
+function refusedValues(definition: Definition): Mistake[] {
+  return definition.parameters.flatMap((p) => [...new Set([p.default, ...(p.values ?? [])])].flatMap((value) => {
+    const read = value === undefined ? undefined : readValue(p, [value]);
+    return read !== undefined && 'message' in read ? [{ file: definition.yamlFile, line: 1, message: `${p.name} has the value ${value}, which ${read.message}` }] : [];
+  }));
 }
 
 /** The line of the statement that an error of ClickHouse is about: where it says so, else where the first name that it quotes stands. */
@@ -68,6 +78,8 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
  * Throws ClickHouseError where the engine is away.
  */
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
+  const refused = refusedValues(definition);
+  if (refused.length > 0) return refused;
   const params = sampleParams(definition);
   let columns: string[][];
   try {

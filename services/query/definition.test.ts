@@ -43,6 +43,11 @@ describe('parseDefinition', () => {
     ['a parameter that the statement lacks', yaml, sql.replaceAll('@kind', "'x'"), 'a.b.yaml:9 kind does not occur in a.b.sql'],
     ['a required name that is not declared', yaml.replace('required: [project]', 'required: [project, other]'), sql, 'a.b.yaml:6 required names other, which is not declared'],
     ['a project parameter that is optional', yaml.replace('  required: [project]\n', ''), sql, 'a.b.yaml:4 project.parameter project must be a required parameter'],
+    ['a project parameter that is not bound as it is sent', yaml.replace('project: { description: the project }', 'project: { description: the project, format: integer }'), sql, 'a.b.yaml:4 project.parameter project must have no format'],
+    ['a project pattern without the format', yaml.replace('match: exact', 'match: pattern'), sql, 'a.b.yaml:4 project.parameter project must have the format pattern'],
+    ['a project parameter that stands for another', yaml.replace('project: { description: the project }', 'project: { description: the project, enum: [p, q], x-aliases: { r: q } }'), sql, 'a.b.yaml:4 project.parameter project must not stand for another value'],
+    ['a pattern that is none as it is run', yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '[\\w-.]',"), sql, 'a.b.yaml:9 kind has a pattern that is no regular expression'],
+    ['a name that an object does not keep', yaml.replace('kind:', '__proto__:'), sql.replace('@kind', '@__proto__'), 'a.b.yaml:9 __proto__ is a name of the engine'],
     ['a default outside of the enum', yaml.replace('default: x', 'default: z'), sql, 'a.b.yaml:9 kind stands for z, which is not in its enum'],
     ['a key that is none of a definition', `${yaml}max_row: 5\n`, sql, 'a.b.yaml:1 must NOT have additional properties "max_row"'],
     ['a wrong type', yaml.replace('description: what it answers', 'description: [1]'), sql, 'a.b.yaml:3 description must be string'],
@@ -89,6 +94,10 @@ describe('readDefinitions', () => {
     put('c');
     expect(() => readDefinitions([folder])).toThrow(/c\.yaml:1: has the id of .*a\.b\.yaml/);
     expect(() => readDefinitions([BUILT_IN, BUILT_IN])).toThrow(/logs\.all\.yaml:1: has the name of/);
+    rmSync(join(folder, 'c.yaml'));
+    rmSync(join(folder, 'c.sql'));
+    put('d0a7c3e9-5b21-4c6f-8f0e-2b8e4d9c1f03', '2');
+    expect(() => readDefinitions([BUILT_IN, folder])).toThrow(/d0a7c3e9.*\.yaml:1: has the id of .*usage\.api-counts\.yaml/);
   });
 
   it('refuses half an endpoint and a folder that is not there', () => {

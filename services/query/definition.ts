@@ -75,7 +75,11 @@ export interface Definition {
 
 /** Names that the engine itself gives a meaning. */
 export const RESERVED = { now: 'now', sql: 'sql', apiKey: 'api_key' } as const;
+/** What a parameter cannot be called: parameters become members of an object, and this one would be lost there. */
+const NO_MEMBER = '__proto__';
 const NOW_TYPE = "DateTime64(6, 'UTC')";
+/** of `pattern` */
+export const PATTERN_FLAGS = 'u';
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
@@ -183,11 +187,17 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   const stem = basename(sqlFile, '.sql');
   if (file.name !== stem) wrong(['name'], `name is ${file.name}, the file's is ${stem}`);
   for (const name of required) if (!parameters.some((p) => p.name === name)) wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
-  if (file.project !== undefined && !required.includes(file.project.parameter)) wrong(['project', 'parameter'], `project.parameter ${file.project.parameter} must be a required parameter`);
+  if (file.project !== undefined) {
+    const named = parameters.find((p) => p.name === file.project?.parameter);
+    if (named?.required !== true) wrong(['project', 'parameter'], `project.parameter ${file.project.parameter} must be a required parameter`);
+    // what a key may see is judged by the value as it was sent: the statement must get that very value
+    else if (named.otherwise !== undefined || Object.keys(named.aliases).length > 0) wrong(['project', 'parameter'], `project.parameter ${named.name} must not stand for another value`);
+    else if (named.format !== (file.project.match === 'pattern' ? 'pattern' : 'string')) wrong(['project', 'parameter'], `project.parameter ${named.name} must have ${file.project.match === 'pattern' ? 'the format pattern' : 'no format'}`);
+  }
   if ((file.requery_seconds ?? 0) > 0 && (file.requery_seconds ?? 0) >= (file.cache_seconds ?? 0)) wrong(['requery_seconds'], 'requery_seconds must be less than cache_seconds');
   for (const p of parameters) {
     const at = ['parameters', 'properties', p.name];
-    if (p.name === RESERVED.now || p.name === RESERVED.apiKey || (p.name === RESERVED.sql && file.sandboxed)) wrong(at, `${p.name} is a name of the engine`);
+    if (p.name === RESERVED.now || p.name === RESERVED.apiKey || p.name === NO_MEMBER || (p.name === RESERVED.sql && file.sandboxed)) wrong(at, `${p.name} is a name of the engine`);
     if (p.required && p.default !== undefined) wrong(at, `${p.name} is required and has a default`);
     for (const value of [p.default, p.otherwise, ...Object.values(p.aliases)]) {
       if (value !== undefined && p.values !== undefined && !p.values.includes(value)) wrong(at, `${p.name} stands for ${value}, which is not in its enum`);
@@ -195,7 +205,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
     if ((p.otherwise !== undefined || Object.keys(p.aliases).length > 0) && p.values === undefined) wrong(at, `${p.name} has x-otherwise or x-aliases, but no enum`);
     if (p.pattern !== undefined) {
       try {
-        RegExp(p.pattern);
+        RegExp(p.pattern, PATTERN_FLAGS);
       } catch {
         wrong([...at, 'pattern'], `${p.name} has a pattern that is no regular expression`);
       }
@@ -288,7 +298,7 @@ export function readDefinitions(folders: readonly string[]): Definitions {
       else {
         const { definition } = parsed;
         for (const other of all) {
-          if (other.id === definition.id) mistakes.push({ file: yamlFile, line: 1, message: `has the id of ${other.yamlFile}` });
+          if (other.id === definition.id || other.id === definition.name || other.name === definition.id) mistakes.push({ file: yamlFile, line: 1, message: `has the id of ${other.yamlFile}` });
           if (other.name === definition.name) mistakes.push({ file: yamlFile, line: 1, message: `has the name of ${other.yamlFile}` });
         }
         all.push(definition);

@@ -1,5 +1,5 @@
 import type { ParameterMistake } from '../../common/http/errors.ts';
-import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
+import { PATTERN_FLAGS, RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /**
@@ -27,7 +27,8 @@ const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
   number: (value) => (/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value) && Number.isFinite(Number(value)) ? { value: String(Number(value)) } : { message: 'must be a number' }),
 };
 
-function judge(p: Parameter, given: readonly string[]): Verdict {
+/** Of all values that a call gives a parameter: the canonical one, or what is wrong with them. */
+export function readValue(p: Parameter, given: readonly string[]): Verdict {
   if (given.length > 1) return { message: 'is given more than once' };
   const text = given[0] ?? '';
   if (text.includes('\0')) return { message: 'contains a NUL character' };
@@ -45,7 +46,7 @@ function judge(p: Parameter, given: readonly string[]): Verdict {
     }
   }
   if (p.minLength !== undefined && value.length < p.minLength) return { message: `must have at least ${p.minLength} characters` };
-  if (p.pattern !== undefined && !new RegExp(p.pattern, 'u').test(value)) return { message: `must match ${p.pattern}` };
+  if (p.pattern !== undefined && !new RegExp(p.pattern, PATTERN_FLAGS).test(value)) return { message: `must match ${p.pattern}` };
   return convert[p.format](value);
 }
 
@@ -64,7 +65,7 @@ export function readParams(definition: Definition, given: URLSearchParams): { pa
   const params: Record<string, string | null> = {};
   const mistakes: ParameterMistake[] = [];
   for (const p of parametersOf(definition)) {
-    const verdict = judge(p, given.getAll(p.name));
+    const verdict = readValue(p, given.getAll(p.name));
     if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
     else params[p.name] = verdict.value;
   }

@@ -160,7 +160,13 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   failed.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
-  async function reload(): Promise<void> {
+  /** One at a time: files that were read first must not replace what was read after them because their check took longer. */
+  let reloading: Promise<void> = Promise.resolve();
+  function reload(): Promise<void> {
+    reloading = reloading.then(reloadNow);
+    return reloading;
+  }
+  async function reloadNow(): Promise<void> {
     try {
       const next = readDefinitions(folders);
       await checkAll(clickhouse, next);

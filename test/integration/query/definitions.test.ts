@@ -58,6 +58,15 @@ describe('a wrong definition stops the start, with file and line', () => {
     await service.stop();
   });
 
+  it('a default that its own parameter refuses', async () => {
+    writeEndpoint(folder.path, 'mine', 'SELECT @hours AS n WHERE @project != \'\'');
+    const file = join(folder.path, 'mine.yaml');
+    writeFileSync(file, readFileSync(file, 'utf8').replace('columns:', "    hours: { description: how many, format: integer, pattern: '^[1-9]$$', default: '10' }\ncolumns:"));
+    const service = await start();
+    await expect(service.ready).rejects.toThrow(/mine\.yaml:1: hours has the value 10, which must match \^\[1-9\]\$/);
+    await service.stop();
+  });
+
   it.each([
     ['that writes', () => 'INSERT INTO edge_logs SELECT @project AS n', 'A read begins with'],
     ['that would make a file', () => `SELECT * FROM sqlite('${folder.path}/made', 'a') WHERE n = @project`, 'named sqlite'],
@@ -73,6 +82,23 @@ describe('a wrong definition stops the start, with file and line', () => {
     writeFileSync(join(folder.path, 'mine.sql'), 'SELECT 1');
     await expect(start()).rejects.toThrow(/mine\.yaml:1: id must be string/);
   });
+});
+
+it('a default of every format is one that the statement gets', async () => {
+  writeEndpoint(folder.path, 'mine', "SELECT concat(toString(@since), ' ', toString(@hours), ' ', toString(@share), ' ', @kind) AS n WHERE @project != ''");
+  const file = join(folder.path, 'mine.yaml');
+  writeFileSync(file, readFileSync(file, 'utf8').replace('columns:', `    since: { description: from when, format: timestamp, default: "2026-03-01T10:00:00.5+01:00" }
+    hours: { description: how many, format: integer, default: "007" }
+    share: { description: how much, format: number, default: "0.50" }
+    kind: { description: which, default: x }
+columns:`));
+  for (const { clickhouse, dataDir } of [engine, server]) {
+    const service = await startService(clickhouse, dataDir, { ENDPOINTS_DIR: folder.path });
+    await service.ready;
+    const reply = await call(service, 'mine', { project: 'p' });
+    expect([reply.text, reply.status]).toEqual(['{"result":[{"n":"2026-03-01 09:00:00.500000 7 0.5 x"}]}', 200]);
+    await service.stop();
+  }
 });
 
 describe('a changed definition', () => {
@@ -99,6 +125,28 @@ describe('a changed definition', () => {
     expect((await send(service.address, '/openapi.json')).text).toContain('/api/endpoints/mine');
     await service.stop();
   });
+});
+
+it('definitions that are read twice at once: those read last are served', async () => {
+  const checked = Promise.withResolvers<void>();
+  writeEndpoint(folder.path, 'mine', "SELECT concat('first ', @project) AS n");
+  const service = await startService({
+    ...engine.clickhouse,
+    read: async (read) => {
+      if (read.sql.includes('slowly')) await checked.promise;
+      return await engine.clickhouse.read(read);
+    },
+  }, engine.dataDir, { ENDPOINTS_DIR: folder.path });
+  await service.ready;
+  writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('slowly ', @project) AS n");
+  const slow = service.reload();
+  writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('last ', @project) AS n");
+  const last = service.reload();
+  await Promise.race([last, new Promise((resolve) => { setTimeout(resolve, 500); })]);
+  checked.resolve();
+  await Promise.all([slow, last]);
+  expect((await call(service, 'mine', { project: 'p' })).rows).toEqual([{ n: 'last p' }]);
+  await service.stop();
 });
 
 describe('the schema of this build', () => {
