@@ -9,7 +9,7 @@ import type { Definition } from './definition.ts';
 import { ApiError } from '../../common/http/errors.ts';
 import type { QueryMetrics } from './metrics.ts';
 import type { Params } from './params.ts';
-import { runQuery, type ReadLimits } from './query.ts';
+import { runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { Slots } from './slots.ts';
 
 /** A result as it goes out. */
@@ -34,8 +34,8 @@ export type SharedAnswer = Pick<Answer, 'body' | 'truncated' | 'fetchedAt'>;
 export interface SharedCache {
   get(key: string): Promise<SharedAnswer | undefined>;
   put(key: string, answer: SharedAnswer): Promise<void>;
-  /** True where this process is to run the query; false where another one is at it. */
-  lock(key: string): Promise<boolean>;
+  /** True where this process is to run the query, which takes `queryMs` at most; false where another one is at it. */
+  lock(key: string, queryMs: number): Promise<boolean>;
   unlock(key: string): Promise<void>;
 }
 
@@ -86,6 +86,8 @@ interface Flight {
 
 /** how often a process looks whether another one has the answer, milliseconds */
 const SHARED_POLL_MS = 25;
+/** An answer of a later moment than this is of a process whose clock is wrong: how old it really is nobody knows. */
+const CLOCKS_DIFFER_MS = 10_000;
 const compressors: Record<Encoding, (body: string) => Promise<Buffer>> = {
   br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
   gzip: (body) => promisify(gzip)(body),
@@ -127,13 +129,13 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
   }
 
   /** One query for all processes that share a cache: the one with the lock runs it, the others look for its answer. */
-  async function once(key: string, newerThan: number, run: () => Promise<Answer>, signal: AbortSignal): Promise<Landed> {
+  async function once(key: string, definition: Definition, newerThan: number, run: () => Promise<Answer>, signal: AbortSignal): Promise<Landed> {
     if (shared === undefined) return { answer: await run(), ran: true };
     for (;;) {
       signal.throwIfAborted();
       const found = await shared.get(key);
-      if (found !== undefined && found.fetchedAt > newerThan) return { answer: answerOf(found), ran: false };
-      if (await shared.lock(key)) break;
+      if (found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS) return { answer: answerOf(found), ran: false };
+      if (await shared.lock(key, secondsOf(definition, limits) * 1000)) break;
       await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
     }
     try {
@@ -189,7 +191,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       // another process may have fetched it anew a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
       await fly(key, new AbortController().signal, async (signal) => {
-        const landed = await once(key, newerThan, () => query(definition, params, signal), signal);
+        const landed = await once(key, definition, newerThan, () => query(definition, params, signal), signal);
         keepAnswer({ key, definition, params, answer: landed.answer }, false);
         return landed;
       });
@@ -210,7 +212,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
         const { answer, ran } = await fly(key, caller(), async (signal) => {
-          const landed = await once(key, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal), signal);
+          const landed = await once(key, definition, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal), signal);
           keepAnswer({ key, definition, params, answer: landed.answer }, true);
           return landed;
         });

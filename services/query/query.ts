@@ -27,13 +27,18 @@ export interface QueryResult extends Body {
   readonly readBytes: number | undefined;
 }
 
+/** How long a statement of an endpoint may run. */
+export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: Pick<ReadLimits, 'timeoutSeconds'>): number {
+  return definition.maxSeconds ?? limits.timeoutSeconds;
+}
+
 /** Every read is whole or an error: what passes a limit throws, nothing is broken off. */
 export function readSettings(definition: Pick<Definition, 'maxRows' | 'maxSeconds'>, limits: ReadLimits): Record<string, string | number> {
   return {
     ...RESULT_SETTINGS,
     // one more than is sent tells whether the result was cut
     limit: definition.maxRows + 1,
-    max_execution_time: definition.maxSeconds ?? limits.timeoutSeconds,
+    max_execution_time: secondsOf(definition, limits),
     timeout_overflow_mode: 'throw',
     max_memory_usage: limits.maxMemoryBytes,
     max_rows_to_read: limits.maxRowsToRead,

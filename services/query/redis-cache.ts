@@ -30,8 +30,8 @@ function decode(text: string): SharedAnswer | undefined {
   return head === null ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body: text.slice(head[0].length) };
 }
 
-/** `lockMs`: after this a lock is over, whatever became of the process that took it: longer than a query may take. */
-export function openRedisCache({ url, lockMs, logger }: { url: string; lockMs: number; logger: Logger }): RedisCache {
+/** `lockMarginMs`: so much longer than its query may take a lock holds, whatever became of the process that took it. */
+export function openRedisCache({ url, lockMarginMs, logger }: { url: string; lockMarginMs: number; logger: Logger }): RedisCache {
   const client = createClient({
     url,
     disableOfflineQueue: true,
@@ -77,9 +77,9 @@ export function openRedisCache({ url, lockMs, logger }: { url: string; lockMs: n
     async put(key, answer) {
       await attempt(() => client.set(ANSWERS + hashed(key), encode(answer), { expiration: { type: 'PX', value: STALE_MS } }), null);
     },
-    async lock(key) {
+    async lock(key, queryMs) {
       const token = randomUUID();
-      const taken = await attempt(() => client.set(LOCKS + hashed(key), token, { condition: 'NX', expiration: { type: 'PX', value: lockMs } }), 'away');
+      const taken = await attempt(() => client.set(LOCKS + hashed(key), token, { condition: 'NX', expiration: { type: 'PX', value: queryMs + lockMarginMs } }), 'away');
       if (taken === 'OK') tokens.set(key, token);
       return taken !== null;
     },

@@ -85,7 +85,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     queriesWaiting: slots.waiting,
     requestsUnderWay: () => app.underWay(),
   });
-  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMs: settings.QUERY_TIMEOUT_SECONDS * 1000 + QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
+  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
     // not before: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),

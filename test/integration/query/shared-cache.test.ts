@@ -1,14 +1,16 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createClient } from '@redis/client';
 import type { QueryService } from '../../../services/query/start.ts';
+import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { startRedis, type TestRedis } from '../../harness/redis.ts';
 import { waitFor } from '../../harness/wait-for.ts';
-import { call, counting, openEngine, startService, type Counted, type Engine, type Reply } from './service.ts';
+import { call, counting, openEngine, startService, writeEndpoint, type Counted, type Engine, type Reply } from './service.ts';
 
 /** Two processes of the query service that share answers in a real Redis, here as two services with nothing else in common. */
 const START = Date.UTC(2026, 2, 1, 12, 0, 0);
 const STATS = 'functions.invocation-stats';
 
+const folder = temporaryFolder();
 let engine: Engine;
 let redis: TestRedis;
 let clickhouse: Counted;
@@ -18,9 +20,11 @@ let now = START;
 beforeAll(async () => {
   engine = await openEngine('server');
   redis = await startRedis();
+  writeEndpoint(folder.path, 'slow', 'SELECT @project AS n', 'cache_seconds: 900\nmax_seconds: 40\n');
 });
 afterAll(async () => {
   await redis?.stop();
+  folder.remove();
   await engine?.close();
 });
 beforeEach(async () => {
@@ -30,7 +34,7 @@ beforeEach(async () => {
   await client.connect();
   await client.flushAll();
   client.destroy();
-  services = await Promise.all([1, 2].map(() => startService(clickhouse, engine.dataDir, { REDIS_URL: redis.url, QUERY_TIMEOUT_SECONDS: '2' }, { clock: () => now })));
+  services = await Promise.all([1, 2].map(() => startService(clickhouse, engine.dataDir, { REDIS_URL: redis.url, QUERY_TIMEOUT_SECONDS: '2', ENDPOINTS_DIR: folder.path }, { clock: () => now })));
   await Promise.all(services.map((s) => s.ready));
 });
 afterEach(() => Promise.all(services.map((s) => s.stop())));
@@ -77,6 +81,32 @@ describe('two processes', () => {
     const from = performance.now();
     expect(told(await ask(1, 'dead'))).toEqual([200, 'miss', '0']);
     expect(performance.now() - from).toBeGreaterThan(500);
+  });
+
+  it('leave the lock of a query as long as its endpoint lets it run', async () => {
+    const client = createClient({ url: redis.url });
+    await client.connect();
+    const letGo = clickhouse.hold();
+    const asked = call(services[0] as QueryService, 'slow', { project: 'p' });
+    const held = async (): Promise<number> => {
+      const [lock] = await client.keys('sluice:lock:*');
+      return lock === undefined ? 0 : await client.pTTL(lock);
+    };
+    await waitFor(async () => (await held()) > 0, 5_000, 'the lock');
+    expect(await held()).toBeGreaterThan(30_000);
+    letGo();
+    expect((await asked).status).toBe(200);
+    expect(await held()).toBe(0);
+    client.destroy();
+  });
+
+  it('take no answer of a process whose clock is ahead', async () => {
+    now = START + 3_600_000;
+    await ask(0, 'ahead');
+    now = START;
+    expect(told(await ask(1, 'ahead'))).toEqual([200, 'miss', '0']);
+    now = START + 10_000;
+    expect(told(await ask(1, 'ahead'))).toEqual([200, 'hit', '10']);
   });
 
   it('serve what the other had while ClickHouse is away', async () => {
