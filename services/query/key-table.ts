@@ -61,7 +61,7 @@ export function readNewKey(given: unknown, now: number): { key: NewKey } | { mis
   for (const name of Object.keys(fields)) if (!['name', 'scopes', 'projects', 'expires_at'].includes(name)) wrong(name, 'is not known');
 
   const name = fields['name'];
-  if (typeof name !== 'string' || name.trim() === '' || name.length > 200) wrong('name', 'must be a text of 1 to 200 characters');
+  if (typeof name !== 'string' || name.trim() === '' || name.length > 200 || /\p{Cc}|\p{Cs}/u.test(name)) wrong('name', 'must be a text of 1 to 200 characters, none of them a control character');
   const strings = (field: string, value: unknown): string[] => {
     if (Array.isArray(value) && value.every((v): v is string => typeof v === 'string')) return [...new Set(value)];
     wrong(field, 'must be a list of texts');

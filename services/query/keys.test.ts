@@ -88,6 +88,7 @@ describe('readNewKey', () => {
     [null, ['name', 'scopes']], [5, ['name', 'scopes']], [{ name: 5, scopes: 'query' }, ['name', 'scopes', 'scopes']], [{ name: ' ', scopes: ['query'] }, ['name']],
     [{ name: 'n', scopes: ['QUERY'] }, ['scopes']], [{ name: 'n', scopes: ['query', 5] }, ['scopes', 'scopes']], [{ name: 'n', scopes: ['query'], projects: ['a', 'b c', ''] }, ['projects', 'projects']],
     [{ name: 'n', scopes: ['query'], expires_at: 5 }, ['expires_at']], [{ name: 'n', scopes: ['admin'], projects: ['a'] }, ['projects']], [{ name: 'n'.repeat(201), scopes: ['query'], more: 1 }, ['more', 'name']],
+    [{ name: 'a\0b', scopes: ['query'] }, ['name']], [{ name: '\u001b[2J', scopes: ['query'] }, ['name']], [{ name: '\ud800', scopes: ['query'] }, ['name']], [JSON.parse('{"__proto__":{"name":"n","scopes":["query"]}}'), ['__proto__', 'name', 'scopes']],
   ])('%j', (given, wrong) => {
     const read = readNewKey(given, NOW);
     expect('mistakes' in read ? read.mistakes.map((m) => m.parameter) : []).toEqual(wrong);

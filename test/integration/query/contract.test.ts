@@ -140,6 +140,9 @@ const parameters: Case[] = [
   bad('interval twice', stats(`project=${REF}&interval=5min&interval=5min`), 'interval'),
   bad('NUL in function_id', stats(`project=${REF}&function_id=%00`), 'function_id'),
   ok('a parameter named like a method', stats(`project=${REF}&constructor=x&__proto__=y&toString=z`)),
+  ok('values that are no UTF-8, and half a surrogate pair', stats('project=%ff%fe%ed%a0%80%f0%9f'), count(25)),
+  ok('a value with quotes, braces and percent signs', stats(`project=${enc(`"{{%s}}\\'`)}&function_id=${enc('{a:String}')}`), count(25)),
+  bad('a parameter name percent-encoded counts as given twice', stats(`project=${REF}&%70roject=${REF}`), 'project'),
   ok('unknown parameters, twice and with NUL', stats(`project=${REF}&x=%00&x=1&sql=drop`)),
   ok('broken percent-encoding in a value', stats('project=%zz%')),
   ok('the largest project', stats(`project=${'p'.repeat(8192)}`), count(25)),
@@ -184,6 +187,8 @@ const parameters: Case[] = [
   ok('an end before the start', logs(`project=${REF}&iso_timestamp_start=2026-03-02&iso_timestamp_end=2026-03-01`), count(0)),
   ok('bounds beyond all time', logs(`project=${REF}&iso_timestamp_start=0000-01-01&iso_timestamp_end=9999-12-31`), count(3)),
   ok('empty bounds are open', logs(`project=${REF}&iso_timestamp_start=&iso_timestamp_end=`), count(3)),
+  ...['-1', '1e9', '2026-03-01T09:30:14.-5', '-2026-03-01', '+002026-03-01T00:00:00Z', '2026-03-01T09:30:14.5.5', '9'.repeat(400), '2026-03-01T09:30:14Z%00', '٢٠٢٦-03-01'].map((t) => bad(`the timestamp ${t.slice(0, 40)}`, logs(`project=${REF}&iso_timestamp_end=${t.includes('%') ? t : enc(t)}`), 'iso_timestamp_end')),
+  ok('before 1970', logs(`project=${REF}&iso_timestamp_start=1969-12-31T23:59:59.999999Z`), count(3)),
   bad('a bound twice', logs(`project=${REF}&iso_timestamp_start=2026-03-01&iso_timestamp_start=2026-03-01`), 'iso_timestamp_start'),
   ok('at most 100 rows, newest first, and that is no cut', logs('project=many'), (reply) => {
     expect(reply.rows).toHaveLength(100);
@@ -208,6 +213,7 @@ const headers: Case[] = [
   ok('a weak etag', stats(`project=${REF}`), has('etag', /^W\/"[A-Za-z0-9_-]+"$/)),
   ok('a request id of ours', stats(`project=${REF}`), has('x-request-id', /^[0-9a-f-]{36}$/)),
   ok('a request id of the caller', stats(`project=${REF}`), has('x-request-id', 'abc.1-2'), { ...key, 'x-request-id': 'abc.1-2' }),
+  ...['x'.repeat(65), 'a\u00e9b', '<b>', 'a;b', '${jndi}'].map((id) => ok(`not the request id ${id.slice(0, 10)}`, stats(`project=${REF}`), has('x-request-id', /^[0-9a-f-]{36}$/), { ...key, 'x-request-id': id })),
   ok('no request id of the caller that is none', stats(`project=${REF}`), has('x-request-id', /^[0-9a-f-]{36}$/), { ...key, 'x-request-id': 'a b' }),
   ...[400, 401, 404].map((status): Case => ({ name: `${status} is not stored`, path: status === 404 ? '/api/nothing' : logs(''), ...(status === 401 && { headers: {} }), status, check: (reply) => {
     expect(reply.headers['cache-control']).toBe('private, no-store');
@@ -272,6 +278,10 @@ const open: Case[] = [
   { name: '/metrics', path: '/metrics', headers: {}, status: 200, check: (reply) => {
     expect(reply.headers['content-type']).toMatch(/^text\/plain/);
     expect(reply.text).toMatch(/^sluice_query_requests_total\{endpoint="logs\.all",status="200",cache="none"\} \d+$/m);
+    expect(reply.text).toMatch(/^sluice_query_requests_total\{endpoint="usage\.api-counts",status="400",cache=""\} \d+$/m);
+    for (const cache of ['hit', 'miss']) expect(reply.text).toMatch(new RegExp(`^sluice_query_requests_total\\{endpoint="functions\\.invocation-stats",status="200",cache="${cache}"\\} \\d+$`, 'm'));
+    expect(reply.text).toMatch(/^sluice_query_duration_seconds_count\{endpoint="logs\.all",cache="none"\} [1-9]\d*$/m);
+    for (const what of ['rows', 'bytes']) expect(reply.text).toMatch(new RegExp(`^sluice_query_read_${what}_total\\{endpoint="logs\\.all"\\} [1-9]\\d*$`, 'm'));
     expect(reply.text).not.toContain(API_KEY);
     expect(reply.text).not.toContain(REF);
   } },
@@ -354,6 +364,25 @@ describe.each(modes)('%s', (mode) => {
       await send(service.address, stats('project=hidden'), { headers: key });
       expect((await send(service.address, stats('project=hidden'), { headers: { 'x-api-key': keys['project']?.key ?? '' } })).status).toBe(403);
     });
+  });
+
+  it('a key of projects is refused alike whether the project is there, is cached or is none, before anything is looked up', async () => {
+    const limited = { 'x-api-key': keys['project']?.key ?? '', 'accept-encoding': 'gzip' };
+    const made = async (): Promise<string[]> => (await send(service.address, '/metrics')).text.match(/^sluice_query_(queue_seconds_count|cache_entries|cache_bytes|read_rows_total\S*) .*$/gm) ?? [];
+    for (const path of [(p: string) => stats(`project=${p}`), (p: string) => logs(`project=${p}`), (p: string) => counts(`interval=daily&project=${p}`)]) {
+      // cached, or there
+      for (const project of ['hidden', 'many', OTHER]) await send(service.address, path(project), { headers: key });
+      const before = await made();
+      const told = new Set<string>();
+      for (const project of ['hidden', 'many', OTHER, 'is-none', '%00', '%ff', '(', 'x'.repeat(9000)]) {
+        for (const more of [{}, { 'if-none-match': '*' }]) {
+          const { status, headers: { date: _, 'x-request-id': id, ...others }, text } = await send(service.address, path(project), { headers: { ...limited, ...more } });
+          told.add(JSON.stringify([status, others, text.replace(String(id), '')]));
+        }
+      }
+      expect([...told].map((t) => (JSON.parse(t) as unknown[])[0])).toEqual([403]);
+      expect(await made()).toEqual(before);
+    }
   });
 
   describe('conditional requests', () => {

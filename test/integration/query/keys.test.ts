@@ -67,6 +67,13 @@ describe('a key', () => {
     expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([401, 401]);
   });
 
+  it('may expire as late as a timestamp can say', async () => {
+    const made = await create({ name: 'for good', scopes: ['query'], expires_at: '9999-12-31T23:59:59.999Z' });
+    expect(made.expires_at).toBe('9999-12-31T23:59:59.999Z');
+    expect((await list()).find((k) => k['id'] === made.id)?.['expires_at']).toBe(made.expires_at);
+    expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([200, 200]);
+  });
+
   it('tells when it was used last', async () => {
     const made = await create({ name: 'used', scopes: ['query'] });
     expect((await list()).find((k) => k['id'] === made.id)?.['last_used_at']).toBeNull();
@@ -145,5 +152,5 @@ it('no key is ever logged', async () => {
   await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
   await service.stop();
   expect(lines).toContain('request_failed');
-  for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project']) expect(lines).not.toContain(secret);
+  for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project', 'hidden-pattern']) expect(lines).not.toContain(secret);
 });
