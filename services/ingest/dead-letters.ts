@@ -50,10 +50,10 @@ export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reas
   }, INTEGERS_AS_TEXT);
 }
 
-/** The dead letter at these coordinates with its original bytes, or undefined. */
-export async function readDeadLetter(clickhouse: ClickHouse, { topic, partition, offset }: Coordinates): Promise<DeadLetterContent | undefined> {
+/** The dead letter at these coordinates with its original bytes, or undefined; without an incarnation that of the last life of the topic which has one there. */
+export async function readDeadLetter(clickhouse: ClickHouse, { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number }): Promise<DeadLetterContent | undefined> {
   type Row = Omit<DeadLetter, 'replayed_at'> & { source: string; batch_last: string; record_time: string; key: string | null; headers: [string, string | null][]; value: string };
-  const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset }, INTEGERS_AS_TEXT);
+  const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset, incarnation: incarnation ?? null }, INTEGERS_AS_TEXT);
   const source = sources.find((s) => s.name === row?.source)?.name;
   if (row === undefined || source === undefined) return undefined;
   const bytes = (base64: string | null): Buffer | null => (base64 === null ? null : Buffer.from(base64, 'base64'));
@@ -101,7 +101,7 @@ export async function replayDeadLetter({ clickhouse, decoders, retentionDays, ma
     const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
     if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source, 'exact'), settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
   }
-  await clickhouse.execute({ sql: statements.markReplayed, params: where, settings: { async_insert: 0 } });
+  await clickhouse.execute({ sql: statements.markReplayed, params: { ...where, source }, settings: { async_insert: 0 } });
   return 'stored';
 }
 
@@ -115,7 +115,7 @@ export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter
       after = letter;
       const started = performance.now();
       const content = await readDeadLetter(options.clickhouse, letter);
-      if (content === undefined || content.incarnation !== letter.incarnation) continue;
+      if (content === undefined) continue;
       const outcome = await replayDeadLetter(options, content);
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
       const left = 1000 / REPLAYS_PER_SECOND - (performance.now() - started);

@@ -6,7 +6,10 @@ import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
 import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type ReplayOptions } from '../../../services/ingest/dead-letters.ts';
+import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
+import { createStore } from '../../../services/ingest/store.ts';
+import { testDecoder } from '../../harness/avro.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { produce, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
@@ -95,5 +98,31 @@ describe('dead letters', () => {
     expect(marked!.replayed_at).toMatch(/^\d{4}-\d\d-\d\dT/);
     expect(await listDeadLetters(engine.clickhouse, { topic, open: true })).toHaveLength(7);
     expect(await replayAll(allowed, { topic, reason: 'timestamp_out_of_range' })).toEqual({});
+  });
+
+  test('a replayed row that retention has dropped since is no fault of the account; one that is gone before its time is', async () => {
+    const day = new Date(Date.now() - 100 * DAY).toISOString().slice(0, 10);
+    await engine.clickhouse.execute({ sql: `ALTER TABLE edge_logs DROP PARTITION '${day}'` });
+    const { ok, faults, partitions } = await reconcile(engine.clickhouse, 90);
+    expect({ ok, faults }).toEqual({ ok: true, faults: [] });
+    expect(partitions).toMatchObject([{ consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 }]);
+    expect((await reconcile(engine.clickhouse, 365, 0)).faults).toEqual([expect.stringContaining('rows differ from the ledger')]);
+  });
+
+  test('letters of every life of a topic that was made anew are replayed, also at the same offset', async () => {
+    const other = `edge_logs.lives.${suffix}`;
+    const store = createStore({ clickhouse: engine.clickhouse, source: 'edge_logs', topic: other, partition: 0, retentionDays: 1, maxEventBytes: settings.MAX_EVENT_BYTES, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: systemClock });
+    const aged = (id: string): Buffer => Buffer.from(JSON.stringify({ id, project: 'p', timestamp: Date.now() - 2 * DAY }));
+    for (const incarnation of [0, 1]) {
+      const judgedAt = Date.now();
+      const batch = { incarnation, first: 0, last: 0, judgedAt, records: [{ offset: 0, time: judgedAt, key: null, value: aged(`life-${incarnation}`), headers: [] }] };
+      expect(await store.insert(batch)).toEqual([]);
+      await store.record({ ...batch, nullValues: 0, gap: 0, end: undefined, closes: false });
+    }
+    // without more words it is the last life
+    expect((await readDeadLetter(engine.clickhouse, { topic: other, partition: 0, offset: '0' }))!.incarnation).toBe(1);
+    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 2 });
+    expect(await listDeadLetters(engine.clickhouse, { topic: other, open: true })).toEqual([]);
+    expect(rows(await engine.clickhouse.read({ sql: `SELECT id FROM edge_logs WHERE kafka_topic = '${other}' ORDER BY id`, format: 'JSONEachRow' }))).toEqual([{ id: 'life-0' }, { id: 'life-1' }]);
   });
 });
