@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { loadMigrations, type Migration } from '../../../common/clickhouse/migrations.ts';
@@ -46,6 +47,16 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     await running.stop();
     // well before its next work is due
     expect(performance.now() - since).toBeLessThan(10_000);
+  });
+
+  test('a raw retention that gives tiers less than they are promised is said at the start', async () => {
+    const told: string[] = [];
+    const logger = pino({ level: 'warn' }, { write: (line: string) => { told.push(line); } });
+    for (const RAW_RETENTION_DAYS of [90, 89]) {
+      const running = await startRollup({ clickhouse: world.clickhouse, settings: { ...world.workshop.settings, RAW_RETENTION_DAYS }, logger, registry: createRegistry(), timing: TIMING });
+      await running.stop();
+    }
+    expect(told.filter((line) => line.includes('retention_below_tiers')).map((line) => (JSON.parse(line) as { RAW_RETENTION_DAYS: number }).RAW_RETENTION_DAYS)).toEqual([89]);
   });
 
   test('builds history, then swaps a new version in, while batches and queries go on: no query fails or is wrong, no insert fails for good', async () => {
