@@ -75,11 +75,14 @@ const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) a
 
 function topics(value: string): Topics {
   const result: Topics = { ...defaultTopics };
+  const named = new Set<SourceName>();
   for (const pair of value.split(',').map((p) => p.trim()).filter((p) => p !== '')) {
     const [name, topic, ...rest] = pair.split('=').map((p) => p.trim());
     const source = sources.find((s) => s.name === name);
     if (source === undefined || rest.length > 0) throw new Error(`has ${JSON.stringify(pair)}; use source=topic with a source of ${sources.map((s) => s.name).join(', ')}`);
     if (topic === undefined || !/^[A-Za-z0-9._-]{1,249}$/.test(topic) || topic === '.' || topic === '..') throw new Error(`has ${JSON.stringify(pair)}; a topic name has 1 to 249 of A-Z a-z 0-9 . _ -`);
+    if (named.has(source.name)) throw new Error(`names ${source.name} twice`);
+    named.add(source.name);
     result[source.name] = topic;
   }
   const seen = new Map<string, string>();

@@ -7,9 +7,9 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'hunter2';
 
 /** A service as its script calls it. */
-function check(service: string, env: Record<string, string>): Promise<{ code: number; stdout: string; stderr: string }> {
+function check(service: string, env: Record<string, string>, args: readonly string[] = ['--check-config']): Promise<{ code: number; stdout: string; stderr: string }> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [`services/${service}/main.ts`, '--check-config'], { cwd: ROOT, env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env } }, (error, stdout, stderr) => {
+    execFile(process.execPath, [`services/${service}/main.ts`, ...args], { cwd: ROOT, env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env } }, (error, stdout, stderr) => {
       resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
     });
   });
@@ -27,7 +27,7 @@ describe('--check-config', () => {
     expect(stdout).not.toContain(SECRET);
   });
 
-  test('a mistake, or a setting that the service cannot do without: 78, and every mistake is named', async () => {
+  test('a mistake, or a setting that the service cannot do without: 78, and every mistake is named', { timeout: 60_000 }, async () => {
     const wrong = await check('ingest', { KAFKA_BROKERS: 'nonsense', CLICKHOUSE_URL: `ftp://u:${SECRET}@x` });
     expect(wrong.code).toBe(78);
     for (const name of ['KAFKA_BROKERS', 'CLICKHOUSE_URL']) expect(wrong.stderr).toContain(name);
@@ -39,6 +39,16 @@ describe('--check-config', () => {
     expect(both.code).toBe(78);
     for (const said of ['\n  PORT ', '\n  HTTPS_CERT ', '\n  AVRO_SCHEMAS_DIR ', '\n  npm run ingest needs KAFKA_BROKERS and CLICKHOUSE_URL']) expect(both.stderr).toContain(said);
   });
+});
+
+test.each([['all-in-one', 'npm start'], ['query', 'npm run query'], ['ingest', 'npm run ingest'], ['rollup', 'npm run rollup']])('%s says what it takes, and does not start with other words', { timeout: 60_000 }, async (service, called) => {
+  const env = { KAFKA_BROKERS: 'kafka.invalid:9092', CLICKHOUSE_URL: 'http://clickhouse.invalid:8123' };
+  const help = await check(service, env, ['--help']);
+  expect([help.code, help.stderr]).toEqual([0, '']);
+  expect(help.stdout).toContain(called);
+  const wrong = await check(service, env, ['--chek-config']);
+  expect([wrong.code, wrong.stdout]).toEqual([64, '']);
+  expect(wrong.stderr.trim().split('\n')).toHaveLength(1);
 });
 
 test('every mistake is said at once, also those between settings, and none twice', () => {
@@ -53,6 +63,7 @@ test('every mistake is said at once, also those between settings, and none twice
   expect(said({ PORT: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_RAW_AVRO_TOPICS: 'none' })).toEqual([
     expect.stringMatching(/^PORT is "x"/), expect.stringMatching(/^KAFKA_RAW_AVRO_TOPICS has "none"/), 'KAFKA_SASL_USERNAME needs KAFKA_SASL_MECHANISM and KAFKA_SASL_PASSWORD too',
   ]);
+  expect(said({ KAFKA_TOPICS: 'edge_logs=a,edge_logs=b' })).toEqual(['KAFKA_TOPICS names edge_logs twice']);
   // what would follow from a setting that is wrong already is not said
   expect(said({ KAFKA_TOPICS: 'nonsense', KAFKA_RAW_AVRO_TOPICS: 'other' })).toEqual([expect.stringMatching(/^KAFKA_TOPICS /)]);
   expect(said({ KAFKA_BROKERS: 'nonsense', KAFKA_SSL: 'true', KAFKA_SASL_MECHANISM: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_SASL_PASSWORD: 'p' }).map((m) => m.split(' ')[0])).toEqual(['KAFKA_BROKERS', 'KAFKA_SASL_MECHANISM']);

@@ -1,19 +1,43 @@
 import { writeSync } from 'node:fs';
+import { EXIT_USAGE } from '../command/command.ts';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { describeSettings, isGiven, readSettings, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';
+const HELP = ['--help', '-h'];
 
 /** Whether the process was called only to say how it understands its settings. */
 export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): boolean {
   return args.includes(CHECK);
 }
 
+function helpOf(script: string): string {
+  return `${called(script)}: runs until SIGTERM or ctrl-C; logs on stderr
+
+  ${CHECK}   how every setting is understood, secrets redacted; exit code 78 where one is wrong
+  --help           this text
+
+Settings are environment variables: README.md has the table.
+`;
+}
+
+function called(script: string): string {
+  return script === 'start' ? 'npm start' : `npm run ${script}`;
+}
+
 /**
  * The settings of a service, of which it cannot do without `needs`. With --check-config: prints them, secrets redacted, and ends the process
- * with 0 before anything is started. Throws StartError (exit code 78) that names every mistake; also in a check.
+ * with 0 before anything is started; with --help the same with what it takes. Throws StartError (exit code 78) that names every mistake; also in a check;
+ * exit code 64 where it is called with other words.
  */
 export function readServiceSettings<Needed extends SettingName = never>(script: string, needs: readonly Needed[] = []): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
+  const args = process.argv.slice(2);
+  if (args.some((arg) => HELP.includes(arg))) {
+    writeSync(1, helpOf(script));
+    process.exit(0);
+  }
+  const unknown = args.filter((arg) => arg !== CHECK);
+  if (unknown.length > 0) throw new StartError(`${called(script)} takes ${CHECK} and --help, not ${unknown.join(' ')}; settings are environment variables`, { exitCode: EXIT_USAGE });
   const lacking = needs.every((name) => isGiven(name)) ? undefined : `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
   let settings: Settings;
   try {
