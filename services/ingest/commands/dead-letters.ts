@@ -11,7 +11,7 @@ type Args =
   | { readonly do: 'replay_all'; readonly filter: DeadLetterFilter };
 
 type Result =
-  | { readonly dead_letters: readonly Pick<DeadLetter, 'topic' | 'partition' | 'offset' | 'reason' | 'detail' | 'replayed_at'>[] }
+  | { readonly dead_letters: readonly Pick<DeadLetter, 'topic' | 'partition' | 'offset' | 'reason' | 'detail' | 'replayed_at'>[]; readonly more?: true }
   | { readonly topic: string; readonly partition: number; readonly offset: string; readonly reason: string; readonly detail: string; readonly value_base64: string }
   | { readonly replayed: { readonly [outcome in ReplayOutcome]?: number } };
 
@@ -52,8 +52,11 @@ replay judges a letter again with today's rules and writes its row with its orig
 
   async run({ clickhouse, settings }, args) {
     if (args.do === 'list') {
-      const found = await listDeadLetters(clickhouse, args.filter, args.limit);
-      return { dead_letters: found.map(({ topic, partition, offset, reason, detail, replayed_at }) => ({ topic, partition, offset, reason, detail, replayed_at })) };
+      const found = await listDeadLetters(clickhouse, args.filter, args.limit + 1);
+      return {
+        dead_letters: found.slice(0, args.limit).map(({ topic, partition, offset, reason, detail, replayed_at }) => ({ topic, partition, offset, reason, detail, replayed_at })),
+        ...(found.length > args.limit && { more: true }),
+      };
     }
     const replaying = { clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, clock: systemClock };
     if (args.do === 'replay_all') return { replayed: await replayAll(replaying, args.filter) };
@@ -68,7 +71,7 @@ replay judges a letter again with today's rules and writes its row with its orig
     if ('value_base64' in result) return Buffer.from(result.value_base64, 'base64');
     if ('replayed' in result) return `${Object.entries(result.replayed).map(([outcome, count]) => `${outcome} ${count}`).join('\n') || 'nothing to replay'}\n`;
     if (result.dead_letters.length === 0) return 'no dead letters\n';
-    return `${result.dead_letters.map((d) => `${d.topic} ${d.partition} ${d.offset}  ${d.reason}${d.detail === '' ? '' : ` (${d.detail})`}${d.replayed_at === null ? '' : `  replayed ${d.replayed_at}`}`).join('\n')}\n`;
+    return `${result.dead_letters.map((d) => `${d.topic} ${d.partition} ${d.offset}  ${d.reason}${d.detail === '' ? '' : ` (${d.detail})`}${d.replayed_at === null ? '' : `  replayed ${d.replayed_at}`}`).join('\n')}\n${result.more === true ? 'there are more: --limit N\n' : ''}`;
   },
 
   exitCode: (result) => ('replayed' in result && Object.keys(result.replayed).some((outcome) => outcome !== 'stored') ? 1 : 0),

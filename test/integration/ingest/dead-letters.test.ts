@@ -4,6 +4,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
+import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
 import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type ReplayOptions } from '../../../services/ingest/dead-letters.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
@@ -77,6 +78,16 @@ describe('dead letters', () => {
     }
     expect(await account()).toMatchObject({ stored: 4, dead_lettered: 8, skipped: 1, replayed: 0 });
     expect(await listDeadLetters(engine.clickhouse, { topic, reason: 'malformed_json' })).toHaveLength(2);
+  });
+
+  test('a list that is cut says so', async () => {
+    const context = { clickhouse: engine.clickhouse, settings, logger: testLogger };
+    const list = async (limit: string): Promise<[number, string]> => {
+      const result = await deadLettersCommand.run(context, deadLettersCommand.readArgs({ topic, limit }, ['list']));
+      return ['dead_letters' in result ? result.dead_letters.length : 0, String(deadLettersCommand.print(result)).trimEnd().split('\n').at(-1)!];
+    };
+    expect(await list('7')).toEqual([7, 'there are more: --limit N']);
+    expect(await list('8')).toEqual([8, expect.stringContaining(`${topic} 0 9  timestamp_out_of_range`)]);
   });
 
   test('replay with unchanged rules stores nothing and says why', async () => {
