@@ -67,6 +67,13 @@ describe('an entry', () => {
     expect(cache.due(s(330))).toEqual(['v']);
   });
 
+  it('that is longest overdue comes first, whoever was asked for last: there may not be a slot for all', () => {
+    const cache = make();
+    for (const [key, at] of [['b', 20], ['a', 0], ['c', 40]] as const) cache.put(key, key, 10, kept, s(at), true);
+    cache.ask('a', s(100));
+    expect(cache.due(s(400))).toEqual(['a', 'b', 'c']);
+  });
+
   it('comes due up to a tenth early, each at its own time', () => {
     const cache = createCache<string>({ maxEntries: 100, maxBytes: 1e6 }, () => 1);
     cache.put('k', 'v', 10, kept, s(0), true);

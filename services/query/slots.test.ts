@@ -58,12 +58,24 @@ describe('slots', () => {
     background[0]?.();
     background[0]?.();
     expect(slots.running()).toBe(1);
+    // given back twice, it was one
+    expect([slots.tryAcquireBackground(), slots.tryAcquireBackground()].map((b) => b !== undefined)).toEqual([true, false]);
+    background[1]?.();
     const callers = [await slots.acquire(calm), await slots.acquire(calm), await slots.acquire(calm)];
     const waits = slots.acquire(calm);
     expect(slots.tryAcquireBackground()).toBeUndefined();
     callers[0]?.();
     (await waits)();
     expect(slots.running()).toBe(3);
+  });
+
+  it('gives background work none that callers have', async () => {
+    const slots = createSlots({ concurrency: 2, queue: 2, waitMs: 10_000 });
+    const callers = [await slots.acquire(calm), await slots.acquire(calm)];
+    expect(slots.tryAcquireBackground()).toBeUndefined();
+    callers[0]?.();
+    expect(slots.tryAcquireBackground()).toBeDefined();
+    expect(slots.running()).toBe(2);
   });
 
   it('a single slot is for background work too', () => {

@@ -25,13 +25,15 @@ export function createSlots({ concurrency, queue, waitMs }: SlotLimits): Slots {
   let running = 0;
   let background = 0;
 
-  const take = (): (() => void) => {
+  /** A slot; given back twice, it counts once. */
+  const take = (onGiven: () => void = () => {}): (() => void) => {
     running++;
     let given = false;
     return () => {
       if (given) return;
       given = true;
       running--;
+      onGiven();
       const [next] = waiters;
       if (next !== undefined) {
         waiters.delete(next);
@@ -66,13 +68,7 @@ export function createSlots({ concurrency, queue, waitMs }: SlotLimits): Slots {
     tryAcquireBackground() {
       if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
       background++;
-      const release = take();
-      let given = false;
-      return () => {
-        if (!given) background--;
-        given = true;
-        release();
-      };
+      return take(() => { background--; });
     },
     running: () => running,
     waiting: () => waiters.size,
