@@ -11,11 +11,14 @@ const never = (): Promise<boolean> => { throw new Error('must not be asked'); };
 
 test('a partition is owned in the epoch in which it was won, and in no other', () => {
   const { membership } = createMember();
+  expect(membership.joined).toBe(false);
   membership.won(['a', 'b']);
+  expect(membership.joined).toBe(true);
   const { epoch } = membership;
   expect(membership.owns('a', epoch)).toBe(true);
   expect(membership.owns('c', epoch)).toBe(false);
   membership.lost();
+  expect(membership.joined).toBe(false);
   expect(membership.owns('a', epoch)).toBe(false);
   membership.won(['a']);
   expect(membership.owns('a', epoch)).toBe(false);

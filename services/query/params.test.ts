@@ -66,6 +66,13 @@ describe('readParams', () => {
     );
   });
 
+  it('counts a text and compares it with its pattern', () => {
+    const definition = { ...get('logs.all'), parameters: [{ name: 't', description: '', required: false, format: 'string' as const, minLength: 3, pattern: '^a', maxLength: 5, aliases: {}, examples: [] }] };
+    const t = (text: string): unknown => readParams(definition, new URLSearchParams({ t: text }));
+    expect([t('abc'), t('abcde'), t('')]).toEqual([{ params: { t: 'abc' } }, { params: { t: 'abcde' } }, { params: { t: '' } }]);
+    for (const [text, message] of [['ab', 'must have at least 3 characters'], ['abcdef', 'is longer than 5 bytes'], ['bcd', 'must match ^a']]) expect(t(text!)).toEqual({ mistakes: [{ parameter: 't', message }] });
+  });
+
   it('knows 64-bit integers and numbers', () => {
     const definition = { ...get('logs.all'), parameters: [{ name: 'n', description: '', required: false, format: 'integer' as const, maxLength: 100, aliases: {}, examples: [] }] };
     const n = (text: string): unknown => readParams(definition, new URLSearchParams({ n: text }));

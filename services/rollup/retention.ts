@@ -38,3 +38,12 @@ export async function dropExpired(workshop: Workshop): Promise<number> {
   }
   return dropped;
 }
+
+/** Drops the tables that builds which were killed have left, a day after they were made: a younger one may be of a build under way. */
+export async function dropLeft(workshop: Workshop): Promise<void> {
+  const { clickhouse, logger } = workshop;
+  for (const { name } of await select<{ name: string }>(clickhouse, statements.leftTables, { before: Math.floor(nowSeconds(workshop) - DAY) })) {
+    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
+    logger.info({ table: name }, 'left_table_dropped');
+  }
+}

@@ -1,4 +1,4 @@
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
@@ -6,12 +6,11 @@ import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
-import { statements } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { observe } from './observe.ts';
-import { dropExpired } from './retention.ts';
+import { dropExpired, dropLeft } from './retention.ts';
 import { admitNew, nextStep } from './versions.ts';
-import { DEFAULT_TIMING, DROP_SETTINGS, type Timing, type Workshop } from './workshop.ts';
+import { DEFAULT_TIMING, type Timing, type Workshop } from './workshop.ts';
 
 export interface RollupOptions {
   readonly clickhouse: ClickHouse;
@@ -64,7 +63,7 @@ const FULL_TIER_DAYS = 90;
 
 /** History, audit and retention, each when it is due; what fails because the engine is away is tried again. */
 async function run(workshop: Workshop): Promise<never> {
-  const { clickhouse, logger, wait } = workshop;
+  const { logger, wait } = workshop;
   const audit = createAudit(workshop);
   const jobs: { at: number; readonly work: () => Promise<number> }[] = [
     {
@@ -86,7 +85,7 @@ async function run(workshop: Workshop): Promise<never> {
       at: 0,
       work: async () => {
         await dropExpired(workshop);
-        for (const { name } of await select<{ name: string }>(clickhouse, statements.leftTables)) await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
+        await dropLeft(workshop);
         return RETENTION_EVERY_MS;
       },
     },

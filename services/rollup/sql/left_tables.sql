@@ -1,4 +1,4 @@
--- Tables of builds that were killed, a day after they were made. One row per table.
+-- Tables of builds that were killed: those that were made before a moment. Parameters: before (unix seconds). One row per table.
 SELECT name
 FROM system.tables
-WHERE database = currentDatabase() AND match(name, '_build_[0-9a-f]{8}$') AND metadata_modification_time < now() - INTERVAL 1 DAY
+WHERE database = currentDatabase() AND match(name, '_build_[0-9a-f]{8}$') AND metadata_modification_time < toDateTime({before:UInt32}, 'UTC')

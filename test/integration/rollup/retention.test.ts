@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY } from '../../../services/rollup/periods.ts';
-import { dropExpired } from '../../../services/rollup/retention.ts';
+import { dropExpired, dropLeft } from '../../../services/rollup/retention.ts';
 import { admitNew } from '../../../services/rollup/versions.ts';
 import { edgeEvent, openWorld, type World } from './world.ts';
 
@@ -55,6 +55,19 @@ describe('retention', { timeout: 120_000 }, () => {
     expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
     world.now += 10 * DAY_MS;
     expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
+  });
+
+  test('what a killed build has left goes a day later, and nothing else', async () => {
+    const names = ['api_requests_1h_v1_build_0123abcd', 'api_requests_1h_v1_build_other'];
+    for (const name of names) await world.clickhouse.execute({ sql: `CREATE TABLE ${name} AS api_requests_1h_v1` });
+    const tables = async (): Promise<string[]> => (await world.select<{ name: string }>('SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY name')).map((t) => t.name);
+    const before = await tables();
+    // by the time at which the engine has made them, which is not the world's
+    const later = (ms: number) => ({ ...world.workshop, clock: () => Date.now() + ms });
+    await dropLeft(later(DAY_MS - 600_000));
+    expect(await tables()).toEqual(before);
+    await dropLeft(later(DAY_MS + 600_000));
+    expect(await tables()).toEqual(before.filter((name) => name !== names[0]));
   });
 
   test('parts are dropped whole: nothing is merged, mutated or written for it', async () => {
