@@ -9,7 +9,7 @@ import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
 import { cancelled, createPool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { checkParameters, checkReads, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -42,6 +42,8 @@ const OLDEST_VERSION = [25, 8] as const;
 const COMMON_SETTINGS = { wait_end_of_query: 1 } as const;
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0, cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
 const PING_TIMEOUT_MS = 5_000;
+/** Parameters go in the address, of which a server takes 1 MiB (http_max_uri_size): longer ones go in the text. Characters, of which nine bytes at most are made. */
+const LONGEST_PARAMETER = 12_000;
 /** no row where the server does not run on Linux */
 const MACHINE_STARTED_AT = "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
 /** UNKNOWN_TABLE, ACCESS_DENIED */
@@ -119,7 +121,8 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       const client = isolated === true ? clients.sandbox : clients.read;
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
-      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { sql: statement, params, settings: { ...READ_SETTINGS, ...(fewRows === true && fewRowsSettings(version)), ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
+      const written = writeLongValues(statement, params, LONGEST_PARAMETER);
+      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { ...written, settings: { ...READ_SETTINGS, ...(fewRows === true && fewRowsSettings(version)), ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
       return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
     },
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { checkParameters, checkReads, identifier, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize } from './sql.ts';
+import { checkParameters, checkReads, identifier, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize, writeLongValues } from './sql.ts';
 
 const code = (n: number): unknown => expect.objectContaining({ code: n });
 
@@ -80,6 +80,19 @@ describe('parameters', () => {
     expect(() => checkParameters('SELECT {a:String}', {})).toThrow(code(456));
     expect(() => checkParameters('SELECT {toString:String}', {})).toThrow(code(456));
     expect(() => checkParameters('SELECT {a:String}', { a: '', more: 1 })).not.toThrow();
+  });
+});
+
+describe('long values', () => {
+  test('are written where their parameters stand, and nowhere else', () => {
+    const sql = "SELECT {a:String}, '{a:String}' /* {a:String} */, {b:String}, { a : String }, {a:Array(String)}, {c:String}, {d:Int64}";
+    const written = writeLongValues(sql, { a: "it's {b:String}", b: 'b', c: null, d: 1_234_567_890_123 }, 5);
+    expect(written).toEqual({ sql: "SELECT 'it\\'s {b:String}', '{a:String}' /* {a:String} */, {b:String}, 'it\\'s {b:String}', {a:Array(String)}, {c:String}, {d:Int64}", params: { b: 'b', c: null, d: 1_234_567_890_123 } });
+  });
+
+  test('short ones stay parameters', () => {
+    const params = { a: 'short' };
+    expect(writeLongValues('SELECT {a:String}', params, 5)).toEqual({ sql: 'SELECT {a:String}', params });
   });
 });
 

@@ -15,8 +15,8 @@ import { RESULT_FORMAT } from './render.ts';
  */
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
-/** What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them. */
-export const ISOLATED_SETTINGS = { function_sleep_max_microseconds_per_block: 1 } as const;
+/** What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them, and the rows that it reads, escaped, are part of the text. */
+export const ISOLATED_SETTINGS = { function_sleep_max_microseconds_per_block: 1, max_query_size: 16 * SANDBOX_BYTES } as const;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** The nodes of a SELECT, as EXPLAIN AST prints them. */

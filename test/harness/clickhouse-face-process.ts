@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Session } from 'chdb';
 import { quote } from '../../common/clickhouse/sql.ts';
-import type { Fault, FaceOptions, ToFace, FromFace } from './clickhouse-face.ts';
+import { NOBODY, type Fault, type FaceOptions, type ToFace, type FromFace } from './clickhouse-face.ts';
 
 /**
  * The child process of clickhouse-face.ts: the embedded engine behind the part of ClickHouse's HTTP interface that @clickhouse/client uses.
@@ -65,9 +65,9 @@ function reply(message: FromFace): void {
   process.send?.(message);
 }
 
-function openSession(settings: Readonly<Record<string, string>>, comment: string): Session {
+function openSession(settings: Readonly<Record<string, string>>, comment: string, role: 'writer' | 'NONE' = 'writer'): Session {
   const session = new Session(folder, { connectionArgs: [`--config-file=${config}`, '--implicit_select=0', ...Object.entries(settings).map(([k, v]) => `--${k}=${v}`), `--log_comment=${comment}`] });
-  session.query('SET ROLE writer');
+  session.query(`SET ROLE ${role}`);
   return session;
 }
 
@@ -99,7 +99,8 @@ async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> 
   // the client names its user in headers of ClickHouse's own where it was given an authority
   const { 'x-clickhouse-user': user, 'x-clickhouse-key': password } = req.headers;
   const given = user === undefined ? Buffer.from((req.headers.authorization ?? '').replace(/^Basic /, ''), 'base64').toString('utf8') : `${String(user)}:${String(password)}`;
-  if (given !== `${options.user}:${options.password}`) {
+  const isNobody = given === `${NOBODY}:${options.password}`;
+  if (given !== `${options.user}:${options.password}` && !isNobody) {
     answerError(res, `Code: 516. DB::Exception: ${options.user}: Authentication failed: password is incorrect, or there is no user with such name. (AUTHENTICATION_FAILED) (version 0)`);
     return;
   }
@@ -108,7 +109,7 @@ async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> 
     return;
   }
 
-  const result = await execute(url, sql, sqlInUrl === null ? undefined : body, res).catch((error: unknown) => {
+  const result = await execute(url, sql, sqlInUrl === null ? undefined : body, res, isNobody ? 'NONE' : 'writer').catch((error: unknown) => {
     // it was to strike after the statement, which did not come so far
     if (fault !== undefined && fault.action !== 'delay') fault.times = (fault.times ?? 0) + 1;
     throw error;
@@ -145,7 +146,7 @@ function injectAfter({ action, code }: Fault, req: IncomingMessage, res: ServerR
   return ['reset_after', 'error_after', 'cut_response', 'late_exception', 'hang_after'].includes(action);
 }
 
-async function execute(url: URL, sql: string, data: Buffer | undefined, res: ServerResponse): Promise<{ body: Buffer; rows: number; bytes: number }> {
+async function execute(url: URL, sql: string, data: Buffer | undefined, res: ServerResponse, role: 'writer' | 'NONE'): Promise<{ body: Buffer; rows: number; bytes: number }> {
   const kill = /^KILL QUERY WHERE query_id = ('.*?') ASYNC$/s.exec(sql);
   if (kill !== null) {
     control.query(`KILL QUERY WHERE Settings['log_comment'] = ${kill[1]} ASYNC`);
@@ -170,13 +171,14 @@ async function execute(url: URL, sql: string, data: Buffer | undefined, res: Ser
     const rows = /^(INSERT INTO .*) (FORMAT (?!RowBinary)\w+)\s*$/s.exec(sql);
     statement = rows !== null ? `${rows[1]} FROM INFILE ${file} ${rows[2]}` : sql.replace(/\s*FORMAT RowBinary\s*$/, '').replace(/\binput\(('(?:[^'\\]|\\.)*')\)/, (_, structure: string) => `file(${file}, 'RowBinary', ${structure})`);
   }
-  const session = openSession(settings, queryId);
+  const session = openSession(settings, queryId, role);
   const onClose = (): void => {
     if (!res.writableFinished && url.searchParams.get('cancel_http_readonly_queries_on_client_close') === '1') control.query(`KILL QUERY WHERE Settings['log_comment'] = ${quote(queryId)} ASYNC`);
   };
   res.once('close', onClose);
   try {
-    await session.queryAsync(`USE ${url.searchParams.get('database') ?? 'default'}`);
+    // a server asks for no right to the database that a request names; USE does
+    if (role !== 'NONE') await session.queryAsync(`USE ${url.searchParams.get('database') ?? 'default'}`);
     const result = await session.queryAsync(`${params.length === 0 ? '' : `SET ${params.join(', ')}; `}${statement}`, { format: url.searchParams.get('default_format') ?? 'TabSeparated' });
     return { body: Buffer.from(result.bytes()), rows: result.rowsRead, bytes: result.bytesRead };
   } finally {

@@ -43,6 +43,8 @@ export interface FaceOptions {
 export interface Face {
   /** for CLICKHOUSE_URL, credentials and database in it */
   readonly url: string;
+  /** as the user without any right */
+  readonly sandboxUrl: string;
   readonly pid: number;
   /** Replaces the faults that are waiting to happen. */
   inject(...faults: Fault[]): Promise<void>;
@@ -57,6 +59,8 @@ export interface Face {
 export type ToFace = { kind: 'faults'; id: number; faults: Fault[] } | { kind: 'down'; id: number } | { kind: 'up'; id: number; port: number };
 export type FromFace = { kind: 'listening'; port: number } | { kind: 'done'; id: number };
 
+/** the user without any right, with the password of the other */
+export const NOBODY = 'nobody';
 const PROCESS = fileURLToPath(new URL('clickhouse-face-process.ts', import.meta.url));
 
 export async function startFace({ dataDir, database = 'sluice', user = 'default', password = '', version = '', port = 0, tls }: FaceOptions): Promise<Face> {
@@ -84,9 +88,10 @@ export async function startFace({ dataDir, database = 'sluice', user = 'default'
     child.kill(signal);
     await exited;
   };
-  const credentials = `${encodeURIComponent(user)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@`;
+  const urlOf = (name: string): string => `http${tls === undefined ? '' : 's'}://${encodeURIComponent(name)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@127.0.0.1:${listening}/${database}`;
   return {
-    url: `http${tls === undefined ? '' : 's'}://${credentials}127.0.0.1:${listening}/${database}`,
+    url: urlOf(user),
+    sandboxUrl: urlOf(NOBODY),
     pid: child.pid!,
     inject: (...faults) => ask((id) => ({ kind: 'faults', id, faults })),
     down: () => ask((id) => ({ kind: 'down', id })),

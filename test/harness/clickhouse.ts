@@ -55,11 +55,14 @@ export async function openTestEmbedded(): Promise<TestClickHouse> {
   };
 }
 
-/** Server mode through @clickhouse/client, against the HTTP face over an embedded engine in a child process: faults can be injected between. */
-export async function openTestFace(): Promise<TestClickHouse & { readonly face: Face }> {
+/**
+ * Server mode through @clickhouse/client, against the HTTP face over an embedded engine in a child process: faults can be injected between.
+ * `sandbox`: who runs the statements of callers; nobody unless said otherwise.
+ */
+export async function openTestFace({ sandbox }: { sandbox?: 'without rights' | 'with rights' } = {}): Promise<TestClickHouse & { readonly face: Face }> {
   const folder = temporaryFolder();
   const face = await startFace({ dataDir: folder.path, password: 'secret' });
-  const clickhouse = await openServer({ url: face.url, logger: testLogger });
+  const clickhouse = await openServer({ url: face.url, logger: testLogger, ...(sandbox !== undefined && { sandboxUrl: sandbox === 'with rights' ? face.url : face.sandboxUrl }) });
   return {
     clickhouse,
     face,

@@ -12,17 +12,27 @@ import { call, openEngine, startService, store, type Engine } from './service.ts
 const NOW = Date.UTC(2026, 2, 1, 9, 0, 0);
 const SECRET = 'secretofsomebodyelse';
 const LIMITS = { timeoutSeconds: 1, maxMemoryBytes: 1e9, maxRowsToRead: 1e9, maxResultBytes: 1e8 };
+/** together more than what the engines take as the text of a query or as an address */
+const LARGE = 10;
+const LARGE_BYTES = 300_000;
 let engine: Engine;
 let service: QueryService;
+let server: Engine;
+let onServer: QueryService;
 const folder = temporaryFolder();
 
-beforeAll(async () => {
-  engine = await openEngine();
-  await store(engine.clickhouse, 'edge_logs', [
+async function fill({ clickhouse }: Engine): Promise<void> {
+  await store(clickhouse, 'edge_logs', [
     ...[0, 1, 2, 3].map((i) => JSON.stringify({ id: `e${i}`, timestamp: NOW * 1000 + i, project: 'p', metadata: { request: { path: `/rest/v1/${i}` }, response: { status_code: 200 + i * 100 } } })),
     JSON.stringify({ id: SECRET, timestamp: NOW * 1000, project: 'q', event_message: SECRET }),
+    ...Array.from({ length: LARGE }, (_, i) => JSON.stringify({ id: `l0${i}`, timestamp: NOW * 1000, project: 'large', event_message: `it's "\\ {rows_0:String} ${'é\n'.repeat(LARGE_BYTES / 3)}` })),
   ], { now: NOW });
-  await createKey(engine.clickhouse, { name: SECRET, scopes: ['admin'], projects: [], expiresAt: undefined }, NOW);
+  await createKey(clickhouse, { name: SECRET, scopes: ['admin'], projects: [], expiresAt: undefined }, NOW);
+}
+
+beforeAll(async () => {
+  [engine, server] = await Promise.all([openEngine(), openEngine('server', { sandbox: 'without rights' })]);
+  await Promise.all([fill(engine), fill(server)]);
   writeFileSync(join(folder.path, 'own.sql'), `-- a comment with WITH x AS (SELECT
 WITH
     @now AS moment,
@@ -49,18 +59,18 @@ columns:
   - { name: id, render: string, description: the id }
   - { name: timestamp, render: unix_microseconds, description: when }
 `);
-  service = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW });
-  await service.ready;
+  [service, onServer] = [await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW }), await startService(server.clickhouse, server.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW })];
+  await Promise.all([service.ready, onServer.ready]);
 });
 afterAll(async () => {
-  await service?.stop();
-  await engine?.close();
+  await Promise.all([service?.stop(), onServer?.stop()]);
+  await Promise.all([engine?.close(), server?.close()]);
   folder.remove();
 });
 
-const ask = (sql: string, project = 'p') => call(service, 'own', { project, sql });
+const ask = (sql: string, project = 'p', of = service) => call(of, 'own', { project, sql });
 
-describe('what is allowed', () => {
+describe.each([['embedded', () => service], ['server', () => onServer]] as const)('what is allowed, %s', (_mode, of) => {
   it.each<[string, Record<string, unknown>[]]>([
     ['', [{ id: 'e0', timestamp: NOW * 1000 }, { id: 'e1', timestamp: NOW * 1000 + 1 }, { id: 'e2', timestamp: NOW * 1000 + 2 }]],
     ['SELECT count() AS n FROM edge', [{ n: 4 }]],
@@ -75,20 +85,27 @@ describe('what is allowed', () => {
     ['(SELECT id FROM edge WHERE id = \'e0\') UNION ALL SELECT id FROM edge WHERE id = \'e1\' ORDER BY id', [{ id: 'e0' }, { id: 'e1' }]],
     ['SELECT * EXCEPT (message, path) FROM edge WHERE id = \'e0\'', [{ id: 'e0', timestamp: '2026-03-01T09:00:00', status_code: 200 }]],
   ])('%s', async (sql, rows) => {
-    const reply = await ask(sql);
+    const reply = await ask(sql, 'p', of());
     expect([reply.status, reply.status === 200 ? '' : reply.text]).toEqual([200, '']);
     expect(reply.rows).toEqual(expect.arrayContaining(rows));
     expect(reply.rows).toHaveLength(rows.length);
   });
 
   it('at most max rows, and of another project nothing', async () => {
-    const reply = await ask('SELECT id FROM edge');
+    const reply = await ask('SELECT id FROM edge', 'p', of());
     expect([reply.rows.length, reply.headers['x-result-truncated']]).toEqual([3, 'true']);
-    expect((await ask('SELECT * FROM edge', 'r')).rows).toEqual([]);
+    expect((await ask('SELECT * FROM edge', 'r', of())).rows).toEqual([]);
+  });
+
+  it('over more than a megabyte of what the subquery reads', async () => {
+    const reply = await ask('SELECT count() AS n, sum(length(message)) AS bytes, max(id) AS last FROM edge', 'large', of());
+    expect([reply.status, reply.status === 200 ? '' : reply.text]).toEqual([200, '']);
+    expect(reply.rows[0]).toMatchObject({ n: LARGE, last: 'l09' });
+    expect(Number(reply.rows[0]?.['bytes'])).toBeGreaterThan(LARGE * LARGE_BYTES);
   });
 
   it('of an endpoint that is not sandboxed, `sql` is ignored like any unknown parameter', async () => {
-    const reply = await call(service, 'logs.all', { project: 'p', sql: 'SELECT * FROM api_keys' });
+    const reply = await call(of(), 'logs.all', { project: 'p', sql: 'SELECT * FROM api_keys' });
     expect([reply.status, reply.rows.length]).toEqual([200, 4]);
   });
 });
@@ -160,7 +177,7 @@ describe('the second wall, without the first', () => {
 
   it('the tables are as they were', async () => {
     const counts = await Promise.all(['edge_logs', 'api_keys'].map(async (t) => (await engine.clickhouse.read({ sql: `SELECT count() FROM ${t}`, format: 'TSV' })).body.toString().trim()));
-    expect(counts).toEqual(['5', '1']);
+    expect(counts).toEqual([String(5 + LARGE), '1']);
   });
 
   it('no file was made', () => {
@@ -168,10 +185,20 @@ describe('the second wall, without the first', () => {
   });
 });
 
-it('in server mode a sandboxed endpoint is not served without a user of no rights', async () => {
-  const server = await openEngine('server');
-  const other = await startService(server.clickhouse, server.dataDir, { ENDPOINTS_DIR: folder.path });
-  await expect(other.ready).rejects.toThrow(/own\.yaml:1: sandboxed: CLICKHOUSE_SANDBOX_URL must name a user without any right/);
+it.each([
+  ['without a user of no rights', {}, /own\.yaml:1: sandboxed: CLICKHOUSE_SANDBOX_URL must name a user without any right/],
+  ['with one that has rights', { sandbox: 'with rights' }, /own\.yaml:1: sandboxed: the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right/],
+] as const)('in server mode a sandboxed endpoint is not served %s', async (_, options, message) => {
+  const wrong = await openEngine('server', options);
+  const other = await startService(wrong.clickhouse, wrong.dataDir, { ENDPOINTS_DIR: folder.path });
+  await expect(other.ready).rejects.toThrow(message);
   await other.stop();
-  await server.close();
+  await wrong.close();
+});
+
+it('in server mode the first wall stands as well, and behind it there is nothing', async () => {
+  for (const sql of ['SELECT * FROM sluice.edge_logs', 'SELECT 1; SELECT 2', "SELECT file('/etc/passwd')", 'SELECT 1 SETTINGS readonly = 0']) expect([sql, (await ask(sql, 'p', onServer)).status]).toEqual([sql, 400]);
+  for (const sql of ['SELECT count() FROM sluice.edge_logs', 'SELECT hash FROM sluice.api_keys']) {
+    await expect(server.clickhouse.read({ sql, format: 'TSV', settings: ISOLATED_SETTINGS, isolated: true })).rejects.toMatchObject({ codeName: 'ACCESS_DENIED' });
+  }
 });

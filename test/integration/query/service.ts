@@ -31,8 +31,8 @@ export interface Engine {
 }
 
 /** An engine with the schema in a folder of its own. */
-export async function openEngine(mode: Mode = 'embedded'): Promise<Engine> {
-  const faced = mode === 'server' ? await openTestFace() : undefined;
+export async function openEngine(mode: Mode = 'embedded', options: Parameters<typeof openTestFace>[0] = {}): Promise<Engine> {
+  const faced = mode === 'server' ? await openTestFace(options) : undefined;
   const opened = faced ?? (mode === 'container' ? await openTestDatabase() : await openTestEmbedded());
   await migrate(opened.clickhouse, logger);
   return { clickhouse: opened.clickhouse, dataDir: opened.env.DATA_DIR, face: faced?.face, close: () => opened.close() };
