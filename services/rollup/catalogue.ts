@@ -45,6 +45,7 @@ export const statements = {
   views: sql('views'),
   columns: sql('columns'),
   partitions: sql('partitions'),
+  writeExpiredDay: sql('write_expired_day'),
   leftTables: sql('left_tables'),
   publicViews: sql('public_views'),
   countJudged: sql('count_judged'),

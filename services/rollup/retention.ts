@@ -31,6 +31,8 @@ export async function dropExpired(workshop: Workshop): Promise<number> {
   let dropped = 0;
   for (const { table, partition_id, starts_at } of await select<{ table: string; partition_id: string; starts_at: number }>(clickhouse, statements.partitions, { tables: [...isOld.keys()] })) {
     if (isOld.get(table)?.(starts_at) !== true) continue;
+    // before it goes: reconcile must never miss rows that it was not told of
+    if (sources.some((s) => s.name === table)) await clickhouse.execute({ sql: statements.writeExpiredDay, params: { source: table, before: starts_at + DAY }, settings: { async_insert: 0 } });
     await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`, settings: DROP_SETTINGS });
     metrics.dropped.inc({ table });
     logger.info({ table, partition: partition_id }, 'partition_expired');

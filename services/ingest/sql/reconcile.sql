@@ -1,6 +1,6 @@
 -- The account of every partition: its ledger, summed, beside what stands in the tables.
 -- Parameters: cutoff (unix micros; older events may have been dropped by retention).
--- Reads batches, dead_letters and of the nine raw tables the Kafka coordinates. One row per topic, incarnation and partition.
+-- Reads batches, dead_letters, dead_letter_replays, expired_days and of the nine raw tables the Kafka coordinates. One row per topic, incarnation and partition.
 WITH
     ledger AS
     (
@@ -22,20 +22,24 @@ WITH
         FROM stored_rows
         GROUP BY kafka_topic, kafka_incarnation, kafka_partition, batch_last
     ),
+    expired AS
+    (
+        SELECT source, toInt64(toUnixTimestamp(max(before))) * 1000000 AS before_micros
+        FROM expired_days
+        GROUP BY source
+    ),
     dead AS
     (
         SELECT
-            kafka_topic, kafka_incarnation, kafka_partition, batch_last,
+            l.kafka_topic AS kafka_topic, l.kafka_incarnation AS kafka_incarnation, l.kafka_partition AS kafka_partition, l.batch_last AS batch_last,
             count() AS dead_found,
-            uniqExact(kafka_offset) AS dead_distinct,
-            countIf((kafka_topic, kafka_incarnation, kafka_partition, kafka_offset) IN (SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset FROM dead_letter_replays)) AS replayed,
-            countIf((kafka_topic, kafka_incarnation, kafka_partition, kafka_offset) IN (
-                SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset
-                FROM dead_letter_replays
-                WHERE isNull(timestamp) OR toUnixTimestamp64Micro(assumeNotNull(timestamp)) >= {cutoff:Int64}
-            )) AS replayed_within_retention
-        FROM dead_letters
-        GROUP BY kafka_topic, kafka_incarnation, kafka_partition, batch_last
+            uniqExact(l.kafka_offset) AS dead_distinct,
+            countIf(isNotNull(p.replayed_at)) AS replayed,
+            countIf(isNotNull(p.replayed_at) AND ifNull(toUnixTimestamp64Micro(p.timestamp) >= greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), true)) AS replayed_within_retention
+        FROM dead_letters AS l
+        LEFT ANY JOIN dead_letter_replays AS p ON p.kafka_topic = l.kafka_topic AND p.kafka_incarnation = l.kafka_incarnation AND p.kafka_partition = l.kafka_partition AND p.kafka_offset = l.kafka_offset
+        LEFT JOIN expired AS e ON e.source = l.source
+        GROUP BY l.kafka_topic, l.kafka_incarnation, l.kafka_partition, l.batch_last
     ),
     checked AS
     (
@@ -48,12 +52,13 @@ WITH
                 isNotNull(r.previous_last) AND r.first <= assumeNotNull(r.previous_last), 'offsets are taken twice',
                 r.last - r.first + 1 != r.stored + r.dead_lettered + r.null_values + r.no_records + r.gap, 'the ledger row does not add up',
                 ifNull(d.dead_found, 0) != r.dead_lettered OR ifNull(d.dead_distinct, 0) != r.dead_lettered, 'dead letters differ from the ledger',
-                isNotNull(r.min_timestamp) AND toUnixTimestamp64Micro(assumeNotNull(r.min_timestamp)) < {cutoff:Int64}, '',
+                isNotNull(r.min_timestamp) AND toUnixTimestamp64Micro(assumeNotNull(r.min_timestamp)) < greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), '',
                 ifNull(w.found, 0) NOT BETWEEN r.stored + ifNull(d.replayed_within_retention, 0) AND r.stored + ifNull(d.replayed, 0), 'rows differ from the ledger',
                 ifNull(w.found_distinct, 0) != ifNull(w.found, 0), 'an offset is stored twice',
                 '') AS fault
         FROM ranges AS r
         LEFT JOIN raw AS w ON w.kafka_topic = r.topic AND w.kafka_incarnation = r.incarnation AND w.kafka_partition = r.partition AND w.batch_last = r.last
+        LEFT JOIN expired AS e ON e.source = r.source
         LEFT JOIN dead AS d ON d.kafka_topic = r.topic AND d.kafka_incarnation = r.incarnation AND d.kafka_partition = r.partition AND d.batch_last = r.last
     )
 SELECT

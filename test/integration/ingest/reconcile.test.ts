@@ -23,7 +23,15 @@ interface Partition {
   readonly rows: { readonly [batchLast: number]: readonly number[] };
   readonly dead: { readonly [batchLast: number]: readonly number[] };
   readonly replayed?: readonly number[];
+  /** edge_logs unless said otherwise */
+  readonly source?: string;
+  /** of the replayed events; absent = not known */
+  readonly replayedSince?: string;
 }
+
+const daysAgo = (days: number): string => new Date(Date.now() - days * 86_400_000).toISOString().replace('T', ' ').slice(0, 19);
+/** within the retention of 90 days, but of auth_logs all before 20 days ago is gone */
+const [DROPPED, KEPT] = [daysAgo(30), daysAgo(10)];
 
 const first: Batch = { first: 0, last: 4, stored: 4, dead: 1 };
 const second: Batch = { first: 5, last: 9, stored: 2, nulls: 1, noRecords: 1, gap: 1 };
@@ -35,6 +43,12 @@ const partitions: { readonly [name: string]: { readonly partition: Partition; re
   'written twice': { partition: { ...sound, ledger: [first, first, second] } },
   'replayed': { partition: { ...sound, rows: { 4: [0, 1, 2, 3, 4], 9: [8, 9] }, replayed: [4] } },
   'past retention': { partition: { ...sound, ledger: [{ ...first, since: '2020-01-01 00:00:00' }, second], rows: { 9: [8, 9] } } },
+  'a replayed row is past retention': { partition: { ledger: [{ first: 0, last: 4, stored: 3, dead: 2 }], rows: { 4: [0, 1, 2, 4] }, dead: { 4: [3, 4] }, replayed: [3, 4], replayedSince: '2020-01-01 00:00:00' } },
+  'past a retention that was shorter': { partition: { ...sound, ledger: [{ ...first, since: DROPPED }, second], rows: { 9: [8, 9] }, source: 'auth_logs' } },
+  'a replayed row is past a retention that was shorter': { partition: { ledger: [{ first: 0, last: 0, dead: 1 }], rows: {}, dead: { 0: [0] }, replayed: [0], replayedSince: DROPPED, source: 'auth_logs' } },
+  'dropped of another source only': { partition: { ...sound, ledger: [{ ...first, since: DROPPED }, second], rows: { 9: [8, 9] } }, fault: 'offsets 0 to 4: rows differ from the ledger' },
+  'a replayed row is missing': { partition: { ...sound, replayed: [4] }, fault: 'offsets 0 to 4: rows differ from the ledger' },
+  'a replayed row of these days is missing': { partition: { ...sound, replayed: [4], replayedSince: KEPT, source: 'auth_logs' }, fault: 'offsets 0 to 4: rows differ from the ledger' },
   'a row is missing': { partition: { ...sound, rows: { 4: [0, 1, 3], 9: [8, 9] } }, fault: 'offsets 0 to 4: rows differ from the ledger' },
   'a row too many': { partition: { ...sound, rows: { 4: [0, 1, 2, 3], 9: [7, 8, 9] } }, fault: 'offsets 5 to 9: rows differ from the ledger' },
   'an offset twice': { partition: { ...sound, rows: { 4: [0, 1, 1, 3], 9: [8, 9] } }, fault: 'offsets 0 to 4: an offset is stored twice' },
@@ -61,10 +75,11 @@ beforeAll(async () => {
   const placed = (of: Partition['rows'], partition: number): (string | number)[][] => Object.entries(of).flatMap(([last, offsets]) => offsets.map((offset) => ['topic', partition, offset, Number(last), judgedAt]));
   const coordinates = 'kafka_topic, kafka_partition, kafka_offset, batch_last, judged_at';
   await insert('batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, judged_at, min_timestamp)', cases.flatMap(({ partition, of }) => of.partition.ledger
-    .map(({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => ['topic', partition, from, last, 'edge_logs', stored, dead, nulls, noRecords, gap, judgedAt, since])));
+    .map(({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => ['topic', partition, from, last, of.partition.source ?? 'edge_logs', stored, dead, nulls, noRecords, gap, judgedAt, since])));
   await insert(`edge_logs (${coordinates}, timestamp)`, cases.flatMap(({ partition, of }) => placed(of.partition.rows, partition).map((row) => [...row, judgedAt])));
-  await insert(`dead_letters (${coordinates})`, cases.flatMap(({ partition, of }) => placed(of.partition.dead, partition)));
-  await insert('dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, replayed_at)', cases.flatMap(({ partition, of }) => (of.partition.replayed ?? []).map((offset) => ['topic', partition, offset, judgedAt])));
+  await insert(`dead_letters (${coordinates}, source)`, cases.flatMap(({ partition, of }) => placed(of.partition.dead, partition).map((row) => [...row, of.partition.source ?? 'edge_logs'])));
+  await insert('dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, replayed_at, timestamp)', cases.flatMap(({ partition, of }) => (of.partition.replayed ?? []).map((offset) => ['topic', partition, offset, judgedAt, of.partition.replayedSince ?? null])));
+  await insert('expired_days (source, before)', [['auth_logs', daysAgo(40)], ['auth_logs', daysAgo(20)]]);
   result = await reconcile(engine.clickhouse, 90, 0);
 });
 afterAll(async () => {

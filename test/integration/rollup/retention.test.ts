@@ -53,6 +53,8 @@ describe('retention', { timeout: 120_000 }, () => {
     expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
     await dropExpired(keeping(90, 90, 90));
     expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
+    // what is gone is noted for the account, and no earlier day takes that back
+    expect(await world.select('SELECT source, toUnixTimestamp(max(before)) AS before FROM expired_days GROUP BY source ORDER BY source')).toEqual(['edge_logs', 'function_edge_logs'].map((source) => ({ source, before: Math.floor(START / 1000 / DAY) * DAY - 5 * DAY })));
     world.now += 10 * DAY_MS;
     expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
   });
