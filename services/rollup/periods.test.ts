@@ -30,6 +30,15 @@ describe('periods', () => {
     }));
   });
 
+  test('between two instants are those that have a stamp there, newest first', () => {
+    const [midnight, cut, next] = ['2026-03-01T00:00:00Z', '2026-03-01T10:00:00Z', '2026-03-02T00:00:00Z'].map(at) as [number, number, number];
+    const [morning, rest] = [{ start: midnight, end: cut }, { start: cut, end: next }];
+    expect(periodsBetween(midnight, cut, [cut])).toEqual([morning]);
+    expect(periodsBetween(cut, next, [cut])).toEqual([rest]);
+    expect(periodsBetween(cut - 1, cut + 1, [cut])).toEqual([rest, morning]);
+    expect(periodsBetween(cut, cut, [cut])).toEqual([]);
+  });
+
   test('a later cut leaves every stamp before it where it was', () => {
     fc.assert(fc.property(cutLists, stamps, stamps, (cuts, stamp, cut) => {
       fc.pre(stamp < cut);
@@ -42,6 +51,8 @@ describe('periods', () => {
       const covered = coveredFrom(stamp);
       expect(floorTo(covered, HOUR)).toBe(covered);
       expect(earliestStamp(covered + later)).toBeGreaterThanOrEqual(stamp);
+      // what lies an hour ahead may be judged
+      expect(earliestStamp(stamp + HOUR)).toBe(stamp);
     }));
   });
 

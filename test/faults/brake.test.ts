@@ -3,10 +3,11 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
+import { createBrake, type Brake } from '../../services/ingest/brake.ts';
 import { ingestCommand } from '../../services/ingest/commands/ingest.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
 import { openTestEmbedded, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
-import { kafkaBrokers, produce } from '../harness/kafka.ts';
+import { kafkaBrokers, produce, uniqueName } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
@@ -80,4 +81,28 @@ test('goes on by itself after the set time', async () => {
   await world.finished(engine.clickhouse);
   expect(ingest!.paused()).toEqual([]);
   await world.expectExact(engine.clickhouse);
+});
+
+test('the decision is of the ledger: what was bad while another process had the partition counts, what was bad before a pause or in another life of the topic does not', async () => {
+  const topic = uniqueName('brake');
+  const brake = (): Brake => createBrake(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
+  const batch = async (incarnation: number, first: number, dead: number): Promise<{ incarnation: number; last: number }> => {
+    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, judged_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
+    return { incarnation, last: first + 99 };
+  };
+  expect(await brake().applies(await batch(0, 0, 60), 100)).toBe(false);
+  // 101 of the last 200, of which the new owner has seen 41
+  const next = brake();
+  expect(await next.paused()).toBeUndefined();
+  expect(await next.applies(await batch(0, 100, 41), 41)).toBe(true);
+  expect(await brake().paused()).toMatchObject({ topic, partition: 0, incarnation: 0, next: 200, bad: 101, messages: 200 });
+
+  await command('resume', topic, '0');
+  const resumed = brake();
+  expect(await resumed.paused()).toBeUndefined();
+  expect(await resumed.applies(await batch(0, 200, 60), 100)).toBe(false);
+  const anew = brake();
+  expect(await anew.paused()).toBeUndefined();
+  expect(await anew.applies(await batch(1, 0, 60), 100)).toBe(false);
+  expect(await anew.applies(await batch(1, 100, 41), 100)).toBe(true);
 });
