@@ -81,6 +81,7 @@ export function* eachElement(text: string, from = 0): Generator<string, void> {
   }
 }
 
+/** The texts of all elements of a list. */
 export function elements(list: string): string[] {
   return [...eachElement(list)];
 }

@@ -70,6 +70,7 @@ const SPARE_THREADS = 2;
 
 const openFolders = new Set<string>();
 
+/** Opens the engine in this process, making its folder and its database the first time. Throws StartError (one line): not installed, not for this platform, folder in use or not writable. */
 export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4, writers = 4, readQueue = 64 }: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
   const framesFolder = resolve(dataDir, 'frames');

@@ -25,6 +25,7 @@ export interface PoolOptions<S> {
   readonly close: (session: S) => void;
 }
 
+/** Opens no session before the first statement; one is used again by the next statement of the same key. */
 export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
   const waiting: { start: () => void; refuse: (error: Error) => void }[] = [];
   /** oldest first */

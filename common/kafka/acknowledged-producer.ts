@@ -73,6 +73,7 @@ interface Piece {
   readonly bytes: number;
 }
 
+/** Opens no connection before the first message; acknowledgeMs: how long a caller waits, 10 s by default. */
 export function createAcknowledgedProducer({ kafka, logger, acknowledgeMs = ACKNOWLEDGE_MS }: { kafka: Pick<KafkaClient, 'producer'>; logger: Logger; acknowledgeMs?: number }): AcknowledgedProducer {
   const lanes = new Map<string, Lane>();
   let stopping = false;

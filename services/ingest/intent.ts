@@ -15,6 +15,7 @@ export interface Intent {
   readonly isRest?: boolean;
 }
 
+/** As it stands in a commit, of whose metadata Kafka takes 4 KiB: `i:incarnation:first-last:judged_at[:id,id...]`, `r:` for a rest. */
 export function encodeIntent({ incarnation, first, last, judgedAt, schemaIds = [], isRest = false }: Intent): string {
   return `${isRest ? 'r' : 'i'}:${incarnation}:${first}-${last}:${judgedAt}${schemaIds.length === 0 ? '' : `:${schemaIds.join(',')}`}`;
 }

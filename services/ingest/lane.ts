@@ -142,6 +142,7 @@ export interface Lane {
 
 class Retake extends Error {}
 
+/** Does nothing before run(). `limits`: of one batch; one that was announced under others keeps its own boundaries. */
 export function createLane(ports: Ports, limits: CutLimits): Lane {
   const { store } = ports;
   let inbox = createInbox(0);

@@ -10,6 +10,7 @@ export interface MessageReader {
   frames(records: readonly Record[], schemaIds: readonly number[]): Promise<Iterable<Frame>>;
 }
 
+/** maxEventBytes: of a message as it comes; the JSON text that Avro unfolds to is bounded by its decoder. */
 export function createMessageReader(avro: AvroDecoder, maxEventBytes: number): MessageReader {
   return {
     async schemaIds(records) {

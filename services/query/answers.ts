@@ -103,6 +103,7 @@ function answerOf({ body, truncated, fetchedAt }: SharedAnswer): Answer {
   return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag: `W/"${hash('sha256', body, 'base64url').slice(0, 22)}"`, copies: new Map() };
 }
 
+/** Nothing runs by itself: whoever makes it calls requery() every second, and close() at the end. */
 export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
   const cache = createCache<Kept>(cacheLimits);
   const flights = new Map<string, Flight>();

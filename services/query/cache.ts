@@ -54,6 +54,7 @@ export interface Cache<T> {
   readonly bytes: number;
 }
 
+/** Of entries and bytes at most so many are kept, the ones asked for last; random: 0 to 1, for the jitter. */
 export function createCache<T>(limits: { maxEntries: number; maxBytes: number }, random: () => number = Math.random): Cache<T> {
   // in the order in which they were asked for last
   const entries = new Map<string, Entry<T>>();

@@ -93,12 +93,14 @@ export async function readKeys(clickhouse: Reader): Promise<Key[]> {
   return (await readRows(clickhouse)).map((r) => ({ id: r.id, name: r.name, hash: Buffer.from(r.hash, 'hex'), scopes: r.scopes, projects: r.projects, expiresAt: r.expires_at ?? undefined }));
 }
 
+/** Every key that is not revoked, expired ones too, oldest first. */
 export async function listKeys(clickhouse: Reader): Promise<ListedKey[]> {
   return (await readRows(clickhouse)).map((r) => ({
     id: r.id, name: r.name, scopes: r.scopes, projects: r.projects, created_at: new Date(r.created_at).toISOString(), expires_at: iso(r.expires_at), last_used_at: iso(r.last_used_at),
   }));
 }
 
+/** Makes a key and gives it, this once: only its hash is kept. */
 export async function createKey(clickhouse: ClickHouse, { name, scopes, projects, expiresAt }: NewKey, now: number): Promise<CreatedKey> {
   const [id, key] = [randomUUID(), randomKey()];
   await clickhouse.execute({

@@ -22,6 +22,7 @@ export interface Key {
 /** Keys last seen valid go on this long while the list cannot be loaded. */
 export const KEYS_TRUSTED_MS = 3_600_000;
 
+/** SHA-256, 32 bytes: all that is kept of a key. Nobody guesses 256 random bits, so no salt and no slow hash is needed. */
 export function hashKey(key: string): Buffer {
   return hash('sha256', key, 'buffer');
 }
@@ -63,6 +64,7 @@ export function createKeyRing(first: readonly Key[]): KeyRing {
   };
 }
 
+/** `admin` has every scope. */
 export function hasScope(key: Key, scope: string): boolean {
   return key.scopes.includes('admin') || key.scopes.includes(scope);
 }

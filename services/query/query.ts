@@ -17,6 +17,7 @@ export interface ReadLimits {
 
 const MAX_RESULT_BYTES = 128 * 1024 * 1024;
 
+/** What every query is held to; a definition may set its own time. */
 export function limitsOf(settings: Pick<Settings, 'QUERY_TIMEOUT_SECONDS' | 'QUERY_MAX_MEMORY_BYTES' | 'QUERY_MAX_ROWS_READ'>): ReadLimits {
   return { timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS, maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES, maxRowsToRead: settings.QUERY_MAX_ROWS_READ, maxResultBytes: MAX_RESULT_BYTES };
 }

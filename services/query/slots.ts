@@ -19,6 +19,7 @@ export interface SlotLimits {
   readonly waitMs: number;
 }
 
+/** `queue`: how many may wait, each for waitMs at most. */
 export function createSlots({ concurrency, queue, waitMs }: SlotLimits): Slots {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
   const waiters = new Set<(release: () => void) => void>();

@@ -40,6 +40,7 @@ export interface Audit {
   readonly suspicions: readonly Suspicion[];
 }
 
+/** What is suspected lives in this process; what is confirmed stands in the catalogue, so that a later one looks at it in its first round. */
 export function createAudit(workshop: Workshop): Audit {
   const { clickhouse, clock, timing, logger, metrics, settings } = workshop;
   let suspicions: Suspicion[] = [];

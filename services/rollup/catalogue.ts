@@ -54,10 +54,12 @@ export const statements = {
   ledgerShares: sql('ledger_shares'),
 } as const;
 
+/** Every rollup and version, retired ones too, ascending. */
 export async function readRollups(clickhouse: ClickHouse): Promise<Rollup[]> {
   return await select<Rollup>(clickhouse, statements.rollups);
 }
 
+/** Replaces the row of its name and version, whole: what it does not know of another writer is lost. */
 export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promise<void> {
   await clickhouse.execute({ sql: statements.writeRollup, params: { ...rollup }, settings: { async_insert: 0 } });
 }
@@ -67,6 +69,7 @@ export async function readCuts(clickhouse: ClickHouse): Promise<number[]> {
   return (await select<{ at: number }>(clickhouse, statements.cuts)).map((row) => row.at);
 }
 
+/** `at`: unix seconds, ahead of every clock that ingest runs by. */
 export async function writeCut(clickhouse: ClickHouse, at: number): Promise<void> {
   await clickhouse.execute({ sql: statements.writeCut, params: { at }, settings: { async_insert: 0 } });
 }

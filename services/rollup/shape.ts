@@ -51,6 +51,7 @@ export async function readShape(clickhouse: ClickHouse, rollup: Pick<Rollup, 'na
   return shapeOf(rollup, views, columns);
 }
 
+/** readShape without the engine: from what system.tables and system.columns say. */
 export function shapeOf(rollup: Pick<Rollup, 'name' | 'version' | 'source' | 'tables'>, views: readonly View[], columns: readonly Column[]): Shape {
   const tiers: Tier[] = [];
   for (const table of rollup.tables) {

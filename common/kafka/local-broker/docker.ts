@@ -39,6 +39,7 @@ function runArguments({ home, user }: DockerLayout, options: readonly string[], 
   return ['run', ...options, '--user', user, '--volume', `${home}:${HOME}`, '--workdir', HOME, '--entrypoint', 'java', KAFKA_IMAGE, ...javaArguments(CLASSPATH, mainClass, ...rest)];
 }
 
+/** Arguments of `docker` that format the data folder, before the broker's first start. */
 export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
   return runArguments(layout, ['--rm'], formatClass, ...formatArguments(clusterId, 'server.properties', layout.more?.scram));
 }

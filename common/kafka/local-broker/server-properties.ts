@@ -101,6 +101,7 @@ export function javaArguments(classpath: string, mainClass: string, ...rest: str
 export const formatClass = 'kafka.tools.StorageTool';
 export const serverClass = 'kafka.Kafka';
 
+/** Arguments of formatClass: the data folder of the properties gets this cluster id, and these users by SCRAM. */
 export function formatArguments(clusterId: string, properties: string, scram: readonly string[] = []): string[] {
   return ['format', '--cluster-id', clusterId, '--config', properties, '--ignore-formatted', ...scram.flatMap((user) => ['--add-scram', user])];
 }
