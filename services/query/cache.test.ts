@@ -99,6 +99,20 @@ describe('the bounds', () => {
     expect(cache.ask('a', s(4))?.value).toBe('a');
   });
 
+  it('so it does where the bytes are too many: of a new entry, of a larger value, of a compressed copy', () => {
+    const cache = make({ maxEntries: 100, maxBytes: 1_000 });
+    const fill = (): void => { for (let i = 0; i < 8; i++) cache.put(`k${i}`, `k${i}`, 120, kept, s(i), true); };
+    const there = (): string[] => Array.from({ length: 10 }, (_, i) => `k${i}`).filter((k) => cache.ask(k, s(10)) !== undefined);
+    fill();
+    cache.put('k9', 'k9', 100, kept, s(9), true);
+    expect(there()).toEqual(['k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k9']);
+    cache.put('k9', 'k9', 300, kept, s(10), false);
+    expect(there()).toEqual(['k3', 'k4', 'k5', 'k6', 'k7', 'k9']);
+    cache.grow('k9', 'k9', 100);
+    expect(there()).toEqual(['k4', 'k5', 'k6', 'k7', 'k9']);
+    expect(cache.bytes).toBe(4 * 124 + 404);
+  });
+
   it('a requery does not count as being asked for', () => {
     const cache = make({ maxEntries: 2, maxBytes: 1e6 });
     cache.put('a', 'a', 1, kept, s(0), true);
@@ -148,7 +162,7 @@ describe('the bounds', () => {
       fc.record({ do: fc.constant('sweep' as const) }),
     );
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
+      fc.property(fc.array(step, { maxLength: 100, size: 'max' }), (steps) => {
         const cache = make({ maxEntries: 4, maxBytes: 400 });
         let now = s(0);
         for (const step_ of steps) {

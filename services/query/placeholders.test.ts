@@ -39,6 +39,7 @@ describe('placeholders', () => {
     ['@@max_allowed_packet + @a', ['a']],
     ['select someone@example.com', []],
     ['select some.one@example.com, @a', ['a']],
+    ["grant x to `some one`@host, 'some.one'@host, \"some\"@host, @a", ['a']],
     ['@1, @, @é, @a', ['a']],
     ["x'41' @a b'01' @b", ['a', 'b']],
     ['$x$ unclosed @a', ['a']],
