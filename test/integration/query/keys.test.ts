@@ -77,10 +77,19 @@ describe('a key', () => {
   it('tells when it was used last', async () => {
     const made = await create({ name: 'used', scopes: ['query'] });
     expect((await list()).find((k) => k['id'] === made.id)?.['last_used_at']).toBeNull();
-    const third = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
+    let notes = 0;
+    const third = await startService({
+      ...engine.clickhouse,
+      execute: async (statement) => {
+        if (statement.sql.includes('last_used_at')) notes++;
+        await engine.clickhouse.execute(statement);
+      },
+    }, engine.dataDir, {}, { clock });
     await third.ready;
-    expect(await status(third, made.key)).toBe(200);
+    for (let i = 0; i < 20; i++) expect(await status(third, made.key)).toBe(200);
     await third.stop();
+    // of many uses one, when the minute is over or the service stops
+    expect(notes).toBe(1);
     expect(Date.parse(String((await list()).find((k) => k['id'] === made.id)?.['last_used_at']))).toBeGreaterThan(clock() - 60_000);
   });
 
@@ -149,8 +158,15 @@ it('no key is ever logged', async () => {
     await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } });
   }
   await engine.face?.inject({ action: 'error', code: 999, match: 'execution_quantiles' });
-  await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
+  const failed = await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
+  const refused = await send(service.address, '/api/endpoints/logs.all?project=hidden-project', { headers: { 'x-request-id': 'of-the-caller' } });
   await service.stop();
-  expect(lines).toContain('request_failed');
+  const logged = lines.trim().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect([failed.headers['x-request-id'], failed.error.code]).toEqual([failed.error.request_id, 'unavailable']);
+  expect(logged.filter((l) => l['request_id'] === failed.error.request_id)).toEqual([
+    expect.objectContaining({ msg: 'request_failed', code: 'unavailable', clickhouse_code: 999, endpoint: 'functions.invocation-stats', key_id: 'first' }),
+    expect.objectContaining({ msg: 'request_answered', status: 503 }),
+  ]);
+  expect(logged.filter((l) => l['request_id'] === refused.error.request_id).map((l) => [l['request_id'], l['msg']])).toEqual([['of-the-caller', 'request_refused'], ['of-the-caller', 'request_answered']]);
   for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project', 'hidden-pattern']) expect(lines).not.toContain(secret);
 });
