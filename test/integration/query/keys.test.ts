@@ -159,6 +159,8 @@ it('no key is ever logged', async () => {
   }
   await engine.face?.inject({ action: 'error', code: 999, match: 'execution_quantiles' });
   const failed = await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
+  await engine.face?.inject({ action: 'error', code: 1, match: 'execution_quantiles' });
+  expect((await send(service.address, `/api/endpoints/functions.invocation-stats?project=hidden-project&api_key=${made.key}`)).status).toBe(500);
   const refused = await send(service.address, '/api/endpoints/logs.all?project=hidden-project', { headers: { 'x-request-id': 'of-the-caller' } });
   await service.stop();
   const logged = lines.trim().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>);

@@ -185,6 +185,22 @@ describe('the second wall, without the first', () => {
   });
 });
 
+it('behind the second wall runs every statement that has a caller\'s text in it, and no other', async () => {
+  const seen: [text: boolean, isolated: boolean][] = [];
+  const watched = await startService({
+    ...engine.clickhouse,
+    read: async (read) => {
+      if (/theirs|FROM edge_logs/.test(read.sql)) seen.push([read.sql.includes('theirs'), read.isolated === true]);
+      return await engine.clickhouse.read(read);
+    },
+  }, engine.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW });
+  await watched.ready;
+  seen.length = 0;
+  expect((await ask('SELECT count() AS theirs FROM edge', 'p', watched)).rows).toEqual([{ theirs: 4 }]);
+  expect(seen).toEqual([[true, true], [false, false], [true, true]]);
+  await watched.stop();
+});
+
 it.each([
   ['without a user of no rights', {}, /own\.yaml:1: sandboxed: CLICKHOUSE_SANDBOX_URL must name a user without any right/],
   ['with one that has rights', { sandbox: 'with rights' }, /own\.yaml:1: sandboxed: the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right/],
