@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -110,6 +110,9 @@ describe('readDefinitions', () => {
     put('a.b');
     const before = readDefinitions([folder]).find('a.b')?.hash;
     writeFileSync(join(folder, 'a.b.sql'), `${sql} `);
-    expect(readDefinitions([folder]).find('a.b')?.hash).not.toBe(before);
+    const after = readDefinitions([folder]).find('a.b')?.hash;
+    expect(after).not.toBe(before);
+    writeFileSync(join(folder, 'a.b.yaml'), readFileSync(join(folder, 'a.b.yaml'), 'utf8').replace('render: number', 'render: json'));
+    expect(readDefinitions([folder]).find('a.b')?.hash).not.toBe(after);
   });
 });
