@@ -52,6 +52,13 @@ function url(...protocols: string[]): (value: string) => string {
     } catch {
       throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost:8123`);
     }
+    for (const part of [parsed.username, parsed.password, parsed.pathname]) {
+      try {
+        decodeURIComponent(part);
+      } catch (error) {
+        throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
+      }
+    }
     if (!protocols.includes(parsed.protocol.slice(0, -1))) throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
     return value;
   };

@@ -71,6 +71,14 @@ test('every mistake is said at once, also those between settings, and none twice
   expect(said({ ENDPOINTS_DIR: '/nothing', AVRO_SCHEMAS_DIR: ROOT })).toEqual(['ENDPOINTS_DIR is "/nothing", which is no folder']);
 });
 
+test('an address whose password cannot be decoded is a mistake, and is not shown', () => {
+  for (const [name, scheme] of [['CLICKHOUSE_URL', 'http'], ['CLICKHOUSE_SANDBOX_URL', 'https'], ['SCHEMA_REGISTRY_URL', 'http'], ['REDIS_URL', 'redis']] as const) {
+    expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).toThrow(`${name} has a % that begins no escape`);
+    expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).not.toThrow(SECRET);
+    expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/x` })[name]).toBe(`${scheme}://user:100%25@host:1/x`);
+  }
+});
+
 test('a key that no header carries is a mistake, and is not shown', () => {
   expect(() => readSettings({ API_KEY: `${SECRET}é` })).toThrow(/API_KEY has a character that is not of ASCII/);
   expect(() => readSettings({ API_KEY: `${SECRET}é` })).not.toThrow(SECRET);
