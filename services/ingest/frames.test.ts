@@ -40,10 +40,10 @@ function decode(rows: Buffer): Frame[] {
   }
 }
 
-const anyBytes: fc.Arbitrary<Buffer> = fc.oneof(fc.uint8Array({ maxLength: 300 }), fc.integer({ min: 0, max: 20_000 }).map((n) => Buffer.alloc(n, n))).map((bytes) => Buffer.from(bytes));
+const anyBytes: fc.Arbitrary<Buffer> = fc.oneof(fc.uint8Array({ maxLength: 300, size: 'max' }), fc.integer({ min: 0, max: 20_000 }).map((n) => Buffer.alloc(n, n))).map((bytes) => Buffer.from(bytes));
 
 const maybeBytes: fc.Arbitrary<Buffer | null> = fc.option(anyBytes, { nil: null });
-const anyText = fc.string({ unit: 'grapheme', maxLength: 200 });
+const anyText = fc.string({ unit: 'grapheme', maxLength: 200, size: 'max' });
 
 const frame: fc.Arbitrary<Frame> = fc.record({
   record: fc.record({

@@ -104,7 +104,7 @@ function samples(type: avro.Type): fc.Arbitrary<Sample> {
     case 'float': return plain(fc.float(), number);
     case 'double': return plain(fc.double(), number);
     case 'string': return plain(texts, (s) => JSON.stringify(s));
-    case 'bytes': return plain(buffer(fc.uint8Array({ maxLength: 20 })), latin1);
+    case 'bytes': return plain(buffer(fc.uint8Array({ maxLength: 20, size: 'max' })), latin1);
     case 'fixed': return plain(buffer(fc.uint8Array({ minLength: inherited.size, maxLength: inherited.size })), latin1);
     case 'enum': return plain(fc.constantFrom(...inherited.symbols), (s) => JSON.stringify(s));
     case 'array': return fc.array(samples(inherited.itemsType), { maxLength: 4 }).map((items) => ({ value: items.map((i) => i.value), text: `[${items.map((i) => i.text).join(',')}]` }));
@@ -119,7 +119,7 @@ function samples(type: avro.Type): fc.Arbitrary<Sample> {
   }
 }
 
-const texts = fc.oneof(fc.string({ maxLength: 12 }), fc.string({ unit: 'binary', maxLength: 12 }), fc.string({ unit: fc.constantFrom('"', '\\', '\n', '\u0000', '\u001f', '\u007f', '\u0080', 'é', '\u2028', '€', '😀', 'a', 'b', ' '), maxLength: 30 }));
+const texts = fc.oneof(fc.string({ maxLength: 12, size: 'max' }), fc.string({ unit: 'binary', maxLength: 12, size: 'max' }), fc.string({ unit: fc.constantFrom('"', '\\', '\n', '\u0000', '\u001f', '\u007f', '\u0080', 'é', '\u2028', '€', '😀', 'a', 'b', ' '), maxLength: 30, size: 'max' }));
 
 const datums = shapes.chain((shape) => {
   const schema = schemaOf(shape, { next: 0 });

@@ -19,7 +19,7 @@ function windowsOf(url: string): Set<string> {
 }
 
 const lower = fc.integer({ min: 97, max: 122 }).map((c) => String.fromCharCode(c));
-const letters = (minLength: number, maxLength: number): fc.Arbitrary<string> => fc.array(lower, { minLength, maxLength }).map((list) => list.join(''));
+const letters = (minLength: number, maxLength: number): fc.Arbitrary<string> => fc.array(lower, { minLength, maxLength, size: 'max' }).map((list) => list.join(''));
 const ref = fc.constantFrom(...refs);
 const piece = fc.oneof(
   { weight: 4, arbitrary: ref },
