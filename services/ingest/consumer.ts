@@ -191,8 +191,8 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
         resume(taken);
       },
       onRoom: () => {
-        metrics.position.set({ topic, partition }, lane.inbox.next);
-        metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.next));
+        metrics.position.set({ topic, partition }, lane.inbox.written);
+        metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.written));
         for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
@@ -222,7 +222,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
       payload.resolveOffset(batch.lastOffset());
       taken.activeAt = clock();
       taken.end = Number(batch.highWatermark);
-      metrics.lag.set({ topic: batch.topic, partition: batch.partition }, taken.end - taken.lane.inbox.next);
+      metrics.lag.set({ topic: batch.topic, partition: batch.partition }, taken.end - taken.lane.inbox.written);
       for (const other of lanes.values()) if (!other.paused && !mayFetch(other, 1)) pause(other);
     }
     taken.wake();

@@ -91,6 +91,15 @@ test('what was cut is held until it is released; headers weigh too', () => {
   expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole / 2]);
 });
 
+test('a cut counts as written when it is released', () => {
+  const inbox = createInbox(5);
+  inbox.offer({ to: 9, records: [record(6), record(8)] });
+  inbox.cut({ maxRecords: 1, maxBytes: 1e9 });
+  expect([inbox.next, inbox.written]).toEqual([7, 5]);
+  inbox.release();
+  expect([inbox.next, inbox.written]).toEqual([7, 7]);
+});
+
 test('what was fetched is given back when all of its records are written, in the order of its coming', () => {
   const inbox = createInbox(0);
   const freed: number[] = [];

@@ -34,6 +34,7 @@ export function recordBytes({ key, value, headers }: Record): number {
  */
 export function createInbox(start: number) {
   let next = start;
+  let written = start;
   let end = start;
   let bytes = 0;
   let cutBytes = 0;
@@ -46,6 +47,8 @@ export function createInbox(start: number) {
 
   return {
     get next() { return next; },
+    /** the first offset of the last cut while that is being written, else `next` */
+    get written() { return written; },
     /** where the next fetch continues */
     get end() { return end; },
     /** what waits */
@@ -71,8 +74,9 @@ export function createInbox(start: number) {
     /** The last cut is written: nobody holds it any more. */
     release(): void {
       cutBytes = 0;
-      const written = held.findIndex(({ to }) => to >= next);
-      for (const { free } of held.splice(0, written < 0 ? held.length : written)) free?.();
+      written = next;
+      const unwritten = held.findIndex(({ to }) => to >= next);
+      for (const { free } of held.splice(0, unwritten < 0 ? held.length : unwritten)) free?.();
     },
 
     /** The next batch within the limits (one record at least), or undefined where nothing was fetched. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { rows } from '../../../common/clickhouse/clickhouse.ts';
+import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import { serveMetrics, type MetricsServer } from '../../../common/metrics-server.ts';
@@ -17,12 +17,14 @@ let engine: TestClickHouse;
 let world: World;
 let ingest: RunningIngest;
 let rollup: RollupService;
+/** of the metric, when a row was about to be written into the ledger, and the first offset of that row */
+const beforeLedger: { readonly position: number | undefined; readonly first: number }[] = [];
 const registries = { ingest: createRegistry(), rollup: createRegistry() };
 
 beforeAll(async () => {
   [world, engine] = await Promise.all([createWorld(), openTestClickHouse()]);
   const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'watching', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse: engine.clickhouse, kafka, settings: world.settings, logger: testLogger, registry: registries.ingest });
+  ingest = await startIngest({ clickhouse: watchingTheLedger(engine.clickhouse), kafka, settings: world.settings, logger: testLogger, registry: registries.ingest });
   await world.produce({ edge_logs: 200, auth_logs: 100 });
   await world.finished(engine.clickhouse);
   rollup = await startRollup({ clickhouse: engine.clickhouse, settings: world.settings, logger: testLogger, registry: registries.rollup });
@@ -32,6 +34,20 @@ afterAll(async () => {
   await ingest.stop();
   await engine.close();
 });
+
+function watchingTheLedger(clickhouse: ClickHouse): ClickHouse {
+  return {
+    ...clickhouse,
+    execute: async (statement) => {
+      const { topic, partition, first } = statement.params ?? {};
+      if (statement.sql.includes('INSERT INTO batches')) {
+        const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
+        beforeLedger.push({ position: positions.find(({ labels }) => labels['topic'] === topic && labels['partition'] === partition)?.value, first: Number(first) });
+      }
+      return clickhouse.execute(statement);
+    },
+  };
+}
 
 async function valuesOf(registry: Registry, name: string): Promise<{ labels: Partial<Record<string, string | number>>; value: number }[]> {
   return (await registry.getSingleMetric(name)!.get()).values;
@@ -45,6 +61,8 @@ test('a partition whose records are all in the ledger has no lag, and its positi
   const ends = rows<{ topic: string; partition: number; next: number }>(await engine.clickhouse.read({ sql: `SELECT topic, partition, max(last) + 1 AS next FROM batches WHERE endsWith(topic, '${world.groupId}') GROUP BY topic, partition`, format: 'JSONEachRow' }));
   const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
   for (const { topic, partition, next } of ends) expect(positions).toContainEqual({ labels: { topic, partition }, value: next });
+  expect(beforeLedger.length).toBeGreaterThanOrEqual(ends.length);
+  for (const { position, first } of beforeLedger) expect(position ?? 0).toBe(first);
 });
 
 test('freshness is the age of the newest record of a source when it became visible', async () => {
