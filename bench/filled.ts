@@ -14,6 +14,7 @@ import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
 export const SEED = 20260301;
 export const PROJECTS = 5_000;
 const ROWS_PER_INSERT = 1_000_000;
+const BYTES_PER_INSERT = 256 * 1024 * 1024;
 const MERGE_DEADLINE_MS = 60_000;
 
 export interface Filled {
@@ -34,8 +35,8 @@ export function workshopOf(clickhouse: ClickHouse, clock: Clock): Workshop {
   return { clickhouse, settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }), logger: createLogger('warn'), metrics: createRollupMetrics(undefined), timing: DEFAULT_TIMING, clock, wait: () => Promise.resolve() };
 }
 
-/** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. */
-export async function openFilled(dataDir: string, events: number): Promise<Filled> {
+/** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. `messages`: of the requests. */
+export async function openFilled(dataDir: string, events: number, messages: readonly string[] = ['{}']): Promise<Filled> {
   const logger = createLogger('warn');
   const clickhouse = await openEmbedded({ dataDir, logger });
   await migrate(clickhouse, logger);
@@ -45,10 +46,11 @@ export async function openFilled(dataDir: string, events: number): Promise<Fille
   const refs = Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref);
   const now = Date.now();
   const total = events / 2;
-  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: ROWS_PER_INSERT, min_insert_block_size_bytes: 0, max_block_size: 65_536 };
-  for (const sql of [statement('fill_edge_logs'), statement('fill_function_edge_logs')]) {
-    for (let first = 0; first < total; first += ROWS_PER_INSERT) {
-      await clickhouse.execute({ sql, params: { refs, seed: SEED, first, rows: Math.min(ROWS_PER_INSERT, total - first), total, now_micros: BigInt(now) * 1000n }, settings });
+  const rowsPerInsert = Math.ceil(Math.min(ROWS_PER_INSERT, BYTES_PER_INSERT / messages[0]!.length));
+  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: rowsPerInsert, min_insert_block_size_bytes: 0, max_block_size: 65_536 };
+  for (const [sql, own] of [[statement('fill_edge_logs'), { messages }], [statement('fill_function_edge_logs'), {}]] as const) {
+    for (let first = 0; first < total; first += rowsPerInsert) {
+      await clickhouse.execute({ sql, params: { ...own, refs, seed: SEED, first, rows: Math.min(rowsPerInsert, total - first), total, now_micros: BigInt(now) * 1000n }, settings });
     }
   }
   const merging = async (): Promise<boolean> => rows<{ n: number }>(await clickhouse.read({ sql: 'SELECT toFloat64(count()) AS n FROM system.merges', format: 'JSONEachRow' }))[0]?.n !== 0;
