@@ -174,22 +174,28 @@ export function checkParameters(statement: string, given: Readonly<Record<string
 
 /**
  * The statement with the values of `{name:String}` written into it where they are longer than `longest` characters, and the parameters that are left.
- * By tokens: braces in strings and comments are text.
+ * By tokens: braces in strings and comments are text. A value that another type asks for too stays a parameter.
  */
 export function writeLongValues<T>(statement: string, params: Readonly<Record<string, T>>, longest: number): { sql: string; params: Readonly<Record<string, T>> } {
   const long = new Map(Object.entries(params).flatMap(([name, value]) => (typeof value === 'string' && value.length > longest ? [[name, value] as const] : [])));
   if (long.size === 0) return { sql: statement, params };
   const code = tokenize(statement).filter(isCode);
+  const kept = new Set<string>();
   let sql = '';
   let from = 0;
   for (const [i, brace] of code.entries()) {
-    const [name, colon, type, end] = code.slice(i + 1, i + 5).map((t) => statement.slice(t.start, t.end));
-    const value = brace.kind === 'symbol' && statement[brace.start] === '{' && colon === ':' && type === 'String' && end === '}' ? long.get(name!) : undefined;
+    if (brace.kind !== 'symbol' || statement[brace.start] !== '{') continue;
+    const [name = '', colon, type, end] = code.slice(i + 1, i + 5).map((t) => statement.slice(t.start, t.end));
+    const value = colon === ':' ? long.get(name) : undefined;
     if (value === undefined) continue;
+    if (type !== 'String' || end !== '}') {
+      kept.add(name);
+      continue;
+    }
     sql += statement.slice(from, brace.start) + quote(value);
     from = code[i + 4]!.end;
   }
-  return { sql: sql + statement.slice(from), params: Object.fromEntries(Object.entries(params).filter(([name]) => !long.has(name))) };
+  return { sql: sql + statement.slice(from), params: Object.fromEntries(Object.entries(params).filter(([name]) => kept.has(name) || !long.has(name))) };
 }
 
 /** The statement with its `FROM frames` reading from `source` instead. Throws 62 SYNTAX_ERROR unless it stands there exactly once. */

@@ -120,7 +120,7 @@ function certificateFile(path: string): string {
   return path;
 }
 
-function keyFile(path: string): string {
+function privateKeyFile(path: string): string {
   const text = fileText(path);
   try {
     createPrivateKey(text);
@@ -161,13 +161,13 @@ export const settingsTable = {
   KAFKA_SSL: setting({ default: false, description: 'true: TLS to the brokers', parse: yesOrNo }),
   KAFKA_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the brokers\' certificates', parse: certificateFile }),
   KAFKA_SSL_CERT: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of our certificate, for brokers that ask for one', parse: certificateFile }),
-  KAFKA_SSL_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: keyFile }),
+  KAFKA_SSL_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: privateKeyFile }),
   KAFKA_SASL_MECHANISM: setting<ReturnType<typeof mechanisms> | undefined>({ default: undefined, shown: 'none', description: 'how the brokers know us: plain, scram-sha-256 or scram-sha-512; plain shows the password to whoever reads along without KAFKA_SSL', parse: (value) => mechanisms(value.toLowerCase()) }),
   KAFKA_SASL_USERNAME: setting<string | undefined>({ default: undefined, shown: 'none', description: 'our user', parse: text }),
   KAFKA_SASL_PASSWORD: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'its password', parse: text }),
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
   KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
-  BATCH_MAX_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one insert takes of a partition that has a backlog; all partitions together hold twice as much. Larger ones cost less CPU an event, and memory (bench/README.md)', parse: integer(1024 * 1024, 256 * 1024 * 1024) }),
+  BATCH_MAX_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one insert takes of a partition that has a backlog; all partitions together hold about twice as much, or four times where many begin at once. Larger ones cost less CPU an event, and memory (bench/README.md)', parse: integer(1024 * 1024, 256 * 1024 * 1024) }),
   PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
@@ -179,7 +179,7 @@ export const settingsTable = {
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   HTTPS_CERT: setting<string | undefined>({ default: undefined, shown: 'plain HTTP', description: 'file (PEM) of the HTTP service\'s certificate and those between it and its authority; given, the service speaks TLS only', parse: certificateFile }),
-  HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: keyFile }),
+  HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: privateKeyFile }),
   API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: headerText }),
   METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
   TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),

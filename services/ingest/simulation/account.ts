@@ -66,7 +66,7 @@ export function checkAccount(kafka: Kafka, { tables, late, untrusted, lives }: C
       added.delete(key(row));
       if (n !== 1 && (n > 1 || (!untrusted.has(row.judgedAt) && !kafka.gone.has(row.event)))) throw new Error(`${target} has ${name(row.event)} ${n} times`);
     }
-    for (const row of held) if (kafka.gone.has(row.event)) added.delete(key(row));
+    for (const row of held) if (kafka.gone.has(row.event) && added.get(key(row)) === 1) added.delete(key(row));
     for (const [which] of added) throw new Error(`${target} has ${which}, raw has not`);
   }
 }
