@@ -7,7 +7,7 @@ import { checkReads, oneStatement } from '../../common/clickhouse/sql.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import { partsOf, type Part } from './branches.ts';
-import { namedSubqueries } from './named-subqueries.ts';
+import { namedSubqueries, withoutUnread } from './named-subqueries.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
 
@@ -247,7 +247,8 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
       columns: file.columns.map((c) => ({ name: c.name, description: c.description.trim(), render: c.render, from: c.from ?? c.name, ...(c.keys !== undefined && { keys: c.keys }) })),
       sql,
       boundSql,
-      parts: partsOf(boundSql, parameters.map((p) => p.name)),
+      // a caller's own SELECT may read any of them
+      parts: partsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), parameters.map((p) => p.name)),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,

@@ -1,8 +1,8 @@
 -- logs.all: the newest edge logs of one project, at most 100.
 -- Parameters: @project; @project_tier FREE, PRO, PAYG or ENTERPRISE; @iso_timestamp_start (exclusive) and @iso_timestamp_end
 --   (inclusive), NULL = open; @now.
--- Reads: edge_logs by (project, timestamp). The other eight sources have their filters below and are not selected from,
---   so nothing of them is read.
+-- Reads: edge_logs by (project, timestamp), twice: backwards from the end, no further than the hundredth newest, then the rows from there on. The other
+--   eight sources have their filters below and are not selected from, so nothing of them is read.
 -- Rows: at most 100, newest first; ties by id, partition, offset, all descending.
 WITH
     @now - toIntervalDay(multiIf(@project_tier IN ('PAYG', 'ENTERPRISE'), 90, @project_tier = 'PRO', 7, 1)) AS retained_from,
@@ -14,6 +14,14 @@ WITH
           AND timestamp > retained_from
           AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
           AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
+    ),
+    -- what sorts all rows of a busy project reads them all first: half a million for one page
+    hundredth AS
+    (
+        SELECT timestamp
+        FROM edge
+        ORDER BY timestamp DESC
+        LIMIT 1 OFFSET 99
     ),
     postgres AS
     (
@@ -89,5 +97,6 @@ WITH
     )
 SELECT id, timestamp, message
 FROM edge
+WHERE timestamp >= ifNull((SELECT timestamp FROM hundredth), retained_from)
 ORDER BY timestamp DESC, id DESC, kafka_partition DESC, kafka_offset DESC
 LIMIT 100

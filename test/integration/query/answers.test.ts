@@ -3,7 +3,7 @@ import { createTraffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
 import type { QueryService } from '../../../services/query/start.ts';
 import { apiCounts, invocationStats, invocationsOf, logsAll, type Invocation, type InvocationStats, type StoredEvent } from '../../harness/oracle.ts';
-import { call, modes, openEngine, startService, store, type Engine, type Row } from './service.ts';
+import { call, modes, openEngine, send, startService, store, type Engine, type Row } from './service.ts';
 
 /** The three endpoints against a plain recomputation over the events that were stored, at several moments. */
 const DAY = 86_400_000;
@@ -56,6 +56,8 @@ describe.each(modes)('%s', (mode) => {
         for (const micros of [-1, 0, 1]) for (const source of ['edge_logs', 'function_edge_logs'] as const) for (let i = 0; i < 3; i++) made.push(traffic.next((moment - span) * 1000 + micros, source));
       }
     }
+    // more of one microsecond than a page of logs.all has
+    for (let i = 0; i < 1200; i++) made.push(traffic.next((NOW - 2_000_000) * 1000, 'edge_logs'));
     const offsets = new Map<string, number>();
     for (const source of ['edge_logs', 'function_edge_logs', 'postgres_logs', 'auth_logs'] as const) {
       for (const partition of [0, 1, 2]) {
@@ -124,9 +126,9 @@ describe.each(modes)('%s', (mode) => {
       const iso = (micros: number): string => `${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19)}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}Z`;
       for (const ref of refs) {
         const mine = events.filter((e) => e.source === 'edge_logs' && e.project === ref).map((e) => e.timestamp).toSorted((a, b) => a - b);
-        const some = [mine[0], mine[Math.floor(mine.length / 2)], mine.at(-1)].filter((t) => t !== undefined);
+        const some = [mine[0], mine[Math.floor(mine.length / 2)], mine.at(-1), (NOW - 2_000_000) * 1000].filter((t) => t !== undefined);
         for (const tier of ref === refs[0] ? ['FREE', 'PRO', 'PAYG', 'ENTERPRISE', 'free', undefined] : ['PRO', undefined]) {
-          for (const [after, until] of [[undefined, undefined], [some[0], some[1]], [some[1], undefined], [undefined, some[1]], [some[1], some[1]], [some[2], some[0]]]) {
+          for (const [after, until] of [[undefined, undefined], [some[0], some[1]], [some[1], undefined], [undefined, some[1]], [undefined, some[3]], [some[1], some[1]], [some[2], some[0]]]) {
             const got = await rows('logs.all', {
               project: ref, ...(tier !== undefined && { project_tier: tier }),
               ...(after !== undefined && { iso_timestamp_start: iso(after) }), ...(until !== undefined && { iso_timestamp_end: iso(until) }),
@@ -137,5 +139,18 @@ describe.each(modes)('%s', (mode) => {
         }
       }
     });
+  });
+
+  it('logs.all of a busy project reads its newest rows, not all', async () => {
+    service = await startService(engine.clickhouse, engine.dataDir, {}, { clock: () => NOW });
+    await service.ready;
+    const insert = (number: number): Promise<void> => engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message, kafka_offset) SELECT 'busy', toDateTime64('2026-02-28 12:00:00', 6, 'UTC') + number / 100, toString(number), '{}', number FROM numbers(${number} * 250000, 250000)` });
+    for (let n = 0; n < 4; n++) await insert(n);
+    const got = await rows('logs.all', { project: 'busy' });
+    expect(got.map((r) => r['id'])).toEqual(Array.from({ length: 100 }, (_, i) => String(999_999 - i)));
+    const read = Number(/^sluice_query_read_rows_total\{endpoint="logs.all"\} (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]);
+    expect(read).toBeGreaterThan(0);
+    expect(read).toBeLessThan(100_000);
+    await service.stop();
   });
 });
