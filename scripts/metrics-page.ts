@@ -16,7 +16,7 @@ export interface Metric {
 const services: Readonly<Record<string, (registry: Registry) => unknown>> = {
   ingest: createIngestMetrics,
   rollup: createRollupMetrics,
-  query: (registry) => createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: () => 0, queriesWaiting: () => 0, requestsUnderWay: () => 0 }),
+  query: (registry) => createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: () => 0, queriesWaiting: () => 0, requestsUnderWay: () => 0, sendingBytes: () => 0 }),
   push: (registry) => createPushMetrics(registry, () => 0),
 };
 

@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
+import { createBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import { createAcknowledgedProducer, NotAcknowledged, type AcknowledgedProducer, type OutgoingMessage } from '../../common/kafka/acknowledged-producer.ts';
@@ -45,7 +46,7 @@ const RETRY_KAFKA_SECONDS = 5;
  * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by PUSH_BUFFER_BYTES.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
-  const memory = createBudget(settings.PUSH_BUFFER_BYTES);
+  const memory = createBudget(settings.PUSH_BUFFER_BYTES, () => new ApiError('rate_limited', 'as much as may be held waits for Kafka', { retryAfterSeconds: RETRY_FULL_SECONDS }));
   const metrics = createPushMetrics(registry, memory.used);
   let producer: AcknowledgedProducer | undefined;
   let stopped = false;
@@ -111,19 +112,6 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     async stop() {
       stopped = true;
       await producer?.stop();
-    },
-  };
-}
-
-/** Bytes that may be held. */
-function createBudget(limit: number): { readonly take: (bytes: number) => () => void; readonly used: () => number } {
-  let used = 0;
-  return {
-    used: () => used,
-    take(bytes) {
-      if (used + bytes > limit) throw new ApiError('rate_limited', 'as much as may be held waits for Kafka', { retryAfterSeconds: RETRY_FULL_SECONDS });
-      used += bytes;
-      return () => { used -= bytes; };
     },
   };
 }

@@ -20,6 +20,7 @@ import { startKeyLoader } from './key-loader.ts';
 import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
+import { createSendingBudget } from './serve-endpoint.ts';
 import { createSlots } from './slots.ts';
 import { whenOpen } from './when-open.ts';
 
@@ -54,6 +55,8 @@ export interface QueryService extends Part {
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
 const CACHE_ENTRIES = 10_000;
+/** two of the largest answers (MAX_RESULT_BYTES) */
+const SENDING_BYTES = 256 * 1024 * 1024;
 const LOCK_MARGIN_MS = 3_000;
 /** At stop, requests under way get this long before their queries are cancelled. */
 const DRAIN_MS = 5_000;
@@ -78,12 +81,14 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const first = firstKey(settings);
 
   const slots = createSlots({ concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
+  const sending = createSendingBudget(SENDING_BYTES);
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
     cacheBytes: () => answers.cache.bytes,
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
     requestsUnderWay: () => app.underWay(),
+    sendingBytes: sending.used,
   });
   const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
@@ -109,7 +114,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   };
   const app = await createApp({
     definitions: () => definitions,
-    answers, clock, logger, registry, metrics,
+    answers, sending, clock, logger, registry, metrics,
     keys: ring,
     onKeyUsed: (key, now) => loader.noteUse(key, now),
     refreshKeys: () => loader.refresh(),

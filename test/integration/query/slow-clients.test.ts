@@ -1,31 +1,41 @@
-import { connect } from 'node:net';
+import { randomBytes } from 'node:crypto';
+import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
-import { refusal } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createAnswers } from '../../../services/query/answers.ts';
 import { createApp } from '../../../services/query/app.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
-import { createKeyRing } from '../../../services/query/keys.ts';
+import { createKeyRing, hashKey } from '../../../services/query/keys.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
+import { createSendingBudget } from '../../../services/query/serve-endpoint.ts';
 import { createSlots } from '../../../services/query/slots.ts';
+import { waitFor } from '../../harness/wait-for.ts';
 import { logger } from './service.ts';
 
-/** Callers who begin and do not end: none of them gets as far as the engine. */
-const clickhouse: Reader = { read: () => Promise.reject(refusal(210, 'there is none')) };
+/** Callers who begin and do not end, or do not read what they asked for. */
+const KEY = 'the-key';
+const ANSWER_BYTES = 20 * 1024 * 1024;
+const result = Buffer.from(`{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`);
+const clickhouse: Reader = { read: () => Promise.resolve({ body: result, readRows: 1, readBytes: 1 }) };
+const sending = createSendingBudget(2.5 * ANSWER_BYTES);
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
+/** what happens when an answer has been compressed, before it is sent */
+let encoded = (): Promise<void> => Promise.resolve();
 
 beforeAll(async () => {
   const registry = createRegistry();
   const slots = createSlots({ concurrency: 1, queue: 0, waitMs: 1 });
-  const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay() });
+  const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay(), sendingBytes: sending.used });
   const definitions = readDefinitions([BUILT_IN]);
+  const answers = createAnswers({ clickhouse, slots, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES }, cacheLimits: { maxEntries: 1, maxBytes: 1 } });
   app = await createApp({
     definitions: () => definitions,
-    answers: createAnswers({ clickhouse, slots, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 }, cacheLimits: { maxEntries: 1, maxBytes: 1 } }),
-    keys: createKeyRing([]), onKeyUsed: () => undefined, refreshKeys: () => Promise.resolve(), checks: {}, routes: [],
+    answers: { ...answers, encoded: async (answer, as) => { const body = await answers.encoded(answer, as); await encoded(); return body; } },
+    sending,
+    keys: createKeyRing([{ id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined }]), onKeyUsed: () => undefined, refreshKeys: () => Promise.resolve(), checks: {}, routes: [],
     clock: systemClock, logger, registry, metrics, ratePerKey: 0, ratePerAddress: 0, trustProxy: false, serveMetrics: false,
   });
   port = Number(new URL(await app.listen({ host: '127.0.0.1', port: 0 })).port);
@@ -64,5 +74,46 @@ describe('a connection', () => {
   it('that has been answered and stays silent is closed', async () => {
     app.server.keepAliveTimeout = 100;
     expect(await answerTo('GET /health HTTP/1.1\r\nHost: x\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+  });
+});
+
+describe('large answers that nobody reads', () => {
+  const path = '/api/endpoints/logs.all?project=p';
+  const ask = async (): Promise<[number, string]> => {
+    const reply = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { 'x-api-key': KEY, 'accept-encoding': 'identity' } });
+    return [reply.status, await reply.text()];
+  };
+  /** Asks, and reads no further than the first piece. */
+  const askAndWait = (): Promise<Socket> => new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\n\r\n`));
+    socket.on('error', () => undefined);
+    socket.once('data', () => resolve(socket.pause()));
+  });
+
+  it('are held up to a bound, then the next is told to come back, until one of them is read or its caller has left', async () => {
+    const [first, second] = [await askAndWait(), await askAndWait()];
+    expect(sending.used()).toBeGreaterThan(2 * ANSWER_BYTES);
+    expect(await ask()).toEqual([503, expect.stringContaining('"code":"unavailable"')]);
+    first.destroy();
+    await waitFor(() => sending.used() < 1.5 * ANSWER_BYTES, 5_000, 'the one that left is forgotten');
+    const [status, text] = await ask();
+    expect([status, text.length > ANSWER_BYTES]).toEqual([200, true]);
+    second.resume();
+    await waitFor(() => sending.used() === 0, 5_000, 'what is read is forgotten');
+    second.destroy();
+  });
+
+  it('a caller who leaves while its answer is compressed holds nothing', async () => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`));
+    const left = Promise.withResolvers<void>();
+    encoded = async () => {
+      socket.destroy();
+      await waitFor(() => app.underWay() === 0, 5_000, 'the service has noticed');
+      left.resolve();
+    };
+    await left.promise;
+    encoded = () => Promise.resolve();
+        expect((await ask())[0]).toBe(200);
+    expect(sending.used()).toBe(0);
   });
 });

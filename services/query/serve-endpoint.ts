@@ -1,0 +1,63 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../../common/clock.ts';
+import { createBudget, type Budget } from '../../common/http/budget.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import type { Answers } from './answers.ts';
+import type { Definitions } from './definition.ts';
+import { refuseEndpoint, refuseProject } from './keys.ts';
+import { isModified, preferredEncoding } from './negotiate.ts';
+import { readParams } from './params.ts';
+import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
+
+const COMPRESS_FROM_BYTES = 1024;
+/** Smaller answers are always sent: a socket's own buffers take about as much, and dashboards live on when the budget is full. */
+const HELD_FROM_BYTES = 256 * 1024;
+const RETRY_SECONDS = 5;
+
+export interface EndpointOptions {
+  readonly definitions: () => Definitions;
+  readonly answers: Answers;
+  readonly clock: Clock;
+  /** for answers on their way to callers: each is held in memory until its caller has read it, or has left */
+  readonly sending: Budget;
+}
+
+/** `bytes`: that may be held of large answers. Beyond that a caller is told `unavailable`, because of others who do not read theirs. */
+export const createSendingBudget = (bytes: number): Budget =>
+  createBudget(bytes, () => new ApiError('unavailable', 'too many large answers wait for their callers to read them', { retryAfterSeconds: RETRY_SECONDS }));
+
+/** The handler of an endpoint's paths, `:endpoint` being its id or its name. Throws ApiError. */
+export function createServeEndpoint({ definitions, answers, clock, sending }: EndpointOptions) {
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
+    const { key } = request;
+    if (key === undefined) throw new Error('unreachable: the hook has authenticated');
+    const query = queryOf(request);
+    const found = definitions().find((request.params as { endpoint: string }).endpoint);
+    const refused = refuseEndpoint(key, found);
+    if (refused !== undefined || found === undefined) throw refused ?? new ApiError('not_found', 'there is no such endpoint');
+    request.told.endpoint = found.name;
+    const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
+    if (hidden !== undefined) throw hidden;
+    const read = readParams(found, query);
+    if ('mistakes' in read) throw invalidParameters(read.mistakes);
+
+    const { answer, cache } = await answers.answer(found, read.params, () => callerOf(reply));
+    const encoding = answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+    const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
+    const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
+    const length = typeof body === 'string' ? answer.bytes : body.length;
+    if (isNew && length >= HELD_FROM_BYTES) whenClosed(reply, sending.take(length));
+
+    request.told.cache = cache;
+    reply.headers({
+      'content-type': JSON_TYPE,
+      'x-cache': cache,
+      'cache-control': cache === 'none' ? 'private, no-store' : cache === 'stale' ? 'no-cache' : `private, max-age=${found.cacheSeconds}`,
+    });
+    if (answer.truncated) reply.header('x-result-truncated', 'true');
+    if (cache !== 'none') reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
+    if (!isNew) return await reply.code(304).send();
+    if (encoding !== undefined) reply.header('content-encoding', encoding);
+    return await reply.header('content-length', length).send(body);
+  };
+}
