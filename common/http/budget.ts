@@ -3,7 +3,7 @@ import type { ApiError } from './errors.ts';
 /** Bytes that may be held at a time. */
 export interface Budget {
   /** Takes them until the function that it gives is called. Throws ApiError where they are more than is left. */
-  take(bytes: number): () => void;
+  readonly take: (bytes: number) => () => void;
   readonly used: () => number;
 }
 

@@ -19,11 +19,11 @@ export interface AuthenticationOptions {
 }
 
 /** Who may come in, and how often. Each throws ApiError. */
-export interface Authentication {
+interface Authentication {
   /** Sets the request's key, unless the request needs none. */
-  authenticate(request: FastifyRequest): Promise<void>;
-  limitAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  limitKey(request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  readonly authenticate: (request: FastifyRequest) => Promise<void>;
+  readonly limitAddress: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+  readonly limitKey: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
 }
 
 const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;

@@ -2,6 +2,7 @@ import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier } from '../../common/clickhouse/sql.ts';
+import { statementFor } from './branches.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
 import { readValue, type Params } from './params.ts';
@@ -18,7 +19,7 @@ const types: Readonly<Record<Render, RegExp>> = {
   nested_list: /^String/,
 };
 
-/** Values that a statement can be looked at with; nothing is read with them. */
+/** Values that a statement can be looked at with: EXPLAIN reads no more than its scalar subqueries do, for a project that there is not. */
 function sampleParams(definition: Definition): Params {
   const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
   return Object.fromEntries([
@@ -84,7 +85,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
   let columns: string[][];
   try {
     await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null', fewRows: definition.fewRows });
-    const described = await clickhouse.read({ sql: `DESCRIBE (\n${definition.boundSql.replace(/;\s*$/, '')}\n)`, params, format: 'JSONCompactEachRow', fewRows: definition.fewRows });
+    const described = await clickhouse.read({ sql: `DESCRIBE (\n${statementFor(definition.parts, params).replace(/;\s*$/, '')}\n)`, params, format: 'JSONCompactEachRow', fewRows: definition.fewRows });
     columns = described.body.toString('utf8').split('\n').filter((l) => l !== '').map((l) => JSON.parse(l) as string[]);
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;

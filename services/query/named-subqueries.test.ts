@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { namedSubqueries, withoutUnread } from './named-subqueries.ts';
 
 test('named subqueries are the names of WITH that stand for a SELECT', () => {
-  const sql = "WITH 1 AS one, a AS (SELECT ')', (2)), (3 + 4) AS b, c AS (WITH d AS (SELECT 5) SELECT * FROM d) SELECT * FROM a, c";
+  const sql = "WITH 1 AS one, a AS (SELECT ')', (2)), (3 + 4) AS b, c AS (SELECT 5) SELECT * FROM a, c";
   expect(namedSubqueries(sql)).toEqual({ names: ['a', 'c'], with: sql.slice(0, sql.lastIndexOf('SELECT')) });
   expect(namedSubqueries('SELECT 1')).toEqual({ names: [], with: '' });
 });
@@ -15,6 +15,8 @@ describe('named subqueries that nothing reads', () => {
     ['the only one', 'WITH a AS (SELECT 1) SELECT 2', 'SELECT 2'],
     ['one between others', "WITH 1 AS x, a AS (SELECT ') FROM a'), (x + 1) AS y SELECT x, y", 'WITH 1 AS x, (x + 1) AS y SELECT x, y'],
     ['those that only each other read', 'WITH a AS (SELECT 1), b AS (SELECT * FROM a), c AS (SELECT * FROM b) SELECT 2', 'SELECT 2'],
+    ['before a FROM that comes first', 'WITH a AS (SELECT 1) FROM t SELECT *', 'FROM t SELECT *'],
+    ['without a space behind it', 'WITH 1 AS x,a AS (SELECT 1)SELECT x', 'WITH 1 AS x SELECT x'],
     ['one that only a comment or a string names', "WITH a AS (SELECT 1) SELECT 'a' /* a */ FROM t", "SELECT 'a' /* a */ FROM t"],
   ])('are left out: %s', (_, sql, rest) => {
     expect(compact(withoutUnread(sql))).toBe(rest);
@@ -23,6 +25,7 @@ describe('named subqueries that nothing reads', () => {
   test.each([
     'WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT (SELECT * FROM b)',
     'WITH a AS (SELECT 1), b AS (SELECT 2) SELECT * FROM `a` UNION ALL SELECT * FROM "b"',
+    'WITH a AS (SELECT 1) SELECT * FROM “a”',
     'WITH a AS (SELECT 1) SELECT * FROM (WITH a AS (SELECT 2) SELECT * FROM a)',
     'WITH 1 AS x SELECT 2',
     'SELECT 1',

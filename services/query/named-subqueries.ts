@@ -17,16 +17,19 @@ export function namedSubqueries(sql: string): Subqueries {
  * occurs anywhere else counts as read.
  */
 export function withoutUnread(sql: string): string {
-  const { code, subqueries, select } = read(sql);
+  const { code, subqueries } = read(sql);
   for (const { name, first, last } of subqueries) {
-    const isRead = code.some((token, i) => (i < first || i > last) && [name, `\`${name}\``, `"${name}"`].includes(sql.slice(token.start, token.end)));
+    const isRead = code.some((token, i) => (i < first || i > last) && unquoted(sql.slice(token.start, token.end), token) === name);
     if (isRead) continue;
     // with the comma behind it, or as the last one with what stands before it: a comma, or WITH
-    const isLast = code[last + 1] === select;
-    return withoutUnread(sql.slice(0, code[isLast ? first - 1 : first]!.start) + sql.slice(code[isLast ? last : last + 1]!.end));
+    const behind = code[last + 1];
+    const comma = behind !== undefined && sql.slice(behind.start, behind.end) === ',';
+    return withoutUnread(`${sql.slice(0, code[comma ? first : first - 1]!.start)} ${sql.slice(code[comma ? last + 1 : last]!.end)}`);
   }
   return sql;
 }
+
+const unquoted = (text: string, { kind }: Token): string => (kind === 'quoted' ? text.slice(1, -1) : text);
 
 interface Reading {
   /** without spaces and comments */
@@ -47,7 +50,7 @@ function read(sql: string): Reading {
   for (const [i, token] of code.entries()) {
     if (text(token) === '(' && token.kind === 'symbol') {
       const [name, as, before] = [code[i - 2], code[i - 1], code[i - 3]];
-      const opens = depth === 0 && text(as).toUpperCase() === 'AS' && name?.kind === 'word' && (text(before) === ',' || before === start) && ['SELECT', 'WITH'].includes(text(code[i + 1]).toUpperCase());
+      const opens = depth === 0 && text(as).toUpperCase() === 'AS' && name?.kind === 'word' && (text(before) === ',' || before === start) && text(code[i + 1]).toUpperCase() === 'SELECT';
       if (opens) subqueries.push({ name: text(name), first: i - 2, last: i });
       depth++;
     } else if (text(token) === ')' && token.kind === 'symbol') {

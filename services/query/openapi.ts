@@ -39,7 +39,7 @@ const errors = {
   404: 'No such endpoint',
   405: 'The path takes other methods',
   429: 'Too many requests; see retry-after',
-  503: 'The store is away or overloaded; see retry-after',
+  503: 'The store is away or overloaded, or large answers that nobody reads take all the room there is; see retry-after',
   504: 'The query took more time, rows or memory than it may',
 } as const;
 

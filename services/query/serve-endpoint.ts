@@ -1,32 +1,24 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../common/clock.ts';
-import { createBudget, type Budget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import type { Answers } from './answers.ts';
 import type { Definitions } from './definition.ts';
 import { refuseEndpoint, refuseProject } from './keys.ts';
 import { isModified, preferredEncoding } from './negotiate.ts';
 import { readParams } from './params.ts';
-import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
+import { JSON_TYPE, callerOf, queryOf } from './request.ts';
+import type { Sending } from './sending.ts';
 
 const COMPRESS_FROM_BYTES = 1024;
-/** Smaller answers are always sent: a socket's own buffers take about as much, and dashboards live on when the budget is full. */
-const HELD_FROM_BYTES = 256 * 1024;
-const RETRY_SECONDS = 5;
 
 export interface EndpointOptions {
   readonly definitions: () => Definitions;
   readonly answers: Answers;
   readonly clock: Clock;
-  /** for answers on their way to callers: each is held in memory until its caller has read it, or has left */
-  readonly sending: Budget;
+  readonly sending: Sending;
 }
 
-/** `bytes`: that may be held of large answers. Beyond that a caller is told `unavailable`, because of others who do not read theirs. */
-export const createSendingBudget = (bytes: number): Budget =>
-  createBudget(bytes, () => new ApiError('unavailable', 'too many large answers wait for their callers to read them', { retryAfterSeconds: RETRY_SECONDS }));
-
-/** The handler of an endpoint's paths, `:endpoint` being its id or its name. Throws ApiError. */
+/** The handler of an endpoint's paths, `:endpoint` being its id or its name. Throws ApiError, or CALLER_LEFT. */
 export function createServeEndpoint({ definitions, answers, clock, sending }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
     const { key } = request;
@@ -46,7 +38,7 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;
-    if (isNew && length >= HELD_FROM_BYTES) whenClosed(reply, sending.take(length));
+    if (isNew && request.method !== 'HEAD') sending.hold(reply, length);
 
     request.told.cache = cache;
     reply.headers({

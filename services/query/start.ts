@@ -20,7 +20,7 @@ import { startKeyLoader } from './key-loader.ts';
 import { createKeyRing } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
-import { createSendingBudget } from './serve-endpoint.ts';
+import { createSending } from './sending.ts';
 import { createSlots } from './slots.ts';
 import { whenOpen } from './when-open.ts';
 
@@ -55,8 +55,6 @@ export interface QueryService extends Part {
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
 const CACHE_ENTRIES = 10_000;
-/** two of the largest answers (MAX_RESULT_BYTES) */
-const SENDING_BYTES = 256 * 1024 * 1024;
 const LOCK_MARGIN_MS = 3_000;
 /** At stop, requests under way get this long before their queries are cancelled. */
 const DRAIN_MS = 5_000;
@@ -81,7 +79,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const first = firstKey(settings);
 
   const slots = createSlots({ concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
-  const sending = createSendingBudget(SENDING_BYTES);
+  const sending = createSending();
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
     cacheBytes: () => answers.cache.bytes,

@@ -1,8 +1,9 @@
 -- logs.all: the newest edge logs of one project, at most 100.
 -- Parameters: @project; @project_tier FREE, PRO, PAYG or ENTERPRISE; @iso_timestamp_start (exclusive) and @iso_timestamp_end
 --   (inclusive), NULL = open; @now.
--- Reads: edge_logs by (project, timestamp), twice: backwards from the end, no further than the hundredth newest, then the rows from there on. The other
---   eight sources have their filters below and are not selected from, so nothing of them is read.
+-- Reads: edge_logs by (project, timestamp): backwards for the time of the hundredth newest, first in the last six hours, which opens a partition or two,
+--   then in the window from there on; then the rows since that time. Where those hours have fewer, every part of the window gives its newest granule.
+--   The other eight sources have their filters below and are not selected from, so nothing of them is read.
 -- Rows: at most 100, newest first; ties by id, partition, offset, all descending.
 WITH
     @now - toIntervalDay(multiIf(@project_tier IN ('PAYG', 'ENTERPRISE'), 90, @project_tier = 'PRO', 7, 1)) AS retained_from,
@@ -15,11 +16,20 @@ WITH
           AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
           AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
     ),
-    -- what sorts all rows of a busy project reads them all first: half a million for one page
+    -- ordered by time alone, which is the order of the key: by more, all rows of the window are read and sorted, half a million for one page
+    hundredth_of_late AS
+    (
+        SELECT timestamp
+        FROM edge
+        WHERE timestamp > least(@now, ifNull(@iso_timestamp_end, @now)) - toIntervalHour(6)
+        ORDER BY timestamp DESC
+        LIMIT 1 OFFSET 99
+    ),
     hundredth AS
     (
         SELECT timestamp
         FROM edge
+        WHERE timestamp >= ifNull((SELECT timestamp FROM hundredth_of_late), retained_from)
         ORDER BY timestamp DESC
         LIMIT 1 OFFSET 99
     ),

@@ -141,12 +141,16 @@ describe.each(modes)('%s', (mode) => {
     });
   });
 
-  it('logs.all of a busy project reads its newest rows, not all', async () => {
+  it.each([
+    ['that is busy', 'busy', '2026-02-28 21:00:00', 20],
+    ['that has been silent for hours', 'silent', '2026-02-28 12:00:00', 0],
+  ])('logs.all of a project %s reads its newest rows, not all', async (_, project, from, daysBefore) => {
     service = await startService(engine.clickhouse, engine.dataDir, {}, { clock: () => NOW });
     await service.ready;
-    const insert = (number: number): Promise<void> => engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message, kafka_offset) SELECT 'busy', toDateTime64('2026-02-28 12:00:00', 6, 'UTC') + number / 100, toString(number), '{}', number FROM numbers(${number} * 250000, 250000)` });
+    const insert = (number: number): Promise<void> => engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message, kafka_offset) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') + number / 100, toString(number), '{}', number FROM numbers(${number} * 250000, 250000)` });
     for (let n = 0; n < 4; n++) await insert(n);
-    const got = await rows('logs.all', { project: 'busy' });
+    for (let day = 1; day <= daysBefore; day++) await engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') - toIntervalDay(${day}) + number / 100, '', '{}' FROM numbers(20000)` });
+    const got = await rows('logs.all', { project, project_tier: 'PAYG' });
     expect(got.map((r) => r['id'])).toEqual(Array.from({ length: 100 }, (_, i) => String(999_999 - i)));
     const read = Number(/^sluice_query_read_rows_total\{endpoint="logs.all"\} (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]);
     expect(read).toBeGreaterThan(0);

@@ -9,7 +9,7 @@ import { createApp } from '../../../services/query/app.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
 import { createKeyRing, hashKey } from '../../../services/query/keys.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
-import { createSendingBudget } from '../../../services/query/serve-endpoint.ts';
+import { createSending } from '../../../services/query/sending.ts';
 import { createSlots } from '../../../services/query/slots.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { logger } from './service.ts';
@@ -19,7 +19,7 @@ const KEY = 'the-key';
 const ANSWER_BYTES = 20 * 1024 * 1024;
 const result = Buffer.from(`{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`);
 const clickhouse: Reader = { read: () => Promise.resolve({ body: result, readRows: 1, readBytes: 1 }) };
-const sending = createSendingBudget(2.5 * ANSWER_BYTES);
+let sending = createSending({ roomBytes: 2.5 * ANSWER_BYTES });
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
 /** what happens when an answer has been compressed, before it is sent */
@@ -28,13 +28,13 @@ let encoded = (): Promise<void> => Promise.resolve();
 beforeAll(async () => {
   const registry = createRegistry();
   const slots = createSlots({ concurrency: 1, queue: 0, waitMs: 1 });
-  const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay(), sendingBytes: sending.used });
+  const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay(), sendingBytes: () => sending.used() });
   const definitions = readDefinitions([BUILT_IN]);
   const answers = createAnswers({ clickhouse, slots, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES }, cacheLimits: { maxEntries: 1, maxBytes: 1 } });
   app = await createApp({
     definitions: () => definitions,
     answers: { ...answers, encoded: async (answer, as) => { const body = await answers.encoded(answer, as); await encoded(); return body; } },
-    sending,
+    sending: { hold: (reply, bytes) => sending.hold(reply, bytes), used: () => sending.used() },
     keys: createKeyRing([{ id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined }]), onKeyUsed: () => undefined, refreshKeys: () => Promise.resolve(), checks: {}, routes: [],
     clock: systemClock, logger, registry, metrics, ratePerKey: 0, ratePerAddress: 0, trustProxy: false, serveMetrics: false,
   });
@@ -103,6 +103,29 @@ describe('large answers that nobody reads', () => {
     second.destroy();
   });
 
+  it('are sent where one alone is larger than the bound; HEAD holds nothing', async () => {
+    sending = createSending({ roomBytes: ANSWER_BYTES / 2 });
+    expect((await ask())[0]).toBe(200);
+    const one = await askAndWait();
+    expect((await ask())[0]).toBe(503);
+    expect((await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status).toBe(200);
+    one.destroy();
+    await waitFor(() => sending.used() === 0, 5_000, 'nothing is held');
+  });
+
+  it('have to be read in time', async () => {
+    sending = createSending({ readWithinMs: 500 });
+    const closed = Promise.withResolvers<number>();
+    const socket = await askAndWait();
+    let read = 0;
+    socket.on('data', (chunk) => { read += chunk.length; });
+    socket.once('close', () => closed.resolve(read));
+    await waitFor(() => app.underWay() === 0, 5_000, 'it is sent away');
+    expect(sending.used()).toBe(0);
+    socket.resume();
+    expect(await closed.promise).toBeLessThan(ANSWER_BYTES);
+  });
+
   it('a caller who leaves while its answer is compressed holds nothing', async () => {
     const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`));
     const left = Promise.withResolvers<void>();
@@ -113,7 +136,7 @@ describe('large answers that nobody reads', () => {
     };
     await left.promise;
     encoded = () => Promise.resolve();
-        expect((await ask())[0]).toBe(200);
+    expect((await ask())[0]).toBe(200);
     expect(sending.used()).toBe(0);
   });
 });
