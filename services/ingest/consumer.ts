@@ -7,6 +7,7 @@ import { commitInEpoch, createMembership } from './group.ts';
 import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
 import { lingerMs } from './linger.ts';
 import type { IngestMetrics } from './metrics.ts';
+import { createTurns } from './turns.ts';
 
 /** A process that died is missed by its group after this long. */
 const SESSION_TIMEOUT_MS = 30_000;
@@ -41,6 +42,8 @@ export interface ConsumerOptions {
    * Processes of one group may differ: an announced batch is formed as announced.
    */
   readonly batchMaxBytes: number;
+  /** batches that are written at a time */
+  readonly batchesAtOnce: number;
   readonly createStore: (topic: string, partition: number) => Store;
   readonly createBrake: (topic: string, partition: number) => Brake;
   readonly logger: Logger;
@@ -72,7 +75,7 @@ interface Taken {
 }
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, batchesAtOnce, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
   /**
    * No partition is fetched while all together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
    * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
@@ -94,6 +97,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
   });
   const admin = kafka.admin();
   const lanes = new Map<string, Taken>();
+  let turns = createTurns(batchesAtOnce);
   let draining = false;
   let commitNow: ((offsets: OffsetsByTopicPartition) => Promise<void>) | undefined;
   let fail: (error: unknown) => void = () => {};
@@ -149,6 +153,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
     membership.lost();
     for (const taken of lanes.values()) taken.wake();
     lanes.clear();
+    // a write of theirs that hangs takes no turn of those who come after them
+    turns.open();
+    turns = createTurns(batchesAtOnce);
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
@@ -195,6 +202,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.written));
         for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
+      turn: () => turns.take(),
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
       log: (event, fields) => {
         log[LEVELS[event]](withoutStack(fields), event);
@@ -281,6 +289,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, cre
 
   async function stop(): Promise<void> {
     draining = true;
+    turns.open();
     const running = [...lanes.values()];
     for (const taken of running) {
       pause(taken);

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
@@ -15,6 +16,9 @@ import { createBrake } from './brake.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
+
+/** Sessions that a server is written with (openServer): what it can do at once it knows itself. */
+const BATCHES_AT_ONCE_ON_A_SERVER = 16;
 
 export interface RunningIngest extends Part, RunningConsumer {
   readonly failed: Promise<never>;
@@ -66,6 +70,8 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     groupId: settings.KAFKA_GROUP_ID,
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
+    // an insert keeps one core busy, and more of them each other waiting
+    batchesAtOnce: clickhouse.where === 'embedded' ? Math.max(2, availableParallelism()) : BATCHES_AT_ONCE_ON_A_SERVER,
     logger,
     metrics,
     clock,

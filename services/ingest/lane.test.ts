@@ -42,6 +42,8 @@ interface Setup {
   readonly clock?: () => number;
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World) => void;
+  /** called before it is the lane's turn, with what fetches more; the ends of its turns are noted then */
+  readonly onTurn?: (world: World, offer: (more: readonly Record[]) => void) => void;
 }
 
 interface World {
@@ -55,7 +57,7 @@ interface World {
 }
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
-async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, strayedBy = 0, isOverwritten = false, brakeAt, clock = () => NOW, on = () => {} }: Setup) {
+async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, strays = {}, tokenIsKept = true, schemaIds = [], refused = [], chance = 1, pausedLooks = 0, strayedBy = 0, isOverwritten = false, brakeAt, clock = () => NOW, on = () => {}, onTurn }: Setup) {
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
   const world: World = { isOver: false, isDraining: false, isMember: true, tokenIsKept, strays, pausedLooks };
@@ -100,6 +102,14 @@ async function run({ end, committed, log = [], low = log[0]?.offset ?? 0, high =
     onRoom: () => {},
     random: () => chance,
     lingerMs: () => 0,
+    async turn() {
+      onTurn?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }));
+      let ended = false;
+      return () => {
+        if (onTurn !== undefined && !ended) did.push('end of turn');
+        ended = true;
+      };
+    },
     brake: {
       paused: async () => (world.pausedLooks-- > 0 ? { topic: 't', partition: 0, incarnation: 0, next: 0, bad: 3, messages: 3, pausedUntil: '', leftMs: 30_000 } : undefined),
       async applies({ last }) {
@@ -157,6 +167,27 @@ describe('a partition never taken before', () => {
     const { did, entries } = await run({ log: [record(0, null)] });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
     expect(entries).toMatchObject([{ first: 0, last: 0, nullValues: 1 }]);
+  });
+});
+
+describe('a turn', () => {
+  test('is waited for before a batch is cut: what comes meanwhile is in it; it ends with the batch in the ledger', async () => {
+    let turns = 0;
+    const { did } = await run({ log: records(0, 0), onTurn: (_, offer) => { if (turns++ === 0) offer(records(1, 1)); } });
+    expect(did).toEqual(['fetch from 0', `commit 0 i:0:0-1:${NOW}`, `insert 0:0-1 at ${NOW} of 0,1`, 'record 0:0-1', 'end of turn', 'commit 2 e']);
+  });
+
+  test('ends at once where the store is away', async () => {
+    let tries = 0;
+    const { did } = await run({ log: records(0, 0), onTurn: () => {}, on: (what) => { if (what.startsWith('insert') && tries++ === 0) away(); } });
+    expect(did).toEqual(['fetch from 0', `commit 0 i:0:0-0:${NOW}`, 'end of turn', 'wait 100', `insert 0:0-0 at ${NOW} of 0`, 'record 0:0-0', 'commit 1 e']);
+  });
+
+  test('is of no use to a lane that is over, or whose process stops, when it comes', async () => {
+    const over = await run({ log: records(0, 0), onTurn: (world) => { world.isOver = true; } });
+    expect(over.did).toEqual(['fetch from 0', 'end of turn']);
+    const draining = await run({ log: records(0, 0), onTurn: (world) => { world.isDraining = true; } });
+    expect(draining.did).toEqual(['fetch from 0', 'end of turn', 'commit 0 e']);
   });
 });
 

@@ -107,6 +107,8 @@ export interface Ports {
   onRoom(): void;
   /** how long a first record waits for company, milliseconds */
   lingerMs(): number;
+  /** resolves when this lane may write a batch, to what ends its turn */
+  turn(): Promise<() => void>;
   log(event: LaneEvent, fields: object): void;
 }
 
@@ -161,6 +163,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let asked = 0;
   /** what ended the present take: a fetch from elsewhere than our position, or the record at the ledger's end is another */
   let retake: 'elsewhere' | 'changed' | undefined;
+  let endTurn = (): void => {};
 
   return {
     get inbox() { return inbox; },
@@ -343,16 +346,25 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         await ports.wait(linger - waited);
         continue;
       }
-      waitingSince = undefined;
-      const cut = inbox.cut(limits);
-      if (cut === undefined) continue;
-      ports.onRoom();
-      const { first, last, records } = cut;
-      const schemaIds = await persistently(() => store.schemaIds(records));
-      // later than any batch before it, also when the clock was set back: strays are looked for by this time
-      const judgedAt = Math.max(ports.clock(), lastJudgedAt + 1);
-      await apply({ incarnation, first, last, judgedAt, schemaIds, records }, false);
+      endTurn = await ports.turn();
+      try {
+        check();
+        if (ports.isDraining()) continue;
+        waitingSince = undefined;
+        const cut = inbox.cut(limits);
+        if (cut !== undefined) await write(cut);
+      } finally {
+        endTurn();
+      }
     }
+  }
+
+  async function write({ first, last, records }: Cut): Promise<void> {
+    ports.onRoom();
+    const schemaIds = await persistently(() => store.schemaIds(records));
+    // later than any batch before it, also when the clock was set back: strays are looked for by this time
+    const judgedAt = Math.max(ports.clock(), lastJudgedAt + 1);
+    await apply({ incarnation, first, last, judgedAt, schemaIds, records }, false);
   }
 
   async function commitEnd(): Promise<void> {
@@ -452,6 +464,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         return result;
       } catch (error) {
         if (!isRetriable(error)) throw error;
+        // others need not wait for what cannot go on: a registry that is away holds back its topics only
+        endTurn();
         // half of it by chance: lanes that failed together do not come back together
         const delay = Math.ceil(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures) * (0.5 + ports.random() / 2));
         ports.log('store_away', { failures: failures + 1, err: error, retry_in_ms: delay });

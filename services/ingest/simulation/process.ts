@@ -184,6 +184,10 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
         pump();
       },
       lingerMs: () => lingerMs,
+      turn: async () => {
+        await world.hop('turn');
+        return () => {};
+      },
       log: (event, fields) => {
         world.count(event);
         world.trace(`${name} ${event}`, fields);

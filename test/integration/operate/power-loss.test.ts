@@ -150,7 +150,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
       const store = storeOf(lost.tokens.test('edge_logs') ? { ...clickhouse, machineStartedAt: () => Promise.resolve(Date.now()) } : clickhouse);
       let isOver = false;
       const lane: Lane = createLane({
-        clock: Date.now, random: () => 0, log: () => {}, onRoom: () => {}, lingerMs: () => 0, isDraining: () => false, isMember: () => true, isOver: () => isOver,
+        clock: Date.now, random: () => 0, log: () => {}, onRoom: () => {}, lingerMs: () => 0, turn: async () => () => {}, isDraining: () => false, isMember: () => true, isOver: () => isOver,
         wait: () => sleep(1), commit: async () => true, committed: async () => ({ offset: 0, metadata: encodeIntent(intent) }), watermarks: async () => ({ low: 0, high: EVENTS }),
         brake: { paused: async () => undefined, applies: async () => false },
         fetchFrom: (at) => { setImmediate(() => lane.offer({ at, to: EVENTS - 1, records })); },
