@@ -42,7 +42,7 @@ export interface ConsumerOptions {
    * Processes of one group may differ: an announced batch is formed as announced.
    */
   readonly batchMaxBytes: number;
-  /** batches that are written at a time */
+  /** batches that are cut and written at a time; those that are finished for a former owner, or that take long, do not count */
   readonly batchesAtOnce: number;
   readonly createStore: (topic: string, partition: number) => Store;
   readonly createBrake: (topic: string, partition: number) => Brake;
@@ -97,7 +97,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
   });
   const admin = kafka.admin();
   const lanes = new Map<string, Taken>();
-  let turns = createTurns(batchesAtOnce);
+  const turn = createTurns(batchesAtOnce);
   let draining = false;
   let commitNow: ((offsets: OffsetsByTopicPartition) => Promise<void>) | undefined;
   let fail: (error: unknown) => void = () => {};
@@ -153,9 +153,6 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
     membership.lost();
     for (const taken of lanes.values()) taken.wake();
     lanes.clear();
-    // a write of theirs that hangs takes no turn of those who come after them
-    turns.open();
-    turns = createTurns(batchesAtOnce);
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
@@ -202,7 +199,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
         metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.written));
         for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
-      turn: () => turns.take(),
+      turn,
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
       log: (event, fields) => {
         log[LEVELS[event]](withoutStack(fields), event);
@@ -289,7 +286,6 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
 
   async function stop(): Promise<void> {
     draining = true;
-    turns.open();
     const running = [...lanes.values()];
     for (const taken of running) {
       pause(taken);

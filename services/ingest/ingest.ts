@@ -17,8 +17,9 @@ import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
 
-/** Sessions that a server is written with (openServer): what it can do at once it knows itself. */
-const BATCHES_AT_ONCE_ON_A_SERVER = 16;
+/** Sessions that write (openEmbedded, openServer). */
+const EMBEDDED_WRITERS = 4;
+const SERVER_WRITERS = 16;
 
 export interface RunningIngest extends Part, RunningConsumer {
   readonly failed: Promise<never>;
@@ -70,8 +71,8 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     groupId: settings.KAFKA_GROUP_ID,
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
-    // an insert keeps one core busy, and more of them each other waiting
-    batchesAtOnce: clickhouse.where === 'embedded' ? Math.max(2, availableParallelism()) : BATCHES_AT_ONCE_ON_A_SERVER,
+    // an insert keeps one core of ours busy, more of them each other waiting; what a server can do at once it knows itself
+    batchesAtOnce: clickhouse.where === 'embedded' ? Math.min(EMBEDDED_WRITERS, Math.max(2, availableParallelism())) : SERVER_WRITERS,
     logger,
     metrics,
     clock,

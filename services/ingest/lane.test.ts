@@ -177,6 +177,11 @@ describe('a turn', () => {
     expect(did).toEqual(['fetch from 0', `commit 0 i:0:0-1:${NOW}`, `insert 0:0-1 at ${NOW} of 0,1`, 'record 0:0-1', 'end of turn', 'commit 2 e']);
   });
 
+  test('ends before anything else is looked at', async () => {
+    const { did } = await run({ log: records(0, 0), brakeAt: 0, onTurn: () => {} });
+    expect(did.slice(did.indexOf('record 0:0-0'))).toEqual(['record 0:0-0', 'end of turn', 'brake', 'commit 1 e', 'partition_paused 0', 'partition_resumed', 'fetch from 0', 'commit 1 e']);
+  });
+
   test('ends at once where the store is away', async () => {
     let tries = 0;
     const { did } = await run({ log: records(0, 0), onTurn: () => {}, on: (what) => { if (what.startsWith('insert') && tries++ === 0) away(); } });
@@ -186,6 +191,9 @@ describe('a turn', () => {
   test('is of no use to a lane that is over, or whose process stops, when it comes', async () => {
     const over = await run({ log: records(0, 0), onTurn: (world) => { world.isOver = true; } });
     expect(over.did).toEqual(['fetch from 0', 'end of turn']);
+    let turns = 0;
+    const elsewhere = await run({ log: records(0, 0), onTurn: (_, offer) => { if (turns++ === 0) offer(records(5, 5)); } });
+    expect(elsewhere.did.slice(0, 4)).toEqual(['fetch from 0', 'end of turn', 'fetch from 0', `commit 0 i:0:0-0:${NOW}`]);
     const draining = await run({ log: records(0, 0), onTurn: (world) => { world.isDraining = true; } });
     expect(draining.did).toEqual(['fetch from 0', 'end of turn', 'commit 0 e']);
   });

@@ -391,6 +391,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       await store.record({ ...batch, nullValues: records.length - events, gap, end: lastRecord, closes: false });
     });
     unfinished = undefined;
+    endTurn();
     state = 'running';
     inbox.release();
     if (await persistently(() => ports.brake.applies(batch, events))) {
@@ -464,7 +465,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         return result;
       } catch (error) {
         if (!isRetriable(error)) throw error;
-        // others need not wait for what cannot go on: a registry that is away holds back its topics only
+        // others need not wait for what cannot go on
         endTurn();
         // half of it by chance: lanes that failed together do not come back together
         const delay = Math.ceil(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures) * (0.5 + ports.random() / 2));

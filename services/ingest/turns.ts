@@ -1,38 +1,33 @@
-/**
- * Whose turn it is to write a batch: so many at a time, the longest waiting first. A batch is cut when its turn comes, so that what arrives while others write is
- * in it; cut before, it would wait and its partition gather another one behind it. Measured with 27 partitions that have traffic, on two cores: bench/README.md.
- */
-export interface Turns {
-  /** Resolves to what ends the turn; called again it does nothing. */
-  take(): Promise<() => void>;
-  /** From now on it is everybody's turn. */
-  open(): void;
-}
+/** Takes a turn to write a batch; resolves to what ends it, which called again does nothing. */
+export type Turns = () => Promise<() => void>;
 
-export function createTurns(size: number): Turns {
+/** Others do not wait longer than this for one that hangs, or that takes long for reasons of its own (a schema registry, thousands of refused messages). */
+const TURN_MS = 2_000;
+
+/**
+ * Turns for so many at a time, the longest waiting first. A batch is cut when its turn comes, so that what arrives while others write is in it; cut before, it would
+ * wait while its partition gathers another one behind it. Measured with 27 partitions that have traffic, on two cores: bench/README.md.
+ */
+export function createTurns(size: number, turnMs: number = TURN_MS): Turns {
   const waiting: (() => void)[] = [];
   let left = size;
 
   function begin(): () => void {
     left--;
-    let ended = false;
-    return () => {
-      if (ended) return;
-      ended = true;
+    const end = (): void => {
+      if (timer === undefined) return;
+      clearTimeout(timer);
+      timer = undefined;
       left++;
-      if (left > 0) waiting.shift()?.();
+      waiting.shift()?.();
     };
+    let timer: NodeJS.Timeout | undefined = setTimeout(end, turnMs);
+    return end;
   }
 
-  return {
-    take: () => new Promise((resolve) => {
-      const start = (): void => resolve(begin());
-      if (left > 0) start();
-      else waiting.push(start);
-    }),
-    open() {
-      left = Number.POSITIVE_INFINITY;
-      for (const start of waiting.splice(0)) start();
-    },
-  };
+  return () => new Promise((resolve) => {
+    const start = (): void => resolve(begin());
+    if (left > 0) start();
+    else waiting.push(start);
+  });
 }

@@ -1,0 +1,76 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { createKafka } from '../../common/kafka/client.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { kafkaBrokers } from '../harness/kafka.ts';
+import { waitFor } from '../harness/wait-for.ts';
+import { createWorld, type World } from './ledger.ts';
+
+// Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 4), and inserts that hang, be they as many, hold back no other partition.
+
+const SLOW_MS = 300;
+/** of two partitions each */
+const EVENTS = { edge_logs: 200, auth_logs: 200, storage_logs: 200, postgres_logs: 200 };
+const folder = temporaryFolder();
+let clickhouse: ClickHouse;
+let ingest: RunningIngest | undefined;
+
+beforeAll(async () => {
+  clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+  await migrate(clickhouse, testLogger);
+});
+afterEach(async () => {
+  await ingest?.stop();
+  ingest = undefined;
+});
+afterAll(async () => {
+  await clickhouse.close();
+  folder.remove();
+});
+
+/** `before`: what happens before each insert. */
+async function start(world: World, before: () => Promise<unknown>): Promise<void> {
+  const slow: ClickHouse = {
+    ...clickhouse,
+    insert: async (statement) => {
+      await before();
+      return await clickhouse.insert(statement);
+    },
+  };
+  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'turns', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  ingest = await startIngest({ clickhouse: slow, kafka, settings: world.settings, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000 });
+}
+
+test('some are written at a time, the others wait; as many that hang hold back nobody', async () => {
+  let most = 0;
+  let running = 0;
+  const world = await createWorld();
+  await world.produce(EVENTS);
+  await start(world, async () => {
+    most = Math.max(most, ++running);
+    await sleep(SLOW_MS);
+    running--;
+  });
+  await world.finished(clickhouse);
+  await world.expectExact(clickhouse);
+  expect(most).toBeGreaterThanOrEqual(2);
+  expect(most).toBeLessThanOrEqual(4);
+  await ingest?.stop();
+
+  const hanging = Promise.withResolvers<void>();
+  let begun = 0;
+  const another = await createWorld();
+  await another.produce(EVENTS);
+  await start(another, async () => {
+    if (++begun <= most) await hanging.promise;
+  });
+  await waitFor(async () => (await another.behind(clickhouse)).length === most, 20_000, 'every other partition is in the ledger');
+  hanging.resolve();
+  await another.finished(clickhouse);
+  await another.expectExact(clickhouse);
+});
