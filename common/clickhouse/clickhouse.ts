@@ -62,6 +62,8 @@ export interface Writer {
 export interface ClickHouse extends Reader, Writer {
   /** `embedded` or the server's address without credentials: for log lines */
   readonly where: string;
+  /** statements that write at a time; more of them wait */
+  readonly writers: number;
   /** engine version, for instance 26.7.2.1 */
   readonly version: string;
   /** resolves when the engine answers, else throws ClickHouseError */

@@ -111,6 +111,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
 
   return {
     where: 'embedded',
+    writers,
     version,
 
     async read({ sql, params = {}, settings = {}, format, signal, isolated, fewRows }) {

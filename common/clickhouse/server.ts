@@ -113,6 +113,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
 
   return {
     where,
+    writers,
     version,
 
     async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated, fewRows }) {

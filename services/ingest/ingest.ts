@@ -17,10 +17,6 @@ import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
 
-/** Sessions that write (openEmbedded, openServer). */
-const EMBEDDED_WRITERS = 4;
-const SERVER_WRITERS = 16;
-
 export interface RunningIngest extends Part, RunningConsumer {
   readonly failed: Promise<never>;
 }
@@ -72,7 +68,7 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
     // an insert keeps one core of ours busy, more of them each other waiting; what a server can do at once it knows itself
-    batchesAtOnce: clickhouse.where === 'embedded' ? Math.min(EMBEDDED_WRITERS, Math.max(2, availableParallelism())) : SERVER_WRITERS,
+    batchesAtOnce: clickhouse.where === 'embedded' ? Math.min(clickhouse.writers, Math.max(2, availableParallelism())) : clickhouse.writers,
     logger,
     metrics,
     clock,

@@ -1,5 +1,5 @@
 /** Takes a turn to write a batch; resolves to what ends it, which called again does nothing. */
-export type Turns = () => Promise<() => void>;
+type Turns = () => Promise<() => void>;
 
 /** Others do not wait longer than this for one that hangs, or that takes long for reasons of its own (a schema registry, thousands of refused messages). */
 const TURN_MS = 2_000;

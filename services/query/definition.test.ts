@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { statementFor } from './branches.ts';
 import { BUILT_IN, parseDefinition, readDefinitions } from './definition.ts';
 
 const yaml = `id: 00000000-0000-4000-8000-000000000001
@@ -19,11 +20,31 @@ columns:
 `;
 const sql = "select count() as n from t where p = @project and k = @kind and (@since is null or at > @since) and at < @now";
 
+const sentOf = (definition: { readonly parts: Parameters<typeof statementFor>[0] } | undefined): string => statementFor(definition?.parts ?? [], {});
+
 function parse(y: string, s = sql): { name?: string; boundSql?: string; mistakes: string[] } {
   const parsed = parseDefinition('a.b.yaml', y, 'a.b.sql', s);
   if ('mistakes' in parsed) return { mistakes: parsed.mistakes.map((m) => `${m.file}:${m.line} ${m.message}`) };
   return { name: parsed.definition.name, boundSql: parsed.definition.boundSql, mistakes: [] };
 }
+
+describe('what is sent', () => {
+  it('lacks the named subqueries that nothing reads: the filters of the eight other sources of logs.all', () => {
+    const logs = readDefinitions([BUILT_IN]).find('logs.all');
+    expect(logs?.boundSql.match(/FROM \w+_logs/g)).toHaveLength(9);
+    expect(sentOf(logs).match(/FROM \w+_logs/g)).toEqual(['FROM edge_logs']);
+  });
+
+  it('has all of them where a caller may select from them', () => {
+    const statement = 'WITH a AS (SELECT @project AS p, @kind AS k), b AS (SELECT @since AS s) SELECT 1 AS n FROM a';
+    const of = (more: string): string => {
+      const parsed = parseDefinition('a.b.yaml', yaml + more, 'a.b.sql', statement);
+      return 'definition' in parsed ? sentOf(parsed.definition) : JSON.stringify(parsed.mistakes);
+    };
+    expect(of('')).not.toContain('b AS');
+    expect(of('sandboxed: true\n')).toContain('b AS');
+  });
+});
 
 describe('parseDefinition', () => {
   it('binds every parameter by its type', () => {

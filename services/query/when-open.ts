@@ -16,6 +16,9 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     get version() {
       return opened?.version ?? 'unknown';
     },
+    get writers() {
+      return opened?.writers ?? 0;
+    },
     ping: async () => await get().ping(),
     machineStartedAt: async () => await get().machineStartedAt(),
     read: async (read) => await get().read(read),
