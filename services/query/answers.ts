@@ -132,14 +132,21 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
   /** One query for all processes that share a cache: the one with the lock runs it, the others look for its answer. */
   async function once(key: string, definition: Definition, newerThan: number, run: () => Promise<Answer>, signal: AbortSignal): Promise<Landed> {
     if (shared === undefined) return { answer: await run(), ran: true };
+    const look = async (): Promise<Landed | undefined> => {
+      const found = await shared.get(key);
+      return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS ? { answer: answerOf(found), ran: false } : undefined;
+    };
     for (;;) {
       signal.throwIfAborted();
-      const found = await shared.get(key);
-      if (found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS) return { answer: answerOf(found), ran: false };
+      const found = await look();
+      if (found !== undefined) return found;
       if (await shared.lock(key, secondsOf(definition, limits) * 1000)) break;
       await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
     }
     try {
+      // whoever had the lock may have put its answer there since we looked
+      const found = await look();
+      if (found !== undefined) return found;
       const answer = await run();
       await shared.put(key, answer);
       return { answer, ran: true };
