@@ -1,6 +1,6 @@
 -- Every message that is not a row of its raw table: its original bytes, where it stood, and why.
 --   reason: not_an_event, malformed_json, unknown_schema, malformed_avro, missing_project, bad_timestamp,
---           timestamp_out_of_range, too_large, rejected_by_store
+--           timestamp_out_of_range, too_large
 CREATE TABLE dead_letters
 (
     source            LowCardinality(String),
@@ -9,16 +9,19 @@ CREATE TABLE dead_letters
     kafka_partition   UInt32,
     kafka_offset      UInt64,
     batch_last        UInt64,
-    judged_at         DateTime64(3, 'UTC'),
+    evaluated_at      DateTime64(3, 'UTC'),
+    rules             UInt16,
     record_time       Int64,
     reason            LowCardinality(String),
     detail            String,
     key               Nullable(String),
     headers           Array(Tuple(name String, value Nullable(String))),
-    value             String CODEC(ZSTD(1))
+    value             String CODEC(ZSTD(1)),
+    inserted_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    INDEX inserted_at_minmax inserted_at TYPE minmax GRANULARITY 1024
 )
 ENGINE = MergeTree
-PARTITION BY toYYYYMM(judged_at)
+PARTITION BY toYYYYMM(evaluated_at)
 ORDER BY (kafka_topic, kafka_incarnation, kafka_partition, kafka_offset)
-TTL toDateTime(judged_at, 'UTC') + INTERVAL 400 DAY
+TTL toDateTime(evaluated_at, 'UTC') + INTERVAL 400 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

@@ -29,10 +29,12 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
 
 CREATE TABLE function_invocations_1h_v1 AS function_invocations_1m_v1;
 
+-- All columns of a part in one file: an answer takes a granule or two of every part (7day of a project's functions: 2.3 MB read instead of 13.6).
+ALTER TABLE function_invocations_1h_v1 MODIFY SETTING min_bytes_for_wide_part = 1073741824;
+
 CREATE MATERIALIZED VIEW function_invocations_1m_v1_mv TO function_invocations_1m_v1 AS
-WITH (SELECT groupArray(at) FROM rollup_cuts) AS cuts
 SELECT
-    arrayMax(arrayFilter(c -> c <= judged_at, arrayPushBack(cuts, toStartOfDay(judged_at, 'UTC')))) AS period,
+    period,
     project,
     function_id,
     toStartOfMinute(timestamp, 'UTC') AS bucket,
@@ -73,9 +75,9 @@ SELECT
 FROM function_invocations_1m_v1 AS m
 GROUP BY period, project, function_id, bucket;
 
-CREATE VIEW function_invocations_1m AS SELECT * EXCEPT (period) FROM function_invocations_1m_v1;
+CREATE VIEW function_invocations_1m AS SELECT * FROM function_invocations_1m_v1;
 
-CREATE VIEW function_invocations_1h AS SELECT * EXCEPT (period) FROM function_invocations_1h_v1;
+CREATE VIEW function_invocations_1h AS SELECT * FROM function_invocations_1h_v1;
 
 INSERT INTO rollups (name, version, source, tables)
 VALUES ('function_invocations', 1, 'function_edge_logs', ['function_invocations_1m', 'function_invocations_1h']);

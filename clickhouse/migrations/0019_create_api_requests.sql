@@ -18,6 +18,9 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
 
 CREATE TABLE api_requests_1h_v1 AS api_requests_1m_v1;
 
+-- All columns of a part in one file: an answer takes a granule or two of every part (7day of a project's functions: 2.3 MB read instead of 13.6).
+ALTER TABLE api_requests_1h_v1 MODIFY SETTING min_bytes_for_wide_part = 1073741824;
+
 -- Single events of one reference at one moment, for the partial minute at the start of a window.
 CREATE TABLE api_request_events_v1
 (
@@ -47,9 +50,8 @@ ORDER BY timestamp
 SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, min_age_to_force_merge_seconds = 7200, min_age_to_force_merge_on_partition_only = 1;
 
 CREATE MATERIALIZED VIEW api_requests_1m_v1_mv TO api_requests_1m_v1 AS
-WITH (SELECT groupArray(at) FROM rollup_cuts) AS cuts
 SELECT
-    arrayMax(arrayFilter(c -> c <= judged_at, arrayPushBack(cuts, toStartOfDay(judged_at, 'UTC')))) AS period,
+    period,
     arrayJoin(refs) AS ref,
     toStartOfMinute(timestamp, 'UTC') AS bucket,
     count() AS requests,
@@ -74,31 +76,29 @@ FROM api_requests_1m_v1 AS m
 GROUP BY period, ref, bucket;
 
 CREATE MATERIALIZED VIEW api_request_events_v1_mv TO api_request_events_v1 AS
-WITH (SELECT groupArray(at) FROM rollup_cuts) AS cuts
 SELECT
-    arrayMax(arrayFilter(c -> c <= judged_at, arrayPushBack(cuts, toStartOfDay(judged_at, 'UTC')))) AS period,
+    period,
     arrayJoin(refs) AS ref,
     timestamp,
     families
 FROM edge_logs;
 
 CREATE MATERIALIZED VIEW api_requests_overflow_v1_mv TO api_requests_overflow_v1 AS
-WITH (SELECT groupArray(at) FROM rollup_cuts) AS cuts
 SELECT
-    arrayMax(arrayFilter(c -> c <= judged_at, arrayPushBack(cuts, toStartOfDay(judged_at, 'UTC')))) AS period,
+    period,
     timestamp,
     assumeNotNull(url) AS url,
     families
 FROM edge_logs
 WHERE refs_overflow;
 
-CREATE VIEW api_requests_1m AS SELECT * EXCEPT (period) FROM api_requests_1m_v1;
+CREATE VIEW api_requests_1m AS SELECT * FROM api_requests_1m_v1;
 
-CREATE VIEW api_requests_1h AS SELECT * EXCEPT (period) FROM api_requests_1h_v1;
+CREATE VIEW api_requests_1h AS SELECT * FROM api_requests_1h_v1;
 
-CREATE VIEW api_request_events AS SELECT * EXCEPT (period) FROM api_request_events_v1;
+CREATE VIEW api_request_events AS SELECT * FROM api_request_events_v1;
 
-CREATE VIEW api_requests_overflow AS SELECT * EXCEPT (period) FROM api_requests_overflow_v1;
+CREATE VIEW api_requests_overflow AS SELECT * FROM api_requests_overflow_v1;
 
 INSERT INTO rollups (name, version, source, tables)
 VALUES ('api_requests', 1, 'edge_logs', ['api_requests_1m', 'api_requests_1h', 'api_request_events', 'api_requests_overflow']);

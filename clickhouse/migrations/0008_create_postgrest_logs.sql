@@ -1,0 +1,2 @@
+-- REST API layer logs: the same columns as postgres_logs.
+CREATE TABLE postgrest_logs AS postgres_logs;
