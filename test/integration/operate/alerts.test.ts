@@ -54,6 +54,10 @@ const CAUSE = 60;
 const END = 240;
 const buckets = [0.1, 0.5, 1, 2.5, 5, 10, 30];
 
+function labelsOf(service: string): Readonly<Record<string, string>> {
+  return { instance: `${service}:9100`, service };
+}
+
 /** What a scrape of the three services has in each minute. Undefined = the series is gone. */
 function scrapes(stateAt: (minute: number) => State): Map<string, (number | undefined)[]> {
   const all = new Map<string, (number | undefined)[]>();
@@ -75,7 +79,7 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
       for (const le of buckets) count(`${name}_bucket`, { ...labels, le: String(le) }, seconds <= le ? times : 0);
       count(`${name}_bucket`, { ...labels, le: '+Inf' }, times);
     };
-    const [ingest, rollup, query] = ['ingest', 'rollup', 'query'].map((service) => ({ instance: `${service}:9100`, service })) as [Record<string, string>, Record<string, string>, Record<string, string>];
+    const [ingest, rollup, query] = [labelsOf('ingest'), labelsOf('rollup'), labelsOf('query')];
     const writes = s.clickhouse && s.kafka && s.traffic;
 
     if (s.ingest !== 'gone') set('up', ingest, s.ingest === 'runs' ? 1 : 0);
