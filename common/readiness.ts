@@ -21,15 +21,16 @@ const CHECK_LIMIT_MS = 2_000;
 
 /** Makes each check a series that is evaluated at every scrape: alerts see what /readyz says. */
 export function watchReadiness(registry: Registry, checks: Readonly<Record<string, Check>>): void {
-  new Gauge({
+  const ready = new Gauge({
     name: 'sluice_ready',
     help: '1 while a check of /readyz passes, 0 while it fails or takes longer than two seconds',
     labelNames: ['check'],
-    registers: [registry],
+    registers: [],
     async collect() {
       await Promise.all(Object.entries(checks).map(async ([name, check]) => { this.set({ check: name }, await passes(check) ? 1 : 0); }));
     },
   });
+  registry.registerMetric(ready);
 }
 
 async function passes(check: Check): Promise<boolean> {

@@ -121,7 +121,9 @@ describe('metrics', () => {
   });
 
   test('every panel shows its legend, and at the place where Grafana looks for it', () => {
-    for (const { title, type, options } of panels) if (type !== 'row') expect(options?.legend, title).toMatchObject({ showLegend: true, displayMode: 'table' });
+    const shown = panels.filter(({ type }) => type !== 'row');
+    expect(shown.length).toBeGreaterThan(15);
+    for (const { title, options } of shown) expect(options?.legend, title).toMatchObject({ showLegend: true, displayMode: 'table' });
   });
 });
 
