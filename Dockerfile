@@ -1,5 +1,5 @@
 # One image for the three services and the commands, against a ClickHouse server: docker-compose.yml says which of them a container runs.
-# Not for `npm start` without CLICKHOUSE_URL: the embedded ClickHouse (543 MB) is not in it.
+# Not for `npm start`: the embedded ClickHouse (543 MB) is not in it.
 FROM node:24.21.0-bookworm-slim AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -18,10 +18,9 @@ COPY clickhouse clickhouse
 COPY schemas schemas
 COPY common common
 COPY services services
-COPY demo demo
-# the only folder that is written to: the first key, where API_KEY is not set
+# Only query writes, and only here: its first key, where API_KEY is not set. Mount a volume to keep that key.
+# No VOLUME: Docker would make an anonymous volume for every container, those of rollup and ingest included.
 RUN mkdir /data && chown node:node /data
-VOLUME /data
 USER node
 EXPOSE 4000 9100
 STOPSIGNAL SIGTERM

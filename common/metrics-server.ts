@@ -4,7 +4,7 @@ import { StartError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import type { Part } from './lifecycle/run.ts';
 import type { Registry } from './metrics.ts';
-import { readinessOf, type Check } from './readiness.ts';
+import { readinessOf, watchReadiness, type Check } from './readiness.ts';
 
 export interface MetricsServer extends Part {
   /** `http://host:port` */
@@ -21,6 +21,7 @@ export interface MetricsServerOptions {
 
 /** GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else: what ingest and rollup, which have no HTTP of their own, are watched by. Throws StartError where the port cannot be had. */
 export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
+  watchReadiness(registry, checks);
   const answer = async (path: string): Promise<{ status: number; type: string; body: string }> => {
     if (path === '/metrics') return { status: 200, type: registry.contentType, body: await registry.metrics() };
     if (path === '/livez') return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };

@@ -1,3 +1,5 @@
+import { Gauge, type Registry } from './metrics.ts';
+
 /** What is not ready, in a few words that complete "<name> ..."; undefined = ready; a note = ready, with something to say. May reject. */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
@@ -12,4 +14,33 @@ export async function readinessOf(checks: Readonly<Record<string, Check>>): Prom
   const results = await Promise.all(Object.entries(checks).map(async ([name, check]) => [name, await check().catch(() => 'does not answer')] as const));
   const words = results.map(([name, result]) => [name, result === undefined ? 'ok' : typeof result === 'string' ? result : `ok, ${result.note}`]);
   return { status: results.every(([, result]) => typeof result !== 'string') ? 'ready' : 'not_ready', checks: Object.fromEntries(words) };
+}
+
+/** A scrape waits no longer than this for one check, milliseconds: Prometheus gives a scrape ten seconds by default. */
+const CHECK_LIMIT_MS = 2_000;
+
+/** Makes each check a series that is evaluated at every scrape: alerts see what /readyz says. */
+export function watchReadiness(registry: Registry, checks: Readonly<Record<string, Check>>): void {
+  const ready = new Gauge({
+    name: 'sluice_ready',
+    help: '1 while a check of /readyz passes, 0 while it fails or takes longer than two seconds',
+    labelNames: ['check'],
+    registers: [],
+    async collect() {
+      await Promise.all(Object.entries(checks).map(async ([name, check]) => { this.set({ check: name }, await passes(check) ? 1 : 0); }));
+    },
+  });
+  registry.registerMetric(ready);
+}
+
+async function passes(check: Check): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<string>((resolve) => { timer = setTimeout(resolve, CHECK_LIMIT_MS, 'takes too long'); });
+  try {
+    return typeof await Promise.race([check(), late]) !== 'string';
+  } catch {
+    return false;
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -1,6 +1,4 @@
-import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { parser } from '@prometheus-io/lezer-promql';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
@@ -14,6 +12,7 @@ import { keysCommand } from '../services/query/commands/keys.ts';
 import { rollupCommand } from '../services/rollup/commands/rollup.ts';
 
 // Dashboard, alerts, runbook and the page of metrics say the same, and what the processes do.
+// test/integration/operate/: what Prometheus makes of them (alerts.test.ts, dashboard.test.ts).
 
 const ROOT = new URL('../', import.meta.url);
 const read = (name: string): string => readFileSync(new URL(name, ROOT), 'utf8');
@@ -30,6 +29,7 @@ interface Panel {
   readonly title: string;
   readonly type: string;
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
+  readonly options?: { readonly legend: object };
   readonly targets?: readonly { readonly expr: string; readonly legendFormat: string }[];
 }
 
@@ -107,28 +107,25 @@ describe('metrics', () => {
     }
   });
 
-  test('Prometheus scrapes what docker-compose.yml has, at the port the image has', () => {
-    const config = parse(read('deploy/prometheus/prometheus.yml')) as { scrape_configs: readonly { job_name: string; static_configs: readonly { targets: readonly string[] }[] }[] };
+  test('Prometheus finds every container of every service, at the port the image has', () => {
+    interface Discovery { readonly names: readonly string[]; readonly type: string; readonly port: number }
+    const config = parse(read('deploy/prometheus/prometheus.yml')) as { scrape_configs: readonly { job_name: string; dns_sd_configs: readonly Discovery[]; static_configs?: unknown }[] };
     const compose = parse(read('docker-compose.yml'), { merge: true }) as { services: Record<string, { build?: string }> };
-    const port = /METRICS_PORT=(\d+)/.exec(read('Dockerfile'))![1]!;
-    const own = Object.entries(compose.services).flatMap(([name, { build }]) => (build === undefined ? [] : [`${name}:${port}`]));
+    const own = Object.entries(compose.services).flatMap(([name, { build }]) => (build === undefined ? [] : [name]));
     expect(config.scrape_configs.map((c) => c.job_name)).toEqual(['sluice']);
-    expect(config.scrape_configs[0]!.static_configs[0]!.targets.toSorted()).toEqual(own.toSorted());
+    expect(config.scrape_configs[0]!.static_configs).toBeUndefined();
+    const [found, ...others] = config.scrape_configs[0]!.dns_sd_configs;
+    expect(others).toEqual([]);
+    expect(found!.names.toSorted()).toEqual(own.toSorted());
+    expect([found!.type, String(found!.port)]).toEqual(['A', /METRICS_PORT=(\d+)/.exec(read('Dockerfile'))![1]!]);
   });
 
-  // its own reading, where it is installed
-  test.each(promtool())('%s accepts the rules', () => {
-    expect(execFileSync('promtool', ['check', 'rules', fileURLToPath(new URL('deploy/prometheus/alerts.yml', ROOT))], { encoding: 'utf8' })).toContain('SUCCESS');
+  test('every panel shows its legend, and at the place where Grafana looks for it', () => {
+    const shown = panels.filter(({ type }) => type !== 'row');
+    expect(shown.length).toBeGreaterThan(15);
+    for (const { title, options } of shown) expect(options?.legend, title).toMatchObject({ showLegend: true, displayMode: 'table' });
   });
 });
-
-function promtool(): string[] {
-  try {
-    return [execFileSync('promtool', ['--version'], { stdio: ['ignore', 'pipe', 'ignore'], encoding: 'utf8' }).split('\n')[0]!];
-  } catch {
-    return [];
-  }
-}
 
 describe('runbook', () => {
   const runbook = read('docs/runbook.md');

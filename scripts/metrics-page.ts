@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { createRegistry, type Registry } from '../common/metrics.ts';
+import { watchReadiness } from '../common/readiness.ts';
 import { createIngestMetrics } from '../services/ingest/metrics.ts';
 import { createPushMetrics } from '../services/push/metrics.ts';
 import { createQueryMetrics } from '../services/query/metrics.ts';
@@ -18,6 +19,7 @@ const services: Readonly<Record<string, (registry: Registry) => unknown>> = {
   rollup: createRollupMetrics,
   query: (registry) => createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: () => 0, queriesWaiting: () => 0, requestsUnderWay: () => 0, sendingBytes: () => 0 }),
   push: (registry) => createPushMetrics(registry, () => 0),
+  readiness: (registry) => watchReadiness(registry, {}),
 };
 
 /** The metrics of each service; those of the process itself, which all have, under `process`. */
@@ -42,6 +44,7 @@ const WHERE: Readonly<Record<string, string>> = {
   rollup: 'One process for the installation; what it says of tables is true for all of it, and looked up every 30 s.',
   query: 'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says; status 499 is a caller that left before its answer.',
   push: 'Per process, beside query where KAFKA_BROKERS is set.',
+  readiness: 'Per process. `check` is `clickhouse` in every process, `consumer` where ingest runs, `rollups` where rollup runs, `endpoints` and `keys` where query runs.',
 };
 
 export function metricsMarkdown(): string {

@@ -18,6 +18,8 @@ export interface Route {
   readonly documented?: Operation;
   /** Asked before the body is read, with the length it may have, bytes. Throws ApiError; what it gives is called when the request has been answered. */
   admit?(bytes: number): () => void;
+  /** Called with the status of every answer, of refusals before the body was read too. The part counts these requests itself; they are no queries. */
+  answered?(request: Pick<RouteRequest, 'query' | 'headers'>, status: number): void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
 }

@@ -93,22 +93,21 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   }
 
   const handle: Route['handle'] = async (request) => {
-    let source: KnownSource | undefined;
-    let status = 200;
+    await push(request, sourceOf(request));
+    return { status: 200, json: { message: 'Logged!' } };
+  };
+  const answered: NonNullable<Route['answered']> = (request, status) => {
+    let source = 'unknown';
     try {
-      source = sourceOf(request);
-      await push(request, source);
-      return { status, json: { message: 'Logged!' } };
+      source = sourceOf(request).name;
     } catch (error) {
-      status = error instanceof ApiError ? error.status : 500;
-      throw error;
-    } finally {
-      metrics.requests.inc({ source: source?.name ?? 'unknown', status });
+      if (!(error instanceof ApiError)) throw error;
     }
+    metrics.requests.inc({ source, status });
   };
   return {
     name: 'push',
-    routes: PATHS.map((path) => ({ method: 'POST', path, scope: 'ingest', bodyLimit: BODY_LIMIT, admit: memory.take, handle, ...(path === '/api/logs' && { documented: OPERATION }) })),
+    routes: PATHS.map((path) => ({ method: 'POST', path, scope: 'ingest', bodyLimit: BODY_LIMIT, admit: memory.take, answered, handle, ...(path === '/api/logs' && { documented: OPERATION }) })),
     async stop() {
       stopped = true;
       await producer?.stop();
@@ -117,7 +116,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 }
 
 /** The source that the request names; the three ways of naming it may not contradict each other. Throws ApiError. */
-function sourceOf({ query, headers }: RouteRequest): KnownSource {
+function sourceOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): KnownSource {
   const given = [...query.getAll('source_name'), ...query.getAll('collection_name'), single(headers['x-collection']) ?? ''].filter((name) => name !== '');
   if (given.length === 0) throw invalidParameters([{ parameter: 'source_name', message: `is needed; one of ${sources.map((s) => s.name).join(', ')}, or an alias` }]);
   const found = new Set(given.map(findSource));

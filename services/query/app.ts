@@ -6,7 +6,7 @@ import { ApiError } from '../../common/http/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
-import { readinessOf, type Check } from '../../common/readiness.ts';
+import { readinessOf, watchReadiness, type Check } from '../../common/readiness.ts';
 import { createAuthentication, type AuthenticationOptions } from './authentication.ts';
 import { docsPage } from './docs.ts';
 import { openapi } from './openapi.ts';
@@ -109,7 +109,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onResponse', async (request, reply) => {
     const { endpoint, cache } = request.told;
     const seconds = reply.elapsedTime / 1000;
-    metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
+    if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true) metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
     if (endpoint !== 'other') metrics.seconds.observe({ endpoint, cache }, seconds);
     logger.debug({ request_id: request.id, method: request.method, endpoint, status: reply.statusCode, cache, key_id: request.key?.id, seconds }, 'request_answered');
   });
@@ -139,6 +139,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   get('/docs', true, async (_request, reply) =>
     await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'" }).send(docsPage(definitions().all, options.routes)));
   if (options.serveMetrics) {
+    watchReadiness(options.registry, options.checks);
     get('/metrics', true, async (_request, reply) => await reply.headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' }).send(await options.registry.metrics()));
   }
   return app;

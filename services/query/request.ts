@@ -11,6 +11,8 @@ declare module 'fastify' {
     /** needs no key */
     open?: true;
     allow?: readonly string[];
+    /** Tells the route of an answer. Returns whether the route counts it. */
+    answered?: (request: FastifyRequest, status: number) => boolean;
   }
   interface FastifyRequest {
     key: Key | undefined;

@@ -6,8 +6,14 @@ import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
 
 /** Serves the routes of one path; `methods`: all that Node reads, of which those that no route takes get no further than the app's hook. */
 export function serveRoutes(app: FastifyInstance, methods: readonly string[], path: string, routes: readonly Route[]): void {
+  const find = (request: FastifyRequest): Route | undefined => routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+  const answered = (request: FastifyRequest, status: number): boolean => {
+    const route = find(request);
+    route?.answered?.({ query: queryOf(request), headers: request.headers }, status);
+    return route?.answered !== undefined;
+  };
   const routeOf = (request: FastifyRequest): Route => {
-    const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+    const route = find(request);
     if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
     return route;
   };
@@ -15,7 +21,7 @@ export function serveRoutes(app: FastifyInstance, methods: readonly string[], pa
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])) },
+    config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])), answered },
     // before the body is read: who may not send it need not, and what it takes is known to whoever bounds it
     onRequest: async (request, reply) => {
       const route = routeOf(request);

@@ -216,6 +216,14 @@ describe('push', () => {
     expect(metrics).toMatch(/^sluice_push_requests_total\{source="unknown",status="404"\} 1$/m);
   });
 
+  it('every refusal is counted once, as push, and none as a query', async () => {
+    const metrics = await registry.metrics();
+    // these two are refused before the body is read
+    for (const status of [413, 429]) expect(metrics).toMatch(new RegExp(`^sluice_push_requests_total\\{source="\\w+",status="${status}"\\} [1-9]`, 'm'));
+    const counted = [...metrics.matchAll(/^sluice_query_requests_total\{endpoint="other",status="(\d+)"/gm)].map(([, status]) => status);
+    for (const status of ['413', '415', '422', '429', '500', '503']) expect(counted).not.toContain(status);
+  });
+
   it('the broker is killed in the middle: whoever was told Logged! has the event in Kafka, the others 503; afterwards it goes on', async () => {
     await ingest.stop();
     const told: string[] = [];
