@@ -11,7 +11,7 @@ import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { findSource, sources, type KnownSource } from '../../common/sources.ts';
 import { decompressBody, eventTexts } from './body.ts';
-import { mayPush, readEvent } from './event.ts';
+import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
 
 export interface PushOptions {
@@ -143,6 +143,7 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
     const event = readEvent(text, source, maxEventBytes);
     if ('mistake' in event) mistakes.push({ index, message: event.mistake });
     else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project.join('.')}` });
+    else if (namesAnother(projects, event)) mistakes.push({ index, message: 'has a url whose host contains a reference that is none of the key\'s projects' });
     else messages.push({ key: event.project, value: event.value, timestamp });
     index++;
     untilTurn -= text.length;

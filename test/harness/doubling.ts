@@ -1,0 +1,44 @@
+/** 64 KiB to 8 MiB, doubled. */
+export const DOUBLING_SIZES: readonly number[] = Array.from({ length: 8 }, (_, i) => 64 * 1024 * 2 ** i);
+/** Times below it say more about the machine than about the work, milliseconds. */
+const NOISE_MS = 150;
+/** Twice the input may cost so many times as much: twice where the work is linear, four times where it is quadratic. */
+const MAX_RATIO = 3.2;
+
+/**
+ * Throws where `work` takes more than in proportion to its input, at the first size that shows it: a quadratic function would run for hours with 8 MiB.
+ * Measured in CPU time of this process, the smallest of three runs, so that other processes do not count.
+ */
+export function assertLinear<T>(name: string, make: (bytes: number) => T, work: (input: T) => unknown): void {
+  const times: number[] = [];
+  for (const [i, bytes] of DOUBLING_SIZES.entries()) {
+    const input = make(bytes);
+    const ms = Math.min(...[0, 1, 2].map(() => cpuMs(() => work(input))));
+    times.push(ms);
+    // over three doublings, since one of them may meet a garbage collection
+    const before = times[i - 3];
+    if (ms > NOISE_MS && before !== undefined && ms > Math.max(before, NOISE_MS / 8) * MAX_RATIO ** 3) {
+      throw new Error(`${name}: ${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${before.toFixed(1)} ms`);
+    }
+    if (ms > 3_000) throw new Error(`${name}: ${bytes} bytes take ${Math.round(ms)} ms`);
+  }
+}
+
+function cpuMs(work: () => unknown): number {
+  const from = process.cpuUsage();
+  work();
+  const { user, system } = process.cpuUsage(from);
+  return (user + system) / 1000;
+}
+
+/** `unit` as often as it fits into so many bytes between `before` and `after`; a function makes a unit that differs each time. */
+export function filled(bytes: number, before: string, unit: string | ((i: number) => string), after: string): string {
+  const room = bytes - before.length - after.length;
+  if (typeof unit === 'string') return before + unit.repeat(Math.max(0, Math.floor(room / unit.length))) + after;
+  const units: string[] = [];
+  for (let length = 0, i = 0; ; i++) {
+    const next = unit(i);
+    if ((length += next.length) > room) return before + units.join('') + after;
+    units.push(next);
+  }
+}
