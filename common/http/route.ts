@@ -16,8 +16,8 @@ export interface Route {
   readonly bodyLimit: number;
   /** how /openapi.json and /docs show it; absent = not at all */
   readonly documented?: Operation;
-  /** Asked before the body is read, with the length it may have, bytes. Throws ApiError; what it gives is called when the request has been answered. */
-  admit?(bytes: number): () => void;
+  /** Asked for every piece of the body as it comes, bytes. Throws ApiError; what it returns is called when the request has been answered. */
+  admit?(bytes: number, key: Caller): () => void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
 }
@@ -36,6 +36,8 @@ export interface RouteRequest {
   /** as it was sent: still compressed where content-encoding says so */
   readonly body: Buffer;
   readonly key: Caller;
+  /** of the caller, as TRUST_PROXY has it */
+  readonly address: string;
   /** fires when the caller goes away */
   readonly signal: AbortSignal;
 }
@@ -45,4 +47,6 @@ export interface RouteResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** sent as JSON; undefined = no body */
   readonly json?: unknown;
+  /** for the log line that an admin's POST or DELETE leaves, beside key, address and path; no secrets */
+  readonly audit?: Readonly<Record<string, unknown>>;
 }
