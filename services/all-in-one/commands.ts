@@ -1,3 +1,4 @@
+import { checkArguments } from '../../common/command/arguments.ts';
 import type { Command, CommandContext } from '../../common/command/command.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
@@ -16,6 +17,13 @@ const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLette
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
+/** What the log says of a call's arguments: what was done, and to what backup, topic or key. */
+const AUDITED = new Set(['do', 'action', 'place', 'base', 'topic', 'id', 'name']);
+
+function auditedArgs(args: object): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(args).filter(([name]) => AUDITED.has(name)));
+}
+
 /** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. What a command refuses is a 409 with its reason. */
 export function commandRoutes(context: CommandContext): Route[] {
   return commands.map((command) => ({
@@ -30,8 +38,9 @@ export function commandRoutes(context: CommandContext): Route[] {
       } catch (error) {
         throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
       }
+      checkArguments(command.args, args);
       try {
-        return { status: 200, json: { result: await command.run(context, args) } };
+        return { status: 200, json: { result: await command.run(context, args) }, audit: { command: command.name, ...auditedArgs(args as object) } };
       } catch (error) {
         if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });
         throw error instanceof ClickHouseError ? apiErrorOf(error, { parameters: [] }) : error;

@@ -140,17 +140,17 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
   let untilTurn = TURN_AFTER;
   for (const text of eventTexts(body)) {
     if (index === MAX_EVENTS) throw new ApiError('payload_too_large', `the body has more than ${MAX_EVENTS} events`);
+    untilTurn -= text.length + EVENT_BYTES;
+    if (untilTurn < 0) {
+      untilTurn = TURN_AFTER;
+      await turn();
+    }
     const event = readEvent(text, source, maxEventBytes);
     if ('mistake' in event) mistakes.push({ index, message: event.mistake });
     else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project.join('.')}` });
     else if (namesAnother(projects, event)) mistakes.push({ index, message: 'has a url whose host contains a reference that is none of the key\'s projects' });
     else messages.push({ key: event.project, value: event.value, timestamp });
     index++;
-    untilTurn -= text.length + EVENT_BYTES;
-    if (untilTurn < 0) {
-      untilTurn = TURN_AFTER;
-      await turn();
-    }
   }
   if (forbidden.length > 0) throw new ApiError('forbidden', 'the key is limited to other projects; nothing of the request was taken', { mistakes: forbidden.slice(0, MAX_MISTAKES) });
   if (mistakes.length > 0) throw new ApiError('invalid_events', `${mistakes.length} of ${index} events cannot be stored; nothing of the request was taken`, { mistakes: mistakes.slice(0, MAX_MISTAKES) });
