@@ -12,6 +12,8 @@ export interface Route {
   readonly path: string;
   /** the scope that a key needs */
   readonly scope: string;
+  /** needs no key after all; a caller without one has the empty id */
+  readonly open?: true;
   /** larger bodies are refused with 413 */
   readonly bodyLimit: number;
   /** how /openapi.json and /docs show it; absent = not at all */
@@ -38,6 +40,8 @@ export interface RouteRequest {
   readonly key: Caller;
   /** of the caller, as TRUST_PROXY has it */
   readonly address: string;
+  /** that the caller is connected to */
+  readonly port: number;
   /** fires when the caller goes away */
   readonly signal: AbortSignal;
 }
