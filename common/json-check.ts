@@ -5,7 +5,7 @@ const [TAB, NEWLINE, RETURN, BLANK, QUOTE, PLUS, COMMA, MINUS, DOT, SLASH] = [0x
 const [ZERO, NINE, COLON, OPEN_LIST, BACKSLASH, OPEN_OBJECT, CLOSE_OBJECT] = [0x30, 0x39, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d];
 const WORDS = ['true', 'false', 'null'].map((word) => Buffer.from(word));
 /** What may stand behind a backslash, but for u. */
-const ESCAPES = new Set([...'"\\/bfnrt'].map((c) => c.charCodeAt(0)));
+const ESCAPES = new Set(Buffer.from('"\\/bfnrt'));
 /** What the functions below return for a place behind which nothing can be JSON. */
 const NONE = -1;
 

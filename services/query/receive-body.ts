@@ -32,6 +32,7 @@ export function receiveBody(payload: Readable, { take, idleMs = IDLE_BODY_MS }: 
     clearTimeout(idle);
     payload.unpipe(body);
   });
+  payload.once('end', () => clearTimeout(idle));
   payload.once('error', (error) => body.destroy(error));
   payload.once('close', () => {
     if (!payload.readableEnded) body.destroy(new ApiError('invalid_request', 'the caller has left'));

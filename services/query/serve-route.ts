@@ -26,11 +26,11 @@ export function serveRoutes(app: FastifyInstance, methods: readonly string[], pa
       if (request.key === undefined || !hasScope(request.key, route.scope)) throw new ApiError('forbidden', 'the key may not do this');
     },
     preParsing: (request, reply, payload, done) => {
-      const { admit } = routeOf(request);
+      const route = routeOf(request);
       const { key } = request;
       const releases: (() => void)[] = [];
       whenClosed(reply, () => { for (const release of releases.splice(0)) release(); });
-      done(null, receiveBody(payload, { take: (bytes) => { if (admit !== undefined && key !== undefined && !reply.raw.destroyed) releases.push(admit(bytes, key)); } }));
+      done(null, receiveBody(payload, { take: (bytes) => { if (route.admit !== undefined && key !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, key)); } }));
     },
     handler: async (request, reply) => {
       const route = routeOf(request);

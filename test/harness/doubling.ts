@@ -8,10 +8,11 @@ const MOST_MS = 5_000;
 const MAX_RATIO = 3.2;
 
 /**
- * Throws where `work` takes more than in proportion to its input, at the first size that shows it: a quadratic function would run for hours with 8 MiB.
+ * Returns where `work` takes more than in proportion to its input, undefined where it never does. It stops at the first size that shows it:
+ * a quadratic function would run for hours with 8 MiB.
  * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured twice more.
  */
-export function assertLinear<T>(name: string, make: (bytes: number) => T, work: (input: T) => unknown): void {
+export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => unknown): string | undefined {
   const times: number[] = [];
   for (const [i, bytes] of DOUBLING_SIZES.entries()) {
     const input = make(bytes);
@@ -19,9 +20,10 @@ export function assertLinear<T>(name: string, make: (bytes: number) => T, work: 
     const limit = Math.max(NOISE_MS, (times[i - 3] ?? NOISE_MS) * MAX_RATIO ** 3);
     let ms = cpuMs(() => work(input));
     for (let again = 0; again < 2 && ms > limit; again++) ms = Math.min(ms, cpuMs(() => work(input)));
-    if (ms > limit || ms > MOST_MS) throw new Error(`${name}: ${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${times[i - 3]?.toFixed(1)} ms`);
+    if (ms > limit || ms > MOST_MS) return `${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${times[i - 3]?.toFixed(1)} ms`;
     times.push(ms);
   }
+  return undefined;
 }
 
 function cpuMs(work: () => unknown): number {

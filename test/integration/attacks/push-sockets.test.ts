@@ -63,7 +63,8 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
 
   it('a caller that is refused before its body has come gets the answer, then loses its socket though it goes on sending', async () => {
     const call = await announce(world.address, 'no-key-at-all', 10 * MiB, Buffer.alloc(MiB));
-    await waitFor(() => call.answer().startsWith('HTTP/1.1 401 '), 5_000, 'it is told');
+    await waitFor(() => call.answer() !== '', 5_000, 'it is told');
+    expect(call.answer()).toMatch(/^HTTP\/1\.1 401 /);
     await ended(call);
   });
 });
