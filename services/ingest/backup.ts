@@ -99,22 +99,24 @@ async function run({ clickhouse, logger }: BackupContext, backup: string, statem
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED') return { files: state.files, bytes: state.bytes };
     if (state.error !== '') {
       logger.error({ backup, status: state.status, reason: state.error.split('\n')[0] }, 'backup_failed');
-      throw new StartError(`${backup}: ${REASONS[Number(/^Code: (\d+)/.exec(state.error)?.[1])] ?? 'the engine refused'} (${state.status}); the log line backup_failed has the reason`);
+      throw new StartError(`${backup}: ${reasonOf(state.error) ?? 'the engine refused'} (${state.status}); the log line backup_failed has the reason`);
     }
     await sleep(POLL_MS);
   }
 }
 
-/** ClickHouse's numbers, in our words. */
-const REASONS: Readonly<Record<number, string>> = {
-  // ACCESS_DENIED, AUTHENTICATION_FAILED
-  497: 'ClickHouse refuses its user this',
-  516: 'ClickHouse refuses its user this',
-  // BACKUP_NOT_FOUND
-  598: 'there is no backup of this name',
-  // BACKUP_ALREADY_EXISTS
-  599: 'there is a backup of this name already',
-  // CANNOT_RESTORE_DATABASE, CANNOT_RESTORE_TABLE
-  608: 'the backup does not fit this database',
-  609: 'the backup does not fit this database',
+/** ClickHouse's names of its errors, in our words. */
+const REASONS: Readonly<Record<string, string>> = {
+  BACKUP_ALREADY_EXISTS: 'there is a backup of this name already',
+  BACKUP_NOT_FOUND: 'there is no backup of this name',
+  ACCESS_DENIED: 'ClickHouse refuses its user this',
+  CANNOT_RESTORE_DATABASE: 'the backup does not fit this database',
+  CANNOT_RESTORE_TABLE: 'the backup does not fit this database',
+  S3_ERROR: 'the place does not answer as it should',
 };
+
+/** Undefined for an error that has no words of ours. */
+function reasonOf(error: string): string | undefined {
+  const named = [...error.slice(0, 10_000).matchAll(/\(([A-Z][A-Z0-9_]+)\)/g)].map(([, name]) => name!);
+  return named.map((name) => (Object.hasOwn(REASONS, name) ? REASONS[name] : undefined)).find((words) => words !== undefined);
+}

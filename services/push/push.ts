@@ -13,6 +13,7 @@ import { findSource, sources, type KnownSource } from '../../common/sources.ts';
 import { decompressBody, eventTexts } from './body.ts';
 import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
+import { createTurns } from './turns.ts';
 
 export interface PushOptions {
   /** resolves when there is a broker; until then callers get 503 */
@@ -56,17 +57,12 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   connect().catch(() => undefined); // whoever made the promise says why
 
   // one body at a time is decompressed and taken apart: it is the event loop's work in any case, and what it needs beside the bytes counted is needed once
-  let reading: Promise<unknown> = Promise.resolve();
-  function inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const result = reading.then(work);
-    reading = result.catch(() => undefined);
-    return result;
-  }
+  const inTurn = createTurns();
 
   async function push(request: RouteRequest, source: KnownSource): Promise<void> {
     if (producer === undefined || stopped) throw new ApiError('unavailable', stopped ? 'the service is being stopped' : 'Kafka is not there yet', { retryAfterSeconds: RETRY_KAFKA_SECONDS });
     const timestamp = clock();
-    const { messages, release } = await inTurn(async () => {
+    const { messages, release } = await inTurn(request.key.id, async () => {
       if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has gone');
       const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
       metrics.bytes.inc({ source: source.name }, body.length);

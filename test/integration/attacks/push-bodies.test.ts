@@ -1,5 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { waitFor } from '../../harness/wait-for.ts';
 import { modes } from '../query/service.ts';
 import { LONGEST_GAP_MS, longestGap, openPushWorld, type PushWorld } from './push-world.ts';
 
@@ -42,11 +43,28 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
 
   it.each(bodies)('%s stop nobody', async (_, body, status) => {
     const statuses: number[] = [];
+    const compressed = gzipSync(body, { level: 1 });
     const gap = await longestGap(world.address, async () => {
-      statuses.push((await world.push(key, body)).status, (await world.push(key, gzipSync(body), { 'content-encoding': 'gzip' })).status);
+      statuses.push((await world.push(key, body)).status, (await world.push(key, compressed, { 'content-encoding': 'gzip' })).status);
     });
     expect(statuses).toEqual([status, status]);
     expect(gap).toBeLessThan(LONGEST_GAP_MS);
+  });
+
+  it('a key that sends a crowd of bodies that are small only when they are sent does not keep another key waiting', async () => {
+    const other = await world.createKey({ name: 'other' });
+    const bomb = gzipSync(Buffer.alloc(10 * MB, ' '));
+    let answered = 0;
+    const crowd = Array.from({ length: 60 }, async () => {
+      const { status } = await world.push(key, bomb, { 'content-encoding': 'gzip' });
+      answered++;
+      return status;
+    });
+    await waitFor(() => answered > 0, 20_000, 'the crowd is there');
+    for (let i = 0; i < 3; i++) expect((await world.push(other, '{"project":"p"}')).status).toBe(200);
+    // one body of the crowd for each of the three, and what was in flight
+    expect(answered).toBeLessThan(40);
+    expect(new Set(await Promise.all(crowd))).toEqual(new Set([400]));
   });
 
   it('a key that is limited to projects is told 422 of a url whose host names another reference, and nothing of its request is taken', async () => {
