@@ -1,3 +1,4 @@
+import { pino } from 'pino';
 import { expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
@@ -14,7 +15,7 @@ const underWay = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"f
 function backup(read: () => Promise<string>): (body: object | string) => Promise<{ status: number; json?: unknown }> {
   const clickhouse = { where: 'embedded', read: async () => ({ body: Buffer.from(await read()), readRows: undefined, readBytes: undefined }) } as unknown as ClickHouse;
   const route = commandRoutes({ clickhouse, settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }), logger: createLogger('silent') }).find((r) => r.path === '/api/commands/backup')!;
-  return async (body) => await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)) } as unknown as RouteRequest);
+  return async (body) => await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), key: { id: 'k', projects: [] }, address: '192.0.2.7' } as unknown as RouteRequest);
 }
 
 test('what a command refuses is told to the operator; what goes wrong is not', async () => {
@@ -31,7 +32,7 @@ test('a body that is no JSON is the mistake of who sent it, and an engine that i
 const routes = commandRoutes({ clickhouse: { where: 'embedded' } as unknown as ClickHouse, settings: readSettings({}), logger: createLogger('silent') });
 const call = async (name: string, body: unknown): Promise<unknown> => {
   const route = routes.find((r) => r.path === `/api/commands/${name}`)!;
-  return await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)) } as unknown as RouteRequest);
+  return await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), key: { id: 'k', projects: [] }, address: '192.0.2.7' } as unknown as RouteRequest);
 };
 const shapes = [null, 7, 'x', true, [], [{}], { unknown: 1 }, { do: 'nothing' }, { action: 'nothing' }, { do: null }, { do: ['create'] }, '{"__proto__":{"do":"create"}}', '[[[[[[[['];
 
@@ -59,4 +60,17 @@ test.each<[string, unknown]>([
   const error: unknown = await call(name, args).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(UsageError);
   expect((error as Error).message).not.toMatch(/169\.254|etc|1e\+?300/);
+});
+
+test('a call leaves what was done to what for the audit line, and a call that fails a line of its own with key and address', async () => {
+  const lines: string[] = [];
+  const read = (): Promise<object> => Promise.resolve({ body: Buffer.from(''), readRows: undefined, readBytes: undefined });
+  const logger = pino({ level: 'info' }, { write: (line: string) => { lines.push(line); } });
+  const of = commandRoutes({ clickhouse: { where: 'embedded', read } as unknown as ClickHouse, settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }), logger });
+  const request = (args: object): RouteRequest => ({ body: Buffer.from(JSON.stringify(args)), key: { id: 'k', projects: [] }, address: '192.0.2.7' }) as unknown as RouteRequest;
+  const paused = await of.find((r) => r.path.endsWith('/ingest'))!.handle(request({ action: 'paused' }));
+  expect(paused).toEqual({ status: 200, json: { result: { paused: [] } }, audit: { command: 'ingest', action: 'paused' } });
+  expect(lines).toEqual([]);
+  await expect(of.find((r) => r.path.endsWith('/backup'))!.handle(request({ do: 'create', place: 'other/x' }))).rejects.toMatchObject({ status: 409 });
+  expect(lines.map((line) => JSON.parse(line) as object)).toEqual([expect.objectContaining({ msg: 'command_failed', command: 'backup', do: 'create', place: 'other/x', key_id: 'k', address: '192.0.2.7' })]);
 });

@@ -49,7 +49,7 @@ export function commandRoutes(context: CommandContext): Route[] {
     path: `/api/commands/${command.name}`,
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
-    handle: async ({ body }) => {
+    handle: async ({ body, key, address }) => {
       let args: unknown;
       try {
         args = JSON.parse(body.toString('utf8'));
@@ -57,9 +57,11 @@ export function commandRoutes(context: CommandContext): Route[] {
         throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
       }
       checkArguments(command.args, args);
+      const audit = { command: command.name, ...auditedArgs(args as object) };
       try {
-        return { status: 200, json: { result: await command.run(context, args) }, audit: { command: command.name, ...auditedArgs(args as object) } };
+        return { status: 200, json: { result: await command.run(context, args) }, audit };
       } catch (error) {
+        context.logger.info({ ...audit, key_id: key.id, address }, 'command_failed');
         if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });
         throw error instanceof ClickHouseError ? apiErrorOf(error, { parameters: [] }) : error;
       }
