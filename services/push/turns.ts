@@ -1,0 +1,29 @@
+/** Runs work one piece at a time. */
+export type Turns = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
+
+/** The owners that wait have their turns one after the other, whatever each of them has waiting: a key that sends a thousand bodies delays another key by one. */
+export function createTurns(): Turns {
+  /** in the order of their turns */
+  const waiting = new Map<string, (() => Promise<void>)[]>();
+  let isRunning = false;
+
+  async function run(): Promise<void> {
+    for (let next = waiting.entries().next().value; next !== undefined; next = waiting.entries().next().value) {
+      const [owner, queue] = next;
+      const work = queue.shift();
+      waiting.delete(owner);
+      if (queue.length > 0) waiting.set(owner, queue);
+      await work?.();
+    }
+    isRunning = false;
+  }
+
+  return (owner, work) => new Promise((resolve, reject) => {
+    const queue = waiting.get(owner) ?? [];
+    waiting.set(owner, queue);
+    queue.push(() => work().then(resolve, reject));
+    if (isRunning) return;
+    isRunning = true;
+    void run();
+  });
+}
