@@ -56,7 +56,7 @@ async function isOnPath(program: string): Promise<boolean> {
 }
 
 /** Returns the folder of this name in the cache, filled on first use. Of two processes that fill it at once, the first one wins. */
-async function fetched(name: string, fill: (part: string) => Promise<void>, command: string, what: string): Promise<string> {
+export async function fetched(name: string, fill: (part: string) => Promise<void>, command: string, what: string): Promise<string> {
   const { CACHE_DIR } = readSettings();
   const folder = resolve(CACHE_DIR, name);
   if (existsSync(folder)) return folder;

@@ -12,6 +12,9 @@ const CLASSPATH = '/opt/kafka/libs/*';
 /** where the broker's folder of the host stands in the container */
 const HOME = '/sluice';
 
+/** A container does not inherit our umask: what the broker writes is for its owner only. */
+const PRIVATE_JAVA = 'umask 077; exec java "$@"';
+
 /** A daemon that hangs counts as none. */
 const PROBE_TIMEOUT_MS = 3_000;
 const DOCKER_TIMEOUT_MS = 60_000;
@@ -36,7 +39,7 @@ export interface DockerLayout {
  * The same server.properties and the same data as without Docker.
  */
 function runArguments({ home, user }: DockerLayout, options: readonly string[], mainClass: string, ...rest: string[]): string[] {
-  return ['run', ...options, '--user', user, '--volume', `${home}:${HOME}`, '--workdir', HOME, '--entrypoint', 'java', KAFKA_IMAGE, ...javaArguments(CLASSPATH, mainClass, ...rest)];
+  return ['run', ...options, '--user', user, '--volume', `${home}:${HOME}`, '--workdir', HOME, '--entrypoint', 'sh', KAFKA_IMAGE, '-c', PRIVATE_JAVA, 'java', ...javaArguments(CLASSPATH, mainClass, ...rest)];
 }
 
 /** Arguments of `docker` that format the data folder, before the broker's first start. */

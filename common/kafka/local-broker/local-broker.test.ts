@@ -19,12 +19,12 @@ test('the container: our user, the same port inside and outside, only on this ma
   expect(containerName('/home/me/other/kafka')).not.toBe(name);
   expect(dockerStart(layout)).toEqual([
     'run', '--detach', '--name', name, '--publish', '127.0.0.1:9092:9092',
-    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'java', 'apache/kafka:4.1.0',
+    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'sh', 'apache/kafka:4.1.0', '-c', 'umask 077; exec java "$@"', 'java',
     ...javaArguments('/opt/kafka/libs/*', 'kafka.Kafka', 'server.properties'),
   ]);
   expect(dockerFormat(layout, 'abc')).toEqual([
     'run', '--rm',
-    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'java', 'apache/kafka:4.1.0',
+    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'sh', 'apache/kafka:4.1.0', '-c', 'umask 077; exec java "$@"', 'java',
     ...javaArguments('/opt/kafka/libs/*', 'kafka.tools.StorageTool', 'format', '--cluster-id', 'abc', '--config', 'server.properties', '--ignore-formatted'),
   ]);
 });
