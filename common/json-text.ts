@@ -86,6 +86,18 @@ export function elements(list: string): string[] {
   return [...eachElement(list)];
 }
 
+/** The text of each member's value of an object that begins at its first character, in order. */
+export function* eachMember(object: string): Generator<string, void> {
+  let i = skipBlanks(object, 1);
+  while (i < object.length && object.charCodeAt(i) === QUOTE) {
+    const value = skipBlanks(object, skipBlanks(object, stringEnd(object, i)) + 1);
+    const end = valueEnd(object, value);
+    yield object.slice(value, end);
+    i = skipBlanks(object, end);
+    if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
+  }
+}
+
 /** The texts of an object's wanted members: of duplicate keys the first. What is no object has no members. */
 export function members(object: string, wanted: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();

@@ -36,6 +36,8 @@ export interface RouteRequest {
   /** as it was sent: still compressed where content-encoding says so */
   readonly body: Buffer;
   readonly key: Caller;
+  /** of the caller, as TRUST_PROXY has it */
+  readonly address: string;
   /** fires when the caller goes away */
   readonly signal: AbortSignal;
 }
@@ -45,4 +47,6 @@ export interface RouteResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** sent as JSON; undefined = no body */
   readonly json?: unknown;
+  /** for the log line that an admin's POST or DELETE leaves, beside key, address and path; no secrets */
+  readonly audit?: Readonly<Record<string, unknown>>;
 }

@@ -11,6 +11,7 @@ import { readValue, type Params } from './params.ts';
 const types: Readonly<Record<Render, RegExp>> = {
   string: /^(String|FixedString|UUID|Enum|IPv)/,
   number: /^(U?Int|Float|Decimal|BFloat)/,
+  integer: /^U?Int/,
   boolean: /^Bool/,
   json: /^/,
   unix_microseconds: /^Date/,
@@ -100,6 +101,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     const type = columns.find(([name]) => name === column.from)?.[1];
     if (type === undefined) wrong(`column ${column.name} is made from ${column.from}, which the statement does not have`);
     else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, ''))) wrong(`column ${column.name} is rendered as ${column.render}, the statement has ${type}`);
+    else if (!column.nullable && type.startsWith('Nullable(') && column.render !== 'text' && column.render !== 'nested_list') wrong(`column ${column.name} is not nullable, the statement has ${type}`);
   }
   for (const [name] of columns) if (name !== undefined && !definition.columns.some((c) => c.from === name)) wrong(`the statement's column ${name} is not declared`);
   return mistakes;

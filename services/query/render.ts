@@ -47,6 +47,7 @@ const asIs = (token: string): string => token;
 const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]) => string>> = {
   string: asIs,
   number: asIs,
+  integer: asIs,
   boolean: asIs,
   json: asIs,
   unix_microseconds: (token) => (token === 'null' ? token : unixMicroseconds(token.slice(1, -1))),
@@ -65,7 +66,7 @@ export async function renderBody({ columns: declared, maxRows }: Pick<Definition
   const metaEnd = text.indexOf(DATA);
   if (metaEnd < 0) throw new Error('the result has no data');
   const meta = JSON.parse(`${text.slice(0, metaEnd).trimEnd().replace(/,$/, '')}}`) as { meta: { name: string; type: string }[] };
-  const asTheyAre = (): Column[] => meta.meta.map(({ name, type }) => ({ name, from: name, description: '', render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json' }));
+  const asTheyAre = (): Column[] => meta.meta.map(({ name, type }) => ({ name, from: name, description: '', nullable: true, render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json' }));
   const columns = (declared ?? asTheyAre()).map((column) => {
     const index = meta.meta.findIndex((m) => m.name === column.from);
     if (index < 0) throw new Error(`the statement has no column ${column.from}`);

@@ -3,7 +3,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier, oneStatement, quote, tokenize, type Token } from '../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import { members } from '../../common/json-text.ts';
-import { OWN_LIMITS } from './clickhouse-errors.ts';
+import { passedLimit } from './clickhouse-errors.ts';
 import { namedSubqueries } from './named-subqueries.ts';
 import { RESULT_FORMAT } from './render.ts';
 
@@ -176,7 +176,7 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
     const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings: { ...settings, ...ISOLATED_SETTINGS }, isolated: true, signal });
     return { body, readRows, readBytes };
   } catch (error) {
-    throw error instanceof ClickHouseError && error.kind !== 'retry' && !OWN_LIMITS.has(error.code) ? wrongSql('cannot be run as it is', error) : error;
+    throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined ? wrongSql('cannot be run as it is', error) : error;
   }
 }
 

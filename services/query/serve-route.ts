@@ -1,11 +1,12 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from '../../common/http/errors.ts';
+import type { Logger } from '../../common/logger.ts';
 import type { Route } from '../../common/http/route.ts';
 import { hasScope } from './keys.ts';
 import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
 
 /** Serves the routes of one path; `methods`: all that Node reads, of which those that no route takes get no further than the app's hook. */
-export function serveRoutes(app: FastifyInstance, methods: readonly string[], path: string, routes: readonly Route[]): void {
+export function serveRoutes(app: FastifyInstance, methods: readonly string[], path: string, routes: readonly Route[], logger: Logger): void {
   const routeOf = (request: FastifyRequest): Route => {
     const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
     if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
@@ -30,7 +31,10 @@ export function serveRoutes(app: FastifyInstance, methods: readonly string[], pa
       if (key === undefined) throw new Error('unreachable: the hook has looked at the key');
       const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
       if (body.length > route.bodyLimit) throw new ApiError('payload_too_large', `the body is larger than ${route.bodyLimit} bytes`);
-      const response = await route.handle({ params: request.params as Record<string, string>, query: queryOf(request), headers: request.headers, body, key, signal: callerOf(reply) });
+      const response = await route.handle({ params: request.params as Record<string, string>, query: queryOf(request), headers: request.headers, body, key, address: request.ip, signal: callerOf(reply) });
+      if (route.scope === 'admin' && route.method !== 'GET') {
+        logger.info({ request_id: request.id, key_id: key.id, address: request.ip, method: route.method, path, status: response.status, ...response.audit }, 'admin_action');
+      }
       reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
       return await (response.json === undefined ? reply.send() : reply.header('content-type', JSON_TYPE).send(JSON.stringify(response.json)));
     },

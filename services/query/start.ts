@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
-import type { Settings } from '../../common/config/settings.ts';
+import { SHORTEST_API_KEY, type Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
@@ -77,6 +77,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const folders = foldersOf(settings);
   let definitions = readDefinitions(folders);
   const first = firstKey(settings);
+  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY) logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
   const slots = createSlots({ concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
   const sending = createSending();
