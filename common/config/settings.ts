@@ -222,7 +222,7 @@ export const settingsTable = {
   QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', description: 'rows that one query may read', parse: integer(1, 10 ** 12) }),
   ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),
   REDIS_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'Redis in which several query services share answers, `redis://host:6379/0`', parse: url('redis', 'rediss') }),
-  REDIS_SECRET: setting<string | undefined>({ default: undefined, shown: '`API_KEY`', secret: true, description: 'what query services sign the answers in Redis with, the same for all of them', parse: text }),
+  REDIS_SECRET: setting<string | undefined>({ default: undefined, shown: 'the first admin key', secret: true, description: 'what query services sign their answers in Redis with; services that share answers need the same one, or the same API_KEY', parse: text }),
   RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
   ROLLUP_1M_RETENTION_DAYS: setting({ default: 30, unit: 'days', description: 'how long rollups per minute are kept; endpoints reach 7 days back', parse: integer(8, 3650) }),
   ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
@@ -317,9 +317,6 @@ function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): st
   if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true && right('CLICKHOUSE_URL')) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY && !isLoopback(settings.HOST) && right('API_KEY', 'HOST')) {
     mistakes.push(`API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`);
-  }
-  if (settings.REDIS_URL !== undefined && settings.REDIS_SECRET === undefined && settings.API_KEY === undefined && right('REDIS_URL', 'REDIS_SECRET', 'API_KEY')) {
-    mistakes.push('REDIS_URL needs REDIS_SECRET, the same for all query services (or API_KEY, whose value is taken then)');
   }
   for (const [cert, key] of [['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'], ['HTTPS_CERT', 'HTTPS_KEY']] as const) {
     const [certificate, privateKey] = [settings[cert], settings[key]];

@@ -12,7 +12,7 @@ import { createAuthentication, type AuthenticationOptions } from './authenticati
 import { docsPage } from './docs.ts';
 import { hasScope } from './keys.ts';
 import { openapi } from './openapi.ts';
-import { CORS, JSON_TYPE, SAFE } from './request.ts';
+import { CORS, JSON_TYPE, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
 import { serveRoutes } from './serve-route.ts';
@@ -32,7 +32,6 @@ export interface AppOptions extends AuthenticationOptions, EndpointOptions {
 const MAX_REQUEST_LINE = 16 * 1024;
 /** Request line and all headers; Node's own default is 16 KiB for both. */
 const MAX_HEADERS = 40 * 1024;
-const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
 const ENDPOINT_PATHS = ['/api/endpoints/query/:endpoint', '/api/endpoints/query/name/:endpoint', '/api/endpoints/:endpoint', '/endpoints/query/:endpoint'];
 
 /** As Fastify has it: hop 0 is who holds the socket. */

@@ -108,7 +108,9 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
     security: [{ key: [] }, { bearer: [] }, { query: [] }],
     paths: {
       ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
-      ...Object.fromEntries(documentedRoutes(routes).map((r) => [r.path, { [r.method.toLowerCase()]: r.operation }])),
+      ...Object.fromEntries([...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(([path, of]) => [
+        path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation])),
+      ])),
     },
     components: {
       securitySchemes: {

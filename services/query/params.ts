@@ -82,3 +82,20 @@ export function readParams(definition: Definition, given: URLSearchParams): { pa
   }
   return mistakes.length > 0 ? { mistakes } : { params };
 }
+
+const IGNORED_CHARACTERS = 1000;
+
+/** For the caller: the names of what a call has and the endpoint does not, percent-encoded and by comma; those that fit. */
+export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
+  const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);
+  const names: string[] = [];
+  let characters = 0;
+  for (const name of new Set(given.keys())) {
+    if (known.has(name)) continue;
+    const encoded = encodeURIComponent(name.toWellFormed());
+    characters += encoded.length + 2;
+    if (characters > IGNORED_CHARACTERS) break;
+    names.push(encoded);
+  }
+  return names.join(', ');
+}

@@ -21,6 +21,7 @@ declare module 'fastify' {
 }
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
+export const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
 /** For pages in browsers, wherever they come from: they have no cookies of ours, only the key that they send. */
 export const CORS = {
   'access-control-allow-origin': '*',
