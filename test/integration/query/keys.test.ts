@@ -141,7 +141,7 @@ describe('a key', () => {
     const old = await create({ name: 'by command', scopes: ['query'] });
     const result = await keysCommand.run(context, keysCommand.readArgs({ overlap: '0' }, ['rotate', old.id]));
     const made = keysCommand.json?.(result) as CreatedKey;
-    expect([made.name, keysCommand.print(result).startsWith(`${made.key}\n`), keysCommand.exitCode(result)]).toEqual(['by command', true, 0]);
+    expect([made.name, keysCommand.print(result).toString().startsWith(`${made.key}\n`), keysCommand.exitCode(result)]).toEqual(['by command', true, 0]);
     expect(await status(services[1], made.key)).toBe(200);
     await waitFor(async () => (await status(services[1], old.key)) === 401, 10_000, 'the old one has ended');
     expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['rotate', old.id])))).toBe(1);
