@@ -14,7 +14,7 @@ import { fewRowsSettings } from './few-rows.ts';
 import { createIsolated } from './isolated.ts';
 import { formatParam } from './params.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { checkIsolated, checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -122,6 +122,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     async read({ sql, params = {}, settings = {}, format, signal, isolated, fewRows }) {
       const statement = oneStatement(sql);
       checkReads(statement);
+      if (isolated === true) checkIsolated(statement);
       checkParameters(statement, params);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
       if (isolated === true && !isolatedHere) {

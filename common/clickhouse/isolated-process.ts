@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import { createLogger } from '../logger.ts';
 import type { Read } from './clickhouse.ts';
 import { openEmbedded } from './embedded.ts';
@@ -6,7 +7,10 @@ import type { FromIsolated } from './isolated.ts';
 
 // The process of isolated.ts: an engine in a folder of its own, without a table. Ends with its parent.
 const tell = (message: FromIsolated): void => { process.send?.(message); };
-process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
+process.on('disconnect', () => {
+  rmSync(process.argv[2] ?? '', { recursive: true, force: true });
+  process.kill(process.pid, 'SIGKILL');
+});
 // ctrl-C reaches the whole group: the parent says when this ends
 process.on('SIGINT', () => undefined);
 

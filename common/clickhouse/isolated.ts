@@ -24,7 +24,6 @@ export type FromIsolated =
 
 interface Process {
   readonly child: ChildProcess;
-  readonly folder: string;
   /** resolves when it has ended, by whatever */
   readonly ended: Promise<void>;
 }
@@ -41,23 +40,35 @@ const NICE = 10;
 
 /** Starts nothing before the first read. `queueLimit`: reads that may wait; more are refused with 202. */
 export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated {
+  const live = new Set<Process>();
   const processes = createPool<Process>({
-    size: PROCESSES, queueLimit, idleLimit: PROCESSES, open: start, close: end,
+    size: PROCESSES, queueLimit, idleLimit: PROCESSES, close: end,
+    open: () => start(live),
     // one whose statement came to an end of its own goes on
     recover: ({ child }) => Promise.resolve(child.exitCode === null && child.signalCode === null && !child.killed),
   });
   return {
     read: ({ signal, ...read }) => processes.use('', (process) => ask(process, read, signal), signal),
-    close: () => processes.close(),
+    async close() {
+      await processes.close();
+      for (const process of live) end(process);
+      await Promise.all([...live].map(({ ended }) => ended));
+    },
   };
 }
 
-async function start(): Promise<Process> {
+async function start(live: Set<Process>): Promise<Process> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
   const child = fork(PROCESS, [folder], { cwd: folder, env: { UV_THREADPOOL_SIZE: '8' }, execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'ignore', 'ipc'] });
-  const ended = new Promise<void>((resolve) => { child.once('close', () => resolve()); });
-  void ended.then(() => rmSync(folder, { recursive: true, force: true }));
-  const process: Process = { child, folder, ended };
+  const ended = new Promise<void>((resolve) => {
+    child.once('exit', () => {
+      rmSync(folder, { recursive: true, force: true });
+      live.delete(process);
+      resolve();
+    });
+  });
+  const process: Process = { child, ended };
+  live.add(process);
   try {
     await answer(process, START_MS, undefined, () => undefined);
     setPriority(child.pid ?? 0, NICE);
