@@ -92,7 +92,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   /** Endpoints, push and what describes them; a page has no business with metrics, keys and commands. */
   function servesBrowsers(request: FastifyRequest): boolean {
     const { url } = request.routeOptions;
-    if (url === undefined) return /^\/(api\/)?endpoints\//.test(request.raw.url ?? '');
+    // no path of ours: nothing to keep, and a page that is wrong about an endpoint's path reads so
+    if (url === undefined) return true;
     return ENDPOINT_PATHS.includes(url) || browserPaths.includes(url) || url === '/openapi.json';
   }
 

@@ -237,6 +237,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   }
   for (const p of used) if (!types.has(p.name)) mistakes.push({ file: sqlFile, line: lineOf(sql, p.start), message: `@${p.name} is not a parameter of ${yamlFile}` });
   for (const p of parameters) if (!used.some((u) => u.name === p.name)) wrong(['parameters', 'properties', p.name], `${p.name} does not occur in ${sqlFile}`);
+  if (file.sandboxed === true && file.project?.match === 'pattern') wrong(['sandboxed'], 'sandboxed, but its project is a pattern: rows of one project only are for callers\' own statements');
   if (file.sandboxed === true && namedSubqueries(sql).names.length === 0) wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
   if (mistakes.length > 0) return { mistakes };
 

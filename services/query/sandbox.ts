@@ -3,6 +3,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier, oneStatement, quote, tokenize, type Token } from '../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import { members } from '../../common/json-text.ts';
+import { nameOf, parseAst, type Node } from './ast.ts';
 import { passedLimit } from './clickhouse-errors.ts';
 import { namedSubqueries } from './named-subqueries.ts';
 import { LARGEST_PATTERN, patternSize } from './pattern.ts';
@@ -105,32 +106,6 @@ function checkText(sql: string): string | undefined {
     if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text)) return 'must not contain such a character';
   }
   return undefined;
-}
-
-interface Node {
-  readonly depth: number;
-  readonly type: string;
-  readonly rest: string;
-  readonly children: Node[];
-}
-
-function parseAst(printed: string): Node | undefined {
-  const path: Node[] = [];
-  for (const line of printed.split('\n').filter((l) => l !== '')) {
-    const m = /^( *)([A-Za-z:]+)(?: (.*))?$/.exec(line);
-    if (m === null) return undefined;
-    const node: Node = { depth: (m[1] ?? '').length, type: m[2] ?? '', rest: (m[3] ?? '').trim(), children: [] };
-    if (node.depth > path.length || (node.depth === 0 && path.length > 0)) return undefined;
-    path.length = node.depth;
-    path.at(-1)?.children.push(node);
-    path.push(node);
-  }
-  return path[0];
-}
-
-/** The name in `name (alias a) (children 2)`. */
-function nameOf(rest: string): string {
-  return rest.replace(/ ?\(children \d+\)$/, '').replace(/ ?\(alias .*\)$/, '').trim();
 }
 
 /** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
