@@ -133,9 +133,10 @@ export function nestedList(value: string | undefined): string {
     return scalar === 'null' || scalar === '' ? '[]' : `[${scalar}]`;
   }
 
-  // One frame per open list or object; `keys` is there for an object only.
+  // One frame per open list or object. Its keys are noted from the first one on: an event may be millions of empty objects.
   interface Frame {
-    readonly keys: Set<string> | undefined;
+    readonly isObject: boolean;
+    keys: Set<string> | undefined;
     readonly closer: string;
     empty: boolean;
   }
@@ -157,15 +158,16 @@ export function nestedList(value: string | undefined): string {
         i++;
         continue;
       }
-      if (frame.keys !== undefined) {
+      if (frame.isObject) {
         const keyEnd = stringEnd(value, i);
         const literal = value.slice(i, keyEnd);
         const key = unquoted(literal);
         i = skipBlanks(value, skipBlanks(value, keyEnd) + 1);
-        if (frame.keys.has(key)) {
+        if (frame.keys?.has(key) === true) {
           i = valueEnd(value, i);
           continue;
         }
+        frame.keys ??= new Set();
         frame.keys.add(key);
         out += frame.empty ? `${literal}:` : `,${literal}:`;
         frame.empty = false;
@@ -174,13 +176,13 @@ export function nestedList(value: string | undefined): string {
       else out += ',';
     }
     if (c === OPEN_OBJECT) {
-      const wrapped = frame === undefined || frame.keys !== undefined;
+      const wrapped = frame === undefined || frame.isObject;
       out += wrapped ? '[{' : '{';
-      open.push({ keys: new Set(), closer: wrapped ? '}]' : '}', empty: true });
+      open.push({ isObject: true, keys: undefined, closer: wrapped ? '}]' : '}', empty: true });
       i++;
     } else if (c === OPEN_LIST) {
       out += '[';
-      open.push({ keys: undefined, closer: ']', empty: true });
+      open.push({ isObject: false, keys: undefined, closer: ']', empty: true });
       i++;
     } else {
       const end = valueEnd(value, i);
