@@ -17,13 +17,16 @@ function free({ buffer }: Uint8Array): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
 
-parentPort?.on('message', (job: Job) => {
-  void bodyOf(job).then(({ body, truncated, etag }) => {
+async function work(job: Job): Promise<void> {
+  try {
+    const { body, truncated, etag } = await bodyOf(job);
     const given = typeof body === 'string' ? Buffer.from(body) : body;
     const bytes = given.buffer instanceof ArrayBuffer && given.byteLength === given.buffer.byteLength ? given : new Uint8Array(given);
     free('result' in job ? job.result : job.body);
     parentPort?.postMessage({ body: bytes, truncated, etag } satisfies Done, [bytes.buffer as ArrayBuffer]);
-  }, (error: unknown) => {
-    parentPort?.postMessage({ error: error instanceof Error ? error.message : String(error) } satisfies Done);
-  });
-});
+  } catch (error) {
+    parentPort?.postMessage({ error: error instanceof Error ? error.message : String(error) } satisfies Done, []);
+  }
+}
+
+parentPort?.on('message', (job: Job) => void work(job));

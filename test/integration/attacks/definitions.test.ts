@@ -86,7 +86,7 @@ describe('the pattern of a parameter', () => {
 
   it.each(['(?=a)b', '(a)\\1', 'a{500}'])('%s is refused with file and line', (pattern) => {
     const parsed = withPattern(pattern);
-    expect('mistakes' in parsed ? parsed.mistakes.map((m) => [m.file.endsWith('own.yaml'), m.line, /^the pattern of p is /.test(m.message)]) : []).toEqual([[true, 5, true]]);
+    expect('mistakes' in parsed ? parsed.mistakes.map((m) => [m.file.endsWith('own.yaml'), m.line, m.message.startsWith('the pattern of p is ')]) : []).toEqual([[true, 5, true]]);
   });
 
   it('of a condition in a statement takes linear time too, or is refused with file and line', () => {
