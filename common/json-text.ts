@@ -86,6 +86,18 @@ export function elements(list: string): string[] {
   return [...eachElement(list)];
 }
 
+/** The text of each member's value of an object that begins at its first character, in order. */
+export function* eachMember(object: string): Generator<string, void> {
+  let i = skipBlanks(object, 1);
+  while (i < object.length && object.charCodeAt(i) === QUOTE) {
+    const value = skipBlanks(object, skipBlanks(object, stringEnd(object, i)) + 1);
+    const end = valueEnd(object, value);
+    yield object.slice(value, end);
+    i = skipBlanks(object, end);
+    if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
+  }
+}
+
 /** The texts of an object's wanted members: of duplicate keys the first. What is no object has no members. */
 export function members(object: string, wanted: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();
@@ -121,9 +133,10 @@ export function nestedList(value: string | undefined): string {
     return scalar === 'null' || scalar === '' ? '[]' : `[${scalar}]`;
   }
 
-  // One frame per open list or object; `keys` is there for an object only.
+  // One frame per open list or object. Its keys are noted from the first one on: an event may be millions of empty objects.
   interface Frame {
-    readonly keys: Set<string> | undefined;
+    readonly isObject: boolean;
+    keys: Set<string> | undefined;
     readonly closer: string;
     empty: boolean;
   }
@@ -145,15 +158,16 @@ export function nestedList(value: string | undefined): string {
         i++;
         continue;
       }
-      if (frame.keys !== undefined) {
+      if (frame.isObject) {
         const keyEnd = stringEnd(value, i);
         const literal = value.slice(i, keyEnd);
         const key = unquoted(literal);
         i = skipBlanks(value, skipBlanks(value, keyEnd) + 1);
-        if (frame.keys.has(key)) {
+        if (frame.keys?.has(key) === true) {
           i = valueEnd(value, i);
           continue;
         }
+        frame.keys ??= new Set();
         frame.keys.add(key);
         out += frame.empty ? `${literal}:` : `,${literal}:`;
         frame.empty = false;
@@ -162,13 +176,13 @@ export function nestedList(value: string | undefined): string {
       else out += ',';
     }
     if (c === OPEN_OBJECT) {
-      const wrapped = frame === undefined || frame.keys !== undefined;
+      const wrapped = frame === undefined || frame.isObject;
       out += wrapped ? '[{' : '{';
-      open.push({ keys: new Set(), closer: wrapped ? '}]' : '}', empty: true });
+      open.push({ isObject: true, keys: undefined, closer: wrapped ? '}]' : '}', empty: true });
       i++;
     } else if (c === OPEN_LIST) {
       out += '[';
-      open.push({ keys: undefined, closer: ']', empty: true });
+      open.push({ isObject: false, keys: undefined, closer: ']', empty: true });
       i++;
     } else {
       const end = valueEnd(value, i);

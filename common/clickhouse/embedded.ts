@@ -11,9 +11,10 @@ import type { Logger } from '../logger.ts';
 import type { ClickHouse, Param, ReadResult, StatementSettings } from './clickhouse.ts';
 import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
+import { createIsolated } from './isolated.ts';
 import { formatParam } from './params.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { checkIsolated, checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -37,6 +38,8 @@ export interface EmbeddedOptions {
   readonly writers?: number;
   /** reads that may wait for a reader; more are refused with 202 */
   readonly readQueue?: number;
+  /** true in the process of isolated.ts: isolated reads run in this engine, which has no tables */
+  readonly isolatedHere?: boolean;
 }
 
 interface Session {
@@ -52,6 +55,7 @@ type Role = 'reader' | 'writer' | 'NONE';
 
 const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
+const ISOLATED_CONFIG = fileURLToPath(new URL('engine/isolated-config.xml', import.meta.url));
 /**
  * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
  * max_query_size holds for the SET of the parameters too; a server takes an address of 1 MiB.
@@ -71,7 +75,7 @@ const SPARE_THREADS = 2;
 const openFolders = new Set<string>();
 
 /** Opens the engine in this process, making its folder and its database the first time. Throws StartError (one line): not installed, not for this platform, folder in use or not writable. */
-export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4, writers = 4, readQueue = 64 }: EmbeddedOptions): Promise<ClickHouse> {
+export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4, writers = 4, readQueue = 64, isolatedHere = false }: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
   const framesFolder = resolve(dataDir, 'frames');
   const Session = await loadChdb();
@@ -104,6 +108,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
 
   const reading: Pool<Session> = createPool({ size: readers, queueLimit: readQueue, idleLimit: readers * 4, open: openReader, recover, close });
   const writing: Pool<Session> = createPool({ size: writers, queueLimit: Number.POSITIVE_INFINITY, idleLimit: writers, open: openWriter, recover, close });
+  const isolatedReads = createIsolated({ queueLimit: readQueue });
   const closing = new AbortController();
   const killWrites = new AbortController();
   let frameFiles = 0;
@@ -117,8 +122,13 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     async read({ sql, params = {}, settings = {}, format, signal, isolated, fewRows }) {
       const statement = oneStatement(sql);
       checkReads(statement);
+      if (isolated === true) checkIsolated(statement);
       checkParameters(statement, params);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
+      if (isolated === true && !isolatedHere) {
+        checkSettings(settings);
+        return await isolatedReads.read({ sql: statement, params, settings, format, signal: signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]) });
+      }
       const key = readerKey(isolated === true ? 'NONE' : 'reader', fewRows === true ? { ...fewRowsSettings(version), ...settings } : settings);
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
@@ -153,7 +163,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
 
     async close() {
       closing.abort();
-      await reading.close();
+      await Promise.all([reading.close(), isolatedReads.close()]);
       const grace = setTimeout(() => killWrites.abort(), CLOSE_GRACE_MS);
       await writing.close();
       clearTimeout(grace);
@@ -221,7 +231,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     const id = `sluice-${role}-${++sessions}`;
     let chdb: ChdbSession;
     try {
-      chdb = new Session(folder, { connectionArgs: [`--config-file=${CONFIG}`, ...settings.map(([name, value]) => `--${name}=${value}`), `--log_comment=${id}`] });
+      chdb = new Session(folder, { connectionArgs: [`--config-file=${isolatedHere ? ISOLATED_CONFIG : CONFIG}`, ...settings.map(([name, value]) => `--${name}=${value}`), `--log_comment=${id}`] });
     } catch (error) {
       throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, { cause: error });
     }

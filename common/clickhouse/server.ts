@@ -9,7 +9,7 @@ import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
 import { cancelled, createPool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
+import { checkIsolated, checkParameters, checkReads, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -119,6 +119,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated, fewRows }) {
       const statement = oneStatement(sql);
       checkReads(statement);
+      if (isolated === true) checkIsolated(statement);
       checkParameters(statement, params);
       const client = isolated === true ? clients.sandbox : clients.read;
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');

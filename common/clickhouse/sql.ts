@@ -154,6 +154,44 @@ export function checkReads(statement: string): void {
   }
 }
 
+/** Databases that tell of the engine: it grants some of their tables to everybody, other statements and their errors among them. */
+const TELLING_DATABASES = new Set(['system', 'information_schema']);
+/** What tells of the engine, its host or its user, and table functions; `format` and `null`, which are more than that, have inline data only. */
+const TELLING_FUNCTIONS = new Set(
+  `addresstoline addresstolinewithinlines addresstosymbol authenticateduser authuser buildid connection_id connectionid current_query_id current_user currentprofiles currentqueryid currentroles
+  currentuser defaultprofiles defaultroles displayname enabledprofiles enabledroles filesystemavailable filesystemcapacity filesystemunreserved fqdn fullhostname getclienthttpheader getmacro
+  getmergetreesetting getoskernelversion getserverport getserversetting getsetting getsettingordefault globalvariable hostname initial_query_id initialqueryid query_id queryid servertimezone
+  serveruuid session_user showcertificate tcpport uptime user version zookeepersessionuptime catboostevaluate evalmlmethod
+  arrowstream azureblobstorage azureblobstoragecluster cluster clusterallreplicas cosn deltalake deltalakeazure deltalakeazurecluster deltalakecluster deltalakelocal deltalakes3 deltalakes3cluster
+  dictionary eval executable file filecluster filesystem fuzzjson fuzzquery gcs generaterandom hdfs hdfscluster hudi hudicluster iceberg icebergazure icebergazurecluster icebergcluster iceberghdfs
+  iceberghdfscluster iceberglocal iceberglocalcluster icebergs3 icebergs3cluster input jdbc loop merge mergetreeanalyzeindexes mergetreeanalyzeindexesuuid mergetreeindex mergetreeprojection
+  mergetreetextindex mongodb mysql odbc oss paimon paimonazure paimonazurecluster paimoncluster paimonhdfs paimonhdfscluster paimonlocal paimons3 paimons3cluster postgresql prometheusquery
+  prometheusqueryrange redis remote remotesecure s3 s3cluster sqlite timeseriesdata timeseriesmetrics timeseriessamples timeseriesselector timeseriestags url urlcluster view viewexplain
+  viewifpermitted ytsaurus`.split(/\s+/),
+);
+
+/**
+ * Throws 497 ACCESS_DENIED unless the statement is a SELECT, or EXPLAIN AST of one, that asks nothing of the engine itself. The engine would answer
+ * whoever has no right at all: `system.errors` has texts of other statements in it, `hostName()` needs no grant.
+ */
+export function checkIsolated(statement: string): void {
+  const code = tokenize(statement).filter(isCode);
+  const texts = code.map((token) => (token.kind === 'quoted' ? statement.slice(token.start + 1, token.end - 1) : statement.slice(token.start, token.end)).toLowerCase());
+  const denied = (what: string): Error => refusal(497, `An isolated read has no ${what}`);
+  const begins = texts.filter((text) => text !== '(');
+  const [first = '', second = ''] = begins;
+  if (!['select', 'with'].includes(first) && !(first === 'explain' && second === 'ast')) throw denied(first);
+  for (const [i, { kind }] of code.entries()) {
+    const [text = '', next] = [texts[i], texts[i + 1]];
+    if (kind === 'symbol' && text === '@') throw denied('@');
+    if (kind !== 'word' && kind !== 'quoted') continue;
+    if (TELLING_DATABASES.has(text) && next === '.') throw denied(text);
+    // a quoted name may hold both
+    if ([...TELLING_DATABASES].some((database) => text.startsWith(`${database}.`))) throw denied(text);
+    if (TELLING_FUNCTIONS.has(text) && (next === '(' || text.startsWith('current_') || text.startsWith('session_'))) throw denied(text);
+  }
+}
+
 /** Names of the parameters `{name:Type}` in the statement. */
 export function parameterNames(statement: string): Set<string> {
   const code = tokenize(statement).filter(isCode);

@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
+import { isIP } from 'node:net';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
@@ -142,6 +143,34 @@ function headerText(value: string): string {
   return value;
 }
 
+/** Whose word on a caller's address counts: nobody's, that of so many proxies in front, or that of proxies in these networks. */
+export type TrustProxy = false | number | readonly string[];
+
+function trustProxy(value: string): TrustProxy {
+  if (value === 'false' || value === '0') return false;
+  if (value === 'true') throw new Error('is "true", which would let every caller choose its own address; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)');
+  if (/^[1-9]\d?$/.test(value)) return Number(value);
+  const networks = names(value);
+  for (const network of networks) {
+    const [address = '', bits, ...rest] = network.split('/');
+    const version = isIP(address);
+    const most = version === 4 ? 32 : 128;
+    if (version === 0 || rest.length > 0 || (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))) {
+      throw new Error(`has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`);
+    }
+  }
+  if (networks.length === 0) throw new Error('names no network; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)');
+  return networks;
+}
+
+/** Whether only this machine reaches an address. */
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+}
+
+/** A key of fewer characters can be guessed. */
+export const SHORTEST_API_KEY = 16;
+
 const mechanisms = oneOf('plain', 'scram-sha-256', 'scram-sha-512');
 
 function names(value: string): string[] {
@@ -182,9 +211,9 @@ export const settingsTable = {
   PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
   HTTPS_CERT: setting<string | undefined>({ default: undefined, shown: 'plain HTTP', description: 'file (PEM) of the HTTP service\'s certificate and those between it and its authority; given, the service speaks TLS only', parse: certificateFile }),
   HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: privateKeyFile }),
-  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set', parse: headerText }),
+  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set; of 16 characters or more, unless HOST is loopback', parse: headerText }),
   METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
-  TRUST_PROXY: setting({ default: false, description: 'true: the address of a caller is what X-Forwarded-For says; only behind a proxy that sets it', parse: yesOrNo }),
+  TRUST_PROXY: setting<TrustProxy>({ default: false, description: 'proxies in front whose X-Forwarded-For tells the address of a caller: how many there are (`1`), or their networks (`10.0.0.0/8,127.0.0.1`)', parse: trustProxy }),
   RATE_LIMIT_PER_KEY: setting({ default: 0, unit: 'requests a minute', description: 'of one key, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
   RATE_LIMIT_PER_ADDRESS: setting({ default: 0, unit: 'requests a minute', description: 'from one address, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
   ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: folder }),
@@ -195,6 +224,7 @@ export const settingsTable = {
   QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', description: 'rows that one query may read', parse: integer(1, 10 ** 12) }),
   ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),
   REDIS_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'Redis in which several query services share answers, `redis://host:6379/0`', parse: url('redis', 'rediss') }),
+  REDIS_SECRET: setting<string | undefined>({ default: undefined, shown: 'the first admin key', secret: true, description: 'what query services sign their answers in Redis with; services that share answers need the same one, or the same API_KEY', parse: text }),
   RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
   ROLLUP_1M_RETENTION_DAYS: setting({ default: 30, unit: 'days', description: 'how long rollups per minute are kept; endpoints reach 7 days back', parse: integer(8, 3650) }),
   ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
@@ -287,6 +317,9 @@ function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): st
   for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT')) if (!settings.KAFKA_SSL && right('KAFKA_SSL')) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
   if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS')) for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM')) mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
   if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true && right('CLICKHOUSE_URL')) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
+  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY && !isLoopback(settings.HOST) && right('API_KEY', 'HOST')) {
+    mistakes.push(`API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`);
+  }
   for (const [cert, key] of [['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'], ['HTTPS_CERT', 'HTTPS_KEY']] as const) {
     const [certificate, privateKey] = [settings[cert], settings[key]];
     if (certificate !== undefined && privateKey !== undefined && !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))) mistakes.push(`${key} is not the private key of ${cert}`);

@@ -94,3 +94,18 @@ test('no value of a secret setting is shown, whatever it looks like', () => {
     }
   }
 });
+
+test('TRUST_PROXY says which proxies are trusted; "true" would trust every caller', () => {
+  const of = (TRUST_PROXY: string): unknown => readSettings({ TRUST_PROXY }).TRUST_PROXY;
+  expect([of(''), of('false'), of('0'), of('1'), of('2'), of('10.0.0.0/8, ::1,192.0.2.7')]).toEqual([false, false, false, 1, 2, ['10.0.0.0/8', '::1', '192.0.2.7']]);
+  expect(() => of('true')).toThrow(/TRUST_PROXY is "true", which would let every caller choose its own address; use how many proxies/);
+  for (const wrong of ['yes', '-1', '10.0.0.0/33', '10.0.0.0/0', '10.0.0.0/8/8', 'proxy.internal', ',', '1.5']) expect(() => of(wrong)).toThrow(/TRUST_PROXY .* use how many proxies stand in front/);
+});
+
+test('an API_KEY that can be guessed is a mistake where others than this machine are let in', () => {
+  for (const HOST of ['0.0.0.0', '::', '192.0.2.1', 'sluice.internal', '127.0.0.1.example']) {
+    expect(() => readSettings({ HOST, API_KEY: 'fifteen-letters' })).toThrow(/API_KEY has fewer than 16 characters/);
+    expect(readSettings({ HOST, API_KEY: 'sixteen-letters!' }).API_KEY).toBe('sixteen-letters!');
+  }
+  for (const HOST of ['127.0.0.1', '127.9.9.9', 'localhost', '::1', '']) expect(readSettings({ HOST, API_KEY: 'short' }).API_KEY).toBe('short');
+});

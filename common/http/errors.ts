@@ -23,6 +23,7 @@ const statuses = {
   payload_too_large: 413,
   too_large: 414,
   unsupported_encoding: 415,
+  expectation_failed: 417,
   invalid_events: 422,
   rate_limited: 429,
   internal: 500,

@@ -1,6 +1,7 @@
 import { keepToOwner } from '../config/data-folder.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { endProcess } from './end-process.ts';
 
 /** What a process is made of. Stopped in the reverse order of their start. */
 export interface Part {
@@ -19,7 +20,8 @@ const SECOND_SIGNAL_AFTER_MS = 1_000;
 /**
  * Runs a service, whose files are for their owner only: `start` builds its parts in data order and hands each to `add` as soon as it runs;
  * then waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and stops the parts in reverse order.
- * A signal during start stops what was started so far. A second signal, more than a second later, exits at once.
+ * A signal during start stops what was started so far. A second signal, more than a second later, exits at once. What has not stopped by the deadline,
+ * a statement in a native thread among it, is left behind.
  */
 export async function runProcess(getLogger: () => Logger | undefined, start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>): Promise<never> {
   keepToOwner();
@@ -33,7 +35,7 @@ export async function runProcess(getLogger: () => Logger | undefined, start: (ad
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
     if (firstSignalAt !== undefined) {
-      if (now - firstSignalAt > SECOND_SIGNAL_AFTER_MS) process.exit(130);
+      if (now - firstSignalAt > SECOND_SIGNAL_AFTER_MS) endProcess(130);
       return;
     }
     firstSignalAt = now;
@@ -67,7 +69,8 @@ export async function runProcess(getLogger: () => Logger | undefined, start: (ad
 
   const deadline = setTimeout(() => {
     getLogger()?.error({ parts: parts.map((p) => p.name) }, 'stop_deadline_passed');
-    process.exit(exitCode === 0 ? 1 : exitCode);
+    // a part that does not stop is no failure: the next start completes what it left
+    endProcess(exitCode);
   }, STOP_DEADLINE_MS);
   await started;
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {

@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Reader } from '../../common/clickhouse/clickhouse.ts';
@@ -10,11 +9,17 @@ import { ApiError } from '../../common/http/errors.ts';
 import type { QueryMetrics } from './metrics.ts';
 import type { Params } from './params.ts';
 import { runQuery, secondsOf, type ReadLimits } from './query.ts';
+import { inFormat, type OtherFormat } from './formats.ts';
+import { etagOf } from './render.ts';
+import { convert } from './renderer.ts';
+import type { Sending } from './sending.ts';
+import type { Shares } from './shares.ts';
 import type { Slots } from './slots.ts';
 
 /** A result as it goes out. */
 export interface Answer {
-  readonly body: string;
+  /** bytes where it is large */
+  readonly body: string | Buffer;
   /** of the body in UTF-8 */
   readonly bytes: number;
   /** weak, of the uncompressed body */
@@ -22,13 +27,14 @@ export interface Answer {
   readonly truncated: boolean;
   /** the instant it is true for, unix milliseconds */
   readonly fetchedAt: number;
-  /** compressed copies, made when first wanted */
+  /** compressed copies and other forms, made when first wanted */
   readonly copies: Map<Encoding, Promise<Buffer>>;
+  readonly forms: Map<OtherFormat, Promise<Answer>>;
 }
 export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
 export type Encoding = 'br' | 'gzip';
 
-export type SharedAnswer = Pick<Answer, 'body' | 'truncated' | 'fetchedAt'>;
+export type SharedAnswer = Pick<Answer, 'truncated' | 'fetchedAt'> & { readonly body: string };
 
 /** A cache that several processes share. Never throws: where it is away, it has nothing and every lock is had. */
 export interface SharedCache {
@@ -40,8 +46,13 @@ export interface SharedCache {
 }
 
 export interface Answers {
-  /** Answers a call with parameters that were read and allowed. Throws ApiError. The signal of `caller`, asked for where there is something to wait for, fires when it leaves. */
-  answer(definition: Definition, params: Params, caller: () => AbortSignal): Promise<{ answer: Answer; cache: CacheResult }>;
+  /**
+   * Answers a call of the key `owner` with parameters that were read and allowed. Throws ApiError. The signal of `caller`, asked for where there is
+   * something to wait for, fires when it leaves.
+   */
+  answer(definition: Definition, params: Params, caller: () => AbortSignal, owner: string): Promise<{ answer: Answer; cache: CacheResult }>;
+  /** The same answer in another form; of a cached answer it is made once. */
+  inForm(answer: Answer, format: OtherFormat, definition: Definition): Promise<Answer>;
   /** The body in an encoding; a cached answer is compressed once. */
   encoded(answer: Answer, encoding: Encoding): Promise<Buffer>;
   /** Fetches anew what is due. Resolves when that is done. */
@@ -64,6 +75,8 @@ interface Kept {
 export interface AnswersOptions {
   readonly clickhouse: Reader;
   readonly slots: Slots;
+  readonly sending: Pick<Sending, 'reserve'>;
+  readonly shares: Shares;
   readonly clock: Clock;
   readonly limits: ReadLimits;
   readonly cacheLimits: { maxEntries: number; maxBytes: number };
@@ -84,11 +97,15 @@ interface Flight {
   waiters: number;
 }
 
+/** Whose requeries are. */
+const BACKGROUND = '';
+/** Larger answers are not shared: they would stall Redis and whoever reads them. */
+const SHARED_BYTES = 8 * 1024 * 1024;
 /** how often a process looks whether another one has the answer, milliseconds */
 const SHARED_POLL_MS = 25;
 /** An answer of a later moment than this is of a process whose clock is wrong: how old it really is nobody knows. */
 const CLOCKS_DIFFER_MS = 10_000;
-const compressors: Record<Encoding, (body: string) => Promise<Buffer>> = {
+const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {
   br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
   gzip: (body) => promisify(gzip)(body),
 };
@@ -99,31 +116,42 @@ function cacheKey(definition: Definition, params: Params): string {
 }
 
 /** An answer from a body: the only way to make one. */
-function answerOf({ body, truncated, fetchedAt }: SharedAnswer): Answer {
-  return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag: `W/"${hash('sha256', body, 'base64url').slice(0, 22)}"`, copies: new Map() };
+function answerOf({ body, truncated, fetchedAt, etag }: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
+  return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag, copies: new Map(), forms: new Map() };
+}
+
+function sharedAnswerOf(shared: SharedAnswer): Answer {
+  return answerOf({ ...shared, etag: etagOf(shared.body) });
+}
+
+async function formOf({ body, truncated, fetchedAt }: Answer, format: OtherFormat, columns: Definition['columns']): Promise<Answer> {
+  if (typeof body !== 'string') return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
+  const text = await inFormat(body, format, columns);
+  return answerOf({ body: text, truncated, fetchedAt, etag: etagOf(text) });
 }
 
 /** Nothing runs by itself: whoever makes it calls requery() every second, and close() at the end. */
-export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
+export function createAnswers({ clickhouse, slots, sending, shares, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
   const cache = createCache<Kept>(cacheLimits);
   const flights = new Map<string, Flight>();
   const cached = new WeakMap<Answer, Kept>();
   const closing = new AbortController();
 
-  async function query(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
+  async function query(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
     const fetchedAt = clock();
-    const { body, truncated, readRows, readBytes } = await runQuery(clickhouse, definition, params, fetchedAt, limits, signal);
+    const reserve = (until: AbortSignal): Promise<() => void> => sending.reserve(until, owner);
+    const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, { definition, params, now: fetchedAt, limits, signal, reserve });
     metrics.rowsRead.inc({ endpoint: definition.name }, readRows ?? 0);
     metrics.bytesRead.inc({ endpoint: definition.name }, readBytes ?? 0);
-    return answerOf({ body, truncated, fetchedAt });
+    return answerOf({ body, truncated, fetchedAt, etag });
   }
 
-  async function queryInSlot(definition: Definition, params: Params, signal: AbortSignal): Promise<Answer> {
+  async function queryInSlot(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
     const since = performance.now();
-    const release = await slots.acquire(signal);
+    const release = await slots.acquire(signal, owner);
     metrics.queueSeconds.observe((performance.now() - since) / 1000);
     try {
-      return await query(definition, params, signal);
+      return await query(definition, params, signal, owner);
     } finally {
       release();
     }
@@ -134,13 +162,13 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
     if (shared === undefined) return { answer: await run(), ran: true };
     const look = async (): Promise<Landed | undefined> => {
       const found = await shared.get(key);
-      return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS ? { answer: answerOf(found), ran: false } : undefined;
+      return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS ? { answer: sharedAnswerOf(found), ran: false } : undefined;
     };
     for (;;) {
       signal.throwIfAborted();
       const found = await look();
       if (found !== undefined) return found;
-      if (await shared.lock(key, secondsOf(definition, limits) * 1000)) break;
+      if (await shared.lock(key, 2 * secondsOf(definition, limits) * 1000)) break;
       await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
     }
     try {
@@ -148,7 +176,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       const found = await look();
       if (found !== undefined) return found;
       const answer = await run();
-      await shared.put(key, answer);
+      if (answer.bytes <= SHARED_BYTES) await shared.put(key, { body: answer.body.toString(), truncated: answer.truncated, fetchedAt: answer.fetchedAt });
       return { answer, ran: true };
     } finally {
       await shared.unlock(key);
@@ -158,7 +186,7 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
   /** What another process had, as long as it may be served. */
   async function lastShared(key: string, now: number): Promise<Answer | undefined> {
     const last = await shared?.get(key);
-    return last !== undefined && now - last.fetchedAt <= STALE_MS ? answerOf(last) : undefined;
+    return last !== undefined && now - last.fetchedAt <= STALE_MS ? sharedAnswerOf(last) : undefined;
   }
 
   /** Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is cancelled. */
@@ -189,9 +217,9 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
     });
   }
 
-  function keepAnswer(kept: Kept, asked: boolean): void {
+  function keepAnswer(kept: Kept, askedBy: string | undefined): void {
     cached.set(kept.answer, kept);
-    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, asked);
+    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
   }
 
   async function requeryOne({ key, definition, params }: Kept): Promise<void> {
@@ -199,8 +227,8 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
       // another process may have fetched it anew a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
       await fly(key, new AbortController().signal, async (signal) => {
-        const landed = await once(key, definition, newerThan, () => query(definition, params, signal), signal);
-        keepAnswer({ key, definition, params, answer: landed.answer }, false);
+        const landed = await once(key, definition, newerThan, () => query(definition, params, signal, BACKGROUND), signal);
+        keepAnswer({ key, definition, params, answer: landed.answer }, undefined);
         return landed;
       });
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'ok' });
@@ -212,16 +240,17 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
   }
 
   return {
-    async answer(definition, params, caller) {
-      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal])), cache: 'none' };
+    async answer(definition, params, caller, owner) {
+      shares.note(owner);
+      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal]), owner), cache: 'none' };
       const key = cacheKey(definition, params);
       const asked = clock();
-      const found = cache.ask(key, asked);
+      const found = cache.ask(key, asked, owner);
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
         const { answer, ran } = await fly(key, caller(), async (signal) => {
-          const landed = await once(key, definition, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal), signal);
-          keepAnswer({ key, definition, params, answer: landed.answer }, true);
+          const landed = await once(key, definition, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal, owner), signal);
+          keepAnswer({ key, definition, params, answer: landed.answer }, owner);
           return landed;
         });
         return { answer, cache: ran ? 'miss' : 'hit' };
@@ -231,6 +260,21 @@ export function createAnswers({ clickhouse, slots, clock, limits, cacheLimits, l
         if (last === undefined) throw error;
         return { answer: last, cache: 'stale' };
       }
+    },
+
+    async inForm(answer, format, { columns }) {
+      let form = answer.forms.get(format);
+      if (form === undefined) {
+        form = formOf(answer, format, columns);
+        answer.forms.set(format, form);
+        const kept = cached.get(answer);
+        if (kept !== undefined) {
+          const made = await form;
+          cached.set(made, kept);
+          cache.grow(kept.key, kept, made.bytes);
+        }
+      }
+      return await form;
     },
 
     async encoded(answer, encoding) {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { METHODS } from 'node:http';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import type { TrustProxy } from '../../common/config/settings.ts';
 import { ApiError } from '../../common/http/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -9,9 +10,10 @@ import type { Registry } from '../../common/metrics.ts';
 import { readinessOf, watchReadiness, type Check } from '../../common/readiness.ts';
 import { createAuthentication, type AuthenticationOptions } from './authentication.ts';
 import { docsPage } from './docs.ts';
+import { hasScope } from './keys.ts';
 import { openapi } from './openapi.ts';
 import { closeUnlessRead } from './receive-body.ts';
-import { CORS, JSON_TYPE } from './request.ts';
+import { CORS, JSON_TYPE, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
 import { serveRoutes } from './serve-route.ts';
@@ -21,7 +23,7 @@ export interface AppOptions extends AuthenticationOptions, EndpointOptions {
   readonly routes: readonly Route[];
   readonly logger: Logger;
   readonly registry: Registry;
-  readonly trustProxy: boolean;
+  readonly trustProxy: TrustProxy;
   /** PEM; the service speaks TLS only, where it has them */
   readonly tls?: { readonly cert: Buffer; readonly key: Buffer };
   /** false where /metrics has a port of its own */
@@ -31,13 +33,19 @@ export interface AppOptions extends AuthenticationOptions, EndpointOptions {
 const MAX_REQUEST_LINE = 16 * 1024;
 /** Request line and all headers; Node's own default is 16 KiB for both. */
 const MAX_HEADERS = 40 * 1024;
-const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
 const ENDPOINT_PATHS = ['/api/endpoints/query/:endpoint', '/api/endpoints/query/name/:endpoint', '/api/endpoints/:endpoint', '/endpoints/query/:endpoint'];
+
+/** As Fastify has it: hop 0 is who holds the socket. */
+function trusted(trustProxy: TrustProxy): false | string[] | ((address: string, hop: number) => boolean) {
+  if (typeof trustProxy === 'number') return (_address, hop) => hop < trustProxy;
+  return trustProxy === false ? false : [...trustProxy];
+}
 
 /** The HTTP service, without a socket: `inject` and `listen` both work on it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { definitions, logger, metrics } = options;
-  const server = { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000 };
+  // a request without Host is refused below, with the envelope
+  const server = { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000, requireHostHeader: false };
   // typed as neither: with the one or the other fastify's types are two, and nothing here depends on which
   const listener: object = options.tls === undefined ? { http: server } : { https: { ...server, ...options.tls } };
   const app = fastify({
@@ -53,7 +61,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     keepAliveTimeout: 75_000,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
-    trustProxy: options.trustProxy,
+    trustProxy: trusted(options.trustProxy),
     clientErrorHandler: answerBrokenRequest,
     frameworkErrors: (_error, request, reply) => {
       prepare(request, reply);
@@ -70,18 +78,29 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     underWay++;
     response.once('close', () => { underWay--; });
   });
+  // Node would answer by itself, without the envelope
+  app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
   app.decorateRequest('key', undefined);
   app.decorateRequest('told');
   app.decorateRequest('search', undefined);
   await app.register(rateLimit, { global: false });
-  const { authenticate, limitAddress, limitKey } = createAuthentication(app, options);
+  const { authenticate, recognize, limitAddress, limitKey } = createAuthentication(app, options);
   const sendError = createSendError(options);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
 
+  const browserPaths = options.routes.filter(({ scope }) => scope !== 'admin').map(({ path }) => path);
+  /** Endpoints, push and what describes them; a page has no business with metrics, keys and commands. */
+  function servesBrowsers(request: FastifyRequest): boolean {
+    const { url } = request.routeOptions;
+    // no path of ours: nothing to keep, and a page that is wrong about an endpoint's path reads so
+    if (url === undefined) return true;
+    return ENDPOINT_PATHS.includes(url) || browserPaths.includes(url) || url === '/openapi.json';
+  }
+
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
     request.told = { endpoint: 'other', cache: '' };
-    reply.headers({ ...CORS, 'x-request-id': request.id, vary: VARY });
+    reply.headers({ ...(servesBrowsers(request) && CORS), ...SAFE, 'x-request-id': request.id, vary: VARY });
   }
 
   app.addHook('onRequest', async (request, reply) => {
@@ -89,7 +108,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.method === 'OPTIONS') {
       return reply
         .code(204)
-        .headers({
+        .headers(!servesBrowsers(request) ? {} : {
           'access-control-allow-methods': 'GET, HEAD, POST, DELETE, OPTIONS',
           'access-control-allow-headers': request.headers['access-control-request-headers'] ?? 'X-API-KEY, Authorization, Content-Type',
           'access-control-max-age': '86400',
@@ -100,6 +119,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (config?.open !== true) await limitAddress(request, reply);
     await authenticate(request);
     if (request.key !== undefined) await limitKey(request, reply);
+    const { host, expect } = request.headers;
+    if (host === undefined && request.raw.httpVersion === '1.1') throw new ApiError('invalid_request', 'the request has no Host header');
+    if (expect !== undefined && expect.toLowerCase() !== '100-continue') throw new ApiError('expectation_failed', 'nothing but 100-continue can be expected');
     if ((request.raw.url ?? '').length > MAX_REQUEST_LINE) throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
     if (config?.allow !== undefined && !config.allow.includes(request.method)) {
       throw new ApiError('method_not_allowed', `this path takes ${config.allow.join(', ')}`, { allow: [...config.allow, 'OPTIONS'].join(', ') });
@@ -128,7 +150,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   const serveEndpoint = createServeEndpoint(options);
   for (const path of ENDPOINT_PATHS) get(path, false, serveEndpoint);
-  for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path)) serveRoutes(app, methods, path, routes);
+  for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path)) serveRoutes(app, methods, path, routes, logger);
 
   const sendJson = async (reply: FastifyReply, status: number, value: unknown): Promise<unknown> =>
     await reply.code(status).headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' }).send(JSON.stringify(value));
@@ -137,9 +159,14 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     const readiness = await readinessOf(options.checks);
     return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
   });
-  get('/openapi.json', true, async (_request, reply) => await sendJson(reply, 200, openapi(definitions().all, options.routes)));
-  get('/docs', true, async (_request, reply) =>
-    await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'" }).send(docsPage(definitions().all, options.routes)));
+  // what only operators may call is shown to them only
+  const shown = async (request: FastifyRequest): Promise<readonly Route[]> => {
+    await recognize(request);
+    return options.routes.filter(({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)));
+  };
+  get('/openapi.json', true, async (request, reply) => await sendJson(reply, 200, openapi(definitions().all, await shown(request))));
+  get('/docs', true, async (request, reply) =>
+    await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': `${SAFE['content-security-policy']}; style-src 'unsafe-inline'` }).send(docsPage(definitions().all, await shown(request))));
   if (options.serveMetrics) {
     watchReadiness(options.registry, options.checks);
     get('/metrics', true, async (_request, reply) => await reply.headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' }).send(await options.registry.metrics()));

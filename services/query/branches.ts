@@ -1,5 +1,6 @@
 import { refusal } from '../../common/clickhouse/errors.ts';
 import { tokenize, type Token } from '../../common/clickhouse/sql.ts';
+import { compilePattern } from './pattern.ts';
 
 /**
  * Branches of a UNION ALL that only some values of the parameters need, told by a comment at their beginning:
@@ -101,8 +102,13 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
     const values = operand.split(',').map((v) => v.trim());
     return { parameter, holds: (value) => value !== null && value !== undefined && values.includes(value) };
   }
-  const pattern = RegExp(operand);
-  return { parameter, holds: (value) => pattern.test(value ?? '') === (operator === '~') };
+  let matches: (text: string) => boolean;
+  try {
+    matches = compilePattern(operand);
+  } catch (error) {
+    throw refusal(62, `Syntax error: "-- only ${said}": the pattern ${(error as Error).message}, at position ${position + 1}`);
+  }
+  return { parameter, holds: (value) => matches(value ?? '') === (operator === '~') };
 }
 
 /** The statement for these values. A UNION ALL of which no branch is needed stays whole: its own conditions then make it empty. */

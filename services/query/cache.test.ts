@@ -10,31 +10,31 @@ const s = (seconds: number): number => 1_000_000_000 + seconds * 1000;
 describe('an entry', () => {
   it('is fresh until 900 s, expired until an hour, then gone', () => {
     const cache = make();
-    cache.put('k', 'v', 10, kept, s(0), true);
-    expect(cache.ask('k', s(0))).toEqual({ value: 'v', fetchedAt: s(0), state: 'fresh' });
-    expect(cache.ask('k', s(899.999))?.state).toBe('fresh');
-    expect(cache.ask('k', s(900))?.state).toBe('expired');
-    expect(cache.ask('k', s(0) + STALE_MS)?.state).toBe('expired');
-    expect(cache.ask('k', s(0) + STALE_MS + 1)).toBeUndefined();
+    cache.put('k', 'v', 10, kept, s(0), 'o');
+    expect(cache.ask('k', s(0), 'o')).toEqual({ value: 'v', fetchedAt: s(0), state: 'fresh' });
+    expect(cache.ask('k', s(899.999), 'o')?.state).toBe('fresh');
+    expect(cache.ask('k', s(900), 'o')?.state).toBe('expired');
+    expect(cache.ask('k', s(0) + STALE_MS, 'o')?.state).toBe('expired');
+    expect(cache.ask('k', s(0) + STALE_MS + 1, 'o')).toBeUndefined();
     expect(cache.size).toBe(0);
     expect(cache.bytes).toBe(0);
   });
 
   it('is not there before it was put', () => {
-    expect(make().ask('k', s(0))).toBeUndefined();
+    expect(make().ask('k', s(0), 'o')).toBeUndefined();
   });
 
   it('of the future is fetched anew: the clock was set back', () => {
     const cache = make();
-    cache.put('k', 'later', 10, kept, s(3600), true);
-    expect(cache.ask('k', s(0))?.state).toBe('expired');
-    cache.put('k', 'now', 10, kept, s(0), true);
-    expect(cache.ask('k', s(1))).toEqual({ value: 'now', fetchedAt: s(0), state: 'fresh' });
+    cache.put('k', 'later', 10, kept, s(3600), 'o');
+    expect(cache.ask('k', s(0), 'o')?.state).toBe('expired');
+    cache.put('k', 'now', 10, kept, s(0), 'o');
+    expect(cache.ask('k', s(1), 'o')).toEqual({ value: 'now', fetchedAt: s(0), state: 'fresh' });
   });
 
   it('is due from 300 s on while a caller asked within 900 s', () => {
     const cache = make();
-    cache.put('k', 'v', 10, kept, s(0), true);
+    cache.put('k', 'v', 10, kept, s(0), 'o');
     expect(cache.due(s(299.999))).toEqual([]);
     expect(cache.due(s(300))).toEqual(['v']);
     expect(cache.due(s(900))).toEqual(['v']);
@@ -43,25 +43,25 @@ describe('an entry', () => {
 
   it('stays warm by being asked for, not by being fetched anew', () => {
     const cache = make();
-    cache.put('k', 'v0', 10, kept, s(0), true);
+    cache.put('k', 'v0', 10, kept, s(0), 'o');
     for (const at of [300, 600, 900]) {
       expect(cache.due(s(at))).toHaveLength(1);
-      cache.put('k', `v${at}`, 10, kept, s(at), false);
+      cache.put('k', `v${at}`, 10, kept, s(at), undefined);
     }
     expect(cache.due(s(1200))).toEqual([]);
-    expect(cache.ask('k', s(1200))?.state).toBe('fresh');
+    expect(cache.ask('k', s(1200), 'o')?.state).toBe('fresh');
     expect(cache.due(s(1200))).toEqual(['v900']);
   });
 
   it('is not fetched anew where its endpoint does not say so', () => {
     const cache = make();
-    cache.put('k', 'v', 10, { cacheSeconds: 900, requerySeconds: 0 }, s(0), true);
+    cache.put('k', 'v', 10, { cacheSeconds: 900, requerySeconds: 0 }, s(0), 'o');
     expect(cache.due(s(800))).toEqual([]);
   });
 
   it('waits 30 s after a requery that failed', () => {
     const cache = make();
-    cache.put('k', 'v', 10, kept, s(0), true);
+    cache.put('k', 'v', 10, kept, s(0), 'o');
     cache.failed('k', s(300));
     expect(cache.due(s(329))).toEqual([]);
     expect(cache.due(s(330))).toEqual(['v']);
@@ -69,21 +69,21 @@ describe('an entry', () => {
 
   it('that is longest overdue comes first, whoever was asked for last: there may not be a slot for all', () => {
     const cache = make();
-    for (const [key, at] of [['b', 20], ['a', 0], ['c', 40]] as const) cache.put(key, key, 10, kept, s(at), true);
-    cache.ask('a', s(100));
+    for (const [key, at] of [['b', 20], ['a', 0], ['c', 40]] as const) cache.put(key, key, 10, kept, s(at), 'o');
+    cache.ask('a', s(100), 'o');
     expect(cache.due(s(400))).toEqual(['a', 'b', 'c']);
   });
 
   it('comes due up to a tenth early, each at its own time', () => {
     const cache = createCache<string>({ maxEntries: 100, maxBytes: 1e6 }, () => 1);
-    cache.put('k', 'v', 10, kept, s(0), true);
+    cache.put('k', 'v', 10, kept, s(0), 'o');
     expect(cache.due(s(269))).toEqual([]);
     expect(cache.due(s(270))).toEqual(['v']);
   });
 
   it('that nobody asked for is not kept', () => {
     const cache = make();
-    cache.put('k', 'v', 10, kept, s(0), false);
+    cache.put('k', 'v', 10, kept, s(0), undefined);
     expect(cache.size).toBe(0);
   });
 });
@@ -91,22 +91,22 @@ describe('an entry', () => {
 describe('the bounds', () => {
   it('the entry asked for longest ago goes first', () => {
     const cache = make({ maxEntries: 2, maxBytes: 1e6 });
-    cache.put('a', 'a', 1, kept, s(0), true);
-    cache.put('b', 'b', 1, kept, s(1), true);
-    cache.ask('a', s(2));
-    cache.put('c', 'c', 1, kept, s(3), true);
-    expect(cache.ask('b', s(4))).toBeUndefined();
-    expect(cache.ask('a', s(4))?.value).toBe('a');
+    cache.put('a', 'a', 1, kept, s(0), 'o');
+    cache.put('b', 'b', 1, kept, s(1), 'o');
+    cache.ask('a', s(2), 'o');
+    cache.put('c', 'c', 1, kept, s(3), 'o');
+    expect(cache.ask('b', s(4), 'o')).toBeUndefined();
+    expect(cache.ask('a', s(4), 'o')?.value).toBe('a');
   });
 
   it('so it does where the bytes are too many: of a new entry, of a larger value, of a compressed copy', () => {
     const cache = make({ maxEntries: 100, maxBytes: 1_000 });
-    const fill = (): void => { for (let i = 0; i < 8; i++) cache.put(`k${i}`, `k${i}`, 120, kept, s(i), true); };
-    const there = (): string[] => Array.from({ length: 10 }, (_, i) => `k${i}`).filter((k) => cache.ask(k, s(10)) !== undefined);
+    const fill = (): void => { for (let i = 0; i < 8; i++) cache.put(`k${i}`, `k${i}`, 120, kept, s(i), 'o'); };
+    const there = (): string[] => Array.from({ length: 10 }, (_, i) => `k${i}`).filter((k) => cache.ask(k, s(10), 'o') !== undefined);
     fill();
-    cache.put('k9', 'k9', 100, kept, s(9), true);
+    cache.put('k9', 'k9', 100, kept, s(9), 'o');
     expect(there()).toEqual(['k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k9']);
-    cache.put('k9', 'k9', 300, kept, s(10), false);
+    cache.put('k9', 'k9', 300, kept, s(10), undefined);
     expect(there()).toEqual(['k3', 'k4', 'k5', 'k6', 'k7', 'k9']);
     cache.grow('k9', 'k9', 100);
     expect(there()).toEqual(['k4', 'k5', 'k6', 'k7', 'k9']);
@@ -115,24 +115,24 @@ describe('the bounds', () => {
 
   it('a requery does not count as being asked for', () => {
     const cache = make({ maxEntries: 2, maxBytes: 1e6 });
-    cache.put('a', 'a', 1, kept, s(0), true);
-    cache.put('b', 'b', 1, kept, s(1), true);
-    cache.put('a', 'a2', 1, kept, s(2), false);
-    cache.put('c', 'c', 1, kept, s(3), true);
-    expect(cache.ask('a', s(4))).toBeUndefined();
+    cache.put('a', 'a', 1, kept, s(0), 'o');
+    cache.put('b', 'b', 1, kept, s(1), 'o');
+    cache.put('a', 'a2', 1, kept, s(2), undefined);
+    cache.put('c', 'c', 1, kept, s(3), 'o');
+    expect(cache.ask('a', s(4), 'o')).toBeUndefined();
   });
 
   it('an answer too large for the cache throws out nothing', () => {
     const cache = make({ maxEntries: 10, maxBytes: 1000 });
-    cache.put('a', 'a', 100, kept, s(0), true);
-    cache.put('b', 'b', 200, kept, s(0), true);
-    expect(cache.ask('b', s(1))).toBeUndefined();
-    expect(cache.ask('a', s(1))?.value).toBe('a');
+    cache.put('a', 'a', 100, kept, s(0), 'o');
+    cache.put('b', 'b', 200, kept, s(0), 'o');
+    expect(cache.ask('b', s(1), 'o')).toBeUndefined();
+    expect(cache.ask('a', s(1), 'o')?.value).toBe('a');
   });
 
   it('keeps at most 1,000 entries warm: those asked for last', () => {
     const cache = make();
-    for (let i = 0; i < WARM_ENTRIES + 5; i++) cache.put(`k${i}`, `k${i}`, 1, kept, s(0), true);
+    for (let i = 0; i < WARM_ENTRIES + 5; i++) cache.put(`k${i}`, `k${i}`, 1, kept, s(0), 'o');
     const due = cache.due(s(300));
     expect(due).toHaveLength(WARM_ENTRIES);
     expect(due).not.toContain('k0');
@@ -141,8 +141,8 @@ describe('the bounds', () => {
 
   it('drop and sweep give the bytes back', () => {
     const cache = make();
-    cache.put('a', 'a', 1, kept, s(0), true);
-    cache.put('b', 'b', 1, kept, s(1), true);
+    cache.put('a', 'a', 1, kept, s(0), 'o');
+    cache.put('b', 'b', 1, kept, s(1), 'o');
     cache.grow('b', 'b', 50);
     cache.grow('b', 'another value', 50);
     expect(cache.bytes).toBe(56);
@@ -166,9 +166,9 @@ describe('the bounds', () => {
         const cache = make({ maxEntries: 4, maxBytes: 400 });
         let now = s(0);
         for (const step_ of steps) {
-          if (step_.do === 'put') cache.put(step_.key, step_.key, step_.size, kept, now, step_.asked);
+          if (step_.do === 'put') cache.put(step_.key, step_.key, step_.size, kept, now, step_.asked ? 'o' : undefined);
           else if (step_.do === 'ask') {
-            const found = cache.ask(step_.key, now);
+            const found = cache.ask(step_.key, now, 'o');
             if (found !== undefined && ((now - found.fetchedAt < 900_000) !== (found.state === 'fresh') || now - found.fetchedAt > STALE_MS)) return false;
           } else if (step_.do === 'grow') cache.grow(step_.key, step_.key, step_.size);
           else if (step_.do === 'sweep') cache.sweep(now);
@@ -181,5 +181,34 @@ describe('the bounds', () => {
         return true;
       }),
     );
+  });
+});
+
+describe('one key among others', () => {
+  it('pushes out its own answers where they take more than half', () => {
+    for (const limits of [{ maxEntries: 10, maxBytes: 1e6 }, { maxEntries: 100, maxBytes: 1_040 }]) {
+      const cache = createCache<string>(limits, () => 0);
+      for (let i = 0; i < 4; i++) cache.put(`b${i}`, 'b', 100, kept, s(0), 'b');
+      for (let i = 0; i < 50; i++) cache.put(`a${i}`, 'a', 100, kept, s(1), 'a');
+      expect(Array.from({ length: 4 }, (_, i) => cache.ask(`b${i}`, s(2), 'b')?.value)).toEqual(['b', 'b', 'b', 'b']);
+      expect(cache.ask('a49', s(2), 'a')?.value).toBe('a');
+    }
+  });
+
+  it('has half of the warm ones at most while others want them, and all that nobody else wants', () => {
+    const cache = createCache<string>({ maxEntries: 10_000, maxBytes: 1e9 }, () => 0);
+    for (let i = 0; i < 400; i++) cache.put(`b${i}`, 'b', 10, kept, s(0), 'b');
+    for (let i = 0; i < 2_000; i++) cache.put(`a${i}`, 'a', 10, kept, s(1), 'a');
+    const due = cache.due(s(600));
+    expect([due.length, due.filter((owner) => owner === 'b').length]).toEqual([WARM_ENTRIES, 400]);
+  });
+
+  it('takes over an answer that it asks for', () => {
+    const cache = createCache<string>({ maxEntries: 4, maxBytes: 1e6 }, () => 0);
+    cache.put('shared', 'shared', 10, kept, s(0), 'a');
+    for (const key of ['a1', 'a2', 'a3']) cache.put(key, key, 10, kept, s(1), 'a');
+    cache.ask('shared', s(2), 'b');
+    cache.put('a4', 'a4', 10, kept, s(3), 'a');
+    expect(['shared', 'a1', 'a2'].map((key) => cache.ask(key, s(4), 'b')?.value)).toEqual(['shared', undefined, 'a2']);
   });
 });

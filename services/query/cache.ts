@@ -15,6 +15,19 @@ const JITTER = 0.1;
 /** one entry takes at most this part of the cache's bytes */
 const LARGEST_PART = 8;
 
+/** Of what is wanted, the ones asked for last: no key has more than half of them while there are others. */
+function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[] {
+  if (wanted.length <= WARM_ENTRIES) return [...wanted];
+  const counts = new Map<string, number>();
+  const [within, beyond]: [E[], E[]] = [[], []];
+  for (const entry of wanted) {
+    const count = (counts.get(entry.owner) ?? 0) + 1;
+    counts.set(entry.owner, count);
+    (count <= WARM_ENTRIES / 2 ? within : beyond).push(entry);
+  }
+  return [...within, ...beyond].slice(0, WARM_ENTRIES);
+}
+
 export interface Lifetime {
   readonly cacheSeconds: number;
   readonly requerySeconds: number;
@@ -27,6 +40,8 @@ interface Entry<T> {
   fetchedAt: number;
   dueAt: number;
   askedAt: number;
+  /** the key that asked last */
+  owner: string;
 }
 
 export interface Found<T> {
@@ -37,9 +52,9 @@ export interface Found<T> {
 
 export interface Cache<T> {
   /** What a caller gets; counts as asked for. */
-  ask(key: string, now: number): Found<T> | undefined;
-  /** Keeps a value that is true for the instant `fetchedAt`; `asked` tells whether a caller waits for it. */
-  put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, asked: boolean): void;
+  ask(key: string, now: number, owner: string): Found<T> | undefined;
+  /** Keeps a value that is true for the instant `fetchedAt`; `askedBy` is the key of the caller who waits for it, undefined if nobody does. */
+  put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void;
   /** Adds to what an entry is accounted with (a compressed copy). */
   grow(key: string, value: T, bytes: number): void;
   /** What is to be fetched anew now, the longest overdue first. */
@@ -54,26 +69,50 @@ export interface Cache<T> {
   readonly bytes: number;
 }
 
-/** Of entries and bytes at most so many are kept, the ones asked for last; random: 0 to 1, for the jitter. */
+/**
+ * Of entries and bytes at most so many are kept, the ones asked for last. Where they do not all fit, those of a key that has more than half of them go first:
+ * one key pushes out its own. Of the warm ones no key has more than half while others want them. random: 0 to 1, for the jitter. */
 export function createCache<T>(limits: { maxEntries: number; maxBytes: number }, random: () => number = Math.random): Cache<T> {
   // in the order in which they were asked for last
   const entries = new Map<string, Entry<T>>();
+  const held = new Map<string, { entries: number; bytes: number }>();
   let bytes = 0;
 
   const remove = (key: string, entry: Entry<T>): void => {
     entries.delete(key);
-    bytes -= entry.bytes;
+    count(entry.owner, -1, -entry.bytes);
+  };
+  const count = (owner: string, more: number, moreBytes: number): void => {
+    const now = held.get(owner) ?? { entries: 0, bytes: 0 };
+    bytes += moreBytes;
+    if (now.entries + more === 0) held.delete(owner);
+    else held.set(owner, { entries: now.entries + more, bytes: now.bytes + moreBytes });
+  };
+  const own = (entry: Entry<T>, owner: string): void => {
+    count(entry.owner, -1, -entry.bytes);
+    entry.owner = owner;
+    count(owner, 1, entry.bytes);
   };
   const dueAt = (lifetime: Lifetime, fetchedAt: number): number => (lifetime.requerySeconds > 0 ? fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random()) : Infinity);
   const evict = (): void => {
-    for (const [key, entry] of entries) {
-      if (entries.size <= limits.maxEntries && bytes <= limits.maxBytes) return;
-      remove(key, entry);
+    while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
+      const isGreedy = ({ owner }: Entry<T>): boolean => {
+        const of = held.get(owner);
+        return of !== undefined && (entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes);
+      };
+      let [found] = entries;
+      for (const one of entries) {
+        if (!isGreedy(one[1])) continue;
+        found = one;
+        break;
+      }
+      if (found === undefined) return;
+      remove(...found);
     }
   };
 
   return {
-    ask(key, now) {
+    ask(key, now, owner) {
       const entry = entries.get(key);
       if (entry === undefined) return undefined;
       const age = now - entry.fetchedAt;
@@ -84,37 +123,32 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
       entries.delete(key);
       entries.set(key, entry);
       entry.askedAt = now;
+      own(entry, owner);
       return { value: entry.value, fetchedAt: entry.fetchedAt, state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired' };
     },
-    put(key, value, size, lifetime, fetchedAt, asked) {
+    put(key, value, size, lifetime, fetchedAt, askedBy) {
       const before = entries.get(key);
-      if (before !== undefined) {
-        bytes -= before.bytes;
-      } else if (!asked) return;
-      if (before === undefined && size > limits.maxBytes / LARGEST_PART) return;
-      const entry: Entry<T> = { value, bytes: size + key.length * 2, lifetime, fetchedAt, dueAt: dueAt(lifetime, fetchedAt), askedAt: asked ? fetchedAt : (before?.askedAt ?? fetchedAt) };
-      if (before !== undefined && before.askedAt > entry.askedAt) entry.askedAt = before.askedAt;
-      if (asked) entries.delete(key);
+      const owner = askedBy ?? before?.owner;
+      if (owner === undefined) return;
+      if (before !== undefined) count(before.owner, -1, -before.bytes);
+      else if (size > limits.maxBytes / LARGEST_PART) return;
+      const askedAt = Math.max(askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt, before?.askedAt ?? Number.NEGATIVE_INFINITY);
+      const entry: Entry<T> = { value, bytes: size + key.length * 2, lifetime, fetchedAt, dueAt: dueAt(lifetime, fetchedAt), askedAt, owner };
+      if (askedBy !== undefined) entries.delete(key);
       entries.set(key, entry);
-      bytes += entry.bytes;
+      count(owner, 1, entry.bytes);
       evict();
     },
     grow(key, value, size) {
       const entry = entries.get(key);
       if (entry?.value !== value) return;
       entry.bytes += size;
-      bytes += size;
+      count(entry.owner, 0, size);
       evict();
     },
     due(now) {
-      const found: Entry<T>[] = [];
-      let warm = 0;
-      for (const entry of [...entries.values()].toReversed()) {
-        if (warm === WARM_ENTRIES) break;
-        if (entry.lifetime.requerySeconds === 0 || now - entry.askedAt > entry.lifetime.cacheSeconds * 1000) continue;
-        warm++;
-        if (entry.dueAt <= now) found.push(entry);
-      }
+      const wanted = [...entries.values()].toReversed().filter(({ lifetime, askedAt }) => lifetime.requerySeconds > 0 && now - askedAt <= lifetime.cacheSeconds * 1000);
+      const found = warmOf(wanted).filter((entry) => entry.dueAt <= now);
       return found.toSorted((a, b) => a.dueAt - b.dueAt).map((entry) => entry.value);
     },
     failed(key, now) {

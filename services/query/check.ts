@@ -1,16 +1,19 @@
-import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier } from '../../common/clickhouse/sql.ts';
 import { statementFor } from './branches.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
 import { lineOf } from './placeholders.ts';
+import { subqueryNames } from './named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
+import { PROJECT_SENTINEL, wrongReads } from './reads.ts';
 
 /** What a column may be for its rendering; LowCardinality and Nullable aside. */
 const types: Readonly<Record<Render, RegExp>> = {
   string: /^(String|FixedString|UUID|Enum|IPv)/,
   number: /^(U?Int|Float|Decimal|BFloat)/,
+  integer: /^U?Int/,
   boolean: /^Bool/,
   json: /^/,
   unix_microseconds: /^Date/,
@@ -74,6 +77,25 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
   return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
 }
 
+/** What is wrong with the tables that a statement reads. Throws ClickHouseError where the engine is away. */
+async function checkTables(clickhouse: Reader, definition: Definition, params: Params): Promise<Mistake[]> {
+  const { boundSql, project, sandboxed, sqlFile } = definition;
+  const database = await databaseOf(clickhouse);
+  const tables = await select<{ name: string }>(clickhouse, 'SELECT name FROM system.tables WHERE database = {database:String}', { database });
+  const { body } = await clickhouse.read({ sql: `EXPLAIN AST ${boundSql}`, params: { ...params, ...(project !== undefined && { [project.parameter]: PROJECT_SENTINEL }) }, format: 'TSVRaw' });
+  const wrong = wrongReads({ printed: body.toString('utf8'), database, tables: new Set(tables.map(({ name }) => name)), subqueries: subqueryNames(boundSql), sandboxed });
+  return wrong.map((message) => ({ file: sqlFile, line: lineOfName(boundSql, message), message }));
+}
+
+/** The line of the first word of a message that the statement has too. */
+function lineOfName(sql: string, message: string): number {
+  for (const [name] of message.matchAll(/[A-Za-z_]\w*_\w+(?:\.\w+)?/g)) {
+    const at = sql.indexOf(name);
+    if (at >= 0) return lineOf(sql, at);
+  }
+  return 1;
+}
+
 /**
  * What is wrong with a definition by ClickHouse's own analysis: its statement does not run, or has other columns than declared.
  * Throws ClickHouseError where the engine is away.
@@ -92,7 +114,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
     return [{ file: definition.sqlFile, line: lineOfError(definition.boundSql, error.message), message: `${error.codeName}: ${message}` }];
   }
-  const mistakes: Mistake[] = definition.sandboxed ? await checkIsolation(clickhouse, definition) : [];
+  const mistakes: Mistake[] = [...(await checkTables(clickhouse, definition, params)), ...(definition.sandboxed ? await checkIsolation(clickhouse, definition) : [])];
   const wrong = (message: string): void => {
     mistakes.push({ file: definition.yamlFile, line: 1, message });
   };
@@ -100,6 +122,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     const type = columns.find(([name]) => name === column.from)?.[1];
     if (type === undefined) wrong(`column ${column.name} is made from ${column.from}, which the statement does not have`);
     else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, ''))) wrong(`column ${column.name} is rendered as ${column.render}, the statement has ${type}`);
+    else if (!column.nullable && type.startsWith('Nullable(') && column.render !== 'text' && column.render !== 'nested_list') wrong(`column ${column.name} is not nullable, the statement has ${type}`);
   }
   for (const [name] of columns) if (name !== undefined && !definition.columns.some((c) => c.from === name)) wrong(`the statement's column ${name} is not declared`);
   return mistakes;

@@ -29,6 +29,10 @@ describe('what a caller is told of a failed query', () => {
     expect(JSON.stringify([error.message, error.mistakes])).not.toMatch(/secret|SELECT|Code|DB::|SOME_NAME|api_keys/);
   });
 
+  it.each([[158, 'rows read'], [307, 'rows read'], [159, 'time'], [160, 'time'], [191, 'memory'], [241, 'memory'], [396, 'size of the answer']])('%i names its limit: %s', (code, limit) => {
+    expect(apiErrorOf(engineSays(code), definition).message).toBe(`the query passed its limit of ${limit}`);
+  });
+
   it('every number with a meaning of its own is a known one', () => {
     expect(Object.keys(told).map(Number).filter((code) => !knownErrors.some((e) => e.code === code))).toEqual([]);
   });

@@ -7,6 +7,7 @@ import { checkReads, oneStatement } from '../../common/clickhouse/sql.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import { partsOf, type Part } from './branches.ts';
+import { compilePattern } from './pattern.ts';
 import { namedSubqueries, withoutUnread } from './named-subqueries.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
@@ -18,7 +19,7 @@ import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './plac
  */
 export const formats = ['string', 'timestamp', 'integer', 'number', 'pattern'] as const;
 export type Format = (typeof formats)[number];
-export type Render = 'string' | 'number' | 'boolean' | 'json' | 'unix_microseconds' | 'utc' | 'text' | 'nested_list';
+export type Render = 'string' | 'number' | 'integer' | 'boolean' | 'json' | 'unix_microseconds' | 'utc' | 'text' | 'nested_list';
 
 export interface Parameter {
   readonly name: string;
@@ -28,7 +29,11 @@ export interface Parameter {
   /** bytes of UTF-8 */
   readonly maxLength: number;
   readonly minLength?: number;
+  /** RE2 syntax, found anywhere in the value */
   readonly pattern?: string;
+  /** of an integer */
+  readonly minimum?: number;
+  readonly maximum?: number;
   readonly values?: readonly string[];
   readonly default?: string;
   /** the value that anything outside of `values` stands for */
@@ -43,6 +48,7 @@ export interface Column {
   readonly render: Render;
   /** the statement's column that it is made from */
   readonly from: string;
+  readonly nullable: boolean;
   /** members of `from`, a JSON text; the first that is there and not null counts */
   readonly keys?: readonly string[];
 }
@@ -78,8 +84,6 @@ export const RESERVED = { now: 'now', sql: 'sql', apiKey: 'api_key' } as const;
 /** What a parameter cannot be called: parameters become members of an object, and this one would be lost there. */
 const NO_MEMBER = '__proto__';
 const NOW_TYPE = "DateTime64(6, 'UTC')";
-/** of `pattern` */
-export const PATTERN_FLAGS = 'u';
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
@@ -97,6 +101,8 @@ interface PropertyFile {
   minLength?: number;
   maxLength?: number;
   pattern?: string;
+  minimum?: number;
+  maximum?: number;
   examples?: string[];
   'x-otherwise'?: string;
   'x-aliases'?: Record<string, string>;
@@ -114,7 +120,7 @@ interface DefinitionFile {
   sandboxed?: boolean;
   project?: { parameter: string; match: 'exact' | 'pattern' };
   parameters: { required?: string[]; properties: Record<string, PropertyFile> };
-  columns: { name: string; render: Render; description: string; from?: string; keys?: string[] }[];
+  columns: { name: string; render: Render; description: string; nullable?: boolean; from?: string; keys?: string[] }[];
 }
 
 const validate = new Ajv({ allErrors: true, strict: true }).compile<DefinitionFile>(schema);
@@ -143,6 +149,8 @@ function parameter(name: string, p: PropertyFile, required: boolean): Parameter 
     examples: p.examples ?? [],
     ...(p.minLength !== undefined && { minLength: p.minLength }),
     ...(p.pattern !== undefined && { pattern: p.pattern }),
+    ...(p.minimum !== undefined && { minimum: p.minimum }),
+    ...(p.maximum !== undefined && { maximum: p.maximum }),
     ...(p.enum !== undefined && { values: p.enum }),
     ...(p.default !== undefined && { default: p.default }),
     ...(p['x-otherwise'] !== undefined && { otherwise: p['x-otherwise'] }),
@@ -205,11 +213,12 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
     if ((p.otherwise !== undefined || Object.keys(p.aliases).length > 0) && p.values === undefined) wrong(at, `${p.name} has x-otherwise or x-aliases, but no enum`);
     if (p.pattern !== undefined) {
       try {
-        RegExp(p.pattern, PATTERN_FLAGS);
-      } catch {
-        wrong([...at, 'pattern'], `${p.name} has a pattern that is no regular expression`);
+        compilePattern(p.pattern);
+      } catch (error) {
+        wrong([...at, 'pattern'], `the pattern of ${p.name} ${(error as Error).message}`);
       }
     }
+    if ((p.minimum !== undefined || p.maximum !== undefined) && p.format !== 'integer') wrong(at, `${p.name} has minimum or maximum, but not the format integer`);
   }
   for (const [i, c] of file.columns.entries()) {
     if (file.columns.findIndex((other) => other.name === c.name) !== i) wrong(['columns', i], `column ${c.name} is declared twice`);
@@ -228,6 +237,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
   }
   for (const p of used) if (!types.has(p.name)) mistakes.push({ file: sqlFile, line: lineOf(sql, p.start), message: `@${p.name} is not a parameter of ${yamlFile}` });
   for (const p of parameters) if (!used.some((u) => u.name === p.name)) wrong(['parameters', 'properties', p.name], `${p.name} does not occur in ${sqlFile}`);
+  if (file.sandboxed === true && file.project?.match === 'pattern') wrong(['sandboxed'], 'sandboxed, but its project is a pattern: rows of one project only are for callers\' own statements');
   if (file.sandboxed === true && namedSubqueries(sql).names.length === 0) wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
   if (mistakes.length > 0) return { mistakes };
 
@@ -244,7 +254,7 @@ export function parseDefinition(yamlFile: string, yaml: string, sqlFile: string,
       fewRows: file.few_rows ?? false,
       sandboxed: file.sandboxed ?? false,
       parameters,
-      columns: file.columns.map((c) => ({ name: c.name, description: c.description.trim(), render: c.render, from: c.from ?? c.name, ...(c.keys !== undefined && { keys: c.keys }) })),
+      columns: file.columns.map((c) => ({ name: c.name, description: c.description.trim(), render: c.render, from: c.from ?? c.name, nullable: c.nullable ?? true, ...(c.keys !== undefined && { keys: c.keys }) })),
       sql,
       boundSql,
       // a caller's own SELECT may read any of them

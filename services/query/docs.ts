@@ -1,6 +1,6 @@
 import type { Route } from '../../common/http/route.ts';
 import type { Definition, Parameter } from './definition.ts';
-import { documentedRoutes } from './openapi.ts';
+import { TRUNCATED, documentedRoutes } from './openapi.ts';
 import { parametersOf } from './params.ts';
 
 const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
@@ -31,7 +31,8 @@ export function docsPage(definitions: readonly Definition[], routes: readonly Ro
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>sluice: endpoints</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}code,pre{font-family:ui-monospace,monospace;background:#f3f3f3}pre{padding:.7rem;overflow:auto}table{border-collapse:collapse;width:100%}td{border-top:1px solid #ddd;padding:.3rem .6rem .3rem 0;vertical-align:top}section{margin-top:3rem}</style></head><body>
 <h1>Endpoints</h1>
-<p>Send your key as <code>X-API-KEY</code>, as <code>Authorization: Bearer</code>, or as <code>?api_key=</code>. Every parameter is a string. An answer is <code>{"result":[...]}</code>, a mistake <code>{"error":{...}}</code>. Machines read <a href="/openapi.json">/openapi.json</a>.</p>
+<p>Send your key as <code>X-API-KEY</code>, as <code>Authorization: Bearer</code>, or as <code>?api_key=</code>. Every parameter is a string. An answer is <code>{"result":[...]}</code>, a mistake <code>{"error":{...}}</code>. With <code>Accept: application/x-ndjson</code> it is a row a line, and with <code>Accept: text/csv</code> CSV, unless a column is nested.</p>
+<p><code>x-result-truncated</code> is ${html(TRUNCATED)}. <code>x-ignored-parameters</code> names what the endpoint does not take. Machines read <a href="/openapi.json">/openapi.json</a>.</p>
 <ul>${definitions.map((d) => `<li><a href="#${html(d.name)}">${html(d.name)}</a></li>`).join('')}</ul>
 ${definitions.map(section).join('\n')}
 ${documentedRoutes(routes).map(({ path, method, operation }) => `<section><h2>${html(method)} ${html(path)}</h2><p>${html(operation.summary)}</p><p>${html(operation.description)}</p></section>`).join('\n')}

@@ -35,7 +35,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
   async function load(): Promise<void> {
     const asOf = clock();
     try {
-      const keys = await readKeys(clickhouse);
+      const keys = await readKeys(clickhouse, asOf);
       known.clear();
       for (const key of keys) known.add(key.id);
       ring.load(keys, asOf);

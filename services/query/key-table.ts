@@ -1,13 +1,15 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { rows, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { rows, type ClickHouse, type Param, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { hashKey, type Key } from './keys.ts';
 import type { ParameterMistake } from '../../common/http/errors.ts';
 import { parseTimestamp } from './timestamp.ts';
 
 /** Keys in ClickHouse: made, listed, revoked. Of a key only its hash is kept. */
 const statement = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
-const [LIST, CREATE, REVOKE, USE] = ['list_keys', 'create_key', 'revoke_key', 'use_keys'].map(statement) as [string, string, string, string];
+const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_key', 'use_keys', 'rotate_key'].map(statement) as [string, string, string, string, string];
+/** A key and the one that takes its place are both valid for at most so long. */
+export const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
 /** a list that takes longer is asked for anew: a revocation must not wait for a read that hangs */
 const READ_TIMEOUT_MS = 4_000;
 const WRITE_SETTINGS = { async_insert: 0 } as const;
@@ -84,36 +86,56 @@ export function readNewKey(given: unknown, now: number): { key: NewKey } | { mis
   return { key: { name: String(name).trim(), scopes, projects, expiresAt } };
 }
 
-async function readRows(clickhouse: Reader): Promise<KeyRow[]> {
-  return rows<KeyRow>(await clickhouse.read({ sql: LIST, format: 'JSONEachRow', signal: AbortSignal.timeout(READ_TIMEOUT_MS) }));
+async function readRows(clickhouse: Reader, now: number): Promise<KeyRow[]> {
+  return rows<KeyRow>(await clickhouse.read({ sql: LIST, params: { now }, format: 'JSONEachRow', signal: AbortSignal.timeout(READ_TIMEOUT_MS) }));
 }
 
 /** Every key that is not revoked, for the key ring. */
-export async function readKeys(clickhouse: Reader): Promise<Key[]> {
-  return (await readRows(clickhouse)).map((r) => ({ id: r.id, name: r.name, hash: Buffer.from(r.hash, 'hex'), scopes: r.scopes, projects: r.projects, expiresAt: r.expires_at ?? undefined }));
+export async function readKeys(clickhouse: Reader, now: number): Promise<Key[]> {
+  return (await readRows(clickhouse, now)).map((r) => ({ id: r.id, name: r.name, hash: Buffer.from(r.hash, 'hex'), scopes: r.scopes, projects: r.projects, expiresAt: r.expires_at ?? undefined }));
 }
 
 /** Every key that is not revoked, expired ones too, oldest first. */
-export async function listKeys(clickhouse: Reader): Promise<ListedKey[]> {
-  return (await readRows(clickhouse)).map((r) => ({
+export async function listKeys(clickhouse: Reader, now: number): Promise<ListedKey[]> {
+  return (await readRows(clickhouse, now)).map((r) => ({
     id: r.id, name: r.name, scopes: r.scopes, projects: r.projects, created_at: new Date(r.created_at).toISOString(), expires_at: iso(r.expires_at), last_used_at: iso(r.last_used_at),
   }));
 }
 
 /** Makes a key and gives it, this once: only its hash is kept. */
 export async function createKey(clickhouse: ClickHouse, { name, scopes, projects, expiresAt }: NewKey, now: number): Promise<CreatedKey> {
+  const { created, params } = newKey({ name, scopes, projects, expiresAt }, now);
+  await clickhouse.execute({ sql: CREATE, params, settings: WRITE_SETTINGS });
+  return created;
+}
+
+/** A key that took the place of another, and until when both are valid. */
+export type RotatedKey = CreatedKey & { readonly replaces: { readonly id: string; readonly expires_at: string | null } };
+
+/**
+ * Makes a key like another one, with the same expiry; the other one ends after `overlapSeconds`, or at its own expiry if that is earlier. Undefined if there is no such key, or it has
+ * expired.
+ */
+export async function rotateKey(clickhouse: ClickHouse, id: string, overlapSeconds: number, now: number): Promise<RotatedKey | undefined> {
+  const old = (await readRows(clickhouse, now)).find((r) => r.id === id && (r.expires_at === null || r.expires_at > now));
+  if (old === undefined) return undefined;
+  const endsAt = now + overlapSeconds * 1000;
+  const { created, params } = newKey({ name: old.name, scopes: old.scopes, projects: old.projects, expiresAt: old.expires_at ?? undefined }, now);
+  await clickhouse.execute({ sql: ROTATE, params: { ...params, old_id: id, ends_at: endsAt }, settings: WRITE_SETTINGS });
+  return { ...created, replaces: { id, expires_at: iso(Math.min(endsAt, old.expires_at ?? Infinity)) } };
+}
+
+function newKey({ name, scopes, projects, expiresAt }: NewKey, now: number): { created: CreatedKey; params: Readonly<Record<string, Param>> } {
   const [id, key] = [randomUUID(), randomKey()];
-  await clickhouse.execute({
-    sql: CREATE,
+  return {
+    created: { id, key, name, scopes, projects, expires_at: iso(expiresAt) },
     params: { id, name, hash: hashKey(key).toString('hex'), scopes: [...scopes], projects: [...projects], created_at: now, expires_at: expiresAt ?? null },
-    settings: WRITE_SETTINGS,
-  });
-  return { id, key, name, scopes, projects, expires_at: iso(expiresAt) };
+  };
 }
 
 /** False where there is no such key. */
 export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
-  if (!(await readRows(clickhouse)).some((r) => r.id === id)) return false;
+  if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
   await clickhouse.execute({ sql: REVOKE, params: { id, at: now }, settings: WRITE_SETTINGS });
   return true;
 }
@@ -121,4 +143,15 @@ export async function revokeKey(clickhouse: ClickHouse, id: string, now: number)
 /** Notes when keys were used last: id and unix milliseconds. */
 export async function noteUses(clickhouse: ClickHouse, uses: readonly (readonly [id: string, at: number])[]): Promise<void> {
   await clickhouse.execute({ sql: USE, params: { ids: uses.map(([id]) => id), ats: uses.map(([, at]) => at) }, settings: WRITE_SETTINGS });
+}
+
+/** What a caller sent to rotate a key, or what is wrong with it. */
+export function readOverlap(given: unknown): { seconds: number } | { mistakes: ParameterMistake[] } {
+  const fields = typeof given === 'object' && given !== null && !Array.isArray(given) ? (given as Record<string, unknown>) : undefined;
+  const mistakes: ParameterMistake[] = Object.keys(fields ?? {}).filter((name) => name !== 'overlap_seconds').map((parameter) => ({ parameter, message: 'is not known' }));
+  const seconds = fields?.['overlap_seconds'];
+  if (typeof seconds !== 'number' || !Number.isInteger(seconds) || seconds < 0 || seconds > LONGEST_OVERLAP_SECONDS) {
+    mistakes.push({ parameter: 'overlap_seconds', message: `must be an integer from 0 to ${LONGEST_OVERLAP_SECONDS}` });
+  }
+  return mistakes.length > 0 ? { mistakes } : { seconds: Number(seconds) };
 }

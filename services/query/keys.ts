@@ -81,8 +81,15 @@ export function refuseEndpoint(key: Key, definition: Definition | undefined): Ap
   return undefined;
 }
 
-/** Whether a key may see the project that a call names: the value must be one of its projects, byte for byte. */
+/** A project's reference: as a pattern it matches what names that project, where a shorter name matches everybody's. */
+const REFERENCE = /^[a-z]{20}$/;
+
+/**
+ * Whether a key may see the project that a call names: the value must be one of its projects, byte for byte, and a literal reference where the
+ * endpoint takes it as a pattern.
+ */
 export function refuseProject(key: Key, definition: Definition, given: readonly string[]): ApiError | undefined {
   if (key.projects.length === 0 || definition.project === undefined) return undefined;
-  return given.every((value) => value === '' || key.projects.includes(value)) ? undefined : new ApiError('forbidden', 'the key may not see this project');
+  const isPattern = definition.project.match === 'pattern';
+  return given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value)))) ? undefined : new ApiError('forbidden', 'the key may not see this project');
 }

@@ -18,6 +18,8 @@ export function createQueryMetrics(registry: Registry, gauges: { cacheEntries: (
     bytesRead: new Counter({ name: 'sluice_query_read_bytes_total', help: 'Bytes that ClickHouse read', labelNames: ['endpoint'], registers }),
     requeries: new Counter({ name: 'sluice_query_requeries_total', help: 'Answers fetched anew in the background', labelNames: ['endpoint', 'outcome'], registers }),
     failedAuthentications: new Counter({ name: 'sluice_query_failed_authentications_total', help: 'Requests without a valid key', registers }),
+    blockedAddresses: new Counter({ name: 'sluice_query_addresses_blocked_total', help: 'Addresses that were blocked for a minute after too many requests without a valid key', registers }),
+    blockedRequests: new Counter({ name: 'sluice_query_blocked_requests_total', help: 'Requests of blocked addresses, whatever their key', registers }),
   };
 }
 export type QueryMetrics = ReturnType<typeof createQueryMetrics>;

@@ -29,6 +29,13 @@ export function withoutUnread(sql: string): string {
   return sql;
 }
 
+/** Every name that a statement gives to a subquery, at any depth. */
+export function subqueryNames(sql: string): string[] {
+  const code = tokenize(sql).filter((t) => t.kind !== 'space' && t.kind !== 'comment');
+  const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
+  return code.flatMap((token, i) => (text(code[i + 1]).toUpperCase() === 'AS' && text(code[i + 2]) === '(' && ['WITH', 'SELECT', '('].includes(text(code[i + 3]).toUpperCase()) ? [unquoted(text(token), token)] : []));
+}
+
 const unquoted = (text: string, { kind }: Token): string => (kind === 'quoted' ? text.slice(1, -1) : text);
 
 interface Reading {

@@ -1,18 +1,26 @@
 import type { Operation, Route } from '../../common/http/route.ts';
 import { RESERVED, type Column, type Definition, type Parameter } from './definition.ts';
+import { MEDIA_TYPES, hasCsv } from './formats.ts';
 import { parametersOf } from './params.ts';
 
-/** Columns as JSON Schema. Whether a number is an integer is up to the statement. */
-const columnSchemas: Readonly<Record<Column['render'], object>> = {
-  string: { type: ['string', 'null'] },
-  number: { type: ['number', 'null'] },
-  boolean: { type: ['boolean', 'null'] },
+/** Columns as JSON Schema, as they are rendered. */
+const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> = {
+  string: { type: 'string' },
+  number: { type: 'number' },
+  integer: { type: 'integer' },
+  boolean: { type: 'boolean' },
   json: {},
-  unix_microseconds: { type: ['integer', 'null'] },
-  utc: { type: ['string', 'null'], examples: ['2026-03-01T09:00:00'] },
+  unix_microseconds: { type: 'integer' },
+  utc: { type: 'string', examples: ['2026-03-01T09:00:00'] },
   text: { type: 'string' },
   nested_list: { type: 'array', items: {} },
 };
+
+function columnSchema({ render, nullable, description }: Column): object {
+  const { type, ...more } = columnSchemas[render];
+  const mayBeNull = nullable && type !== undefined && render !== 'text' && render !== 'nested_list';
+  return { ...(type !== undefined && { type: mayBeNull ? [type, 'null'] : type }), ...more, description };
+}
 
 function parameterObject(p: Parameter): object {
   return {
@@ -28,6 +36,7 @@ function parameterObject(p: Parameter): object {
       ...(p.default !== undefined && { default: p.default }),
       ...(p.pattern !== undefined && { pattern: p.pattern }),
       ...(p.minLength !== undefined && { minLength: p.minLength }),
+      maxLength: p.maxLength,
     },
   };
 }
@@ -38,19 +47,25 @@ const errors = {
   403: 'The key may not do this',
   404: 'No such endpoint',
   405: 'The path takes other methods',
+  414: 'The address of the request is longer than 16 KiB',
   429: 'Too many requests; see retry-after',
+  431: 'The request line and headers are too large',
+  500: 'Something went wrong on our side',
   503: 'The store is away or overloaded, or large answers that nobody reads take all the room there is; see retry-after',
-  504: 'The query took more time, rows or memory than it may',
+  504: 'The query passed a limit of its own; the message names which: time, rows read, memory, size of the answer',
 } as const;
+
+export const TRUNCATED = '`true` where the statement had more rows than the endpoint gives, and the rest is cut; a limit of the statement itself, or of the caller, is no cut';
 
 function operation(d: Definition): object {
   const row = {
     type: 'object',
     required: d.columns.map((c) => c.name),
-    properties: Object.fromEntries(d.columns.map((c) => [c.name, { ...columnSchemas[c.render], description: c.description }])),
+    properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
   };
+  const rateHeaders = { 'ratelimit-limit': 'Requests a minute, where there is a limit', 'ratelimit-remaining': 'Requests that are left of them', 'ratelimit-reset': 'Seconds until the minute is over' };
   return {
-    operationId: d.name,
+    operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
     description: `${d.description}\n\nAt most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'} Also at /api/endpoints/query/${d.id}.`,
     parameters: parametersOf(d).map(parameterObject),
@@ -60,9 +75,18 @@ function operation(d: Definition): object {
         headers: {
           'x-request-id': { schema: { type: 'string' } },
           'x-cache': { schema: { enum: ['hit', 'miss', 'stale', 'none'] } },
-          'x-result-truncated': { description: '`true` where max rows cut the result', schema: { type: 'string' } },
+          'x-result-truncated': { description: TRUNCATED, schema: { const: 'true' } },
+          'x-ignored-parameters': { description: 'Parameters of the call that the endpoint does not have, by comma, percent-encoded', schema: { type: 'string' } },
+          ...(d.cacheSeconds > 0 && {
+            age: { description: 'Seconds since the answer was true', schema: { type: 'integer', minimum: 0 } },
+            etag: { description: 'Weak, for If-None-Match', schema: { type: 'string' } },
+          }),
+          ...Object.fromEntries(Object.entries(rateHeaders).map(([name, description]) => [name, { description, schema: { type: 'integer' } }])),
         },
-        content: { 'application/json': { schema: { type: 'object', required: ['result'], properties: { result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row } } } } },
+        content: { 'application/json': { schema: { type: 'object', required: ['result'], properties: { result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row } } } },
+          [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'A row, as in `result`, a line' } },
+          ...(hasCsv(d) && { [MEDIA_TYPES.csv]: { schema: { type: 'string', description: 'RFC 4180: a line with the names of the columns, then a line a row; null is empty' } } }),
+        },
       },
       ...(d.cacheSeconds > 0 && { 304: { description: 'If-None-Match names what would be sent' } }),
       ...Object.fromEntries(Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }])),
@@ -84,7 +108,9 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
     security: [{ key: [] }, { bearer: [] }, { query: [] }],
     paths: {
       ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
-      ...Object.fromEntries(documentedRoutes(routes).map((r) => [r.path, { [r.method.toLowerCase()]: r.operation }])),
+      ...Object.fromEntries([...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(([path, of]) => [
+        path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation])),
+      ])),
     },
     components: {
       securitySchemes: {

@@ -23,9 +23,10 @@ describe('readParams', () => {
     ['usage.api-counts', 'project=a.b&interval=1hr', { project: 'a.b', interval: 'minutely' }],
     ['usage.api-counts', 'project=a.b&interval=7day', { project: 'a.b', interval: 'daily' }],
     ['usage.api-counts', 'project=a.b&interval=daily', { project: 'a.b', interval: 'daily' }],
-    ['logs.all', 'project=p', { project: 'p', project_tier: 'FREE', iso_timestamp_start: null, iso_timestamp_end: null }],
-    ['logs.all', 'project=p&project_tier=gold&iso_timestamp_start=&iso_timestamp_end=2026-03-01', { project: 'p', project_tier: 'FREE', iso_timestamp_start: null, iso_timestamp_end: '2026-03-01 00:00:00.000000' }],
-    ['logs.all', 'project=p&project_tier=PAYG&iso_timestamp_start=2026-03-01T09:00:00+02:00', { project: 'p', project_tier: 'PAYG', iso_timestamp_start: '2026-03-01 07:00:00.000000', iso_timestamp_end: null }],
+    ['logs.all', 'project=p', { project: 'p', project_tier: 'FREE', iso_timestamp_start: null, iso_timestamp_end: null, limit: '100' }],
+    ['logs.all', 'project=p&limit=007', { project: 'p', project_tier: 'FREE', iso_timestamp_start: null, iso_timestamp_end: null, limit: '7' }],
+    ['logs.all', 'project=p&project_tier=gold&iso_timestamp_start=&iso_timestamp_end=2026-03-01', { project: 'p', project_tier: 'FREE', iso_timestamp_start: null, iso_timestamp_end: '2026-03-01 00:00:00.000000', limit: '100' }],
+    ['logs.all', 'project=p&project_tier=PAYG&iso_timestamp_start=2026-03-01T09:00:00+02:00', { project: 'p', project_tier: 'PAYG', iso_timestamp_start: '2026-03-01 07:00:00.000000', iso_timestamp_end: null, limit: '100' }],
   ])('%s?%s', (name, query, params) => {
     expect(read(name, query)).toEqual({ params });
   });
@@ -40,6 +41,10 @@ describe('readParams', () => {
     ['functions.invocation-stats', `project=${'é'.repeat(4097)}`, [['project', 'is longer than 8192 bytes']]],
     ['functions.invocation-stats', `project=a&interval=${'x'.repeat(8193)}`, [['interval', 'is longer than 8192 bytes']]],
     ['usage.api-counts', `project=${'a'.repeat(1025)}&interval=daily`, [['project', 'is longer than 1024 bytes']]],
+    ...['0', '101', '-1', '9223372036854775807'].map((limit): [string, string, [string, string][]] => ['logs.all', `project=p&limit=${limit}`, [['limit', 'must be from 1 to 100']]]),
+    ...['1.5', 'ten', '1e1', '18446744073709551616'].map((limit): [string, string, [string, string][]] => ['logs.all', `project=p&limit=${limit}`, [['limit', 'must be an integer of 64 bits']]]),
+    ['usage.api-counts', 'project=.{1000}.{500}!&interval=daily', [['project', 'is too large a pattern: with repetitions multiplied out it has 1500 parts, and 200 is the most']]],
+    ['usage.api-counts', 'project=(&interval=daily', [['project', 'is not a pattern in RE2 syntax']]],
     ['usage.api-counts', 'project=a', [['interval', 'is required']]],
     ['usage.api-counts', 'interval=x', [['project', 'is required'], ['interval', 'must be one of minutely, hourly, daily, 15min, 30min, 3hr, 1day, 3day, 1hr, 7day']]],
     ['usage.api-counts', 'project=a&interval=constructor', [['interval', 'must be one of minutely, hourly, daily, 15min, 30min, 3hr, 1day, 3day, 1hr, 7day']]],

@@ -1,5 +1,6 @@
 import type { ParameterMistake } from '../../common/http/errors.ts';
-import { PATTERN_FLAGS, RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
+import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
+import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /**
@@ -15,7 +16,12 @@ const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 /** From text that is not empty to what the statement is bound with. */
 const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
   string: (value) => ({ value }),
-  pattern: (value) => ({ value }),
+  pattern: (value) => {
+    const size = patternSize(value);
+    if (size === undefined) return { message: 'is not a pattern in RE2 syntax' };
+    if (size > LARGEST_PATTERN) return { message: `is too large a pattern: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most` };
+    return { value };
+  },
   timestamp: (value) => {
     const micros = parseTimestamp(value);
     return micros === undefined ? { message: 'must be a timestamp such as 2026-03-01T09:00:00Z' } : { value: clickhouseTimestamp(micros) };
@@ -46,8 +52,13 @@ export function readValue(p: Parameter, given: readonly string[]): Verdict {
     }
   }
   if (p.minLength !== undefined && value.length < p.minLength) return { message: `must have at least ${p.minLength} characters` };
-  if (p.pattern !== undefined && !new RegExp(p.pattern, PATTERN_FLAGS).test(value)) return { message: `must match ${p.pattern}` };
-  return convert[p.format](value);
+  if (p.pattern !== undefined && !compilePattern(p.pattern)(value)) return { message: `must match ${p.pattern}` };
+  const verdict = convert[p.format](value);
+  if ('value' in verdict && p.format === 'integer') {
+    const { minimum = -Infinity, maximum = Infinity } = p;
+    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum) return { message: `must be ${Number.isFinite(minimum) ? `from ${minimum}` : 'up'}${Number.isFinite(maximum) ? ` to ${maximum}` : ' on'}` };
+  }
+  return verdict;
 }
 
 const SANDBOX_SQL: Parameter = {
@@ -70,4 +81,21 @@ export function readParams(definition: Definition, given: URLSearchParams): { pa
     else params[p.name] = verdict.value;
   }
   return mistakes.length > 0 ? { mistakes } : { params };
+}
+
+const IGNORED_CHARACTERS = 1000;
+
+/** For the caller: the names of what a call has and the endpoint does not, percent-encoded and by comma; those that fit. */
+export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
+  const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);
+  const names: string[] = [];
+  let characters = 0;
+  for (const name of new Set(given.keys())) {
+    if (known.has(name)) continue;
+    const encoded = encodeURIComponent(name.toWellFormed());
+    characters += encoded.length + 2;
+    if (characters > IGNORED_CHARACTERS) break;
+    names.push(encoded);
+  }
+  return names.join(', ');
 }

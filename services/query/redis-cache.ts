@@ -1,4 +1,4 @@
-import { hash, randomUUID } from 'node:crypto';
+import { createHmac, hash, randomUUID, timingSafeEqual } from 'node:crypto';
 import { createClient } from '@redis/client';
 import type { Logger } from '../../common/logger.ts';
 import type { SharedAnswer, SharedCache } from './answers.ts';
@@ -20,18 +20,33 @@ export interface RedisCache extends SharedCache {
   close(): void;
 }
 
-/** `unix ms, 0 or 1, newline, body` */
-function encode({ body, truncated, fetchedAt }: SharedAnswer): string {
-  return `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
+const BODY = /^\{"result":\[.*\]\}$/s;
+
+/**
+ * `MAC unix-ms truncated newline body`: whoever else writes into this Redis cannot make an answer of ours, nor put one of ours under another key.
+ */
+function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: SharedAnswer): string {
+  const said = `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
+  return `${mac(secret, key, said)} ${said}`;
 }
 
-function decode(text: string): SharedAnswer | undefined {
-  const head = /^(\d+) ([01])\n/.exec(text);
-  return head === null ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body: text.slice(head[0].length) };
+function decode(secret: Buffer, key: string, text: string): SharedAnswer | undefined {
+  const said = text.slice(MAC_CHARACTERS + 1);
+  if (!timingSafeEqual(Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1'), Buffer.from(mac(secret, key, said)))) return undefined;
+  const head = /^(\d{1,15}) ([01])\n/.exec(said);
+  const body = said.slice(head?.[0].length ?? 0);
+  return head === null || !BODY.test(body) ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body };
+}
+
+const MAC_CHARACTERS = 43;
+
+function mac(secret: Buffer, key: string, said: string): string {
+  return createHmac('sha256', secret).update(`${Buffer.byteLength(key)}:`).update(key).update(said).digest('base64url');
 }
 
 /** `lockMarginMs`: so much longer than its query may take a lock holds, whatever became of the process that took it. */
-export function openRedisCache({ url, lockMarginMs, logger }: { url: string; lockMarginMs: number; logger: Logger }): RedisCache {
+/** `secret`: the same for all processes that share answers. */
+export function openRedisCache({ url, secret, lockMarginMs, logger }: { url: string; secret: Buffer; lockMarginMs: number; logger: Logger }): RedisCache {
   const client = createClient({
     url,
     disableOfflineQueue: true,
@@ -72,10 +87,13 @@ export function openRedisCache({ url, lockMarginMs, logger }: { url: string; loc
   return {
     async get(key) {
       const text = await attempt(() => client.get(ANSWERS + hashed(key)), null);
-      return text === null ? undefined : decode(text);
+      if (text === null) return undefined;
+      const answer = decode(secret, key, text);
+      if (answer === undefined) logger.warn('redis_answer_refused');
+      return answer;
     },
     async put(key, answer) {
-      await attempt(() => client.set(ANSWERS + hashed(key), encode(answer), { expiration: { type: 'PX', value: STALE_MS } }), null);
+      await attempt(() => client.set(ANSWERS + hashed(key), encode(secret, key, answer), { expiration: { type: 'PX', value: STALE_MS } }), null);
     },
     async lock(key, queryMs) {
       const token = randomUUID();

@@ -3,20 +3,34 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { identifier, oneStatement, quote, tokenize, type Token } from '../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import { members } from '../../common/json-text.ts';
-import { OWN_LIMITS } from './clickhouse-errors.ts';
+import { nameOf, parseAst, type Node } from './ast.ts';
+import { passedLimit } from './clickhouse-errors.ts';
 import { namedSubqueries } from './named-subqueries.ts';
+import { LARGEST_PATTERN, patternSize } from './pattern.ts';
 import { RESULT_FORMAT } from './render.ts';
 
 /**
- * A caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). Two walls, each enough by itself:
- * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists.
+ * A caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). Two walls:
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists. It alone keeps what functions tell of the
+ *   engine itself: its version, the name of its host.
  * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own; their rows are handed as parameters
- *   to a session without a right to anything (`isolated`), and there, and only there, the caller's text runs.
+ *   to an engine without our tables, another caller's statements or a right to anything (`isolated`), and there, and only there, the caller's text runs.
+ *   Beside the embedded engine that is a process of its own, which ends with a statement that has outrun its limits; in server mode it is a user
+ *   without rights, and what bounds a statement inside a block is the first wall: no function costs more than its input, patterns are small.
  */
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
 /** What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them, and the rows that it reads, escaped, are part of the text. */
-export const ISOLATED_SETTINGS = { function_sleep_max_microseconds_per_block: 1, max_query_size: 16 * SANDBOX_BYTES } as const;
+export const ISOLATED_SETTINGS = {
+  function_sleep_max_microseconds_per_block: 1,
+  function_range_max_elements_in_block: 10_000,
+  max_block_size: 1024,
+  max_query_size: 16 * SANDBOX_BYTES,
+} as const;
+/** Strings and arrays of a caller's making are at most as large as this lets them be. */
+const SANDBOX_MEMORY_BYTES = 256 * 1024 * 1024;
+/** Each may go once over all memory that there is within one block. */
+const MOST_FUNCTIONS = 100;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** The nodes of a SELECT, as EXPLAIN AST prints them. */
@@ -25,16 +39,16 @@ const NODES = new Set([
   'Identifier', 'Literal', 'Function', 'Asterisk', 'QualifiedAsterisk', 'ColumnsTransformerList', 'ColumnsExceptTransformer', 'OrderByElement', 'WindowDefinition', 'WindowListElement',
 ]);
 
-/** What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, or tells of the server. */
+/** What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, tells of the server, or costs more than its input. */
 const FUNCTIONS = new Set(
   `and or not xor equals notequals less lessorequals greater greaterorequals in notin between isnull isnotnull ifnull nullif coalesce assumenotnull tonullable if multiif casewithexpression
   isnotdistinctfrom isdistinctfrom exists lambda tuple tupleelement array arrayelement map
   plus minus multiply divide intdiv intdivorzero modulo moduloorzero positivemodulo negate abs gcd lcm sign greatest least round floor ceil trunc sqrt pow exp log log2 log10 isfinite isnan
   bitand bitor bitxor bitnot bittest bitshiftleft bitshiftright bitcount
-  length lengthutf8 empty notempty lower upper lowerutf8 upperutf8 concat concatwithseparator substring substringutf8 left right leftutf8 rightutf8 reverse repeat leftpad rightpad trimboth trimleft trimright
-  startswith endswith position positioncaseinsensitive positionutf8 locate like notlike ilike notilike match extract extractall extractallgroupshorizontal extractallgroupsvertical countsubstrings countmatches
-  hastoken hastokencaseinsensitive hassubsequence multisearchany multisearchfirstindex replaceone replaceall replaceregexpone replaceregexpall splitbychar splitbystring splitbyregexp splitbywhitespace arraystringconcat
-  format hex unhex base64encode base64decode trybase64decode ascii char translate editdistance
+  length lengthutf8 empty notempty lower upper lowerutf8 upperutf8 concat concatwithseparator substring substringutf8 left right leftutf8 rightutf8 reverse trimboth trimleft trimright
+  startswith endswith position positioncaseinsensitive positionutf8 locate like notlike ilike notilike match extract countsubstrings
+  hastoken hastokencaseinsensitive hassubsequence multisearchany multisearchfirstindex replaceone replaceall replaceregexpone splitbychar splitbystring splitbywhitespace arraystringconcat
+  format hex unhex base64encode base64decode trybase64decode ascii char translate
   domain domainwithoutwww topleveldomain protocol path pathfull querystring fragment port extracturlparameter extracturlparameters extracturlparameternames cutquerystring cutfragment decodeurlcomponent encodeurlcomponent
   cityhash64 siphash64 xxhash64 md5 sha1 sha256
   cast accuratecast accuratecastornull tostring toint8 toint16 toint32 toint64 touint8 touint16 touint32 touint64 tofloat32 tofloat64 todecimal64 tobool
@@ -47,7 +61,7 @@ const FUNCTIONS = new Set(
   jsonextract jsonextractstring jsonextractint jsonextractuint jsonextractfloat jsonextractbool jsonextractraw jsonextractarrayraw jsonextractkeys jsonextractkeysandvalues jsonhas jsonlength jsontype isvalidjson
   json_value json_exists json_query simplejsonextractstring simplejsonextractint simplejsonextractraw simplejsonhas
   arraymap arrayfilter arrayexists arrayall arraycount arrayfirst arraylast arraysum arrayavg arraymin arraymax arraysort arrayreversesort arraydistinct arrayuniq arrayconcat arrayslice arrayflatten arrayzip arrayenumerate
-  arraypushback arraypushfront arrayreverse arrayintersect arrayjoin has hasall hasany indexof range countequal mapkeys mapvalues mapcontains
+  arraypushback arraypushfront arrayreverse arrayintersect arrayjoin has indexof range countequal mapkeys mapvalues mapcontains
   toipv4 toipv6 toipv4ornull toipv6ornull ipv4numtostring isipaddressinrange isipv4string isipv6string
   count sum avg min max any anylast argmin argmax uniq uniqexact uniqcombined uniqhll12 grouparray groupuniqarray groupconcat topk quantile quantiles quantileexact quantilesexact quantiletdigest quantilestdigest median
   stddevpop stddevsamp varpop varsamp covarpop corr histogram sumcount
@@ -55,6 +69,20 @@ const FUNCTIONS = new Set(
 );
 const COMBINATORS = /^(.+?)(?:if|distinct|ornull|ordefault)+$/;
 const IN_FUNCTIONS = /^(not)?(global)?(null)?in(ignoreset)?$|^global(not)?(null)?in(ignoreset)?$/;
+
+/** Functions whose second argument is a pattern. */
+const PATTERN_FUNCTIONS = new Set(['match', 'extract', 'replaceregexpone']);
+const LIKE_FUNCTIONS = new Set(['like', 'notlike', 'ilike', 'notilike']);
+
+/** What is wrong with the pattern that a function of the caller's text is given, or undefined. */
+function wrongPattern(name: string, pattern: Node | undefined): string | undefined {
+  const isLike = LIKE_FUNCTIONS.has(name);
+  if (!isLike && !PATTERN_FUNCTIONS.has(name)) return undefined;
+  const literal = pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
+  if (literal === undefined) return `must have a literal pattern in ${name}`;
+  const size = isLike ? literal.length : (patternSize(literal) ?? 0);
+  return size > LARGEST_PATTERN ? `must have a pattern of ${LARGEST_PATTERN} parts at most in ${name}` : undefined;
+}
 
 function mayCall(name: string): boolean {
   const lower = name.toLowerCase();
@@ -80,38 +108,13 @@ function checkText(sql: string): string | undefined {
   return undefined;
 }
 
-interface Node {
-  readonly depth: number;
-  readonly type: string;
-  readonly rest: string;
-  readonly children: Node[];
-}
-
-function parseAst(printed: string): Node | undefined {
-  const path: Node[] = [];
-  for (const line of printed.split('\n').filter((l) => l !== '')) {
-    const m = /^( *)([A-Za-z:]+)(?: (.*))?$/.exec(line);
-    if (m === null) return undefined;
-    const node: Node = { depth: (m[1] ?? '').length, type: m[2] ?? '', rest: (m[3] ?? '').trim(), children: [] };
-    if (node.depth > path.length || (node.depth === 0 && path.length > 0)) return undefined;
-    path.length = node.depth;
-    path.at(-1)?.children.push(node);
-    path.push(node);
-  }
-  return path[0];
-}
-
-/** The name in `name (alias a) (children 2)`. */
-function nameOf(rest: string): string {
-  return rest.replace(/ ?\(children \d+\)$/, '').replace(/ ?\(alias .*\)$/, '').trim();
-}
-
 /** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
 function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
   const root = parseAst(printed);
   if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1) return { message: 'must be a SELECT and nothing else' };
   const reads = new Set<string>();
   const pending = [root];
+  let functions = 0;
   for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
     if (!NODES.has(node.type)) return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
     const name = nameOf(node.rest);
@@ -122,6 +125,9 @@ function checkAst(printed: string, names: readonly string[]): { reads: string[] 
       if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery')) return { message: `may select from ${names.join(', ')} only` };
     } else if (node.type === 'Function') {
       if (!mayCall(name)) return { message: `must not call ${NAME.test(name) ? name : 'that function'}` };
+      if (++functions > MOST_FUNCTIONS) return { message: `must not call more than ${MOST_FUNCTIONS} functions` };
+      const pattern = wrongPattern(name.toLowerCase(), node.children[0]?.children[1]);
+      if (pattern !== undefined) return { message: pattern };
       // `x IN name` reads the table of that name
       const set = node.children[0]?.children[1];
       if (IN_FUNCTIONS.test(name.toLowerCase()) && set?.type !== 'Literal' && set?.type !== 'Subquery' && set?.type !== 'Function') return { message: 'must have a list or a SELECT behind IN' };
@@ -145,6 +151,7 @@ export interface SandboxRun {
 /** Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can mend, ClickHouseError for the rest. */
 export async function runSandboxed(clickhouse: Reader, { sql, statement, params, settings, signal }: SandboxRun): Promise<ReadResult> {
   const subqueries = namedSubqueries(statement);
+  const isolated = { ...settings, ...ISOLATED_SETTINGS, max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES) };
   const message = checkText(sql);
   if (message !== undefined) throw wrongSql(message);
 
@@ -173,10 +180,10 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
   }
 
   try {
-    const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings: { ...settings, ...ISOLATED_SETTINGS }, isolated: true, signal });
+    const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings: isolated, isolated: true, signal });
     return { body, readRows, readBytes };
   } catch (error) {
-    throw error instanceof ClickHouseError && error.kind !== 'retry' && !OWN_LIMITS.has(error.code) ? wrongSql('cannot be run as it is', error) : error;
+    throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined ? wrongSql('cannot be run as it is', error) : error;
   }
 }
 

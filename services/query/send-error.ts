@@ -8,10 +8,13 @@ import { ApiError, envelope } from '../../common/http/errors.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { QueryMetrics } from './metrics.ts';
 import { endSocket } from './receive-body.ts';
-import { CALLER_LEFT, CORS, JSON_TYPE } from './request.ts';
+import { CALLER_LEFT, CORS, JSON_TYPE, SAFE } from './request.ts';
 
 /** What nginx calls a request whose caller left, for the metrics. */
 const STATUS_CALLER_LEFT = 499;
+
+/** Who was kept out is told with the address. */
+const REFUSALS = new Set([401, 403, 429]);
 
 /** Answers a request with what was thrown, and says so in the log: what the caller did at info, what it did not at warn, what nobody foresaw at error. */
 export function createSendError({ logger, metrics }: { readonly logger: Logger; readonly metrics: QueryMetrics }) {
@@ -23,7 +26,7 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
       return;
     }
     const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
-    const fields = { request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id, code: error.code };
+    const fields = { request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id, code: error.code, ...(REFUSALS.has(error.status) && { address: request.ip }) };
     if (error.status === 500) logger.error({ ...fields, ...reasonOf(error.cause ?? error) }, 'request_failed');
     else if (error.status > 500) logger.warn({ ...fields, ...reasonOf(error.cause) }, 'request_failed');
     else logger.info({ ...fields, status: error.status }, 'request_refused');
@@ -58,6 +61,6 @@ export function answerBrokenRequest(error: Error & { code?: string }, socket: So
   const tooLarge = error.code === 'HPE_HEADER_OVERFLOW';
   const answer = tooLarge ? new ApiError('too_large', 'the request line and headers are too large', { status: 431 }) : new ApiError('invalid_request', 'the request cannot be read');
   const body = envelope(answer, requestId);
-  const headers = { ...CORS, 'content-type': JSON_TYPE, 'content-length': Buffer.byteLength(body), 'cache-control': 'private, no-store', 'x-request-id': requestId, connection: 'close' };
+  const headers = { ...CORS, ...SAFE, 'content-type': JSON_TYPE, 'content-length': Buffer.byteLength(body), 'cache-control': 'private, no-store', 'x-request-id': requestId, connection: 'close' };
   endSocket(socket, `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}\r\n${body}`);
 }

@@ -5,8 +5,9 @@ import type { Answers } from './answers.ts';
 import type { Definitions } from './definition.ts';
 import { refuseEndpoint, refuseProject } from './keys.ts';
 import { isModified, preferredEncoding } from './negotiate.ts';
-import { readParams } from './params.ts';
-import { JSON_TYPE, callerOf, queryOf } from './request.ts';
+import { CONTENT_TYPES, preferredFormat } from './formats.ts';
+import { ignoredParameters, readParams } from './params.ts';
+import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
 import type { Sending } from './sending.ts';
 
 const COMPRESS_FROM_BYTES = 1024;
@@ -28,24 +29,29 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const refused = refuseEndpoint(key, found);
     if (refused !== undefined || found === undefined) throw refused ?? new ApiError('not_found', 'there is no such endpoint');
     request.told.endpoint = found.name;
+    const ignored = ignoredParameters(found, query);
+    if (ignored !== '') reply.header('x-ignored-parameters', ignored);
     const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
     if (hidden !== undefined) throw hidden;
     const read = readParams(found, query);
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
-    const { answer, cache } = await answers.answer(found, read.params, () => callerOf(reply));
+    const { answer: json, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id);
+    const format = preferredFormat(request.headers.accept, found);
+    const answer = format === undefined ? json : await answers.inForm(json, format, found);
     const encoding = answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;
-    if (isNew && request.method !== 'HEAD') sending.hold(reply, length);
+    if (isNew && request.method !== 'HEAD') sending.hold(reply, length, key.id);
 
     request.told.cache = cache;
     reply.headers({
-      'content-type': JSON_TYPE,
+      'content-type': format === undefined ? JSON_TYPE : CONTENT_TYPES[format],
       'x-cache': cache,
       'cache-control': cache === 'none' ? 'private, no-store' : cache === 'stale' ? 'no-cache' : `private, max-age=${found.cacheSeconds}`,
     });
+    if (format !== undefined) reply.header('vary', `${VARY}, Accept`);
     if (answer.truncated) reply.header('x-result-truncated', 'true');
     if (cache !== 'none') reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
     if (!isNew) return await reply.code(304).send();

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from '../../common/http/errors.ts';
 import type { Caller, Route } from '../../common/http/route.ts';
+import type { Logger } from '../../common/logger.ts';
 import { hasScope } from './keys.ts';
 import { receiveBody } from './receive-body.ts';
 import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
@@ -8,7 +9,7 @@ import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
 const NOBODY: Caller = { id: '', projects: [] };
 
 /** Serves the routes of one path; `methods`: all that Node reads, of which those that no route takes get no further than the app's hook. */
-export function serveRoutes(app: FastifyInstance, methods: readonly string[], path: string, routes: readonly Route[]): void {
+export function serveRoutes(app: FastifyInstance, methods: readonly string[], path: string, routes: readonly Route[], logger: Logger): void {
   const find = (request: FastifyRequest): Route | undefined => routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
   const answered = (request: FastifyRequest, status: number): boolean => {
     const route = find(request);
@@ -45,6 +46,9 @@ export function serveRoutes(app: FastifyInstance, methods: readonly string[], pa
       const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
       if (body.length > route.bodyLimit) throw new ApiError('payload_too_large', `the body is larger than ${route.bodyLimit} bytes`);
       const response = await route.handle({ params: request.params as Record<string, string>, query: queryOf(request), headers: request.headers, body, key, address: request.ip, port: request.raw.socket.localPort ?? 0, signal: callerOf(reply) });
+      if (route.scope === 'admin' && route.method !== 'GET') {
+        logger.info({ request_id: request.id, key_id: key.id, address: request.ip, method: route.method, path, status: response.status, ...response.audit }, 'admin_action');
+      }
       reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
       return await (response.json === undefined ? reply.send() : reply.header('content-type', JSON_TYPE).send(JSON.stringify(response.json)));
     },

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
-import type { Settings } from '../../common/config/settings.ts';
+import { SHORTEST_API_KEY, type Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
@@ -17,10 +17,11 @@ import { describe, foldersOf, readDefinitions, type Definitions } from './defini
 import { firstKey } from './first-key.ts';
 import { keyRoutes } from './key-routes.ts';
 import { startKeyLoader } from './key-loader.ts';
-import { createKeyRing } from './keys.ts';
+import { createKeyRing, hashKey } from './keys.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './query.ts';
 import { createSending } from './sending.ts';
+import { createShares } from './shares.ts';
 import { createSlots } from './slots.ts';
 import { whenOpen } from './when-open.ts';
 
@@ -77,9 +78,11 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const folders = foldersOf(settings);
   let definitions = readDefinitions(folders);
   const first = firstKey(settings);
+  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY) logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
-  const slots = createSlots({ concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
-  const sending = createSending();
+  const shares = createShares();
+  const slots = createSlots({ shares, concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
+  const sending = createSending({ shares });
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
     cacheBytes: () => answers.cache.bytes,
@@ -88,11 +91,11 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     requestsUnderWay: () => app.underWay(),
     sendingBytes: sending.used,
   });
-  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
+  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, secret: settings.REDIS_SECRET === undefined ? first.key.hash : hashKey(settings.REDIS_SECRET), lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
   const answers = createAnswers({
     // not before: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),
-    slots, clock, logger, metrics,
+    slots, sending, shares, clock, logger, metrics,
     ...(shared && { shared }),
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },

@@ -62,8 +62,8 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
       const read = readParams(definition, new URLSearchParams(args.parameters));
       if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
       try {
-        const { body, truncated } = await runQuery(clickhouse, definition, read.params, systemClock(), limitsOf(settings), new AbortController().signal);
-        return { rows: elements(members(body, ['result']).get('result') ?? '[]'), truncated };
+        const { body, truncated } = await runQuery(clickhouse, { definition, params: read.params, now: systemClock(), limits: limitsOf(settings), signal: new AbortController().signal, reserve: () => Promise.resolve(() => {}) });
+        return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
       } catch (error) {
         if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message))].join('; '));
         // here the operator asks: what ClickHouse says is for them

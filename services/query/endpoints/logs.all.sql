@@ -1,10 +1,10 @@
--- logs.all: the newest edge logs of one project, at most 100.
+-- logs.all: the newest edge logs of one project, at most @limit.
 -- Parameters: @project; @project_tier FREE, PRO, PAYG or ENTERPRISE; @iso_timestamp_start (exclusive) and @iso_timestamp_end
---   (inclusive), NULL = open; @now.
--- Reads: edge_logs by (project, timestamp): backwards for the time of the hundredth newest, first in the last six hours, which opens a partition or two,
+--   (inclusive), NULL = open; @limit, 1 to 100; @now.
+-- Reads: edge_logs by (project, timestamp): backwards for the time of the oldest entry to show, first in the last six hours, which opens a partition or two,
 --   then in the window from there on; then the rows since that time. Where those hours have fewer, every part of the window gives its newest granule.
 --   The other eight sources have their filters below and are not selected from, so nothing of them is read.
--- Rows: at most 100, newest first; ties by id, partition, offset, all descending.
+-- Rows: at most @limit, newest first; ties by id, partition, offset, all descending.
 WITH
     @now - toIntervalDay(multiIf(@project_tier IN ('PAYG', 'ENTERPRISE'), 90, @project_tier = 'PRO', 7, 1)) AS retained_from,
     edge AS
@@ -17,21 +17,21 @@ WITH
           AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
     ),
     -- ordered by time alone, which is the order of the key: by more, all rows of the window are read and sorted, half a million for one page
-    hundredth_of_late AS
+    oldest_of_late AS
     (
         SELECT timestamp
         FROM edge
         WHERE timestamp > least(@now, ifNull(@iso_timestamp_end, @now)) - toIntervalHour(6)
         ORDER BY timestamp DESC
-        LIMIT 1 OFFSET 99
+        LIMIT 1 OFFSET @limit - 1
     ),
-    hundredth AS
+    oldest AS
     (
         SELECT timestamp
         FROM edge
-        WHERE timestamp >= ifNull((SELECT timestamp FROM hundredth_of_late), retained_from)
+        WHERE timestamp >= ifNull((SELECT timestamp FROM oldest_of_late), retained_from)
         ORDER BY timestamp DESC
-        LIMIT 1 OFFSET 99
+        LIMIT 1 OFFSET @limit - 1
     ),
     postgres AS
     (
@@ -107,6 +107,6 @@ WITH
     )
 SELECT id, timestamp, message
 FROM edge
-WHERE timestamp >= ifNull((SELECT timestamp FROM hundredth), retained_from)
+WHERE timestamp >= ifNull((SELECT timestamp FROM oldest), retained_from)
 ORDER BY timestamp DESC, id DESC, kafka_partition DESC, kafka_offset DESC
-LIMIT 100
+LIMIT @limit

@@ -1,5 +1,5 @@
--- The keys that are not revoked, expired ones included.
--- Reads: api_keys. Rows: one per key, oldest first; times as unix milliseconds.
+-- The keys that are not revoked, expired ones included. A key that another one has taken the place of expires when it is to be revoked.
+-- Parameter: now (unix milliseconds). Reads: api_keys. Rows: one per key, oldest first; times as unix milliseconds.
 SELECT
     id,
     max(name) AS name,
@@ -7,9 +7,9 @@ SELECT
     arraySort(groupUniqArrayArray(scopes)) AS scopes,
     arraySort(groupUniqArrayArray(projects)) AS projects,
     toUnixTimestamp64Milli(max(created_at)) AS created_at,
-    toUnixTimestamp64Milli(max(expires_at)) AS expires_at,
+    if(isNull(max(expires_at)), toUnixTimestamp64Milli(min(revoked_at)), toUnixTimestamp64Milli(least(max(expires_at), ifNull(min(revoked_at), max(expires_at))))) AS expires_at,
     toUnixTimestamp64Milli(max(last_used_at)) AS last_used_at
 FROM api_keys
 GROUP BY id
-HAVING isNull(min(revoked_at)) AND hash != ''
+HAVING (isNull(min(revoked_at)) OR toUnixTimestamp64Milli(min(revoked_at)) > {now:Int64}) AND hash != ''
 ORDER BY created_at, id

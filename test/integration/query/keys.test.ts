@@ -104,6 +104,50 @@ describe('a key', () => {
     expect(await status(services[0], made.key)).toBe(401);
   });
 
+  it('gives its place to another, and both are valid everywhere for the time that was asked for', async () => {
+    const old = await create({ name: 'rotated', scopes: ['query', 'ingest'], projects: ['p'] });
+    const rotate = (id: string, body: string): ReturnType<typeof send> => send(services[0].address, `/api/keys/${id}/rotate`, { method: 'POST', headers: { 'x-api-key': API_KEY }, body });
+    const reply = await rotate(old.id, '{"overlap_seconds":3600}');
+    const made = JSON.parse(reply.text) as CreatedKey & { replaces: { expires_at: string } };
+    const endsAt = made.replaces.expires_at;
+    expect(Math.abs(Date.parse(endsAt) - clock() - 3_600_000)).toBeLessThan(30_000);
+    expect([reply.status, made]).toEqual([201, { id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string, key: expect.stringMatching(/^sluice_/) as string, name: 'rotated', scopes: ['ingest', 'query'], projects: ['p'], expires_at: null, replaces: { id: old.id, expires_at: endsAt } }]);
+    expect(made.key).not.toBe(old.key);
+    for (const service of services) expect([await status(service, old.key), await status(service, made.key)]).toEqual([200, 200]);
+    expect((await list()).find((k) => k['id'] === old.id)?.['expires_at']).toBe(endsAt);
+    later += 3_500_000;
+    expect(await status(services[0], old.key)).toBe(200);
+    later += 101_000;
+    for (const service of services) expect([await status(service, old.key), await status(service, made.key)]).toEqual([401, 200]);
+    expect((await list()).some((k) => k['id'] === old.id)).toBe(false);
+    expect([(await rotate(old.id, '{"overlap_seconds":1}')).status, (await rotate('first', '{"overlap_seconds":1}')).status]).toEqual([404, 404]);
+
+    // at once, and not beyond its own expiry
+    const brief = await create({ name: 'brief', scopes: ['query'], expires_at: new Date(clock() + 600_000).toISOString() });
+    const replaced = JSON.parse((await rotate(brief.id, '{"overlap_seconds":3600}')).text) as { key: string; expires_at: string; replaces: { expires_at: string } };
+    expect([replaced.expires_at, replaced.replaces.expires_at]).toEqual([brief.expires_at, brief.expires_at]);
+    const last = JSON.parse((await rotate(made.id, '{"overlap_seconds":0}')).text) as CreatedKey;
+    expect([await status(services[0], made.key), await status(services[0], last.key)]).toEqual([401, 200]);
+
+    for (const [body, wrong] of [['{"overlap_seconds":-1}', ['overlap_seconds']], ['{"overlap_seconds":2592001}', ['overlap_seconds']], ['{"overlap_seconds":"60"}', ['overlap_seconds']], ['{"overlap_seconds":1.5}', ['overlap_seconds']], ['{}', ['overlap_seconds']], ['[]', ['overlap_seconds']], ['{"overlap_seconds":1,"x":1}', ['x']]] as const) {
+      const refused = await rotate(last.id, body);
+      expect([body, refused.status, refused.error.errors?.map((e) => e.parameter)]).toEqual([body, 400, wrong]);
+    }
+    expect((await rotate(last.id, '{')).error.code).toBe('invalid_request');
+    expect((await send(services[0].address, `/api/keys/${last.id}/rotate`, { method: 'POST', headers: { 'x-api-key': last.key }, body: '{"overlap_seconds":1}' })).status).toBe(403);
+  });
+
+  it('is rotated by command too', async () => {
+    const old = await create({ name: 'by command', scopes: ['query'] });
+    const result = await keysCommand.run(context, keysCommand.readArgs({ overlap: '0' }, ['rotate', old.id]));
+    const made = keysCommand.json?.(result) as CreatedKey;
+    expect([made.name, keysCommand.print(result).toString().startsWith(`${made.key}\n`), keysCommand.exitCode(result)]).toEqual(['by command', true, 0]);
+    expect(await status(services[1], made.key)).toBe(200);
+    await waitFor(async () => (await status(services[1], old.key)) === 401, 10_000, 'the old one has ended');
+    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['rotate', old.id])))).toBe(1);
+    for (const [values, positionals] of [[{}, ['rotate']], [{ overlap: 'x' }, ['rotate', 'a']], [{ overlap: '-1' }, ['rotate', 'a']], [{}, ['rotate', 'a', 'b']]] as const) expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
+  });
+
   it('is made, listed and revoked by command too', async () => {
     const args = keysCommand.readArgs({ name: 'by command', scope: ['query:logs.all', 'ingest,query'] as unknown as string, project: ['p'] as unknown as string }, ['create']);
     const result = await keysCommand.run(context, args);

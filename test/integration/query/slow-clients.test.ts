@@ -10,6 +10,7 @@ import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts
 import { createKeyRing, hashKey } from '../../../services/query/keys.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
 import { createSending } from '../../../services/query/sending.ts';
+import { createShares } from '../../../services/query/shares.ts';
 import { createSlots } from '../../../services/query/slots.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { logger } from './service.ts';
@@ -19,6 +20,7 @@ const KEY = 'the-key';
 const ANSWER_BYTES = 20 * 1024 * 1024;
 const result = Buffer.from(`{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`);
 const clickhouse: Reader = { read: () => Promise.resolve({ body: result, readRows: 1, readBytes: 1 }) };
+const shares = createShares();
 let sending = createSending({ roomBytes: 2.5 * ANSWER_BYTES });
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
@@ -27,14 +29,14 @@ let encoded = (): Promise<void> => Promise.resolve();
 
 beforeAll(async () => {
   const registry = createRegistry();
-  const slots = createSlots({ concurrency: 1, queue: 0, waitMs: 1 });
+  const slots = createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 });
   const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay(), sendingBytes: () => sending.used() });
   const definitions = readDefinitions([BUILT_IN]);
-  const answers = createAnswers({ clickhouse, slots, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES }, cacheLimits: { maxEntries: 1, maxBytes: 1 } });
+  const answers = createAnswers({ clickhouse, slots, sending, shares, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES }, cacheLimits: { maxEntries: 1, maxBytes: 1 } });
   app = await createApp({
     definitions: () => definitions,
     answers: { ...answers, encoded: async (answer, as) => { const body = await answers.encoded(answer, as); await encoded(); return body; } },
-    sending: { hold: (reply, bytes) => sending.hold(reply, bytes), used: () => sending.used() },
+    sending: { reserve: (signal, owner) => sending.reserve(signal, owner), hold: (reply, bytes, owner) => sending.hold(reply, bytes, owner), used: () => sending.used() },
     keys: createKeyRing([{ id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined }]), onKeyUsed: () => undefined, refreshKeys: () => Promise.resolve(), checks: {}, routes: [],
     clock: systemClock, logger, registry, metrics, ratePerKey: 0, ratePerAddress: 0, trustProxy: false, serveMetrics: false,
   });

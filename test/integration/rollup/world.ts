@@ -123,7 +123,7 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
     async ask(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
       const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 }, fewRows: definition.fewRows });
-      return (JSON.parse((await renderBody(definition, result.body)).body) as { result: Record<string, unknown>[] }).result;
+      return (JSON.parse((await renderBody(definition, result.body)).body.toString()) as { result: Record<string, unknown>[] }).result;
     },
 
     async explain(endpoint, given, at = world.now) {

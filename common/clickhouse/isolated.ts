@@ -1,0 +1,123 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { setPriority, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Read, ReadResult } from './clickhouse.ts';
+import { ClickHouseError, refusal, type ErrorKind } from './errors.ts';
+import { cancelled, createPool } from './pool.ts';
+
+/**
+ * Where texts of callers run beside the embedded engine: a process of its own, whose engine has none of our tables, no other statement and no right. It
+ * gets a statement and its parameters, and gives rows. The engine looks at its limits between blocks only; here a statement that has outrun them ends
+ * with its process. It is started when it is first needed and kept.
+ */
+export interface Isolated {
+  read(read: Read): Promise<ReadResult>;
+  close(): Promise<void>;
+}
+
+export type FromIsolated =
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'result'; readonly result: ReadResult }
+  | { readonly kind: 'error'; readonly message: string; readonly code: number | undefined; readonly codeName: string; readonly errorKind: ErrorKind };
+
+interface Process {
+  readonly child: ChildProcess;
+  /** resolves when it has ended, by whatever */
+  readonly ended: Promise<void>;
+}
+
+const PROCESS = fileURLToPath(new URL('isolated-process.ts', import.meta.url));
+/** Each has an engine: 150 MB when it is idle. */
+const PROCESSES = 2;
+const START_MS = 20_000;
+/** A statement has this long beyond its max_execution_time to end by itself, milliseconds. */
+const GRACE_MS = 1_000;
+const DEFAULT_SECONDS = 20;
+/** behind whoever waits for an answer from our own engine */
+const NICE = 10;
+
+/** Starts nothing before the first read. `queueLimit`: reads that may wait; more are refused with 202. */
+export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated {
+  const live = new Set<Process>();
+  const processes = createPool<Process>({
+    size: PROCESSES, queueLimit, idleLimit: PROCESSES, close: end,
+    open: () => start(live),
+    // one whose statement came to an end of its own goes on
+    recover: ({ child }) => Promise.resolve(child.exitCode === null && child.signalCode === null && !child.killed),
+  });
+  return {
+    read: ({ signal, ...read }) => processes.use('', (process) => ask(process, read, signal), signal),
+    async close() {
+      await processes.close();
+      for (const process of live) end(process);
+      await Promise.all([...live].map(({ ended }) => ended));
+    },
+  };
+}
+
+async function start(live: Set<Process>): Promise<Process> {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
+  const child = fork(PROCESS, [folder], { cwd: folder, env: { UV_THREADPOOL_SIZE: '8' }, execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'ignore', 'ipc'] });
+  const ended = new Promise<void>((resolve) => {
+    child.once('exit', () => {
+      rmSync(folder, { recursive: true, force: true });
+      live.delete(process);
+      resolve();
+    });
+  });
+  const process: Process = { child, ended };
+  live.add(process);
+  try {
+    await answer(process, START_MS, undefined, () => undefined);
+    setPriority(child.pid ?? 0, NICE);
+  } catch (error) {
+    end(process);
+    throw error;
+  }
+  // nothing to wait for while it is idle
+  child.unref();
+  child.channel?.unref();
+  return process;
+}
+
+function end({ child }: Process): void {
+  child.kill('SIGKILL');
+}
+
+async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSignal | undefined): Promise<ReadResult> {
+  const seconds = Number(read.settings?.['max_execution_time'] ?? DEFAULT_SECONDS);
+  const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => { process.child.send(read); });
+  if (said.kind === 'result') {
+    const { body, readRows, readBytes } = said.result;
+    return { body: Buffer.from(body.buffer, body.byteOffset, body.byteLength), readRows, readBytes };
+  }
+  if (said.kind === 'error') throw new ClickHouseError(said.message, { code: said.code, codeName: said.codeName, kind: said.errorKind, outcome: 'not_written' });
+  throw refusal(1001, 'The isolated process said what was not asked for');
+}
+
+/** The next message of a process. Whatever else comes first ends the process. */
+async function answer({ child, ended }: Process, withinMs: number, signal: AbortSignal | undefined, begin: () => void): Promise<FromIsolated> {
+  const { promise, resolve, reject } = Promise.withResolvers<FromIsolated>();
+  const endWith = (error: Error): void => {
+    child.kill('SIGKILL');
+    reject(error);
+  };
+  const onAbort = (): void => endWith(cancelled());
+  const deadline = setTimeout(() => endWith(refusal(159, 'Timeout exceeded: the isolated process was ended')), withinMs);
+  child.once('message', resolve);
+  signal?.addEventListener('abort', onAbort, { once: true });
+  void ended.then(() => reject(refusal(1001, 'The isolated process has ended')));
+  child.once('error', reject);
+  try {
+    if (signal?.aborted === true) throw cancelled();
+    begin();
+    return await promise;
+  } finally {
+    clearTimeout(deadline);
+    child.off('message', resolve);
+    child.off('error', reject);
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
