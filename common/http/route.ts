@@ -1,8 +1,12 @@
 /** Who calls: as much of a key as a route may know. */
 export interface Caller {
   readonly id: string;
+  readonly name: string;
+  readonly scopes: readonly string[];
   /** empty = all projects */
   readonly projects: readonly string[];
+  /** unix milliseconds */
+  readonly expiresAt?: number | undefined;
 }
 
 /** A route that another part of the process serves through the HTTP service (push, keys, commands of operators). */
@@ -10,7 +14,7 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** with `:name` for a part of the path */
   readonly path: string;
-  /** the scope that a key needs */
+  /** the scope that a key needs; `any`: every valid key may call it, and the route decides what it shows */
   readonly scope: string;
   /** larger bodies are refused with 413 */
   readonly bodyLimit: number;
@@ -20,6 +24,12 @@ export interface Route {
   admit?(bytes: number): () => void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
+}
+
+/** A page, a file or a sign-in: the HTTP service serves it without a key. Its path lies outside of /api/ and /endpoints/. */
+export interface OpenRoute extends Pick<Route, 'method' | 'path' | 'bodyLimit'> {
+  /** Throws ApiError. */
+  handle(request: Omit<RouteRequest, 'key'>): Promise<RouteResponse>;
 }
 
 /** An operation of OpenAPI 3.1, the part of it that a route tells itself: who may call and what a wrong key is answered is said for all. */
@@ -45,4 +55,6 @@ export interface RouteResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** sent as JSON; undefined = no body */
   readonly json?: unknown;
+  /** sent as it is, with the headers' content-type and content-encoding, in the place of `json` */
+  readonly body?: Buffer;
 }

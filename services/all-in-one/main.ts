@@ -8,9 +8,12 @@ import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { startConsole } from '../console/console.ts';
+import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
+import { whenOpen } from '../query/when-open.ts';
 import { rollupNote } from '../rollup/readiness.ts';
 import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes } from './commands.ts';
@@ -37,15 +40,18 @@ await runProcess(() => logger, async (add, stopping) => {
   let isMigrated = false;
   let ingest: RunningIngest | undefined;
   const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
+  const page = startConsole({ clickhouse: whenOpen(schema.then(() => clickhouse)), settings, registry, logger, clock: systemClock });
   const query = await startQuery({
     clickhouse, settings, logger, registry, schema,
     checks: {
       consumer: consumerCheck(() => ingest),
       rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
     },
-    routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger })],
+    routes: [...push.routes, ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger }), ...commandRoutes({ clickhouse, settings, logger })],
+    openRoutes: page.openRoutes,
   });
   add(query);
+  add(page);
   const kafkaBroker = await broker;
   add(kafkaBroker);
   const { brokers } = kafkaBroker;
@@ -58,5 +64,5 @@ await runProcess(() => logger, async (add, stopping) => {
   add(ingest);
 
   await query.ready;
-  process.stdout.write(welcome({ address: query.address, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
+  process.stdout.write(welcome({ address: query.address, signInToken: page.signInToken, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
 });

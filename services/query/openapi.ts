@@ -25,6 +25,7 @@ function parameterObject(p: Parameter): object {
       // where anything else stands for a value, the list is what is worth sending, not what is accepted
       ...(p.values !== undefined && (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
       ...(p.values === undefined && p.examples.length > 0 && { examples: p.examples }),
+      ...(p.format !== 'string' && { format: p.format }),
       ...(p.default !== undefined && { default: p.default }),
       ...(p.pattern !== undefined && { pattern: p.pattern }),
       ...(p.minLength !== undefined && { minLength: p.minLength }),
