@@ -27,6 +27,7 @@ const libraries = {
   preact: ['preact', 'dist/preact.mjs'],
   'preact/hooks': ['preact', 'hooks/dist/hooks.mjs'],
   htm: ['htm', 'dist/htm.mjs'],
+  'htm/preact': ['htm', 'preact/index.mjs'],
   uplot: ['uplot', 'dist/uPlot.esm.js'],
 } as const satisfies Readonly<Record<string, readonly [packageName: string, file: string]>>;
 const JAVASCRIPT = 'text/javascript; charset=utf-8';

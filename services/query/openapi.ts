@@ -73,7 +73,7 @@ function operation(d: Definition): object {
 
 /** Routes that are shown, each path once. */
 export function documentedRoutes(routes: readonly Route[]): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
-  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path, method, operation: documented }]));
+  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }]));
 }
 
 /** OpenAPI 3.1 of the endpoints and routes that are served. */
@@ -85,7 +85,7 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
     security: [{ key: [] }, { bearer: [] }, { query: [] }],
     paths: {
       ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
-      ...Object.fromEntries(documentedRoutes(routes).map((r) => [r.path, { [r.method.toLowerCase()]: r.operation }])),
+      ...Object.fromEntries([...Map.groupBy(documentedRoutes(routes), (r) => r.path)].map(([path, of]) => [path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation]))])),
     },
     components: {
       securitySchemes: {
