@@ -87,5 +87,5 @@ function withAddresses(source: string, base: string): string {
 
 function asset(type: string, text: string): Asset {
   const plain = Buffer.from(text);
-  return { type, plain, gzip: gzipSync(plain, { level: 9 }), br: brotliCompressSync(plain, { params: { [constants.BROTLI_PARAM_QUALITY]: 9, [constants.BROTLI_PARAM_SIZE_HINT]: plain.length } }) };
+  return { type, plain, gzip: gzipSync(plain, { level: 6 }), br: brotliCompressSync(plain, { params: { [constants.BROTLI_PARAM_QUALITY]: 6, [constants.BROTLI_PARAM_SIZE_HINT]: plain.length } }) };
 }

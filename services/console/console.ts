@@ -28,14 +28,14 @@ export interface Console extends Part {
   readonly signInToken: string | undefined;
 }
 
-const NO_BODY = 0;
+const NO_BODY = 1;
 const TOKEN_BODY = 1024;
 const CONTENT_SECURITY_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
 
 /** The page for people at `/`: its files, what it shows of the system, and how a newcomer signs in. */
 export function startConsole({ clickhouse, settings, registry, logger, clock }: ConsoleOptions): Console {
-  const { status, stop } = startStatus({ clickhouse, registry, logger, clock });
+  const source = startStatus({ clickhouse, registry, logger, clock });
   const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken(clock()) : undefined;
   let built: Assets | undefined;
   const assets = (): Assets => (built ??= buildAssets());
@@ -51,10 +51,10 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
   return {
     name: 'console',
     signInToken: token?.text,
-    stop,
+    stop: () => source.stop(),
     routes: [{
       method: 'GET', path: '/api/status', scope: 'any', bodyLimit: NO_BODY, documented: STATUS,
-      handle: async ({ query, key }) => ({ status: 200, json: { result: await status(key, readSince(query)) } }),
+      handle: async ({ query, key }) => ({ status: 200, json: { result: await source.status(key, readSince(query)) } }),
     }],
     openRoutes: [
       get('/', async ({ headers }) => {

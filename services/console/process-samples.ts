@@ -19,7 +19,7 @@ export function createProcessSamples(registry: Registry, history: History) {
   let isFirst = true;
 
   async function read(name: string): Promise<readonly Sample[]> {
-    return ((await registry.getSingleMetric(name)?.get())?.values ?? []) as readonly Sample[];
+    return (await registry.getSingleMetric(name)?.get())?.values ?? [];
   }
   /** What a counter has gained since the step before. One that is new began at 0. */
   function gained(metric: string, { labels, value, metricName = metric }: Sample): number {

@@ -39,6 +39,10 @@ export interface ChartElement extends HTMLElement {
 const COLORS = 9;
 const HEIGHT = 190;
 const FOOT = 0.001;
+const LONG_SECONDS = 20 * 3600;
+/** uPlot's enums exist as types only, so their numbers stand here. */
+const LOGARITHMIC = { distr: 3 } as object as Pick<uPlot.Scale, 'distr'>;
+const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
 
 /** Curves over time with a legend that tells the values under the pointer, else the latest ones; a click on a name hides its curve. */
 export function Chart(props: ChartProps): View {
@@ -120,7 +124,7 @@ function drawn({ curves, isStacked = false }: ChartProps, hidden: ReadonlySet<st
     below = values;
     return { curve, index, values };
   });
-  return isStacked ? all.reverse() : all;
+  return isStacked ? all.toReversed() : all;
 }
 
 function dataOf(props: ChartProps, hidden: ReadonlySet<string>): uPlot.AlignedData {
@@ -135,6 +139,10 @@ function options(props: ChartProps, hidden: ReadonlySet<string>, width: number, 
   const colorOf = (c: Curve, i: number): string => variable(c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
   const axis = { stroke: variable('quiet'), grid: { stroke: variable('grid'), width: 1 }, ticks: { show: false }, font: `11px ${variable('font')}` };
   const curves = drawn(props, hidden);
+  const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
+  // dates only where the curves reach over midnight for long
+  const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
+  const powers = (_u: uPlot, splits: number[]): (number | null)[] => splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
   const hasRight = curves.some(({ curve }) => curve.isRight);
   const step = (props.times[1] ?? 0) - (props.times[0] ?? 0);
   return {
@@ -147,13 +155,20 @@ function options(props: ChartProps, hidden: ReadonlySet<string>, width: number, 
     scales: {
       // half a bucket on both sides, so that the first and the last bar are whole
       x: { time: true, range: (_u, min, max) => (curves.some(({ curve }) => curve.shape === 'bar') ? [min - step / 2, max + step / 2] : [min, max]) },
-      y: isLogarithmic ? { distr: 3, range: (_u, min, max) => [Math.max(FOOT, min / 2), Math.max(max * 2, 1)] } : { range: (_u, _min, max) => [0, Math.max(max * 1.08, max === 0 ? 1 : 0)] },
+      y: isLogarithmic ? { ...LOGARITHMIC, range: (_u, min, max) => [Math.max(FOOT, min / 2), Math.max(max * 2, 1)] } : { range: (_u, _min, max) => [0, Math.max(max * 1.08, max === 0 ? 1 : 0)] },
       ...(hasRight && { right: { range: (_u: uPlot, _min: number | null, max: number | null): [number, number] => [0, (max ?? 0) * 1.08 || 1] } }),
     },
     axes: [
-      { ...axis, space: 70, values: [[86_400, '{MMM} {D}', null, null, null, null, null, null, 1], [3600, '{HH}:{mm}', '\n{MMM} {D}', null, '\n{MMM} {D}', null, null, null, 1], [60, '{HH}:{mm}', '\n{MMM} {D}', null, '\n{MMM} {D}', null, null, null, 1], [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1]] },
-      { ...axis, size: 58, values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))), ...(isLogarithmic && { filter: (_u: uPlot, splits: number[]) => splits.map((v) => (Number.isInteger(Math.log10(v)) || Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null)) }) },
-      ...(hasRight ? [{ ...axis, scale: 'right', side: 1 as const, size: 58, grid: { show: false }, values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)) }] : []),
+      {
+        ...axis, space: 70, size: date === null ? 26 : 42,
+        values: [
+          [86_400, '{MMM} {D}', null, null, null, null, null, null, 1],
+          [60, '{HH}:{mm}', date, null, date, null, null, null, 1],
+          [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1],
+        ],
+      },
+      { ...axis, size: 58, values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))), ...(isLogarithmic && { filter: powers, grid: { ...axis.grid, filter: powers } }) },
+      ...(hasRight ? [{ ...axis, scale: 'right', ...RIGHT, size: 58, grid: { show: false }, values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)) }] : []),
     ],
     series: [{}, ...curves.map(({ curve, index }) => ({
       label: curve.label,

@@ -59,3 +59,9 @@ export function isoMicros(micros: number): string {
 export function shellWord(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
+
+/** `12 stored, 3 still unknown_schema`. */
+export function outcomeText(outcomes: Readonly<Record<string, number>>): string {
+  const parts = Object.entries(outcomes).map(([outcome, count]) => (outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`));
+  return parts.length === 0 ? 'none yet' : parts.join(', ');
+}

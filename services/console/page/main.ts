@@ -42,7 +42,7 @@ function App({ message: first }: { readonly message: string | undefined }): View
       <b class="brand">sluice</b>
       <nav aria-label="Pages">${PAGES.map(([page, name]) => html`<a key=${page} href=${addressOf(page)} aria-current=${place.page === page ? 'page' : undefined}>${name}</a>`)}</nav>
       <div class="tools">
-        <span class="zone" role="group" aria-label="Time zone">${(['local', 'utc'] as const).map((z) => html`<button type="button" class="small" aria-pressed=${zone === z} onClick=${() => chooseZone(z)}>${z === 'utc' ? 'UTC' : 'Local'}</button>`)}</span>
+        <span class="group" role="group" aria-label="Time zone">${(['local', 'utc'] as const).map((z) => html`<button type="button" class="small" aria-pressed=${zone === z} onClick=${() => chooseZone(z)}>${z === 'utc' ? 'UTC' : 'Local'}</button>`)}</span>
         ${status !== undefined && html`<span class="quiet who" title=${`Scopes: ${status.key.scopes.join(', ')}${status.key.projects.length > 0 ? `; projects: ${status.key.projects.join(', ')}` : ''}`}>${status.key.name}</span>`}
         <button type="button" class="small" onClick=${signOut}>Sign out</button>
       </div>

@@ -136,7 +136,8 @@ function placeOf(letter: DeadLetter | undefined): string | null {
 function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | undefined {
   if (given === undefined || given === null || given === '') return undefined;
   try {
-    const [topic, incarnation, partition, offset] = JSON.parse(Buffer.from(String(given), 'base64url').toString('utf8')) as unknown[];
+    if (typeof given !== 'string') throw new TypeError('no text');
+    const [topic, incarnation, partition, offset] = JSON.parse(Buffer.from(given, 'base64url').toString('utf8')) as unknown[];
     if (typeof topic === 'string' && isCount(incarnation) && isCount(partition) && typeof offset === 'string' && /^\d{1,18}$/.test(offset)) {
       return { topic, incarnation, partition, offset, reason: 'not_an_event', detail: '', replayed_at: null };
     }

@@ -15,5 +15,5 @@ export class Digits {
 export function parseExactly(text: string): unknown {
   const revive = (_key: string, value: unknown, context?: { readonly source?: string }): unknown =>
     typeof value === 'number' && !Number.isSafeInteger(value) && context?.source !== undefined && /^-?\d+$/.test(context.source) ? new Digits(context.source) : value;
-  return JSON.parse(text, revive as (key: string, value: unknown) => unknown);
+  return JSON.parse(text, revive);
 }

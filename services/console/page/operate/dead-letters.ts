@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { DeadLetterPage, DeadLetterRow, DeadLetterTotal, ReplayResult } from '../../wire.ts';
 import { callJson } from '../api.ts';
-import type { Zone } from '../format.ts';
+import { outcomeText, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
 import { Empty, Failure, Table } from '../parts.ts';
 import { addressOf, go, type Place } from '../route.ts';
@@ -146,10 +146,4 @@ function ReplayAll({ topic, reason, open, onDone }: { readonly topic: string; re
       <span>${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')} tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span></div>`}
     ${error !== undefined && html`<${Failure} error=${error} />`}
   </div>`;
-}
-
-/** `12 stored, 3 still unknown_schema`. */
-export function outcomeText(outcomes: Readonly<Record<string, number>>): string {
-  const parts = Object.entries(outcomes).map(([outcome, count]) => (outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`));
-  return parts.length === 0 ? 'none yet' : parts.join(', ');
 }

@@ -1,10 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { DeadLetterBytes, DeadLetterRow, ReplayResult } from '../../wire.ts';
 import { callJson } from '../api.ts';
-import { bytes, timestamp, type Zone } from '../format.ts';
+import { bytes, outcomeText, timestamp, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
 import { Copy, Dialog, Failure, useWork } from '../parts.ts';
-import { outcomeText } from './dead-letters.ts';
 import { hexDump, textOf } from './octets.ts';
 
 interface Props {

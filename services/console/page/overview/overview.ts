@@ -1,3 +1,4 @@
+import { useState } from 'preact/hooks';
 import type { EndpointStatus, Series, Status, SystemStatus } from '../../wire.ts';
 import { Chart } from '../chart.ts';
 import { clock, compact, duration, number, percent, type Zone } from '../format.ts';
@@ -8,24 +9,37 @@ import { Alerts } from './alerts.ts';
 
 interface Props {
   readonly status: Status;
+  /** steps that the charts show */
+  readonly shown: number;
   readonly zone: Zone;
 }
 
+const RANGES = [['10 min', 60], ['30 min', 180], ['1 hour', 360]] as const;
+
 /** The last hour of the system, live. */
-export function Overview({ status, zone }: Props): View {
+export function Overview({ status, zone }: Omit<Props, 'shown'>): View {
   const { system } = status;
-  return html`<h1>Overview</h1>
+  const [chosen, setChosen] = useState<number | undefined>(undefined);
+  // of a system that was started just now, an hour would be an empty chart
+  const shown = chosen ?? RANGES.map(([, steps]) => steps).find((steps) => steps >= knownSteps(status)) ?? status.steps;
+  return html`<div class="heading"><h1>Overview</h1><span class="group" role="group" aria-label="Time that the charts show">${RANGES.map(([name, steps]) => html`<button type="button" class="small" aria-pressed=${shown === steps} onClick=${() => setChosen(steps)}>${name}</button>`)}</span></div>
     ${system === null
       ? html`<p class="note">Your key <b>${status.key.name}</b> sees the endpoints that it may call. Traffic, lag, dead letters, rollups and alerts need a key with the scope <code>admin</code>.</p>`
       : html`${!system.store_answers && html`<p class="note bad" role="alert">${system.store_seen_at === null ? 'ClickHouse does not answer yet.' : `ClickHouse has not answered since ${clock(system.store_seen_at, zone)}. What it knows is shown as of then.`}</p>`}
         <${Tiles} system=${system} status=${status} />
         <${Alerts} alerts=${system.alerts} />
-        <${Traffic} system=${system} status=${status} zone=${zone} />`}
-    <${Requests} status=${status} zone=${zone} />
+        <${Traffic} system=${system} status=${status} zone=${zone} shown=${shown} />`}
+    <${Requests} status=${status} zone=${zone} shown=${shown} />
     ${system !== null && html`<${Tables} system=${system} status=${status} zone=${zone} />`}`;
 }
 
-const timesOf = ({ from, steps, step_seconds: step }: Status): number[] => Array.from({ length: steps }, (_, i) => from + i * step);
+/** Steps since the first one in which anything was counted. */
+function knownSteps({ steps, system, endpoints }: Status): number {
+  const first = Math.min(steps, ...[...(system?.topics ?? []).map((t) => t.events), ...endpoints.map((e) => e.requests)].map((values) => values.findIndex((v) => v !== null && v > 0)).filter((i) => i >= 0));
+  return steps - first;
+}
+
+const timesOf = ({ from, steps, step_seconds: step }: Status, shown: number): number[] => Array.from({ length: steps }, (_, i) => from + i * step).slice(-shown);
 const perSecond = (values: Series, step: number): (number | null)[] => values.map((v) => (v === null ? null : v / step));
 const total = (values: Series): number => values.reduce<number>((a, b) => a + (b ?? 0), 0);
 
@@ -57,32 +71,32 @@ function sumOf(endpoints: readonly EndpointStatus[]): { requests: number; errors
   return { requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable') };
 }
 
-function Traffic({ system, status, zone }: { readonly system: SystemStatus } & Props): View {
-  const times = timesOf(status);
+function Traffic({ system, status, zone, shown }: { readonly system: SystemStatus } & Props): View {
+  const times = timesOf(status, shown);
   const common = { times, zone };
   return html`<section class="charts" aria-label="Traffic">
-    <${Chart} ...${common} title="Events" unit="per second, by topic" curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: perSecond(t.events, status.step_seconds) }))}
+    <${Chart} ...${common} title="Events" unit="per second, by topic" curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: perSecond(t.events.slice(-shown), status.step_seconds) }))}
       empty="No topic had events in the last hour. npm run demo sends some." />
     <${Chart} ...${common} title="Freshness" unit="age of the newest visible event, by topic" isLogarithmic=${true} show=${(s: number) => (s <= 0.001 ? '0 s' : duration(s * 1000))}
-      curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: t.age_ms.map((ms) => (ms === null ? null : ms / 1000)) }))} />
-    <${Chart} ...${common} title="Lag" unit="records that wait in Kafka, by topic" curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: t.lag }))}
+      curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: t.age_ms.slice(-shown).map((ms) => (ms === null ? null : ms / 1000)) }))} />
+    <${Chart} ...${common} title="Lag" unit="records that wait in Kafka, by topic" curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: t.lag.slice(-shown) }))}
       empty=${system.ingest_here ? 'Nothing was measured yet.' : 'Ingest runs in another process: its /metrics has sluice_ingest_lag_records.'} />
-    <${Chart} ...${common} title="Dead letters" unit="in ten seconds, by reason" isStacked=${true} curves=${system.dead_letters.map((d) => ({ label: d.reason, shape: 'bar', values: d.letters }))}
+    <${Chart} ...${common} title="Dead letters" unit="in ten seconds, by reason" isStacked=${true} curves=${system.dead_letters.map((d) => ({ label: d.reason, shape: 'bar', values: d.letters.slice(-shown) }))}
       empty="No dead letter in the last hour." />
   </section>`;
 }
 
-function Requests({ status, zone }: Props): View {
+function Requests({ status, zone, shown }: Props): View {
   const { endpoints } = status;
-  const common = { times: timesOf(status), zone };
+  const common = { times: timesOf(status, shown), zone };
   const nobody = 'No endpoint was asked in the last hour.';
   const step = status.step_seconds;
   return html`<section class="charts" aria-label="Endpoints">
-    <${Chart} ...${common} title="Requests" unit="per second, by endpoint" empty=${nobody} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'line', values: perSecond(e.requests, step) }))} />
-    <${Chart} ...${common} title="Latency" unit="95th percentile, by endpoint" empty=${nobody} isLogarithmic=${true} show=${(ms: number) => (ms < 1 ? '<1 ms' : duration(ms))} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'line', values: e.p95_ms }))} />
-    <${Chart} ...${common} title="Errors" unit="answers with 5xx in ten seconds" empty=${nobody} isStacked=${true} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'bar', values: e.errors }))} />
+    <${Chart} ...${common} title="Requests" unit="per second, by endpoint" empty=${nobody} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'line', values: perSecond(e.requests.slice(-shown), step) }))} />
+    <${Chart} ...${common} title="Latency" unit="95th percentile, by endpoint" empty=${nobody} isLogarithmic=${true} show=${(ms: number) => (ms < 1 ? '<1 ms' : duration(ms))} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'line', values: e.p95_ms.slice(-shown) }))} />
+    <${Chart} ...${common} title="Errors" unit="answers with 5xx in ten seconds" empty=${nobody} isStacked=${true} curves=${endpoints.map((e) => ({ label: e.endpoint, shape: 'bar', values: e.errors.slice(-shown) }))} />
     <${Chart} ...${common} title="Cache" unit="share of answers from the cache" empty="No cached endpoint was asked in the last hour." show=${percent}
-      curves=${endpoints.filter((e) => total(e.cacheable) > 0).map((e) => ({ label: e.endpoint, shape: 'line', values: shareOf(e) }))} />
+      curves=${endpoints.filter((e) => total(e.cacheable) > 0).map((e) => ({ label: e.endpoint, shape: 'line', values: shareOf(e).slice(-shown) }))} />
   </section>`;
 }
 
@@ -95,7 +109,7 @@ function shareOf({ hits, cacheable }: EndpointStatus): (number | null)[] {
   });
 }
 
-function Tables({ system, status, zone }: { readonly system: SystemStatus } & Props): View {
+function Tables({ system, status, zone }: { readonly system: SystemStatus } & Omit<Props, 'shown'>): View {
   const when = (seconds: number): string => clock(seconds * 1000, zone);
   return html`<section class="panel"><h2>Topics</h2>
       ${system.topics.length === 0 ? html`<${Empty} title="No topic had events in the last hour." />` : html`<${Table} label="Topics" rows=${system.topics} rowKey=${(t: SystemStatus['topics'][number]) => t.topic} columns=${[
