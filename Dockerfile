@@ -19,6 +19,8 @@ COPY schemas schemas
 COPY common common
 COPY services services
 COPY demo demo
+# the console shows an alert's section
+COPY docs/runbook.md docs/runbook.md
 # the only folder that is written to: the first key, where API_KEY is not set
 RUN mkdir /data && chown node:node /data
 VOLUME /data

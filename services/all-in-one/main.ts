@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
@@ -64,5 +65,16 @@ await runProcess(() => logger, async (add, stopping) => {
   add(ingest);
 
   await query.ready;
+  // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
+  if (process.stdout.isTTY) await whenJoined(ingest);
   process.stdout.write(welcome({ address: query.address, signInToken: page.signInToken, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
 });
+
+const JOIN_CHECK_MS = 50;
+const JOIN_WAIT_MS = 10_000;
+
+/** Resolves when the consumer has joined its group, or after ten seconds. */
+async function whenJoined(ingest: RunningIngest): Promise<void> {
+  const until = performance.now() + JOIN_WAIT_MS;
+  while (!ingest.isJoined() && performance.now() < until) await sleep(JOIN_CHECK_MS);
+}
