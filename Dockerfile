@@ -18,6 +18,8 @@ COPY clickhouse clickhouse
 COPY schemas schemas
 COPY common common
 COPY services services
+# the console shows an alert's section
+COPY docs/runbook.md docs/runbook.md
 # Only query writes, and only here: its first key, where API_KEY is not set. Mount a volume to keep that key.
 # No VOLUME: Docker would make an anonymous volume for every container, those of rollup and ingest included.
 RUN mkdir /data && chown node:node /data

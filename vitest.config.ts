@@ -5,6 +5,7 @@ process.env['UV_THREADPOOL_SIZE'] ??= '16';
 
 // unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
 // Two files at a time: they wait for a broker as long as they compute, and each brings its own engine, folder and topics.
+// browser: a real browser on a real service.
 // retry 0 everywhere: a test that fails once has found something.
 export default defineConfig({
   test: {
@@ -30,6 +31,19 @@ export default defineConfig({
           globalSetup: ['test/harness/global-setup.ts'],
           maxWorkers: 2,
           sequence: { groupOrder: 2 },
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          retry: 0,
+        },
+      },
+      {
+        test: {
+          name: 'browser',
+          include: ['test/browser/**/*.test.ts'],
+          globalSetup: ['test/harness/global-setup.ts'],
+          // a browser beside a service takes both cores
+          maxWorkers: 1,
+          sequence: { groupOrder: 3 },
           testTimeout: 120_000,
           hookTimeout: 120_000,
           retry: 0,

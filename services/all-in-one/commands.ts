@@ -4,7 +4,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
 import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
-import type { Route } from '../../common/http/route.ts';
+import type { OpenRoute, Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { ingestCommand } from '../ingest/commands/ingest.ts';
@@ -26,13 +26,11 @@ function auditedArgs(args: object): Readonly<Record<string, unknown>> {
 }
 
 /** Proves to commands that this is the service of their data folder, before they send it their key. */
-export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Route {
+export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): OpenRoute {
   const secret = proofSecret(settings.DATA_DIR);
   return {
     method: 'GET',
     path: PROOF_PATH,
-    scope: 'admin',
-    open: true,
     bodyLimit: 1,
     handle: async ({ query, port }) => {
       const proof = proofOf(secret, port, query.get('nonce') ?? '');

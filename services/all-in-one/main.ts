@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
@@ -8,9 +9,12 @@ import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { startConsole } from '../console/console.ts';
+import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
 import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
+import { whenOpen } from '../query/when-open.ts';
 import { rollupNote } from '../rollup/readiness.ts';
 import { startRollup } from '../rollup/rollup.ts';
 import { commandRoutes, proofRoute } from './commands.ts';
@@ -37,15 +41,18 @@ await runProcess(() => logger, async (add, stopping) => {
   let isMigrated = false;
   let ingest: RunningIngest | undefined;
   const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
+  const page = startConsole({ clickhouse: whenOpen(schema.then(() => clickhouse)), settings, registry, logger, clock: systemClock });
   const query = await startQuery({
     clickhouse, settings, logger, registry, schema,
     checks: {
       consumer: consumerCheck(() => ingest),
       rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
     },
-    routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger }), proofRoute({ settings })],
+    routes: [...push.routes, ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger }), ...commandRoutes({ clickhouse, settings, logger })],
+    openRoutes: [...page.openRoutes, proofRoute({ settings })],
   });
   add(query);
+  add(page);
   const kafkaBroker = await broker;
   add(kafkaBroker);
   const { brokers } = kafkaBroker;
@@ -58,5 +65,16 @@ await runProcess(() => logger, async (add, stopping) => {
   add(ingest);
 
   await query.ready;
-  process.stdout.write(welcome({ address: query.address, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
+  // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
+  if (process.stdout.isTTY) await whenJoined(ingest);
+  process.stdout.write(welcome({ address: query.address, signInToken: page.signInToken, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
 });
+
+const JOIN_CHECK_MS = 50;
+const JOIN_WAIT_MS = 10_000;
+
+/** Resolves when the consumer has joined its group, or after ten seconds. */
+async function whenJoined(ingest: RunningIngest): Promise<void> {
+  const until = performance.now() + JOIN_WAIT_MS;
+  while (!ingest.isJoined() && performance.now() < until) await sleep(JOIN_CHECK_MS);
+}

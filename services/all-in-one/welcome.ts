@@ -3,6 +3,8 @@ import { createPopulation } from '../../demo/population.ts';
 
 export interface Welcome {
   readonly address: string;
+  /** what the console signs in with, once; undefined = with a key only */
+  readonly signInToken?: string | undefined;
   /** the first key, where it was made just now */
   readonly madeKey: string | undefined;
   /** where it stands; undefined = API_KEY is set */
@@ -17,7 +19,7 @@ function quoted(text: string): string {
 }
 
 /** What a newcomer needs after the start: where it is, the key, and calls to paste. */
-export function welcome({ address, madeKey, keyFile, brokers, topics }: Welcome): string {
+export function welcome({ address, signInToken, madeKey, keyFile, brokers, topics }: Welcome): string {
   // in double quotes, where the shell looks it up
   const key = madeKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
   // the busiest project of `npm run demo` with its default seed
@@ -25,6 +27,7 @@ export function welcome({ address, madeKey, keyFile, brokers, topics }: Welcome)
   const call = (endpoint: string): string => `curl -H "X-API-KEY: ${key}" '${address}/api/endpoints/${endpoint}'`;
   return `
 sluice is ready at ${address} (docs at ${address}/docs)
+${signInToken === undefined ? `console: ${address}/ (sign in with the key)` : `console: ${address}/#token=${signInToken} (signs in once, within 10 minutes)`}
 ${madeKey !== undefined ? `key: ${madeKey} (made now, shown this once; it stands in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, made on the first start`}`}
 Kafka: ${brokers.join(',')}, for instance topic ${topics.edge_logs}
 

@@ -40,7 +40,7 @@ export interface DeadLetterFilter {
 const PAGE = 500;
 const START: DeadLetter = { topic: '', incarnation: 0, partition: 0, offset: '-1', reason: 'not_an_event', detail: '', replayed_at: null };
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
-const REPLAYS_PER_SECOND = 25;
+export const REPLAYS_PER_SECOND = 25;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
 export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reason, open = false }: DeadLetterFilter, limit: number = PAGE, after: DeadLetter = START): Promise<DeadLetter[]> {

@@ -4,7 +4,7 @@ import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { TrustProxy } from '../../common/config/settings.ts';
 import { ApiError } from '../../common/http/errors.ts';
-import type { Route } from '../../common/http/route.ts';
+import type { OpenRoute, Route } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { readinessOf, watchReadiness, type Check } from '../../common/readiness.ts';
@@ -16,11 +16,12 @@ import { closeUnlessRead } from './receive-body.ts';
 import { CORS, JSON_TYPE, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
-import { serveRoutes } from './serve-route.ts';
+import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
 
 export interface AppOptions extends AuthenticationOptions, EndpointOptions {
   readonly checks: Readonly<Record<string, Check>>;
   readonly routes: readonly Route[];
+  readonly openRoutes?: readonly OpenRoute[];
   readonly logger: Logger;
   readonly registry: Registry;
   readonly trustProxy: TrustProxy;
@@ -151,6 +152,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const serveEndpoint = createServeEndpoint(options);
   for (const path of ENDPOINT_PATHS) get(path, false, serveEndpoint);
   for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path)) serveRoutes(app, methods, path, routes, logger);
+  for (const [path, routes] of Map.groupBy(options.openRoutes ?? [], (r) => r.path)) serveOpenRoutes(app, methods, path, routes);
 
   const sendJson = async (reply: FastifyReply, status: number, value: unknown): Promise<unknown> =>
     await reply.code(status).headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' }).send(JSON.stringify(value));

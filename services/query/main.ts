@@ -8,6 +8,8 @@ import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { startConsole } from '../console/console.ts';
+import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { startPush } from '../push/push.ts';
 import { startQuery } from './start.ts';
 import { whenOpen } from './when-open.ts';
@@ -34,9 +36,15 @@ await runProcess(() => logger, async (add, stopping) => {
     kafka: Promise.resolve(createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-push', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) })),
     settings, logger: log, registry, clock: systemClock,
   });
-  const query = await startQuery({ clickhouse, settings, logger: log, registry, schema, routes: push?.routes ?? [] });
+  const page = startConsole({ clickhouse: whenOpen(schema.then(() => opening)), settings, registry, logger: log, clock: systemClock });
+  const query = await startQuery({
+    clickhouse, settings, logger: log, registry, schema,
+    routes: [...(push?.routes ?? []), ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger: log })],
+    openRoutes: page.openRoutes,
+  });
   add(query);
+  add(page);
   if (push !== undefined) add(push);
-  process.stdout.write(`listening on ${query.address}\n${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`);
+  process.stdout.write(`listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`);
   await opening;
 });

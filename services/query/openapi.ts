@@ -33,6 +33,7 @@ function parameterObject(p: Parameter): object {
       // where anything else stands for a value, the list is what is worth sending, not what is accepted
       ...(p.values !== undefined && (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
       ...(p.values === undefined && p.examples.length > 0 && { examples: p.examples }),
+      ...(p.format !== 'string' && { format: p.format }),
       ...(p.default !== undefined && { default: p.default }),
       ...(p.pattern !== undefined && { pattern: p.pattern }),
       ...(p.minLength !== undefined && { minLength: p.minLength }),
@@ -96,7 +97,7 @@ function operation(d: Definition): object {
 
 /** Routes that are shown, each path once. */
 export function documentedRoutes(routes: readonly Route[]): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
-  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path, method, operation: documented }]));
+  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }]));
 }
 
 /** OpenAPI 3.1 of the endpoints and routes that are served. */

@@ -4,7 +4,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import { SHORTEST_API_KEY, type Settings } from '../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
-import type { Route } from '../../common/http/route.ts';
+import type { OpenRoute, Route } from '../../common/http/route.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
@@ -35,6 +35,8 @@ export interface QueryOptions {
   readonly checks?: Readonly<Record<string, Check>>;
   /** what other parts of the process serve */
   readonly routes?: readonly Route[];
+  /** pages and files that need no key */
+  readonly openRoutes?: readonly OpenRoute[];
   /** resolves when the schema is there; until then callers get 503 */
   readonly schema?: Promise<unknown>;
 }
@@ -121,6 +123,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     refreshKeys: () => loader.refresh(),
     checks,
     routes: [...keyRoutes({ clickhouse, loader, clock }), ...(options.routes ?? [])],
+    ...(options.openRoutes && { openRoutes: options.openRoutes }),
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,

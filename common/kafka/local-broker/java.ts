@@ -8,6 +8,9 @@ import { commandOf, lastError, lastLine, run, startDetached, until } from './pro
 import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass } from './server-properties.ts';
 
 const JAVA_TIMEOUT_MS = 60_000;
+/** of all jars of the broker; Maven fetches its own plugins too, the first time */
+const JARS_MEGABYTES = 54;
+const TELL_EVERY_BYTES = 4_000_000;
 /** 54 MB over a slow line */
 const MAVEN_TIMEOUT_MS = 15 * 60_000;
 const OLDEST_JAVA = 17;
@@ -32,11 +35,12 @@ export async function findJava(javaHome: string | undefined): Promise<string> {
 export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortSignal | undefined): Promise<string> {
   const folder = join(cacheDir, `kafka-${KAFKA_VERSION}`);
   if (!existsSync(folder)) {
-    logger.info({ into: folder }, 'kafka_jars_fetching');
+    logger.info({ into: folder, megabytes: JARS_MEGABYTES }, 'kafka_jars_fetching');
+    const progress = downloadProgress((megabytes) => logger.info({ megabytes, of_about: JARS_MEGABYTES }, 'kafka_jars_fetched'));
     const part = `${folder}.${process.pid}.part`;
     mkdirSync(cacheDir, { recursive: true });
     const pom = fileURLToPath(new URL('pom.xml', import.meta.url));
-    const { code, stdout, stderr } = await run('mvn', ['-q', '-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`], { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal });
+    const { code, stdout, stderr } = await run('mvn', ['-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`], { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal, onOutput: progress });
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
       throw new Unavailable(`is there, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`);
@@ -50,6 +54,24 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
     }
   }
   return join(folder, '*');
+}
+
+const UNITS: Readonly<Record<string, number>> = { B: 1, kB: 1000, MB: 1_000_000 };
+
+/** Reads what Maven prints of its downloads and tells their sum, each time that it is some megabytes more. */
+export function downloadProgress(tell: (megabytes: number) => void): (output: string) => void {
+  let [rest, bytes, told] = ['', 0, 0];
+  return (output) => {
+    const lines = (rest + output).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) {
+      const [, amount, unit = ''] = /^(?:\[INFO\] )?Downloaded from .* \(([\d.]+) (B|kB|MB) at /.exec(line) ?? [];
+      bytes += Number(amount ?? 0) * (UNITS[unit] ?? 0);
+    }
+    if (bytes - told < TELL_EVERY_BYTES) return;
+    told = bytes;
+    tell(Math.round(bytes / 1_000_000));
+  };
 }
 
 function firstError(mavenOutput: string): string | undefined {

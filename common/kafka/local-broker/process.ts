@@ -11,12 +11,13 @@ export interface Outcome {
 }
 
 /** Runs a program to its end. Does not throw for what the program does. */
-export function run(command: string, args: readonly string[], options: { readonly cwd?: string; readonly timeoutMs: number; readonly signal?: AbortSignal | undefined }): Promise<Outcome> {
+export function run(command: string, args: readonly string[], options: { readonly cwd?: string; readonly timeoutMs: number; readonly signal?: AbortSignal | undefined; readonly onOutput?: (text: string) => void }): Promise<Outcome> {
   return new Promise((resolve) => {
-    execFile(command, args, { ...(options.cwd === undefined ? {} : { cwd: options.cwd }), timeout: options.timeoutMs, ...(options.signal === undefined ? {} : { signal: options.signal }), maxBuffer: 16 * 1024 * 1024 }, (error, stdout, stderr) => {
+    const child = execFile(command, args, { ...(options.cwd === undefined ? {} : { cwd: options.cwd }), timeout: options.timeoutMs, ...(options.signal === undefined ? {} : { signal: options.signal }), maxBuffer: 16 * 1024 * 1024 }, (error, stdout, stderr) => {
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
       resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });
     });
+    if (options.onOutput !== undefined) child.stdout?.on('data', options.onOutput);
   });
 }
 

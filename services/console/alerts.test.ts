@@ -1,0 +1,112 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { DOWN, evaluateAlerts, rules, SLOW_INSERT_SECONDS, SLOW_QUERY_SECONDS, STALLED_SECONDS, type Facts } from './alerts.ts';
+import { createHistory } from './history.ts';
+import { createRunbook } from './runbook.ts';
+import { STEP_SECONDS } from './wire.ts';
+
+interface PrometheusRule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly for: string;
+  readonly labels: { readonly severity: string };
+}
+
+const file = parse(readFileSync(new URL('../../deploy/prometheus/alerts.yml', import.meta.url), 'utf8')) as { groups: readonly { rules: readonly PrometheusRule[] }[] };
+const prometheus = file.groups.flatMap((g) => g.rules);
+const secondsOf = (text: string): number => Number(text.slice(0, -1)) * ({ s: 1, m: 60, h: 3600 }[text.slice(-1)] ?? Number.NaN);
+
+describe('the rules are those of deploy/prometheus/alerts.yml', () => {
+  test('by name; the one that a service cannot raise about itself is left to the page', () => {
+    expect([DOWN, ...rules.map((r) => r.alert)]).toEqual(prometheus.map((r) => r.alert));
+  });
+
+  test.each(rules)('$alert: by severity and by the time that it has to hold', ({ alert, severity, forSeconds }) => {
+    const rule = prometheus.find((r) => r.alert === alert)!;
+    expect({ severity, forSeconds }).toEqual({ severity: rule.labels.severity, forSeconds: secondsOf(rule.for) });
+  });
+
+  test.each(rules)('$alert: by its thresholds and the times that it looks back', ({ alert, threshold }) => {
+    const { expr } = prometheus.find((r) => r.alert === alert)!;
+    // what is compared: for quantiles the share beyond the quantile, and its bound
+    const expected: Record<string, string[]> = {
+      SluiceStalled: ['> 0', `[${STALLED_SECONDS / 60}m]`], SluiceStale: ['> 60', '[5m]'],
+      SluiceInsertsSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_INSERT_SECONDS}`, '[10m]'], SluiceQueriesSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_QUERY_SECONDS}`, 'miss|none', '[10m]'],
+      SluicePartitionPaused: ['== 1'], SluiceCacheCold: [`< ${1 - threshold}`, '> 1', '[30m]'], SluiceErrors: ['> 0.02', '[5m]', '5..'], SluicePushRefused: ['> 0.02', '[5m]', '429|5..'],
+    };
+    for (const part of expected[alert] ?? [`> ${threshold}`]) expect(expr).toContain(part);
+  });
+
+  test.each([DOWN, ...rules.map((r) => r.alert)])('%s has its section in the runbook', (alert) => {
+    expect(createRunbook()(alert)?.length).toBeGreaterThan(50);
+  });
+});
+
+describe('a rule', () => {
+  const NOW = 10_000;
+  const facts = (more: Partial<Facts> = {}): Facts => ({ store: createHistory(), process: createHistory(), ingestHere: true, pushHere: true, ...more });
+  const stateOf = (alert: string, of: Facts, step = NOW): unknown => {
+    const { state, subjects, runbook } = evaluateAlerts(of, step, () => 'what to do').find((a) => a.alert === alert)!;
+    return { state, subjects: subjects.map((s) => `${s.name} ${s.state}`), runbook };
+  };
+  const ok = { state: 'ok', subjects: [], runbook: undefined };
+
+  test('is pending while its condition has not held for long enough, then fires, with its section; and is fine once it is over', () => {
+    const of = facts();
+    const held = 600 / STEP_SECONDS;
+    for (let step = NOW - held + 2; step <= NOW; step++) of.process.set('lag:edge_logs', step, 500_001);
+    expect(stateOf('SluiceLag', of)).toEqual({ state: 'pending', subjects: ['edge_logs pending'], runbook: 'what to do' });
+    of.process.set('lag:edge_logs', NOW + 1, 500_001);
+    expect(stateOf('SluiceLag', of, NOW + 1)).toEqual({ state: 'firing', subjects: ['edge_logs firing'], runbook: 'what to do' });
+    of.process.set('lag:edge_logs', NOW + 2, 500_000);
+    expect(stateOf('SluiceLag', of, NOW + 2)).toEqual(ok);
+  });
+
+  test('that needs the metrics of a process elsewhere is not known', () => {
+    expect(stateOf('SluiceLag', facts({ ingestHere: false }))).toMatchObject({ state: 'unknown' });
+    expect(stateOf('SluicePushRefused', facts({ pushHere: false }))).toMatchObject({ state: 'unknown' });
+  });
+
+  test('of a pause fires at once, and no longer when the partition goes on', () => {
+    const of = facts();
+    of.store.set('paused:edge_logs partition 3', NOW, 1);
+    expect(stateOf('SluicePartitionPaused', of)).toMatchObject({ state: 'firing', subjects: ['edge_logs partition 3 firing'] });
+    of.store.set('paused:edge_logs partition 3', NOW + 1, 0);
+    expect(stateOf('SluicePartitionPaused', of, NOW + 1)).toEqual(ok);
+  });
+
+  test('of shares counts over its window, and nothing at all is no share', () => {
+    const of = facts();
+    for (let step = NOW - 200; step <= NOW; step++) {
+      of.store.set('events:edge_logs', step, 100);
+      of.store.set('bad:edge_logs', step, 1);
+      of.store.set('events:auth_logs', step, 100);
+      of.store.set('bad:auth_logs', step, 2);
+      of.store.set('events:storage_logs', step, 0);
+    }
+    expect(stateOf('SluiceDeadLetters', of)).toMatchObject({ state: 'firing', subjects: ['auth_logs firing'] });
+  });
+
+  test('of freshness fires only where events become visible', () => {
+    const of = facts();
+    for (let step = NOW - 90; step <= NOW; step++) {
+      of.store.set('delay:edge_logs', step, 61);
+      of.store.set('events:edge_logs', step, 5);
+      of.store.set('delay:auth_logs', step, 61);
+    }
+    expect(stateOf('SluiceStale', of)).toMatchObject({ state: 'firing', subjects: ['edge_logs firing'] });
+  });
+
+  test('of the cache fires under real traffic only', () => {
+    const of = facts();
+    for (let step = NOW - 359; step <= NOW; step++) {
+      of.process.set('cacheable:busy', step, 20);
+      of.process.set('hits:busy', step, 9);
+      of.process.set('cacheable:idle', step, 9);
+      of.process.set('hits:idle', step, 0);
+    }
+    // the first half hour has not yet asked for enough
+    expect(stateOf('SluiceCacheCold', of)).toMatchObject({ subjects: ['busy pending'] });
+  });
+});

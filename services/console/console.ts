@@ -1,0 +1,137 @@
+import { readFileSync } from 'node:fs';
+import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../common/clock.ts';
+import { keyFile } from '../../common/config/key-file.ts';
+import type { Settings } from '../../common/config/settings.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
+import type { Part } from '../../common/lifecycle/run.ts';
+import type { Logger } from '../../common/logger.ts';
+import type { Registry } from '../../common/metrics.ts';
+import { buildAssets, type Asset, type Assets } from './assets.ts';
+import { createOneTimeToken, isLoopback } from './sign-in.ts';
+import { startStatus } from './status.ts';
+
+export interface ConsoleOptions {
+  /** refuses statements until the schema is there */
+  readonly clickhouse: Reader;
+  readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;
+  readonly registry: Registry;
+  readonly logger: Logger;
+  readonly clock: Clock;
+}
+
+export interface Console extends Part {
+  readonly routes: readonly Route[];
+  readonly openRoutes: readonly OpenRoute[];
+  /** Signs in once, as `<address>/#token=<it>`; undefined where the first key is the operator's own or other machines reach the service. */
+  readonly signInToken: string | undefined;
+}
+
+const NO_BODY = 1;
+const TOKEN_BODY = 1024;
+const CONTENT_SECURITY_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
+
+/** The page for people at `/`: its files, what it shows of the system, and how a newcomer signs in. */
+export function startConsole({ clickhouse, settings, registry, logger, clock }: ConsoleOptions): Console {
+  const source = startStatus({ clickhouse, registry, logger, clock });
+  const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken(clock()) : undefined;
+  let built: Assets | undefined;
+  const assets = (): Assets => (built ??= buildAssets());
+
+  const get = (path: string, handle: OpenRoute['handle']): OpenRoute => ({ method: 'GET', path, bodyLimit: NO_BODY, handle });
+  const file = async ({ params, headers }: Omit<RouteRequest, 'key'>): Promise<RouteResponse> => {
+    const { version, files } = assets();
+    const found = params['version'] === version ? files.get([params['folder'], params['file']].filter((part) => part !== undefined).join('/')) : undefined;
+    if (found === undefined) throw new ApiError('not_found', 'there is nothing at this path');
+    return answer(found, headers, { 'cache-control': 'public, max-age=31536000, immutable' });
+  };
+
+  return {
+    name: 'console',
+    signInToken: token?.text,
+    stop: () => source.stop(),
+    routes: [{
+      method: 'GET', path: '/api/status', scope: 'any', bodyLimit: NO_BODY, documented: STATUS,
+      handle: async ({ query, key }) => ({ status: 200, json: { result: await source.status(key, readSince(query)) } }),
+    }],
+    openRoutes: [
+      get('/', async ({ headers }) => {
+        const { index, version } = assets();
+        const etag = `W/"${version}"`;
+        const common = { 'cache-control': 'no-cache', etag, 'content-security-policy': CONTENT_SECURITY_POLICY, 'cross-origin-opener-policy': 'same-origin' };
+        return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, headers, common);
+      }),
+      get('/console/:version/:file', file),
+      get('/console/:version/:folder/:file', file),
+      {
+        method: 'POST', path: '/console/sign-in', bodyLimit: TOKEN_BODY,
+        handle: async ({ body }) => {
+          if (token === undefined) throw new ApiError('not_found', 'this service has no sign-in link; sign in with a key');
+          token.use(readToken(body), clock());
+          return { status: 200, headers: { 'cache-control': 'no-store' }, json: { result: { key: readFileSync(keyFile(settings.DATA_DIR), 'utf8').trim() } } };
+        },
+      },
+    ],
+  };
+}
+
+/** Compressed as the browser accepts it: all of them accept gzip, and br over HTTPS and from this machine. */
+function answer(asset: Asset, headers: RouteRequest['headers'], more: Readonly<Record<string, string>>): RouteResponse {
+  const accepted = String(headers['accept-encoding'] ?? '').split(',').map((part) => part.trim());
+  const encoding = (['br', 'gzip'] as const).find((name) => accepted.includes(name));
+  return {
+    status: 200,
+    headers: { ...SAFE, 'content-type': asset.type, ...(encoding !== undefined && { 'content-encoding': encoding }), ...more },
+    body: asset[encoding ?? 'plain'],
+  };
+}
+
+function readToken(body: Buffer): string {
+  try {
+    const { token } = JSON.parse(body.toString('utf8')) as { token?: unknown };
+    if (typeof token === 'string') return token;
+  } catch (error) {
+    throw new ApiError('invalid_request', 'the body must be JSON: {"token"}', { cause: error });
+  }
+  throw new ApiError('invalid_request', 'the body must be JSON: {"token"}');
+}
+
+/** Throws ApiError. */
+function readSince(query: URLSearchParams): number | undefined {
+  const given = query.get('since') ?? '';
+  if (given === '') return undefined;
+  if (!/^\d{1,12}$/.test(given)) throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);
+  return Number(given);
+}
+
+const STATUS: Operation = {
+  operationId: 'status',
+  summary: 'The state of the system over the last hour; every valid key may call it',
+  description: 'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
+  parameters: [{ name: 'since', in: 'query', required: false, description: 'only steps from this instant on, unix seconds; absent or empty = the last hour', schema: { type: 'string', pattern: String.raw`^\d{1,12}$` } }],
+  responses: {
+    200: {
+      description: 'The state',
+      content: {
+        'application/json': {
+          schema: {
+            type: 'object', required: ['result'],
+            properties: {
+              result: {
+                type: 'object', required: ['now', 'started_at', 'step_seconds', 'from', 'steps', 'key', 'endpoints', 'system'],
+                properties: {
+                  now: { type: 'integer', description: 'unix milliseconds' }, started_at: { type: 'integer', description: 'start of the process that answers, unix milliseconds' },
+                  step_seconds: { type: 'integer' }, from: { type: 'integer', description: 'start of the first step, unix seconds' }, steps: { type: 'integer' },
+                  key: { type: 'object' }, endpoints: { type: 'array', items: { type: 'object' } }, system: { type: ['object', 'null'] },
+                },
+              },
+            },
+          },
+        },
+      },
+    },
+    ...Object.fromEntries([400, 401, 429, 503].map((code) => [code, { $ref: `#/components/responses/${code}` }])),
+  },
+};

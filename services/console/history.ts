@@ -1,0 +1,54 @@
+import { HISTORY_STEPS, STEP_SECONDS } from './wire.ts';
+
+/** Steps kept: the last hour, the step that is not over, and one more for readers that began before it. */
+const KEPT = HISTORY_STEPS + 2;
+
+/** Number of the step that holds an instant, unix milliseconds. */
+export function stepOf(ms: number): number {
+  return Math.floor(ms / 1000 / STEP_SECONDS);
+}
+
+/** Numbers by name and step for the last hour, in a ring. Pure: time comes as the number of a step. */
+export interface History {
+  set(name: string, step: number, value: number): void;
+  get(name: string, step: number): number | undefined;
+  /** Forgets, of names with this prefix, what is known of this step and the later ones. */
+  clearFrom(step: number, prefix: string): void;
+  /** Every name that has a value within the steps. */
+  names(from: number, to: number): string[];
+  /** Values of the steps from..to, both included; `missing` where there is none. */
+  values<T extends number | null>(name: string, from: number, to: number, missing: T): (number | T)[];
+}
+
+export function createHistory(): History {
+  const rings = new Map<string, { readonly steps: Float64Array; readonly values: Float64Array }>();
+  const get = (name: string, step: number): number | undefined => {
+    const ring = rings.get(name);
+    const at = step % KEPT;
+    return ring !== undefined && ring.steps[at] === step ? ring.values[at] : undefined;
+  };
+  return {
+    get,
+    set(name, step, value) {
+      let ring = rings.get(name);
+      if (ring === undefined) {
+        ring = { steps: new Float64Array(KEPT).fill(-1), values: new Float64Array(KEPT) };
+        rings.set(name, ring);
+      }
+      const at = step % KEPT;
+      // a late value of an hour ago must not replace one of now
+      if ((ring.steps[at] ?? -1) > step) return;
+      ring.steps[at] = step;
+      ring.values[at] = value;
+    },
+    clearFrom(step, prefix) {
+      for (const [name, { steps }] of rings) if (name.startsWith(prefix)) for (let i = 0; i < KEPT; i++) if ((steps[i] ?? -1) >= step) steps[i] = -1;
+    },
+    names(from, to) {
+      return [...rings].filter(([, { steps }]) => steps.some((s) => s >= from && s <= to)).map(([name]) => name).sort();
+    },
+    values(name, from, to, missing) {
+      return Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing);
+    },
+  };
+}

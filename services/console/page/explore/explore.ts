@@ -1,0 +1,146 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { call, CallError, callJson, type Answer } from '../api.ts';
+import { Chart } from '../chart.ts';
+import { bytes, duration, number, shellWord, timestamp, type Zone } from '../format.ts';
+import { html, type View } from '../html.ts';
+import { Copy, Empty, Failure, Table } from '../parts.ts';
+import { addressOf, go, type Place } from '../route.ts';
+import { Events, isEntries, Tree } from './events.ts';
+import { Form } from './form.ts';
+import { Digits, parseExactly } from './json.ts';
+import { nextPage, SHOWN, withoutShown } from './paging.ts';
+import { seriesOf, withEmptyBuckets, type Row } from './series.ts';
+import { endpointsOf, type Endpoint, type Specification } from './specification.ts';
+
+interface Props {
+  readonly place: Place;
+  readonly zone: Zone;
+  readonly scopes: readonly string[];
+}
+
+/** Every endpoint: a form of its parameters, and the answer. What was asked stands in the address. */
+export function Explore({ place, zone, scopes }: Props): View {
+  const [endpoints, setEndpoints] = useState<readonly Endpoint[] | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  useEffect(() => {
+    callJson<Specification>('/openapi.json').then((specification) => setEndpoints(endpointsOf(specification)), setError);
+    return undefined;
+  }, []);
+  if (error !== undefined) return html`<h1>Explore</h1><${Failure} error=${error} />`;
+  if (endpoints === undefined) return html`<h1>Explore</h1><p class="quiet">Reading the endpoints…</p>`;
+  const mayCall = (e: Endpoint): boolean => ['admin', 'query', `query:${e.name}`].some((scope) => scopes.includes(scope));
+  const endpoint = endpoints.find((e) => e.name === place.item) ?? (place.item === '' ? (endpoints.find(mayCall) ?? endpoints[0]) : undefined);
+  return html`<h1>Explore</h1>
+    <nav class="choices" aria-label="Endpoints">${endpoints.map((e) => html`<a key=${e.name} href=${addressOf('explore', e.name, kept(e, place.params))} aria-current=${e.name === endpoint?.name ? 'page' : undefined} class=${mayCall(e) ? '' : 'refused'}>${e.name}</a>`)}</nav>
+    ${endpoint === undefined
+      ? html`<${Empty} title="There is no such endpoint.">The service does not offer <code>${place.item}</code>.<//>`
+      : html`${!mayCall(endpoint) && html`<p class="note">Your key may not call this endpoint: it lacks the scope <code>query</code> or <code>query:${endpoint.name}</code>.</p>`}
+        <${Asked} key=${endpoint.name} endpoint=${endpoint} place=${place} zone=${zone} />`}`;
+}
+
+/** What another endpoint can use of the parameters: usually the project. */
+function kept(endpoint: Endpoint, params: URLSearchParams): Record<string, string> {
+  const project = params.get('project') ?? '';
+  return endpoint.parameters.some((p) => p.name === 'project') && project !== '' ? { project } : {};
+}
+
+interface Shown {
+  readonly query: string;
+  readonly answer: Answer;
+  readonly rows: readonly Row[];
+  readonly at: number;
+}
+
+function Asked({ endpoint, place, zone }: { readonly endpoint: Endpoint; readonly place: Place; readonly zone: Zone }): View {
+  const values = Object.fromEntries(endpoint.parameters.map((p) => [p.name, place.params.get(p.name) ?? '']));
+  const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== '')).toString();
+  const isComplete = endpoint.parameters.every((p) => !p.isRequired || values[p.name] !== '');
+  const [shown, setShown] = useState<Shown | undefined>(undefined);
+  const [error, setError] = useState<unknown>(undefined);
+  const [isBusy, setIsBusy] = useState(false);
+  const running = useRef<AbortController | undefined>(undefined);
+
+  async function ask(): Promise<void> {
+    running.current?.abort();
+    const mine = new AbortController();
+    running.current = mine;
+    setIsBusy(true);
+    try {
+      const answer = await call(`${endpoint.path}${query === '' ? '' : `?${query}`}`, { signal: mine.signal });
+      const { result } = parseExactly(answer.text) as { result: readonly Row[] };
+      setShown({ query, answer, rows: result, at: Date.now() });
+      setError(undefined);
+    } catch (failure) {
+      if (mine.signal.aborted) return;
+      setError(failure);
+      setShown(undefined);
+    }
+    if (running.current === mine) setIsBusy(false);
+  }
+  useEffect(() => {
+    setError(undefined);
+    if (isComplete) void ask();
+    else setShown(undefined);
+    return () => running.current?.abort();
+  }, [query]);
+
+  const onAsk = (entered: Readonly<Record<string, string>>): void => {
+    const address = addressOf('explore', endpoint.name, entered);
+    if (address === location.hash) void ask();
+    else go(address);
+  };
+  return html`<p class="description">${endpoint.description.split('\n\n')[0]}</p>
+    <${Form} endpoint=${endpoint} values=${values} zone=${zone} isBusy=${isBusy} mistakes=${error instanceof CallError ? error.mistakes : []} onAsk=${onAsk} />
+    ${error !== undefined && html`<${Failure} error=${error} />`}
+    ${error === undefined && shown !== undefined && html`<${Result} endpoint=${endpoint} shown=${shown} place=${place} zone=${zone} />`}
+    ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the text that npm start prints.'}<//>`}`;
+}
+
+const LIMIT = 'limit';
+const MOST_ENTRIES = 100;
+const END = 'iso_timestamp_end';
+
+function Result({ endpoint, shown, place, zone }: { readonly endpoint: Endpoint; readonly shown: Shown; readonly place: Place; readonly zone: Zone }): View {
+  const { answer, rows, query } = shown;
+  const url = `${location.origin}${endpoint.path}${query === '' ? '' : `?${query}`}`;
+  const curl = `curl -H "X-API-KEY: $API_KEY" ${shellWord(url)}`;
+  const cache = answer.headers.get('x-cache');
+  const age = answer.headers.get('age');
+  return html`<section class="result" aria-label="Answer" data-query=${query}>
+    <ul class="facts">
+      <li><b>${rows.length.toLocaleString('en')}</b> ${rows.length === 1 ? 'row' : 'rows'}</li><li><b>${duration(answer.ms)}</b></li><li><b>${bytes(new TextEncoder().encode(answer.text).length)}</b></li>
+      ${cache !== null && cache !== 'none' && html`<li>cache <b class="cache">${cache}</b></li>`}${age !== null && html`<li>age <b class="age">${duration(Number(age) * 1000)}</b></li>`}
+      ${answer.headers.get('x-result-truncated') === 'true' && html`<li class="bad">cut at its largest number of rows</li>`}
+    </ul>
+    <div class="curl"><code>${curl}</code><${Copy} text=${curl} label="Copy" /></div>
+    ${rows.length === 0 ? html`<${Empty} title="The answer has no rows.">Nothing matches these parameters.<//>` : html`<${Rows} endpoint=${endpoint} rows=${rows} place=${place} zone=${zone} />`}
+  </section>`;
+}
+
+function Rows({ endpoint, rows, place, zone }: { readonly endpoint: Endpoint; readonly rows: readonly Row[]; readonly place: Place; readonly zone: Zone }): View {
+  if (isEntries(rows)) {
+    const entries = withoutShown(rows, place.params.get(END) ?? '', Number(place.params.get(SHOWN) ?? 0));
+    const next = endpoint.parameters.some((p) => p.name === END) ? nextPage(rows, Number(place.params.get(LIMIT) ?? '') || MOST_ENTRIES) : undefined;
+    const params = new URLSearchParams(place.params);
+    if (next !== undefined) {
+      params.set(END, next.end);
+      params.set(SHOWN, String(next.shown));
+    }
+    return html`${next?.isCut === true && html`<p class="note">More than ${rows.length} entries share this microsecond. Those that do not fit on this page are not shown.</p>`}
+      <${Events} entries=${entries} zone=${zone} next=${next === undefined ? undefined : addressOf('explore', endpoint.name, params)} />`;
+  }
+  const found = seriesOf(rows);
+  const series = found === undefined ? undefined : withEmptyBuckets(found);
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  return html`${series !== undefined && html`<${Chart} title=${endpoint.name} zone=${zone} height=${280} ...${series} show=${number} showRight=${(ms: number) => `${number(ms)} ms`} />`}
+    <${Table} label="Rows" rows=${rows} columns=${columns.map((name) => ({ name, isNumber: rows.some((r) => typeof r[name] === 'number') && name !== 'timestamp', cell: (row: Row) => html`<${Cell} name=${name} value=${row[name]} zone=${zone} />` }))} />`;
+}
+
+function Cell({ name, value, zone }: { readonly name: string; readonly value: unknown; readonly zone: Zone }): View {
+  if (value === null || value === undefined) return html`<span class="quiet">null</span>`;
+  if (name === 'timestamp' && typeof value === 'number') return html`<span title=${String(value)}>${timestamp(value, zone)}</span>`;
+  if (typeof value === 'number') return number(value);
+  if (value instanceof Digits) return value.source;
+  if (typeof value === 'object') return html`<${Tree} name="" value=${value} depth=${9} />`;
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

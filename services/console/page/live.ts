@@ -1,0 +1,120 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { HISTORY_STEPS, type Series, type Status } from '../wire.ts';
+import { CallError, callJson } from './api.ts';
+
+/** Between the end of one look and the next. */
+const EVERY_MS = 1_000;
+const AFTER_FAILURE_MS = 1_500;
+/** Steps that are asked for again: late batches may have changed them. */
+const AGAIN_STEPS = 6;
+
+/** How the page hears from the service. */
+export interface Connection {
+  /** unix ms since when it has not answered; undefined = it does */
+  readonly awaySince: number | undefined;
+  /** what the reader should know after it came back; undefined = nothing */
+  readonly notice: string | undefined;
+}
+
+export interface Live {
+  readonly status: Status | undefined;
+  readonly connection: Connection;
+  readonly dismiss: () => void;
+}
+
+/** The state of the system, looked at every second while the tab is visible. `onRefused`: the key is not valid any more. */
+export function useLive(isOn: boolean, onRefused: (message: string) => void): Live {
+  const [status, setStatus] = useState<Status | undefined>(undefined);
+  const [connection, setConnection] = useState<Connection>({ awaySince: undefined, notice: undefined });
+  const refused = useRef(onRefused);
+  refused.current = onRefused;
+
+  useEffect(() => {
+    setStatus(undefined);
+    if (!isOn) return undefined;
+    const stop = new AbortController();
+    let known: Status | undefined;
+    let awaySince: number | undefined;
+    let timer = 0;
+
+    async function look(): Promise<void> {
+      // a tab that nobody sees costs nothing
+      if (document.hidden) return again(EVERY_MS);
+      try {
+        const since = known === undefined ? '' : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
+        const { result } = await callJson<{ result: Status }>(`/api/status${since}`, { signal: stop.signal });
+        const notice = noticeOf(known, result, awaySince);
+        known = mergeStatus(known, result);
+        awaySince = undefined;
+        setStatus(known);
+        setConnection((before) => ({ awaySince: undefined, notice: notice ?? before.notice }));
+        return again(EVERY_MS);
+      } catch (error) {
+        if (stop.signal.aborted) return undefined;
+        if (error instanceof CallError && (error.status === 401 || error.status === 403)) return refused.current(error.message);
+        awaySince ??= Date.now();
+        const since = awaySince;
+        setConnection((before) => ({ ...before, awaySince: since }));
+        return again(AFTER_FAILURE_MS);
+      }
+    }
+    function again(ms: number): void {
+      timer = window.setTimeout(() => void look(), ms);
+    }
+    void look();
+    const onVisible = (): void => {
+      if (document.hidden) return;
+      window.clearTimeout(timer);
+      void look();
+    };
+    document.addEventListener('visibilitychange', onVisible);
+    return () => {
+      stop.abort();
+      window.clearTimeout(timer);
+      document.removeEventListener('visibilitychange', onVisible);
+    };
+  }, [isOn]);
+
+  return { status, connection, dismiss: () => setConnection((before) => ({ ...before, notice: undefined })) };
+}
+
+function noticeOf(before: Status | undefined, now: Status, awaySince: number | undefined): string | undefined {
+  if (before !== undefined && before.started_at !== now.started_at) return 'The service was restarted. Requests are counted from its start.';
+  return awaySince === undefined ? undefined : 'The service answers again.';
+}
+
+/** The last hour, of what was known and what is new: the new answer is right about every step that it has. */
+export function mergeStatus(before: Status | undefined, now: Status): Status {
+  if (before === undefined || now.steps >= HISTORY_STEPS) return now;
+  const end = now.from + now.steps * now.step_seconds;
+  const from = Math.max(before.from, end - HISTORY_STEPS * now.step_seconds);
+  const steps = (end - from) / now.step_seconds;
+  const kept = Math.min(before.steps, Math.max(0, (now.from - from) / now.step_seconds));
+  const skipped = (from - before.from) / now.step_seconds;
+  const merged = (old: Series | undefined, fresh: Series | undefined): Series => {
+    const earlier = Array.from({ length: kept }, (_, i) => old?.[skipped + i] ?? null);
+    const missing = steps - kept - now.steps;
+    return [...earlier, ...Array.from({ length: Math.max(0, missing) }, () => null), ...(fresh ?? Array.from({ length: now.steps }, () => null))];
+  };
+  const endpoints = union(before.endpoints, now.endpoints, (e) => e.endpoint).map(({ old, fresh, latest }) => ({
+    endpoint: latest.endpoint,
+    requests: merged(old?.requests, fresh?.requests), errors: merged(old?.errors, fresh?.errors), hits: merged(old?.hits, fresh?.hits),
+    cacheable: merged(old?.cacheable, fresh?.cacheable), p50_ms: merged(old?.p50_ms, fresh?.p50_ms), p95_ms: merged(old?.p95_ms, fresh?.p95_ms),
+  }));
+  const system = now.system === null ? null : {
+    ...now.system,
+    topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map(({ old, fresh, latest }) => {
+      const current = fresh ?? { ...latest, events_last_hour: 0, newest_ms: null };
+      return { ...current, events: merged(old?.events, fresh?.events), age_ms: merged(old?.age_ms, fresh?.age_ms), lag: merged(old?.lag, fresh?.lag) };
+    }),
+    dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason)
+      .map(({ old, fresh, latest }) => ({ reason: latest.reason, letters: merged(old?.letters, fresh?.letters ?? Array.from({ length: now.steps }, () => 0)) })),
+  };
+  return { ...now, from, steps, endpoints, system };
+}
+
+/** Items of both lists by name: what was known, what is new, and the newer of the two. */
+function union<T>(before: readonly T[], now: readonly T[], nameOf: (item: T) => string): { old: T | undefined; fresh: T | undefined; latest: T }[] {
+  const [old, fresh] = [new Map(before.map((item) => [nameOf(item), item])), new Map(now.map((item) => [nameOf(item), item]))];
+  return [...new Map([...old, ...fresh])].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, latest]) => ({ old: old.get(name), fresh: fresh.get(name), latest }));
+}

@@ -1,0 +1,27 @@
+import type { AlertStatus } from '../../wire.ts';
+import { html, type View } from '../html.ts';
+
+const words = { firing: 'fires', pending: 'is about to fire', ok: 'is fine', unknown: 'is not known here' } as const;
+
+/** Rules that fire or will, each with its section of the runbook; the others in one line. */
+export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }): View {
+  const active = alerts.filter((a) => a.state === 'firing' || a.state === 'pending');
+  const unknown = alerts.filter((a) => a.state === 'unknown');
+  const fine = alerts.length - active.length - unknown.length;
+  return html`<section class="alerts" aria-label="Alerts">
+    ${active.map((alert) => html`<article key=${alert.alert} class=${`alert ${alert.state}`}>
+      <header><strong>${alert.alert}</strong><span class=${`badge ${alert.state === 'firing' ? 'bad' : 'warn'}`}>${words[alert.state]}</span><span class="quiet">${alert.severity}</span></header>
+      <div><p>${sentence(alert.rule)}</p><ul>${alert.subjects.map((s) => html`<li><b>${s.name}</b> ${s.value}${alert.state === 'firing' && s.state === 'pending' && ' (about to fire)'}</li>`)}</ul></div>
+      ${alert.runbook !== undefined && html`<details open=${alert.state === 'firing'}><summary>What to do</summary><p>${inline(alert.runbook)}</p></details>`}
+    </article>`)}
+    <details class="rules"><summary>${active.length === 0 ? 'No alert fires.' : `${fine} other rules are fine.`}${unknown.length > 0 && ` ${unknown.length} are not known here.`}</summary>
+      <ul>${alerts.map((a) => html`<li><span class=${`badge ${{ firing: 'bad', pending: 'warn', ok: 'good', unknown: '' }[a.state]}`}>${words[a.state]}</span> <b>${a.alert}</b> ${a.rule}${a.reason !== undefined && html` <span class="quiet">${a.reason}</span>`}</li>`)}</ul></details>
+  </section>`;
+}
+
+const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+/** Markdown of the runbook as far as it is used there: code. */
+function inline(text: string): View {
+  return text.split('`').map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part));
+}

@@ -1,0 +1,160 @@
+import type { Registry } from '../../common/metrics.ts';
+import { SLOW_INSERT_SECONDS, SLOW_QUERY_SECONDS, STALLED_SECONDS } from './alerts.ts';
+import type { History } from './history.ts';
+import { STEP_SECONDS } from './wire.ts';
+
+interface Sample {
+  readonly labels: Readonly<Partial<Record<string, string | number>>>;
+  readonly value: number;
+  readonly metricName?: string;
+}
+
+/** The label that Prometheus' histograms give a bucket's upper bound in. */
+const BOUND = 'le';
+
+/** Reads the counters of this process at the end of every step and notes what each step added. */
+export function createProcessSamples(registry: Registry, history: History) {
+  const before = new Map<string, number>();
+  const positions = new Map<string, { position: number; since: number }>();
+  let isFirst = true;
+
+  async function read(name: string): Promise<readonly Sample[]> {
+    return (await registry.getSingleMetric(name)?.get())?.values ?? [];
+  }
+  /** What a counter has gained since the step before. One that is new began at 0. */
+  function gained(metric: string, { labels, value, metricName = metric }: Sample): number {
+    const key = `${metricName} ${JSON.stringify(labels)}`;
+    const last = before.get(key) ?? 0;
+    before.set(key, value);
+    return isFirst ? 0 : Math.max(0, value - last);
+  }
+
+  async function requests(step: number): Promise<void> {
+    const counts = new Map<string, { requests: number; errors: number; hits: number; cacheable: number }>();
+    for (const sample of await read('sluice_query_requests_total')) {
+      const endpoint = String(sample.labels['endpoint']);
+      const [status, cache] = [Number(sample.labels['status']), sample.labels['cache']];
+      const n = gained('requests', sample);
+      if (endpoint === 'other') continue;
+      const count = counts.get(endpoint) ?? { requests: 0, errors: 0, hits: 0, cacheable: 0 };
+      count.requests += n;
+      if (status >= 500) count.errors += n;
+      if (cache === 'hit') count.hits += n;
+      if (cache === 'hit' || cache === 'miss' || cache === 'stale') count.cacheable += n;
+      counts.set(endpoint, count);
+    }
+    for (const [endpoint, count] of counts) for (const [name, value] of Object.entries(count)) history.set(`${name}:${endpoint}`, step, value);
+  }
+
+  /** What the buckets of a histogram have gained. */
+  async function bucketGains(metric: string): Promise<BucketGain[]> {
+    return (await read(metric)).filter(({ metricName }) => metricName === `${metric}_bucket`).map((sample) => {
+      const bound = sample.labels[BOUND];
+      return { labels: sample.labels, bound: bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound), n: gained(metric, sample) };
+    });
+  }
+
+  async function durations(step: number): Promise<void> {
+    const byEndpoint = Map.groupBy(await bucketGains('sluice_query_duration_seconds'), ({ labels }) => String(labels['endpoint']));
+    for (const [endpoint, gains] of byEndpoint) {
+      const all = bucketsOf(gains);
+      if (countOf(all) > 0) {
+        history.set(`p50:${endpoint}`, step, quantile(all, 0.5) * 1000);
+        history.set(`p95:${endpoint}`, step, quantile(all, 0.95) * 1000);
+      }
+      const queries = bucketsOf(gains.filter(({ labels }) => labels['cache'] === 'miss' || labels['cache'] === 'none'));
+      history.set(`queries:${endpoint}`, step, countOf(queries));
+      history.set(`slow queries:${endpoint}`, step, countAbove(queries, SLOW_QUERY_SECONDS));
+    }
+  }
+
+  async function ingest(step: number): Promise<void> {
+    const lags = await read('sluice_ingest_lag_records');
+    const byTopic = Map.groupBy(lags, ({ labels }) => String(labels['topic']));
+    for (const [topic, of] of byTopic) history.set(`lag:${topic}`, step, of.reduce((sum, { value }) => sum + value, 0));
+    const lagOf = new Map(lags.map(({ labels, value }) => [`${labels['topic']} ${labels['partition']}`, value]));
+    for (const { labels, value } of await read('sluice_ingest_position_offset')) {
+      const partition = `${labels['topic']} ${labels['partition']}`;
+      const last = positions.get(partition);
+      if (last?.position !== value) positions.set(partition, { position: value, since: step });
+      const unmoved = (step - (positions.get(partition)?.since ?? step)) * STEP_SECONDS;
+      const isStalled = unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0;
+      // a partition that never stalled needs no series
+      if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1) history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
+    }
+    for (const [source, gains] of Map.groupBy(await bucketGains('sluice_ingest_insert_seconds'), ({ labels: of }) => String(of['source']))) {
+      const inserts = bucketsOf(gains);
+      history.set(`inserts:${source}`, step, countOf(inserts));
+      history.set(`slow inserts:${source}`, step, countAbove(inserts, SLOW_INSERT_SECONDS));
+    }
+  }
+
+  async function pushes(step: number): Promise<void> {
+    let [all, refused] = [0, 0];
+    for (const sample of await read('sluice_push_requests_total')) {
+      const n = gained('pushes', sample);
+      const status = Number(sample.labels['status']);
+      all += n;
+      if (status === 429 || status >= 500) refused += n;
+    }
+    history.set('pushes:push', step, all);
+    history.set('refused pushes:push', step, refused);
+  }
+
+  return {
+    /** Notes what was gained since the last call as of this step. */
+    async take(step: number): Promise<void> {
+      await requests(step);
+      await durations(step);
+      await ingest(step);
+      await pushes(step);
+      isFirst = false;
+    },
+    has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,
+    /** Records that wait now, by topic. */
+    async lagNow(): Promise<ReadonlyMap<string, number>> {
+      const byTopic = Map.groupBy(await read('sluice_ingest_lag_records'), ({ labels }) => String(labels['topic']));
+      return new Map([...byTopic].map(([topic, of]) => [topic, of.reduce((sum, { value }) => sum + value, 0)]));
+    },
+  };
+}
+
+export type ProcessSamples = ReturnType<typeof createProcessSamples>;
+
+/** Observations at or below a bound, as Prometheus counts them; ascending, the last one +Inf. */
+export interface Bucket {
+  readonly bound: number;
+  readonly atMost: number;
+}
+
+interface BucketGain {
+  readonly labels: Sample['labels'];
+  readonly bound: number;
+  readonly n: number;
+}
+
+function bucketsOf(gains: readonly BucketGain[]): Bucket[] {
+  return [...Map.groupBy(gains, ({ bound }) => bound)].map(([bound, same]) => ({ bound, atMost: same.reduce((sum, { n }) => sum + n, 0) })).sort((a, b) => a.bound - b.bound);
+}
+
+const countOf = (buckets: readonly Bucket[]): number => buckets.at(-1)?.atMost ?? 0;
+
+/** As Prometheus' histogram_quantile: linear within a bucket, the largest finite bound beyond it. NaN without observations. */
+export function quantile(buckets: readonly Bucket[], q: number): number {
+  const rank = q * countOf(buckets);
+  if (rank === 0) return Number.NaN;
+  const i = buckets.findIndex((b) => b.atMost >= rank);
+  const [here, below] = [buckets[i], buckets[i - 1] ?? { bound: 0, atMost: 0 }];
+  if (here === undefined) return Number.NaN;
+  if (here.bound === Number.POSITIVE_INFINITY) return below.bound;
+  return below.bound + ((here.bound - below.bound) * (rank - below.atMost)) / (here.atMost - below.atMost);
+}
+
+/** Observations above a bound, linear within the bucket that holds it: the quantile q is above it exactly where more than 1 - q of all are. */
+export function countAbove(buckets: readonly Bucket[], bound: number): number {
+  const all = countOf(buckets);
+  const i = buckets.findIndex((b) => b.bound >= bound);
+  const [here, below] = [buckets[i], buckets[i - 1] ?? { bound: 0, atMost: 0 }];
+  if (here === undefined || here.bound === Number.POSITIVE_INFINITY) return all - below.atMost;
+  return all - below.atMost - ((here.atMost - below.atMost) * (bound - below.bound)) / (here.bound - below.bound);
+}

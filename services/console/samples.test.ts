@@ -1,0 +1,79 @@
+import { expect, test } from 'vitest';
+import { Counter, createRegistry, Gauge, Histogram } from '../../common/metrics.ts';
+import { createHistory, stepOf } from './history.ts';
+import { countAbove, createProcessSamples, quantile, type Bucket } from './process-samples.ts';
+import { HISTORY_STEPS } from './wire.ts';
+
+const buckets: Bucket[] = [{ bound: 1, atMost: 50 }, { bound: 2.5, atMost: 80 }, { bound: 5, atMost: 98 }, { bound: Number.POSITIVE_INFINITY, atMost: 100 }];
+
+test('a quantile is linear within its bucket, as Prometheus computes it', () => {
+  expect(quantile(buckets, 0.5)).toBe(1);
+  expect(quantile(buckets, 0.65)).toBe(1.75);
+  expect(quantile(buckets, 0.99)).toBe(5);
+  expect(quantile([{ bound: Number.POSITIVE_INFINITY, atMost: 0 }], 0.5)).toBeNaN();
+});
+
+test('the quantile q is above a bound exactly where more than 1 - q of all observations are', () => {
+  for (const bound of [0.5, 1, 1.5, 2, 4, 5]) {
+    for (const q of [0.3, 0.5, 0.7, 0.9, 0.95]) {
+      const above = countAbove(buckets, bound) / 100;
+      if (Math.abs(above - (1 - q)) > 1e-9) expect({ bound, q, isAbove: quantile(buckets, q) > bound }).toEqual({ bound, q, isAbove: above > 1 - q });
+    }
+  }
+});
+
+test('each step has what was counted in it, and what was counted before the first belongs to none', async () => {
+  const registry = createRegistry();
+  const history = createHistory();
+  const requests = new Counter({ name: 'sluice_query_requests_total', help: 'x', labelNames: ['endpoint', 'status', 'cache'], registers: [registry] });
+  const seconds = new Histogram({ name: 'sluice_query_duration_seconds', help: 'x', labelNames: ['endpoint', 'cache'], buckets: [0.1, 1, 10], registers: [registry] });
+  const samples = createProcessSamples(registry, history);
+  requests.inc({ endpoint: 'e', status: 200, cache: 'hit' }, 7);
+  await samples.take(100);
+  requests.inc({ endpoint: 'e', status: 200, cache: 'hit' }, 2);
+  requests.inc({ endpoint: 'e', status: 200, cache: 'miss' });
+  requests.inc({ endpoint: 'e', status: 503, cache: '' }, 3);
+  requests.inc({ endpoint: 'other', status: 404, cache: '' }, 3);
+  seconds.observe({ endpoint: 'e', cache: 'hit' }, 0.05);
+  seconds.observe({ endpoint: 'e', cache: 'miss' }, 5);
+  await samples.take(101);
+  await samples.take(102);
+  const of = (name: string): unknown => history.values(`${name}:e`, 100, 102, null);
+  expect({ requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable') }).toEqual({ requests: [0, 6, 0], errors: [0, 3, 0], hits: [0, 2, 0], cacheable: [0, 3, 0] });
+  expect(history.values('p50:e', 100, 102, null)).toEqual([null, 100, null]);
+  expect(history.values('queries:e', 100, 102, null)).toEqual([null, 1, 0]);
+  expect(history.get('slow queries:e', 101)).toBeCloseTo(8 / 9);
+  expect(history.names(100, 102).some((name) => name.endsWith(':other'))).toBe(false);
+});
+
+test('a partition with records to take that has not moved for ten minutes is stalled, until it moves', async () => {
+  const registry = createRegistry();
+  const history = createHistory();
+  const lag = new Gauge({ name: 'sluice_ingest_lag_records', help: 'x', labelNames: ['topic', 'partition'], registers: [registry] });
+  const position = new Gauge({ name: 'sluice_ingest_position_offset', help: 'x', labelNames: ['topic', 'partition'], registers: [registry] });
+  const samples = createProcessSamples(registry, history);
+  lag.set({ topic: 't', partition: 0 }, 5);
+  lag.set({ topic: 't', partition: 1 }, 0);
+  for (const partition of [0, 1]) position.set({ topic: 't', partition }, 7);
+  for (let step = 0; step < 60; step++) await samples.take(step);
+  expect(history.names(0, 60)).toEqual(['lag:t', 'pushes:push', 'refused pushes:push']);
+  await samples.take(60);
+  expect(history.get('stalled:t 0', 60)).toBe(1);
+  position.set({ topic: 't', partition: 0 }, 8);
+  await samples.take(61);
+  expect(history.get('stalled:t 0', 61)).toBe(0);
+  expect(history.values('lag:t', 60, 61, null)).toEqual([5, 5]);
+});
+
+test('the history keeps an hour, and a late value of an hour ago does not replace one of now', () => {
+  const history = createHistory();
+  history.set('a', 1000, 1);
+  history.set('a', 1000 + HISTORY_STEPS + 2, 2);
+  history.set('a', 1000, 3);
+  expect(history.get('a', 1000)).toBeUndefined();
+  expect(history.get('a', 1000 + HISTORY_STEPS + 2)).toBe(2);
+  history.set('ab', 1400, 1);
+  history.clearFrom(1300, 'ab');
+  expect(history.names(1000, 2000)).toEqual(['a']);
+  expect(stepOf(25_000)).toBe(2);
+});

@@ -1,0 +1,34 @@
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { ApiError } from '../../common/http/errors.ts';
+
+const VALID_MS = 600_000;
+
+/** A token that signs in once, within ten minutes: it stands in the printed address, where the key must not. */
+export interface OneTimeToken {
+  readonly text: string;
+  /** Throws ApiError unless it is the token, for the first time and in time. */
+  use(given: string, now: number): void;
+}
+
+export function createOneTimeToken(now: number): OneTimeToken {
+  const text = randomBytes(32).toString('base64url');
+  const digest = (of: string): Buffer => hash('sha256', of, 'buffer');
+  const expected = digest(text);
+  let isUsed = false;
+  return {
+    text,
+    use(given, at) {
+      if (isUsed || at - now > VALID_MS || !timingSafeEqual(digest(given), expected)) {
+        throw new ApiError('unauthorized', 'The sign-in link is used up or older than ten minutes. Sign in with a key.');
+      }
+      isUsed = true;
+    },
+  };
+}
+
+const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i;
+
+/** Whether only this machine reaches an address to listen on. */
+export function isLoopback(host: string): boolean {
+  return LOOPBACK.test(host);
+}

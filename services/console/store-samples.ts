@@ -1,0 +1,110 @@
+import { readFileSync } from 'node:fs';
+import { select, type Param, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { stepOf, type History } from './history.ts';
+import { HISTORY_STEPS, STEP_SECONDS, type DeadLetterTotal, type PausedPartition, type RollupStatus } from './wire.ts';
+
+const statement = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
+const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = ['traffic', 'letters', 'letter_totals', 'paused', 'rollups', 'parts'].map(statement) as [string, string, string, string, string, string];
+
+/** What one look may take; ClickHouse ends a statement that takes longer. */
+const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
+/** Usually only the last steps are read anew: batches written since, evaluated a short time before. */
+const TAIL_STEPS = 2;
+const TAIL_EVALUATED_SECONDS = 600;
+/** So often the whole hour is, with batches that took up to a day from evaluation to the ledger (a recovery). */
+const WHOLE_EVERY_MS = 60_000;
+const WHOLE_EVALUATED_SECONDS = 86_400;
+const SLOW_FACTS_EVERY_MS = 10_000;
+/** Totals read whole tables: they may take one part in this many of the time. */
+const TOTALS_SHARE = 50;
+const TOTALS_EVERY_MS = 2_000;
+
+export interface StoreFacts {
+  readonly sources: ReadonlyMap<string, string>;
+  readonly totals: readonly DeadLetterTotal[];
+  readonly paused: readonly PausedPartition[];
+  readonly rollups: readonly RollupStatus[];
+}
+
+interface Traffic {
+  readonly at: number;
+  readonly topic: string;
+  readonly source: string;
+  readonly events: number;
+  readonly bad: number;
+  readonly newest_ms: number;
+  readonly delay_ms: number;
+}
+
+/** What ClickHouse knows of the last hour, whichever process has ingested it: the ledger, dead letters, pauses, rollups. Read while somebody looks. */
+export function createStoreSamples(clickhouse: Reader, history: History) {
+  let wholeAt = Number.NEGATIVE_INFINITY;
+  let slowAt = Number.NEGATIVE_INFINITY;
+  let totalsAt = Number.NEGATIVE_INFINITY;
+  /** first step of which nothing has been read yet */
+  let unread = 0;
+  const sources = new Map<string, string>();
+  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly RollupStatus[]] = [[], [], []];
+
+  const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> => select<T>(clickhouse, sql, params, LIMITS);
+
+  async function readTraffic(now: number): Promise<void> {
+    const step = stepOf(now);
+    const isWhole = now - wholeAt >= WHOLE_EVERY_MS || unread < step - HISTORY_STEPS;
+    const first = isWhole ? step - HISTORY_STEPS : Math.min(unread, step) - TAIL_STEPS;
+    const from = first * STEP_SECONDS;
+    const [traffic, letters] = await Promise.all([
+      read<Traffic>(TRAFFIC, { step: STEP_SECONDS, written_from: from, evaluated_from: from - (isWhole ? WHOLE_EVALUATED_SECONDS : TAIL_EVALUATED_SECONDS) }),
+      read<{ at: number; reason: string; letters: number }>(LETTERS, { step: STEP_SECONDS, from }),
+    ]);
+    for (const prefix of ['events', 'bad', 'newest', 'delay', 'letters']) history.clearFrom(first, `${prefix}:`);
+    for (const { at, topic, source, events, bad, newest_ms: newest, delay_ms: delay } of traffic) {
+      sources.set(topic, source);
+      history.set(`events:${topic}`, at, events);
+      history.set(`bad:${topic}`, at, bad);
+      if (newest < 0) continue; // records without a time
+      history.set(`newest:${topic}`, at, newest);
+      history.set(`delay:${topic}`, at, Math.max(0, delay) / 1000);
+    }
+    for (const { at, reason, letters: count } of letters) history.set(`letters:${reason}`, at, count);
+    unread = step;
+    if (isWhole) wholeAt = now;
+  }
+
+  async function readSlowFacts(now: number): Promise<void> {
+    if (now - slowAt < SLOW_FACTS_EVERY_MS) return;
+    const [found, parts] = await Promise.all([read<RollupStatus>(ROLLUPS), read<{ table: string; parts: number }>(PARTS)]);
+    const step = stepOf(now);
+    rollups = found;
+    for (const { name, state, differences, audited_to: auditedTo } of found) {
+      if (state !== 'serving') continue;
+      history.set(`differs:${name}`, step, differences);
+      if (auditedTo > 0) history.set(`unaudited:${name}`, step, now / 1000 - auditedTo);
+    }
+    for (const { table, parts: count } of parts) history.set(`parts:${table}`, step, count);
+    slowAt = now;
+  }
+
+  async function readPaused(now: number): Promise<void> {
+    paused = await read<PausedPartition>(PAUSED);
+    const step = stepOf(now);
+    // also of those that go on: the last value known of them says that they are paused
+    for (const name of history.names(step - HISTORY_STEPS, step)) if (name.startsWith('paused:')) history.set(name, step, 0);
+    for (const { topic, partition } of paused) history.set(`paused:${topic} partition ${partition}`, step, 1);
+  }
+
+  async function readTotals(now: number): Promise<void> {
+    if (now < totalsAt) return;
+    const started = performance.now();
+    totals = await read<DeadLetterTotal>(TOTALS);
+    totalsAt = now + Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
+  }
+
+  return {
+    /** Brings the history and the facts up to now. Throws ClickHouseError. */
+    async refresh(now: number): Promise<void> {
+      await Promise.all([readTraffic(now), readSlowFacts(now), readPaused(now), readTotals(now)]);
+    },
+    facts: (): StoreFacts => ({ sources, totals, paused, rollups }),
+  };
+}

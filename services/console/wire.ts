@@ -1,0 +1,161 @@
+/** What the console's routes answer, shared with the page. No imports: the page's modules are served without a build. */
+
+/** Seconds of one step of every series. */
+export const STEP_SECONDS = 10;
+/** Steps of the last hour. */
+export const HISTORY_STEPS = 360;
+
+/** One value per step; null = not known. */
+export type Series = readonly (number | null)[];
+
+export interface TopicStatus {
+  readonly topic: string;
+  readonly source: string;
+  /** events that became visible in each step, by the ledger: rows and dead letters */
+  readonly events: Series;
+  /** the same of the last hour, up to now */
+  readonly events_last_hour: number;
+  /** age of the newest visible record at the end of each step, milliseconds */
+  readonly age_ms: Series;
+  /** Kafka's time of the newest visible record, unix milliseconds; null = none in the last hour */
+  readonly newest_ms: number | null;
+  /** records that wait in Kafka or in memory; null where ingest runs in another process */
+  readonly lag: Series;
+  readonly lag_now: number | null;
+}
+
+export interface DeadLetterStatus {
+  readonly reason: string;
+  /** dead letters evaluated in each step */
+  readonly letters: Series;
+}
+
+export interface DeadLetterTotal {
+  readonly topic: string;
+  readonly reason: string;
+  /** all of them, replayed ones included */
+  readonly letters: number;
+  readonly replayed: number;
+}
+
+export interface PausedPartition {
+  readonly topic: string;
+  readonly partition: number;
+  readonly bad: number;
+  readonly messages: number;
+  /** ISO 8601 */
+  readonly paused_until: string;
+}
+
+export interface RollupStatus {
+  readonly name: string;
+  readonly version: number;
+  readonly state: string;
+  /** unix seconds; 0 = always */
+  readonly covered_from: number;
+  /** unix seconds; 0 = not compared yet */
+  readonly audited_to: number;
+  readonly differences: number;
+}
+
+export interface EndpointStatus {
+  readonly endpoint: string;
+  readonly requests: Series;
+  /** answered with 5xx */
+  readonly errors: Series;
+  readonly hits: Series;
+  /** misses, stale answers and hits: what could have come from the cache */
+  readonly cacheable: Series;
+  readonly p50_ms: Series;
+  readonly p95_ms: Series;
+}
+
+export type AlertState = 'ok' | 'pending' | 'firing' | 'unknown';
+
+export interface AlertStatus {
+  readonly alert: string;
+  readonly severity: 'page' | 'ticket';
+  /** the rule in words */
+  readonly rule: string;
+  readonly state: AlertState;
+  /** what it is about: topics, tables, endpoints; with their values */
+  readonly subjects: readonly { readonly name: string; readonly value: string; readonly state: 'pending' | 'firing' }[];
+  /** why the state is not known here */
+  readonly reason?: string;
+  /** the section of docs/runbook.md, Markdown; only of alerts that are pending or firing */
+  readonly runbook?: string;
+}
+
+export interface KeyStatus {
+  readonly id: string;
+  readonly name: string;
+  readonly scopes: readonly string[];
+  /** empty = all */
+  readonly projects: readonly string[];
+  /** ISO 8601 */
+  readonly expires_at: string | null;
+}
+
+/** What only an admin key sees. */
+export interface SystemStatus {
+  readonly topics: readonly TopicStatus[];
+  readonly dead_letters: readonly DeadLetterStatus[];
+  readonly dead_letter_totals: readonly DeadLetterTotal[];
+  readonly paused: readonly PausedPartition[];
+  readonly rollups: readonly RollupStatus[];
+  readonly alerts: readonly AlertStatus[];
+  /** false = ClickHouse did not answer; what comes from it is as of `store_seen_at` */
+  readonly store_answers: boolean;
+  /** unix milliseconds; null = not since the start */
+  readonly store_seen_at: number | null;
+  /** false = ingest runs in another process, so the lag is not known here */
+  readonly ingest_here: boolean;
+}
+
+export interface Status {
+  /** unix milliseconds */
+  readonly now: number;
+  /** start of this process, unix milliseconds */
+  readonly started_at: number;
+  readonly step_seconds: number;
+  /** start of the first step of every series, unix seconds; the last one ended before `now` */
+  readonly from: number;
+  readonly steps: number;
+  readonly key: KeyStatus;
+  /** those that the key may call and that were asked since the start of this process */
+  readonly endpoints: readonly EndpointStatus[];
+  /** null: the key has not the scope admin */
+  readonly system: SystemStatus | null;
+}
+
+export interface DeadLetterRow {
+  readonly topic: string;
+  readonly incarnation: number;
+  readonly partition: number;
+  readonly offset: number;
+  readonly reason: string;
+  readonly detail: string;
+  /** ISO 8601 */
+  readonly replayed_at: string | null;
+}
+
+export interface DeadLetterPage {
+  readonly result: readonly DeadLetterRow[];
+  /** send it as `after` for the next page; null = that was the last */
+  readonly next: string | null;
+}
+
+export interface DeadLetterBytes extends Omit<DeadLetterRow, 'replayed_at'> {
+  /** ISO 8601; null = the record had none */
+  readonly record_time: string | null;
+  readonly key_base64: string | null;
+  readonly headers: readonly { readonly name: string; readonly value_base64: string | null }[];
+  readonly value_base64: string;
+}
+
+export interface ReplayResult {
+  /** how many letters had which outcome: `stored`, or the reason why it is still a dead letter */
+  readonly result: Readonly<Record<string, number>>;
+  /** send it as `after` to go on; null = all were tried */
+  readonly next: string | null;
+}

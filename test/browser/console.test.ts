@@ -1,0 +1,190 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sources, type SourceName } from '../../common/sources.ts';
+import type { Status } from '../../services/console/wire.ts';
+import { temporaryFolder } from '../harness/clickhouse.ts';
+import { kafkaBrokers, produce, uniqueName } from '../harness/kafka.ts';
+import { freePort } from '../../common/kafka/local-broker/local-broker.ts';
+import { endAll, startScript, type Service } from '../harness/service.ts';
+import { waitFor } from '../harness/wait-for.ts';
+import { launchBrowser } from './chromium.ts';
+import { drawnChart, visit, type Visit } from './visit.ts';
+
+// The console of `npm start` with real Kafka, as a newcomer and an operator use it. The tests follow each other on one system.
+const folder = temporaryFolder();
+const suffix = uniqueName('console');
+const topicOf = (source: SourceName): string => `${source}.${suffix}`;
+const topics = sources.map((s) => `${s.name}=${topicOf(s.name)}`).join(',');
+let browser: Browser;
+let sluice: Service;
+let address: string;
+let settings: Record<string, string>;
+let key: string;
+const visits: Visit[] = [];
+
+async function start(): Promise<Service> {
+  const started = startScript('start', settings);
+  let ended: number | null | undefined;
+  started.child.once('close', (code) => { ended = code; });
+  await waitFor(() => {
+    if (ended !== undefined) throw new Error(`ended with ${ended}: ${started.stderr()}`);
+    return started.stdout().includes('sluice is ready at');
+  }, 60_000, 'npm start is ready');
+  return started;
+}
+
+async function open(hash: string): Promise<Visit> {
+  const made = await visit(browser, address, { key });
+  visits.push(made);
+  await made.page.goto(`${address}/${hash}`);
+  return made;
+}
+
+async function askStatus(): Promise<Status> {
+  const response = await fetch(`${address}/api/status`, { headers: { 'x-api-key': key } });
+  return ((await response.json()) as { result: Status }).result;
+}
+
+const shownEvents = async (page: Page, topic: string): Promise<number> => Number((await page.locator(`[data-topic="${topic}"]`).textContent())?.replaceAll(',', ''));
+
+beforeAll(async () => {
+  const port = await freePort();
+  address = `http://127.0.0.1:${port}`;
+  settings = { DATA_DIR: folder.path, KAFKA_BROKERS: kafkaBrokers().join(','), KAFKA_GROUP_ID: suffix, PORT: String(port), KAFKA_TOPICS: topics };
+  [browser, sluice] = await Promise.all([launchBrowser(), start()]);
+  key = readFileSync(join(folder.path, 'api-key'), 'utf8').trim();
+});
+afterAll(async () => {
+  for (const v of visits) await v.close();
+  await browser?.close();
+  await endAll();
+  folder.remove();
+});
+
+test("a newcomer's first minute: the printed address signs in, the demo starts, and within half a minute the charts move and equal what the service says", async () => {
+  const [printed, token] = /console: (\S+#token=(\S+)) /.exec(sluice.stdout())!.slice(1) as [string, string];
+  const first = await visit(browser, address);
+  visits.push(first);
+  const sizes: Promise<number>[] = [];
+  first.page.on('response', (response) => sizes.push(response.request().sizes().then((s) => s.responseBodySize + s.responseHeadersSize, () => 0)));
+  await first.page.goto(printed);
+  await first.page.getByRole('heading', { name: 'Overview' }).waitFor();
+  const loaded = (await Promise.all(sizes)).reduce((a, b) => a + b, 0);
+  expect(loaded).toBeLessThan(200_000);
+  expect(first.page.url()).not.toContain('token');
+  expect(await first.page.evaluate(() => [localStorage.length, document.cookie])).toEqual([0, '']);
+
+  const demo = startScript('demo', { KAFKA_BROKERS: settings['KAFKA_BROKERS']!, KAFKA_TOPICS: topics, PORT: settings['PORT']!, DATA_DIR: folder.path }, ['--rate', '50']);
+  await waitFor(async () => {
+    const { curves } = await drawnChart(first.page, 'Events');
+    return Object.values(curves).some((values) => values.some((v) => (v ?? 0) > 0));
+  }, 30_000, 'the chart of events moves');
+  await demo.end();
+
+  // all of it is written: from here on nothing changes but the time
+  const settled = await waitFor(async () => {
+    const [before, after] = [await askStatus(), await new Promise<Status>((resolve, reject) => { setTimeout(() => { askStatus().then(resolve, reject); }, 1500); })];
+    const count = (s: Status): number => s.system!.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
+    return count(before) === count(after) && after.system!.topics.every((t) => t.lag_now === 0) ? after : undefined;
+  }, 60_000, 'everything is ingested');
+  for (const { topic, events_last_hour: events } of settled.system!.topics) {
+    expect(events).toBeGreaterThan(0);
+    await waitFor(async () => (await shownEvents(first.page, topic)) === events, 5_000, `${topic} shows ${events}`);
+  }
+  // and what the service says is what the ledger has
+  const response = await fetch(`${address}/api/commands/reconcile`, { method: 'POST', headers: { 'x-api-key': key }, body: '{}' });
+  const { result } = (await response.json()) as { result: { partitions: { topic: string; stored: number | string; dead_lettered: number | string }[] } };
+  for (const { topic, events_last_hour: events } of settled.system!.topics) {
+    expect({ topic, events }).toEqual({ topic, events: result.partitions.filter((p) => p.topic === topic).reduce((sum, p) => sum + Number(p.stored) + Number(p.dead_lettered), 0) });
+  }
+  // step by step, where both have the step
+  const { times, curves } = await drawnChart(first.page, 'Events');
+  for (const { topic, events } of (await askStatus()).system!.topics) {
+    const known = await askStatus();
+    const drawn = times.map((t, i): [number, number | null] => [t, curves[topic]![i] ?? null]).filter(([t]) => t >= known.from && t < known.from + (known.steps - 6) * 10);
+    expect({ topic, drawn: drawn.map(([, v]) => (v ?? 0) * 10) }).toEqual({ topic, drawn: drawn.map(([t]) => expect.closeTo(events[(t - known.from) / 10]!, 6) as number) });
+  }
+
+  // the token is used up; nothing has written it or the key into a log
+  const second = await visit(browser, address);
+  visits.push(second);
+  await second.page.goto(`${address}/#token=${token}`);
+  await second.page.getByText('The sign-in link is used up or older than ten minutes.').waitFor();
+  expect(sluice.stderr()).not.toContain(key);
+  expect(sluice.stderr()).not.toContain(token);
+  expect(sluice.stderr().split('\n').filter((line) => line !== '' && !line.startsWith('{') && !line.startsWith('npm '))).toEqual([]);
+  expect([...first.errors, ...first.outside, ...second.errors]).toEqual([]);
+});
+
+test('an event is seen within three seconds of its acknowledgement by Kafka', async () => {
+  const { page } = await open('#/overview');
+  const topic = topicOf('storage_logs');
+  await page.locator(`[data-topic="${topic}"]`).waitFor();
+  for (let i = 0; i < 3; i++) {
+    const before = await shownEvents(page, topic);
+    await produce([{ topic, value: JSON.stringify({ event_message: 'hello', metadata: { project: 'p' } }) }]);
+    await waitFor(async () => (await shownEvents(page, topic)) === before + 1, 3_000, 'the event is counted');
+  }
+});
+
+test('a dead letter is replayed, and all of a filter are, with progress and a result', async () => {
+  const topic = topicOf('auth_logs');
+  // an hour ahead and a little: refused now, and fine as soon as the little is over
+  const ahead = Date.now() + 3_600_000 + 15_000;
+  await produce(Array.from({ length: 25 }, (_, i) => ({ topic, value: JSON.stringify({ timestamp: new Date(ahead).toISOString(), project: 'later', event_message: `letter ${i}` }), headers: [['trace', `t${i}`] as const], key: 'k' })));
+  const { page, errors } = await open(`#/dead-letters?topic=${topic}&reason=timestamp_out_of_range&open=true`);
+  await waitFor(async () => (await askStatus()).system!.dead_letter_totals.some((t) => t.topic === topic && t.letters === 25), 20_000, '25 dead letters');
+  await page.getByRole('button', { name: 'Replay 25 of' }).waitFor();
+  await page.reload();
+  await page.getByRole('button', { name: /^Open/ }).first().click();
+  await page.locator('dialog pre').waitFor();
+  expect(await page.locator('dialog pre').textContent()).toContain('"project":"later"');
+  expect(await page.locator('dialog .properties').textContent()).toMatch(/Keyk.*Headerstrace t\d+/s);
+  await waitFor(() => Date.now() > ahead - 3_600_000 + 500, 30_000, 'the letters are no longer ahead');
+  await page.locator('dialog').getByRole('button', { name: 'Replay' }).click();
+  await page.getByText('Result: 1 stored.').waitFor();
+  await page.locator('dialog').getByRole('button', { name: 'Close' }).click();
+
+  await page.getByRole('button', { name: 'Replay 24 of' }).click();
+  await page.getByText('24 of 24 tried, done: 24 stored').waitFor({ timeout: 60_000 });
+  await page.getByText('No dead letter matches.').waitFor();
+  const totals = (await askStatus()).system!.dead_letter_totals.find((t) => t.topic === topic && t.reason === 'timestamp_out_of_range');
+  expect(totals).toMatchObject({ letters: 25, replayed: 25 });
+  expect(errors).toEqual([]);
+});
+
+test('a key is made in the page, shown once, works, and its session ends when it is revoked', async () => {
+  const { page } = await open('#/keys');
+  await page.getByText('New key').click();
+  await page.getByLabel('Name').fill('made here');
+  await page.getByRole('button', { name: 'Make the key' }).click();
+  const made = (await page.locator('#made-key').textContent())!;
+  await page.locator('dialog').getByRole('button', { name: 'Close' }).click();
+  await page.getByRole('button', { name: 'Revoke made here' }).waitFor();
+  expect(await page.content()).not.toContain(made);
+
+  const other = await visit(browser, address, { key: made });
+  visits.push(other);
+  await other.page.goto(address);
+  await other.page.getByText('Your key made here sees').waitFor();
+  await page.getByRole('button', { name: 'Revoke made here' }).click();
+  await page.getByRole('button', { name: 'Revoke the key' }).click();
+  await other.page.getByText('You were signed out').waitFor({ timeout: 15_000 });
+  await page.getByText('No keys yet.').waitFor();
+});
+
+test('where the service is restarted under an open page, the page says so and goes on by itself', async () => {
+  const { page } = await open('#/overview');
+  await page.locator('.tiles').waitFor();
+  await sluice.end();
+  await page.getByText('The service does not answer').waitFor();
+  sluice = await start();
+  await page.getByText('The service was restarted.').waitFor();
+  expect(await page.getByText('The service does not answer').count()).toBe(0);
+  const topic = topicOf('storage_logs');
+  const before = await shownEvents(page, topic);
+  await produce([{ topic, value: JSON.stringify({ event_message: 'after', metadata: { project: 'p' } }) }]);
+  await waitFor(async () => (await shownEvents(page, topic)) === before + 1, 20_000, 'the page is live again');
+});
