@@ -8,9 +8,9 @@ export default defineConfig({
   test: {
     retry: 0,
     projects: [
-      onClickHouse('25.8', '25.8 plain', SUITES, 1),
-      onClickHouse('25.8-hostile', '25.8 hostile', SUITES, 2),
-      onClickHouse('26.7', '26.7 plain', SUITES, 3),
+      onClickHouse('server-25.8', '25.8 plain', SUITES, 1),
+      onClickHouse('server-25.8-hostile', '25.8 hostile', SUITES, 2),
+      onClickHouse('server-26.7', '26.7 plain', SUITES, 3),
     ],
   },
 });
