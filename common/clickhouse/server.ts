@@ -277,9 +277,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     const id = `${attemptsOf(queryId)}${randomUUID()}`;
     const over = new AbortController();
     const givenUp = new AbortController();
-    const watching = watch(id, over.signal).then((reason) => {
-      if (reason !== undefined) givenUp.abort(reason);
-    });
+    const watching = watch(id, over.signal, (reason) => givenUp.abort(reason));
     try {
       await request(clients.write, { ...statement, settings: { ...pinnedSettings(kind, known), ...settings }, writes: true, signal: AbortSignal.any([endWrites.signal, givenUp.signal]), queryId: id });
     } catch (error) {
@@ -300,28 +298,32 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     }
   }
 
-  /** Asks the server about a write from time to time until `over` fires; resolves before that with the reason to give it up. */
-  async function watch(id: string, over: AbortSignal): Promise<string | undefined> {
+  /** Asks the server about a write from time to time until `over` fires; before that it may give it up, with the reason. */
+  async function watch(id: string, over: AbortSignal, giveUp: (reason: string) => void): Promise<void> {
     let lastProgress: string | undefined;
     let stalled = 0;
     let unanswered = 0;
     for (;;) {
-      if (!await slept(requestTimeoutMs, over)) return undefined;
+      if (!await slept(requestTimeoutMs, over)) return;
       let progress: string;
       try {
         progress = await ask(`${PROGRESS}${quote(id)}`);
         unanswered = 0;
       } catch {
-        if (++unanswered > 1) return 'Timeout: the server answers nothing any more';
-        continue;
+        if (++unanswered < 2) continue;
+        giveUp('Timeout: the server answers nothing any more');
+        return;
       }
       if (progress === '') {
-        if (!await slept(ANSWER_GRACE_MS, over)) return undefined;
-        return 'Timeout: no answer, and the server does not run the statement';
+        if (await slept(ANSWER_GRACE_MS, over)) giveUp('Timeout: no answer, and the server does not run the statement');
+        return;
       }
       stalled = progress === lastProgress ? stalled + 1 : 0;
       lastProgress = progress;
-      if (stalled >= STALLED_TIMES) return 'Timeout: the statement gets no further';
+      if (stalled >= STALLED_TIMES) {
+        giveUp('Timeout: the statement gets no further');
+        return;
+      }
       logger.debug({ query_id: id, progress }, 'clickhouse_write_goes_on');
     }
   }
