@@ -133,7 +133,8 @@ export const insertSettings = {
   max_insert_block_size: 10_000_000,
   max_insert_block_size_rows: 10_000_000,
   max_insert_block_size_bytes: 0,
-  min_insert_block_size_rows: 0,
+  // not both 0: 25.8 then puts the rows into their table only after the views behind it have run. An audit and a rebuild rely on rows that are there before what is made of them
+  min_insert_block_size_rows: 10_000_000,
   min_insert_block_size_bytes: 0,
   preferred_block_size_bytes: 0,
   input_format_max_block_size_bytes: 0,

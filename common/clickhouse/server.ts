@@ -66,6 +66,8 @@ const QUIET_MS = 1_000;
 const STALLED_TIMES = 10;
 /** How long a killed write may take to end, milliseconds. */
 const KILL_PATIENCE_MS = 30_000;
+/** How long a server that cannot be reached is asked again to end a write, milliseconds: it may be starting. */
+const UNREACHABLE_PATIENCE_MS = 3_000;
 /** How long its answer may be on its way when a write is no longer known, milliseconds. */
 const ANSWER_GRACE_MS = 1_000;
 /** `request_timeout` of the client for writes, which have no such limit: the longest that a timer takes. */
@@ -330,12 +332,13 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
 
   /** Ends the statements of ours for which the condition holds; resolves when none of them runs, else throws. */
   async function killAndWait(condition: string, patienceMs: number): Promise<void> {
-    for (const until = performance.now() + patienceMs; ;) {
+    const since = performance.now();
+    for (;;) {
       // SYNC waits for each; one that does not heed it in time is asked after again
       const failure = await ask(`KILL QUERY WHERE ${condition} SYNC`).then(() => undefined, (error: unknown) => error);
       if (failure === undefined && (await ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0') return;
-      if (performance.now() > until) throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
-      if (failure instanceof ClickHouseError && failure.code === undefined && failure.codeName !== 'QUERY_WAS_CANCELLED') throw failure;
+      const isUnreachable = failure instanceof ClickHouseError && failure.code === undefined;
+      if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, UNREACHABLE_PATIENCE_MS) : patienceMs)) throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
       await sleep(100);
     }
   }
@@ -367,9 +370,9 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   }
 }
 
-/** What the ids of all attempts at an insert begin with. */
+/** What the ids of all attempts at an insert begin with: its own id and a character that no id has. */
 function attemptsOf(queryId: string): string {
-  return `${queryId}:`;
+  return `${queryId}#`;
 }
 
 /** Waits; false: `over` fired meanwhile. */

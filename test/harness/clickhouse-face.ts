@@ -1,11 +1,13 @@
 import { createServer, request as httpRequest, Agent, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
 import { serverOfRun } from './clickhouse-run.ts';
 import { lastingPort } from './ports.ts';
 import { startServer, type Profile, type ServerVersion } from './clickhouse-server.ts';
+import { waitFor } from './wait-for.ts';
 
 /**
  * A genuine ClickHouse server with a face before it: a proxy that passes every request on as it is, and does on purpose what a server cannot be made to do:
@@ -96,10 +98,14 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
     url.pathname = database;
     return url.href;
   };
-  const down = (): Promise<void> => new Promise((resolve) => {
-    face.close(() => resolve());
-    face.closeAllConnections();
-  });
+  const down = async (): Promise<void> => {
+    await new Promise<void>((resolve) => {
+      face.close(() => resolve());
+      face.closeAllConnections();
+    });
+    // whoever is connected from this process has heard of the end by the time a new connection is refused
+    await waitFor(() => refuses(listening), 5_000, 'the face refuses connections');
+  };
   const end = async (ending: () => Promise<void>): Promise<void> => {
     await Promise.all([face.listening ? down() : undefined, ending()]);
     agent.destroy();
@@ -226,6 +232,16 @@ function statusOf(code: number): number {
   if (code === 159) return 408;
   if (code === 209 || code === 439) return 503;
   return 500;
+}
+
+function refuses(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.destroy();
+      resolve(false);
+    });
+    socket.once('error', () => resolve(true));
+  });
 }
 
 async function collect(stream: IncomingMessage): Promise<Buffer> {

@@ -78,7 +78,8 @@ export async function openTestDatabase(): Promise<TestClickHouse> {
   const database = `sluice_test_${Date.now().toString(36)}_${process.pid}_${++databases}`;
   const url = new URL(server);
   url.pathname = '';
-  const admin = createClient({ url: url.href });
+  // under a hostile profile too
+  const admin = createClient({ url: url.href, clickhouse_settings: { use_query_cache: 0 } });
   await admin.command({ query: `CREATE DATABASE ${database}` });
   url.pathname = database;
   const clickhouse = await openServer({ url: url.href, logger: testLogger, wait: false });

@@ -103,13 +103,12 @@ describe.each(engines)('%s', (engine, openTest) => {
         sql: 'INSERT INTO swapped SELECT n FROM frames', structure: 'n UInt64', frames: Array.from({ length: 10 }, (_, n) => row(n)),
         settings: { insert_deduplication_token: 'batch', insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, async_insert: 0, max_threads: 1, max_insert_threads: 1 },
       });
-      const first = insert().then(() => undefined, (error: unknown) => error as ClickHouseError);
-      // it has looked its views up by now
+      const refused = failure(insert());
+      refused.catch(() => undefined);
+      // rows are in their table before a view has them (the audit of rollups relies on it); the insert has looked its views up by now
       await waitFor('the rows are stored', async () => (await text('SELECT count() FROM swapped')) === '10');
       for (const name of ['old_1h_mv', 'old_1m_mv', 'old_1m', 'old_1h']) await clickhouse.execute({ sql: `DROP TABLE ${name}` });
-      // 25.8 goes on without the views that are gone, where it has read what is to come to them
-      const refused = await first;
-      if (engine === 'embedded' || refused !== undefined) expect(refused).toMatchObject({ code: 60, kind: 'retry', outcome: 'unknown' });
+      expect(await refused).toMatchObject({ code: 60, kind: 'retry', outcome: 'unknown' });
       await insert();
       expect(await text('SELECT count(), uniqExact(n), (SELECT count() FROM new_1m), (SELECT uniqExact(n) FROM new_1m) FROM swapped')).toBe('10\t10\t10\t10');
     });
@@ -141,7 +140,7 @@ describe.each(engines)('%s', (engine, openTest) => {
         const [answer] = rows<{ v: unknown }>(await clickhouse.read({ sql: `SELECT ${shown(type)} AS v`, params: { v: value }, format: 'JSONEachRow' }));
         if (stored === '-0') expect(answer?.v).toBeCloseTo(0);
         // the last digit of a floating-point parameter is not ClickHouse 25.8's: it reads parameters fast, whatever precise_float_parsing says. No statement of ours has one
-        else if (type === 'Float64' && clickhouse.version.startsWith('25.')) expect(Math.abs(Number(answer?.v) - Number(stored))).toBeLessThanOrEqual(Math.abs(Number(stored)) * 2 ** -51);
+        else if (type === 'Float64' && clickhouse.version.startsWith('25.')) expect(Math.abs(Number(answer?.v) - Number(stored))).toBeLessThanOrEqual(Math.max(Math.abs(Number(stored)) * 2 ** -51, 4 * Number.MIN_VALUE));
         else expect(answer?.v).toEqual(stored);
       }), { numRuns: 400 });
     });
