@@ -24,7 +24,8 @@ export function onClickHouse(name: string, run: Run, include: readonly string[],
 // unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
 // Two files at a time: they wait for a broker as long as they compute, and each brings its own engine, folder and topics.
 // retry 0 everywhere: a test that fails once has found something.
-// The suites on every server, whole: vitest.servers.config.ts.
+// server, hostile: what says most about a ClickHouse server, on a genuine one under a plain and under a hostile profile. The suites on every server, whole: vitest.servers.config.ts.
+// What needs a server of its own starts one in every project (test/harness/clickhouse-server.ts).
 export default defineConfig({
   test: {
     retry: 0,
@@ -32,6 +33,8 @@ export default defineConfig({
       { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts', 'test/harness/*.test.ts'], retry: 0 } },
       onClickHouse('integration', 'embedded', ['test/{integration,e2e}/**/*.test.ts'], 1),
       onClickHouse('faults', 'embedded', ['test/faults/**/*.test.ts'], 2),
+      onClickHouse('server', '25.8 plain', ['test/integration/ingest/**/*.test.ts', 'test/e2e/oracle.test.ts'], 3),
+      onClickHouse('hostile', '25.8 hostile', ['test/integration/ingest/**/*.test.ts', 'test/integration/rollup/{oracle,service}.test.ts', 'test/integration/query/{answers,contract}.test.ts', 'test/e2e/oracle.test.ts'], 4),
     ],
   },
 });
