@@ -343,9 +343,14 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     }
   }
 
-  /** The answer of a small statement past the pools, as text. */
+  /** The answer of a small statement past the pools, as text. Any of them may run twice. */
   async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
-    const { body } = await request(clients.control, { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS, writes: false, ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }) });
+    const once = (): Promise<Answer> => request(clients.control, { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS, writes: false, ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }) });
+    const { body } = await once().catch((error: unknown) => {
+      // the server may end a connection that has long been idle just when it is used again
+      if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE')) return once();
+      throw error;
+    });
     return body.toString('utf8').trim();
   }
 
