@@ -6,7 +6,7 @@ import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
 import { createMessageReader } from './message.ts';
 import type { Reason, Record } from './record.ts';
 import { judgementOf, mappingOf, statements, verdictIn } from './statements.ts';
-import { INSERT_SETTINGS, rejectionOf, withProbe } from './store.ts';
+import { rejectionOf, withProbe } from './store.ts';
 
 /** Where a message stands. */
 export interface Coordinates {
@@ -56,7 +56,7 @@ export async function readDeadLetter(clickhouse: ClickHouse, { topic, partition,
   const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset, incarnation: incarnation ?? null }, INTEGERS_AS_TEXT);
   const source = sources.find((s) => s.name === row?.source)?.name;
   if (row === undefined || source === undefined) return undefined;
-  const bytes = (base64: string | null): Buffer | null => (base64 === null ? null : Buffer.from(base64, 'base64'));
+  const bytes = (digits: string | null): Buffer | null => (digits === null ? null : Buffer.from(digits, 'hex'));
   return {
     topic, partition, offset, source,
     incarnation: row.incarnation,
@@ -99,7 +99,7 @@ export async function replayDeadLetter({ clickhouse, decoders, retentionDays, ma
     const verdict = await judge(clickhouse, source, insert);
     if (verdict !== undefined) return verdict;
     const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
-    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source, 'exact'), settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
+    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source, 'exact'), settings: { insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
   }
   await clickhouse.execute({ sql: statements.markReplayed, params: { ...where, source }, settings: { async_insert: 0 } });
   return 'stored';
@@ -133,7 +133,7 @@ function mappedInsert(frame: Frame, params: MappedInsert['params']): MappedInser
 
 /** Why the mapping does not take it; undefined = it does. Writes nothing. */
 async function judge(clickhouse: ClickHouse, source: SourceName, insert: MappedInsert): Promise<Reason | undefined> {
-  const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 } }));
+  const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { insert_deduplicate: 0 } }));
   if (rejection === undefined) return undefined;
   return verdictIn(rejection.message) ?? 'rejected_by_store';
 }

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { checkRights } from '../../common/clickhouse/rights.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -13,6 +14,7 @@ import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
 import { createBrake } from './brake.ts';
+import { proveExactlyOnce } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createIngestMetrics } from './metrics.ts';
 import { createStore } from './store.ts';
@@ -53,9 +55,11 @@ export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
- * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer.
+ * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer, or ClickHouse does not store exactly once.
  */
 export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock, sessionTimeoutMs }: IngestOptions): Promise<RunningIngest> {
+  await checkRights(clickhouse, 'ingest');
+  await proveExactlyOnce(clickhouse);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);

@@ -12,31 +12,6 @@ import { probeOf } from './probe.ts';
 import { refusedOf, type Refused } from './refused.ts';
 import { dryRunOf, mappingOf, statements } from './statements.ts';
 
-/**
- * Every setting that the meaning of a batch's insert depends on.
- * One block: the SELECT has read and judged the whole batch before the first row of it is written, so an error in it writes nothing.
- */
-export const INSERT_SETTINGS = {
-  async_insert: 0,
-  insert_deduplicate: 1,
-  deduplicate_blocks_in_dependent_materialized_views: 1,
-  max_insert_threads: 1,
-  max_threads: 1,
-  max_block_size: 10_000_000,
-  max_insert_block_size: 10_000_000,
-  min_insert_block_size_rows: 0,
-  min_insert_block_size_bytes: 0,
-  input_format_parallel_parsing: 0,
-  max_partitions_per_insert_block: 0,
-  max_execution_time: 0,
-  allow_simdjson: 1,
-  short_circuit_function_evaluation: 'enable',
-  // planning is most of what a small batch costs, and these two are a third of it for nothing: there is nothing to reorder, no chain of comparisons to infer from
-  optimize_and_compare_chain: 0,
-  query_plan_enable_optimizations: 0,
-  materialized_views_ignore_errors: 0,
-} as const;
-
 /** The deduplication window of every target, in parts (clickhouse/migrations). A batch is one part per day it touches. */
 const DEDUPLICATION_WINDOW = 10_000;
 /** A token is trusted while fewer batches than this were written after it: a fifth of the window, for batches of several days. */
@@ -180,7 +155,7 @@ export function createStore({ clickhouse, source, topic, partition, retentionDay
         judged_at: new Date(batch.judgedAt).toISOString().replace('T', ' ').slice(0, 23),
         retention_days: retentionDays,
       },
-      settings: { ...INSERT_SETTINGS, ...(token === undefined ? {} : { insert_deduplication_token: token }) },
+      ...(token === undefined ? {} : { settings: { insert_deduplication_token: token }, queryId: token }),
     });
   }
 }

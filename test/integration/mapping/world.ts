@@ -8,7 +8,7 @@ import { encodeFrames, FRAME_STRUCTURE } from '../../../services/ingest/frames.t
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { Record } from '../../../services/ingest/record.ts';
 import { mappingOf, type Way } from '../../../services/ingest/statements.ts';
-import { createStore, INSERT_SETTINGS, withProbe } from '../../../services/ingest/store.ts';
+import { createStore, withProbe } from '../../../services/ingest/store.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
 
 export const JUDGED_AT = Date.parse('2026-03-01T12:00:00Z');
@@ -103,7 +103,7 @@ export function createWorld(clickhouse: ClickHouse): World {
         structure: FRAME_STRUCTURE,
         frames: encodeFrames(way === 'exact' ? frames.map(withProbe) : frames),
         params: { topic, partition: 3, incarnation: 2, batch_last: records.length - 1, judged_at: new Date(JUDGED_AT).toISOString().replace('T', ' ').slice(0, 23), retention_days: RETENTION_DAYS },
-        settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 },
+        settings: { insert_deduplicate: 0 },
       });
       return { topic, actual: await read(source, topic), expected: expectedOf(source, topic, records) };
     },
