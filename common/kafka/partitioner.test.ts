@@ -20,7 +20,7 @@ test('the hashes are those that the Java client tests itself with', () => {
 test('every key goes to the partition that the client itself would choose', () => {
   fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), fc.integer({ min: 1, max: 1_000 }), (bytes, partitions) => {
     expect(partitionOf(bytes, partitions)).toBe((clientMurmur2(Buffer.from(bytes)) & 0x7fffffff) % partitions);
-  }), { numRuns: 2_000 });
+  }), { numRuns: 500 });
 });
 
 test('a key of 8 MB costs about eight times as much as one of 1 MB, and milliseconds', () => {
