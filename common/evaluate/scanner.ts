@@ -100,9 +100,9 @@ export function createScanner(wanted: readonly string[]): Scanner {
     /** of the value that comes */
     let child = 1;
     let isKey = false;
+    let c = 0x7b;
+    // a value, or a key, begins at i with c
     for (;;) {
-      // a value, or a key, begins at i
-      let c = bytes[i]!;
       if (c === 0x22) {
         const from = ++i;
         let isEscaped = false;
@@ -117,10 +117,12 @@ export function createScanner(wanted: readonly string[]): Scanner {
             }
             i += 4;
           }
+          if (bytes[i] === 0x22 && i < end) break;
+          // behind the last word, byte by byte
           while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
-          if (i >= end) return end - start;
+          if (i === end) return end - start;
+          if (bytes[i] === 0x22) break;
           const kind = CLASS[bytes[i]!]!;
-          if (kind === QUOTE) break;
           const next = kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
           if (next < 0) return i - start;
           if (kind === BACKSLASH) isEscaped = true;
@@ -190,9 +192,10 @@ export function createScanner(wanted: readonly string[]): Scanner {
       }
       // behind a value, or at the bracket that closes an empty container
       for (;;) {
-        while (isSpace(bytes[i]!)) i++;
-        if (bytes[i] === 0x2c) break;
-        if (bytes[i] !== (isList ? 0x5d : 0x7d)) return i - start;
+        c = bytes[i]!;
+        while (isSpace(c)) c = bytes[++i]!;
+        if (c === 0x2c) break;
+        if (c !== (isList ? 0x5d : 0x7d)) return i - start;
         i++;
         const outer = open[--depth]!;
         if (depth === 0) return i === end ? VALID : i - start;
@@ -200,7 +203,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
         isList = (outer & 1) === 1;
         node = outer >> 1;
       }
-      do i++; while (isSpace(bytes[i]!));
+      do c = bytes[++i]!; while (isSpace(c));
       isKey = !isList;
       child = 0;
     }

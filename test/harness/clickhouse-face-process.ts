@@ -168,7 +168,7 @@ async function execute(url: URL, sql: string, data: Buffer | undefined, res: Ser
     path = join(bodies, `${++bodyFiles}.body`);
     writeFileSync(path, data);
     const file = quote(path);
-    const rows = /^(INSERT INTO .*) (FORMAT (?!RowBinary)\w+)\s*$/s.exec(sql);
+    const rows = /\binput\(/.test(sql) ? null : /^(INSERT INTO .*) (FORMAT \w+)\s*$/s.exec(sql);
     statement = rows !== null ? `${rows[1]} FROM INFILE ${file} ${rows[2]}` : sql.replace(/\s*FORMAT RowBinary\s*$/, '').replace(/\binput\(('(?:[^'\\]|\\.)*')\)/, (_, structure: string) => `file(${file}, 'RowBinary', ${structure})`);
   }
   const session = openSession(settings, queryId, role);
