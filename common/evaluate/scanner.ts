@@ -9,11 +9,12 @@ export interface Scanner {
   readonly paths: Paths;
   /** by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes, starts and ends of texts and numbers only */
   readonly found: Int32Array;
-  /** Returns VALID, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
+  /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
   scan(bytes: Uint8Array, start: number, limit: number): number;
 }
 
 export const VALID = -1;
+export const TOO_DEEP = -2;
 /** Objects and lists within each other, the event itself among them. */
 export const MAX_DEPTH = 512;
 
@@ -145,7 +146,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
       } else if (isKey) {
         return i - start;
       } else if (c === 0x7b || c === 0x5b) {
-        if (depth === MAX_DEPTH) return i - start;
+        if (depth === MAX_DEPTH) return TOO_DEEP;
         open[depth++] = node * 2 + (isList ? 1 : 0);
         isList = c === 0x5b;
         do c = bytes[++i]!; while (isSpace(c));

@@ -1,3 +1,4 @@
+import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { rebuild } from '../audit.ts';
@@ -21,6 +22,8 @@ type Result = { readonly rollups: readonly (Omit<Rollup, 'complete_from' | 'buil
 
 /** How long to wait for unfinished batches of a period, milliseconds. */
 const PATIENCE_MS = 120_000;
+/** Unix seconds; 2106 is where ClickHouse's DateTime ends. */
+const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
 function readTime(name: string, value: unknown): number {
@@ -35,6 +38,10 @@ export const rollupCommand: Command<Args, Result> = {
 npm run rollup -- status             what each rollup holds, and whether it equals the raw table
 npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME]
                                      builds from the raw tables, anew, all that events of that time went into; answers stay right meanwhile`,
+  args: oneOfActions('action', {
+    status: {},
+    rebuild: { properties: { from: TIME_SCHEMA, to: TIME_SCHEMA, rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true } }, required: ['from', 'to', 'rollup'] },
+  }),
   options: { from: { type: 'string' }, to: { type: 'string' }, rollup: { type: 'string' } },
 
   readArgs(values, [action, ...rest]) {
@@ -46,6 +53,7 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME]
   },
 
   async run({ clickhouse, settings, logger }, args) {
+    if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from has to be before to');
     const rollups = await readRollups(clickhouse);
     if (args.action === 'status') {
       return { rollups: rollups.filter((r) => r.state !== 'retired').map(({ complete_from: _c, built_from: _b, tables: _t, ...shown }) => ({ ...shown, complete: shown.covered_from === 0 })) };
