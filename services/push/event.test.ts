@@ -44,7 +44,7 @@ describe('an event', () => {
     ['edge_logs', `{"project":${'1'.repeat(257)}}`, 'has a project of more than 256 bytes'],
     ['storage_logs', `{"metadata":{"project":"${'a'.repeat(257)}"}}`, 'has a metadata.project of more than 256 bytes'],
     ['edge_logs', `{"project":"a","m":${'['.repeat(512)}${']'.repeat(512)}}`, 'is larger than 1000 bytes'],
-    ['edge_logs', `{"project":"a","m":${'['.repeat(600)}`, 'is nested deeper than 512 levels'],
+    ['edge_logs', `{"project":"a","m":${'['.repeat(600)}}`, 'is nested deeper than 512 levels'],
     ['edge_logs', '{"project":"a","m":NaN}', 'is not JSON at byte 19 of 23'],
     ...['true', '{}', '["2026-01-01"]', '"yesterday"', '""', '-5', '"10:00"', '"2026-02-30"', '17'].map((time) => ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has a timestamp that is none'] as [string, string, string]),
   ])('of %s is refused: %s', (name, text, mistake) => {
