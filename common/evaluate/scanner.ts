@@ -9,6 +9,8 @@ export interface Scanner {
   readonly paths: Paths;
   /** by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes, starts and ends of texts and numbers only */
   readonly found: Int32Array;
+  /** The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there before. */
+  memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
   /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
   scan(bytes: Uint8Array, start: number, limit: number): number;
 }
@@ -52,9 +54,8 @@ export function createScanner(wanted: readonly string[]): Scanner {
   /** of each open container but the innermost: its node * 2, and 1 where it is a list */
   const open = new Uint16Array(MAX_DEPTH);
   const name = new Uint8Array(MAX_NAME);
-  return { paths, found, scan };
+  return { paths, found, memberOf, scan };
 
-  /** The node of the member whose key stands in bytes[from, to), 0 where nobody asks for it or it was there before. */
   function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
     const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
     return found[child * 3] === ABSENT ? child : 0;
