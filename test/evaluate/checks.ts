@@ -108,7 +108,7 @@ function* depths(): Generator<Buffer> {
 export const edgesOfJson = (): string | undefined => firstDifference(bytesAndPairs()) ?? firstDifference(lengths()) ?? firstDifference(cuts()) ?? firstDifference(depths());
 
 const REAL = sources.map(({ name }) => Buffer.from(eventWith(name))).concat([Buffer.from(WHOLE), Buffer.from('{"t":"aé€😀","u":"\\ud83d\\ude00","n":[0,-1.5e3,1E-2,{}]}')]);
-const MUTATIONS = [...'{}[]",:\\-+0123456789.eEutfnrabl/ \n\t\r'].map((c) => c.charCodeAt(0)).concat([0, 0x1f, 0x7f, 0x80, 0xbf, 0xc0, 0xc2, 0xe0, 0xe2, 0x82, 0xac, 0xed, 0xa0, 0xf0, 0x9f, 0x98, 0xf4, 0x90, 0xf5, 0xff]);
+const MUTATIONS = Array.from('{}[]",:\\-+0123456789.eEutfnrabl/ \n\t\r', (c) => c.charCodeAt(0)).concat([0, 0x1f, 0x7f, 0x80, 0xbf, 0xc0, 0xc2, 0xe0, 0xe2, 0x82, 0xac, 0xed, 0xa0, 0xf0, 0x9f, 0x98, 0xf4, 0x90, 0xf5, 0xff]);
 
 /** Events with one to three bytes changed, put in or left out, against JSON.parse. */
 export function mutatedEvents(seed: number, count: number): string | undefined {
@@ -143,7 +143,7 @@ export function edgesOfFields(): string | undefined {
     const contents: Content[] = paths.flatMap((path) => AWKWARD.map((value) => eventWith(name, { [path]: value })));
     for (const text of [eventWith(name), eventWith(name, { 'metadata.request.url': '"\\u0068ttps://abcdefghijklmnopqrst.co"' })]) {
       for (const key of new Set(paths.flatMap((path) => path.split('.')))) {
-        const letters = [...key];
+        const letters = key.split('');
         for (const [k, letter] of letters.entries()) {
           for (const escape of [`\\u00${letter.charCodeAt(0).toString(16)}`, `\\u00${letter.charCodeAt(0).toString(16).toUpperCase()}`, `\\u01${letter.charCodeAt(0).toString(16)}`, '\\n', 'é', '']) contents.push(text.replace(`"${key}":`, () => `"${letters.with(k, escape).join('')}":`));
         }
