@@ -44,6 +44,16 @@ export interface Insert extends Statement {
   readonly frames: Iterable<Uint8Array>;
 }
 
+/** Rows of one table, as they are. */
+export interface Rows {
+  readonly table: string;
+  /** those that the rows hold, in their order; the engine fills the others with their defaults */
+  readonly columns: readonly string[];
+  /** RowBinary in pieces, in order */
+  readonly pieces: Iterable<Uint8Array>;
+  readonly settings?: StatementSettings;
+}
+
 export interface Reader {
   /**
    * Runs one SELECT (or WITH, EXPLAIN, SHOW, DESCRIBE), read-only: whatever its text says, it can neither write, nor change a setting,
@@ -57,6 +67,8 @@ export interface Writer {
   execute(statement: Statement): Promise<void>;
   /** Runs an INSERT ... SELECT ... FROM frames. Throws ClickHouseError; see its `outcome`. */
   insert(insert: Insert): Promise<void>;
+  /** Inserts rows without reading them as a statement would: no expression, no plan. Throws ClickHouseError; see its `outcome`. */
+  insertRows(rows: Rows): Promise<void>;
 }
 
 export interface ClickHouse extends Reader, Writer {

@@ -13,7 +13,7 @@ import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.
 import { fewRowsSettings } from './few-rows.ts';
 import { formatParam } from './params.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames } from './sql.ts';
+import { checkParameters, checkReads, insertInto, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -135,14 +135,11 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     async insert({ sql, params = {}, settings = {}, structure, frames }) {
       const statement = oneStatement(sql);
       checkParameters(statement, params);
-      const path = join(framesFolder, `${++frameFiles}.rowbinary`);
-      const withFile = replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`);
-      try {
-        await writeFrames(path, frames).catch((error: unknown) => { throw fromSystem(error, true, false); });
-        await write(withFile, params, settings);
-      } finally {
-        await unlink(path).catch(() => {});
-      }
+      await withFile(frames, (path) => write(replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`), params, settings));
+    },
+
+    async insertRows({ table, columns, pieces, settings = {} }) {
+      await withFile(pieces, (path) => write(`${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`, {}, settings));
     },
 
     async ping() {
@@ -162,6 +159,17 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       logger.info('clickhouse_embedded_closed');
     },
   };
+
+  /** Runs with a file that holds the pieces, and removes it. */
+  async function withFile(pieces: Iterable<Uint8Array>, run: (path: string) => Promise<void>): Promise<void> {
+    const path = join(framesFolder, `${++frameFiles}.rowbinary`);
+    try {
+      await writeFrames(path, pieces).catch((error: unknown) => { throw fromSystem(error, true, false); });
+      await run(path);
+    } finally {
+      await unlink(path).catch(() => {});
+    }
+  }
 
   async function write(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings): Promise<void> {
     checkSettings(settings);

@@ -9,7 +9,7 @@ import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { fewRowsSettings } from './few-rows.ts';
 import { cancelled, createPool } from './pool.ts';
-import { checkParameters, checkReads, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
+import { checkParameters, checkReads, insertInto, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -139,6 +139,10 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       checkParameters(statement, params);
       const withInput = `${replaceFrames(statement, `input(${quote(structure)})`)}\nFORMAT RowBinary`;
       await writing.use('', () => request(clients.write, { sql: withInput, params, settings, frames, writes: true, signal: endWrites.signal }));
+    },
+
+    async insertRows({ table, columns, pieces, settings = {} }) {
+      await writing.use('', () => request(clients.write, { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces, writes: true, signal: endWrites.signal }));
     },
 
     async ping() {

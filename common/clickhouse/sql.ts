@@ -221,3 +221,8 @@ export function quote(text: string): string {
 export function identifier(name: string): string {
   return `\`${name.replace(/[\\`\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}\``;
 }
+
+/** The beginning of an INSERT into these columns. */
+export function insertInto(table: string, columns: readonly string[]): string {
+  return `INSERT INTO ${identifier(table)} (${columns.map(identifier).join(', ')})`;
+}

@@ -48,7 +48,7 @@ export type DecoderSettings = Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TO
 export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup: RegistryOptions['onLookup'] = () => {}): Map<SourceName, AvroDecoder> {
   const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
   const registry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
-  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry, rawTopic: settings.KAFKA_RAW_AVRO_TOPICS.includes(settings.KAFKA_TOPICS[name]), maxEventBytes: settings.MAX_EVENT_BYTES })]));
+  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry })]));
 }
 
 /**

@@ -27,9 +27,9 @@ export function readEvent(text: string, source: KnownSource, maxEventBytes: numb
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
   const value = Buffer.from(text);
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
-  const named = valueAt(text, source.project);
+  const named = valueAt(text, source.project.split('.'));
   const project = projectText(named);
-  if (project === '' && !(source.name === 'edge_logs' && valueAt(text, URL_PATH)?.startsWith('"') === true)) return { mistake: `has no ${source.project.join('.')}` };
+  if (project === '' && !(source.name === 'edge_logs' && valueAt(text, URL_PATH)?.startsWith('"') === true)) return { mistake: `has no ${source.project}` };
   if (!mayBeTime(valueAt(text, ['timestamp']))) return { mistake: 'has a timestamp that is none' };
   return { project: project === '' ? null : project, owner: named?.startsWith('"') === true || /^-?\d+$/.test(project) ? project : undefined, value };
 }

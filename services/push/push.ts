@@ -142,7 +142,7 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
     if (index === MAX_EVENTS) throw new ApiError('payload_too_large', `the body has more than ${MAX_EVENTS} events`);
     const event = readEvent(text, source, maxEventBytes);
     if ('mistake' in event) mistakes.push({ index, message: event.mistake });
-    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project.join('.')}` });
+    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project}` });
     else messages.push({ key: event.project, value: event.value, timestamp });
     index++;
     untilTurn -= text.length;

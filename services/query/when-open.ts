@@ -24,6 +24,7 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     read: async (read) => await get().read(read),
     execute: async (statement) => await get().execute(statement),
     insert: async (insert) => await get().insert(insert),
+    insertRows: async (rows) => await get().insertRows(rows),
     close: async () => await opened?.close(),
   };
 }

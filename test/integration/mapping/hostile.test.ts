@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { eventWith } from './messages.ts';
-import { createWorld, differences, JUDGED_AT, RECORD_TIME, type Content, type World } from './world.ts';
+import { createWorld, differences, EVALUATED_AT, RECORD_TIME, type Content, type World } from './world.ts';
 
 // Guarantee: one bad message never holds back or takes along a good one, and no content of a message can add, remove or change another row.
 // Each hostile message has the outcome written beside it, alone and among good ones, whose rows are what they are without it.
@@ -124,7 +124,7 @@ const TIMES: readonly Case[] = [
   of({ value: Buffer.from(event({ timestamp: undefined })), time: -1 }, 'bad_timestamp', 'no time, and the record has none'),
   of({ value: Buffer.from(event({ timestamp: 'null' })), time: -1 }, 'bad_timestamp', 'null for a time, and the record has none'),
   of({ value: Buffer.from(event()), time: -1 }, 'row', 'a record without a time'),
-  of({ value: Buffer.from(event({ timestamp: undefined })), time: JUDGED_AT }, 'row', "the record's time", { timestamp: String(JUDGED_AT * 1000) }),
+  of({ value: Buffer.from(event({ timestamp: undefined })), time: EVALUATED_AT }, 'row', "the record's time", { timestamp: String(EVALUATED_AT * 1000) }),
   ...[0, 1_772_366_399_123_456, 10_000_000_000_000, Number.MAX_SAFE_INTEGER].map((time) => of({ value: Buffer.from(event({ timestamp: undefined })), time }, 'timestamp_out_of_range', `a record's time of ${time}`)),
 ];
 

@@ -12,7 +12,7 @@ export type Json =
 export class NotJson extends Error {}
 
 /** Containers with something in them may stand at depths up to this (the whole is at 1); deeper is refused. */
-const DEEPEST = 1023;
+const DEEPEST = 512;
 
 /** Throws NotJson unless the bytes are one JSON value in UTF-8 and nothing else but white space. */
 export function readJson(bytes: Uint8Array): Json {

@@ -17,7 +17,7 @@ export interface Place {
   readonly topic: string;
   readonly partition: number;
   /** unix milliseconds */
-  readonly judgedAt: number;
+  readonly evaluatedAt: number;
   readonly retentionDays: number;
   readonly maxEventBytes: number;
 }
@@ -52,8 +52,8 @@ export function fateOf(message: Message, place: Place): Fate {
   if (project === '' && !(place.source === 'edge_logs' && hot['url'] !== null)) return { reason: 'missing_project' };
   const timestamp = timeOf(member(event, 'timestamp'), message.recordTime);
   if (timestamp === undefined) return { reason: 'bad_timestamp' };
-  const judged = BigInt(place.judgedAt) * 1000n;
-  if (timestamp < judged - BigInt(place.retentionDays) * 86_400_000_000n || timestamp > judged + 3_600_000_000n) return { reason: 'timestamp_out_of_range' };
+  const evaluated = BigInt(place.evaluatedAt) * 1000n;
+  if (timestamp < evaluated - BigInt(place.retentionDays) * 86_400_000_000n || timestamp > evaluated + 3_600_000_000n) return { reason: 'timestamp_out_of_range' };
   const id = textOf(member(event, 'id')) ?? '';
   return { row: { project, id: id === '' ? `${place.topic}-${place.partition}-${message.offset}` : id, timestamp: String(timestamp), hot } };
 }

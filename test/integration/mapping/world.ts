@@ -1,21 +1,18 @@
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { createRegistry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
 import { createAvroDecoder } from '../../../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../../../services/ingest/avro/schemas.ts';
-import { encodeFrames, FRAME_STRUCTURE } from '../../../services/ingest/frames.ts';
-import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
+import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, RULES_VERSION } from '../../../services/ingest/evaluate/evaluate.ts';
 import type { Record } from '../../../services/ingest/record.ts';
-import { mappingOf, type Way } from '../../../services/ingest/statements.ts';
-import { createStore, INSERT_SETTINGS, withProbe } from '../../../services/ingest/store.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
 
-export const JUDGED_AT = Date.parse('2026-03-01T12:00:00Z');
+export const EVALUATED_AT = Date.parse('2026-03-01T12:00:00Z');
 /** What every record carries unless a test says otherwise. */
 export const RECORD_TIME = Date.parse('2026-03-01T11:59:59.250Z');
 const RETENTION_DAYS = 90;
 const MAX_EVENT_BYTES = 8 * 1024 * 1024;
+const LEAST_PERIOD = Date.parse('2026-02-27T00:00:00Z') / 1000;
+const RULES = { version: RULES_VERSION, evaluatedAt: EVALUATED_AT, retentionDays: RETENTION_DAYS, maxEventBytes: MAX_EVENT_BYTES, rawAvro: false, schemaIds: [], period: LEAST_PERIOD } as const;
 
 /** A message as a test writes it. */
 export type Content = string | Uint8Array | Partial<Record> & { readonly value: Buffer | null };
@@ -52,12 +49,8 @@ const HOT: { readonly [source in SourceName]: readonly string[] } = {
 };
 
 export interface World {
-  /** Puts the messages into one batch of a topic of its own, through the store. */
+  /** Evaluates the messages as one batch of a topic of its own, inserts what comes of them, and reads it back. */
   store(source: SourceName, contents: readonly Content[]): Promise<Stored>;
-  /** Runs the mapping alone. The usual way does not stop at odd messages here: their reason is `odd`. */
-  map(source: SourceName, way: Way, contents: readonly Content[]): Promise<Stored>;
-  /** ways that inserts of the store took since the last call */
-  waysTaken(): Way[];
 }
 
 export interface Stored {
@@ -68,52 +61,26 @@ export interface Stored {
 }
 
 export function createWorld(clickhouse: ClickHouse): World {
-  const ways: Way[] = [];
-  const metrics = createIngestMetrics(createRegistry());
   const schemas = readKnownSchemas(undefined);
   let topics = 0;
-  const exactSql = new Set<string>();
-  const watched: ClickHouse = {
-    ...clickhouse,
-    async insert(insert) {
-      ways.push(exactSql.has(insert.sql) ? 'exact' : 'usual');
-      await clickhouse.insert(insert);
-    },
-  };
 
   return {
-    waysTaken: () => ways.splice(0),
-
     async store(source, contents) {
-      exactSql.add(mappingOf(source, 'exact'));
-      const topic = `${source}.${++topics}`;
-      const avro = createAvroDecoder({ source, schemas, registry: undefined, rawTopic: false, maxEventBytes: MAX_EVENT_BYTES });
-      const store = createStore({ clickhouse: watched, source, topic, partition: 3, retentionDays: RETENTION_DAYS, maxEventBytes: MAX_EVENT_BYTES, avro, metrics, clock: () => JUDGED_AT });
-      const records = recordsOf(contents);
-      await store.insert({ incarnation: 2, first: 0, last: records.length - 1, judgedAt: JUDGED_AT, records });
-      return { topic, actual: await read(source, topic), expected: expectedOf(source, topic, records) };
-    },
-
-    async map(source, way, contents) {
       const topic = `${source}.${++topics}`;
       const records = recordsOf(contents);
-      const frames = records.map((record) => ({ record, value: record.value!, original: Buffer.alloc(0), reason: '', detail: '', probe: '' }));
-      await clickhouse.insert({
-        sql: mappingOf(source, way).replace("throwIf(odd, 'odd message'), ''", "odd, 'odd'"),
-        structure: FRAME_STRUCTURE,
-        frames: encodeFrames(way === 'exact' ? frames.map(withProbe) : frames),
-        params: { topic, partition: 3, incarnation: 2, batch_last: records.length - 1, judged_at: new Date(JUDGED_AT).toISOString().replace('T', ' ').slice(0, 23), retention_days: RETENTION_DAYS },
-        settings: { ...INSERT_SETTINGS, insert_deduplicate: 0 },
-      });
+      const batch = evaluateBatch(source, { topic, partition: 3, incarnation: 2, batchLast: records.length - 1 }, RULES, records, createAvroDecoder({ source, schemas, registry: undefined }));
+      for (const [table, columns, pieces] of [[source, rawColumns(source), batch.rows], ['dead_letters', DEAD_LETTER_COLUMNS, batch.deadLetters]] as const) {
+        if (pieces.length > 0) await clickhouse.insertRows({ table, columns, pieces, settings: { max_insert_block_size: 10_000_000, max_partitions_per_insert_block: 0 } });
+      }
       return { topic, actual: await read(source, topic), expected: expectedOf(source, topic, records) };
     },
   };
 
   async function read(source: SourceName, topic: string): Promise<Map<number, Outcome>> {
     const outcomes = new Map<number, Outcome>();
-    type RawRow = { offset: string; project: string; id: string; timestamp: string; kafka_partition: number; kafka_incarnation: number; batch_last: string; judged_at: string; value: string; refs?: string[] };
+    type RawRow = { offset: string; project: string; id: string; timestamp: string; kafka_partition: number; kafka_incarnation: number; batch_last: string; evaluated_at: string; value: string; refs?: string[] };
     const stored = await select<RawRow>(
-      `SELECT kafka_offset AS offset, project, id, toUnixTimestamp64Micro(timestamp) AS timestamp, ${HOT[source].join(', ')}, lower(hex(message)) AS value, kafka_partition, kafka_incarnation, batch_last, toUnixTimestamp64Milli(judged_at) AS judged_at
+      `SELECT kafka_offset AS offset, project, id, toUnixTimestamp64Micro(timestamp) AS timestamp, ${HOT[source].join(', ')}, lower(hex(message)) AS value, kafka_partition, kafka_incarnation, batch_last, toUnixTimestamp64Milli(evaluated_at) AS evaluated_at, rules, toUnixTimestamp(period) AS period
        FROM ${source} WHERE kafka_topic = {topic:String} ORDER BY kafka_offset`, topic);
     for (const { offset, value, ...row } of stored) {
       if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is stored twice`);
@@ -136,7 +103,7 @@ export function createWorld(clickhouse: ClickHouse): World {
 }
 
 function expectedOf(source: SourceName, topic: string, records: readonly Record[]): Map<number, Outcome> {
-  const place: Place = { source, topic, partition: 3, judgedAt: JUDGED_AT, retentionDays: RETENTION_DAYS, maxEventBytes: MAX_EVENT_BYTES };
+  const place: Place = { source, topic, partition: 3, evaluatedAt: EVALUATED_AT, retentionDays: RETENTION_DAYS, maxEventBytes: MAX_EVENT_BYTES };
   return new Map(records.flatMap((record) => {
     if (record.value === null) return [];
     const fate = fateOf({ value: record.value, recordTime: record.time, offset: record.offset }, place);
@@ -151,17 +118,22 @@ function outcomeOf(fate: Fate, record: Record, last: number): Outcome {
   const { hot, ...row } = fate.row;
   const sorted = 'refs' in hot ? { ...hot, refs: (hot['refs'] as string[]).toSorted() } : hot;
   return {
-    row: { ...row, ...sorted, kafka_partition: 3, kafka_incarnation: 2, batch_last: String(last), judged_at: String(JUDGED_AT) },
+    row: { ...row, ...sorted, kafka_partition: 3, kafka_incarnation: 2, batch_last: String(last), evaluated_at: String(EVALUATED_AT), rules: RULES_VERSION, period: periodOf(row.timestamp) },
     kept: { value: brief(hex(record.value)) },
   };
 }
 
-/** Differences by offset with what the message was, readable; empty = none. `odd` messages are left out. */
+/** The UTC day of an hour before the event, but none before LEAST_PERIOD. */
+function periodOf(timestamp: string): number {
+  const day = 86_400_000_000n;
+  return Math.max(LEAST_PERIOD, Number((BigInt(timestamp) - 3_600_000_000n) / day) * 86_400);
+}
+
+/** Differences by offset with what the message was, readable; empty = none. */
 export function differences({ actual, expected }: Stored, contents: readonly Content[]): object[] {
   const found: object[] = [];
   for (const offset of new Set([...actual.keys(), ...expected.keys()])) {
     const [is, must] = [actual.get(offset), expected.get(offset)];
-    if (is?.reason === 'odd') continue;
     if (JSON.stringify(sortKeys(is)) !== JSON.stringify(sortKeys(must))) {
       const content = contents[offset];
       const text = typeof content === 'string' ? content : content === undefined ? undefined : Buffer.from(content instanceof Uint8Array ? content : (content.value ?? '')).toString('latin1');
@@ -176,5 +148,3 @@ function sortKeys(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, sortKeys(v)]));
 }
-
-export { ClickHouseError };
