@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { commitInEpoch, createMembership } from './group.ts';
+import { commitInEpoch, createMembership } from './membership.ts';
 
 function createMember() {
   let now = 0;

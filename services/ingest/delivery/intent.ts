@@ -1,20 +1,4 @@
-/**
- * Everything besides its bytes that the verdict on a message depends on. It is announced with the batch, so that whoever
- * recovers the batch decides alike, under whatever settings.
- */
-export interface Rules {
-  /** RULES_VERSION at the announcement */
-  readonly version: number;
-  /** unix milliseconds */
-  readonly evaluatedAt: number;
-  readonly retentionDays: number;
-  readonly maxEventBytes: number;
-  readonly rawAvro: boolean;
-  /** ids of the schema registry that messages are decoded with; an id that is registered later stays unknown */
-  readonly schemaIds: readonly number[];
-  /** unix seconds; the least period of its rows */
-  readonly period: number;
-}
+import type { Rules } from '../evaluate/evaluate.ts';
 
 /** A batch as it is announced in the group's commit metadata before anything of it is written. */
 export interface Intent {

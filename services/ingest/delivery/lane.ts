@@ -1,6 +1,7 @@
 import { createInbox, type Cut, type CutLimits, type Fetched } from '../inbox.ts';
 import { checksum, type Record } from '../record.ts';
-import { decodeIntent, encodeIntent, type Intent, type Rules } from './intent.ts';
+import type { Rules } from '../evaluate/evaluate.ts';
+import { decodeIntent, encodeIntent, type Intent } from './intent.ts';
 import { foundOf, storeBatch, type Progress } from './recovery.ts';
 import { planTakeover, type Compared, type Facts, type OpenBatch, type Plan } from './takeover.ts';
 import type { Batch, Ended, Lane, LaneState, Ports, RecordMark, Service, Stored } from './ports.ts';
@@ -172,9 +173,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     await store.endRunning();
     const { owner } = await store.register(true);
     const end = await store.ledgerEnd();
-    const former = owner?.group ?? end?.group ?? ports.group;
-    const ownerHasMembers = former !== ports.group && (await ports.hasMembers(former));
-    const groups = [...new Set([former, ports.group, ...(end === undefined ? [] : [end.group])])];
+    const owning = owner?.group ?? end?.group ?? ports.group;
+    const ownerHasMembers = owning !== ports.group && (await ports.hasMembers(owning));
+    const groups = [...new Set([owning, owner?.former, end?.group, ports.group])].filter((g) => g !== undefined);
     const commits = await Promise.all(groups.map((group) => ports.committed(group)));
     const intents = [...commits.map((c) => decodeIntent(c?.metadata)), announced].filter((i) => i !== undefined);
     period = Math.max(period, end?.period ?? 0);
@@ -259,7 +260,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (ports.isDraining()) return 'over';
       const ended = check();
       if (ended !== undefined) return ended;
-      if (peeked !== undefined) return { ...peeked, records: (peeked as Fetched).records.filter((r) => r.offset >= at) };
+      const fetched = peeked as Fetched | undefined;
+      if (fetched !== undefined) return { ...fetched, records: fetched.records.filter((r) => r.offset >= at) };
       await ports.wait(IDLE_WAIT_MS);
     }
   }
@@ -446,12 +448,15 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   }
 }
 
+/** A record's time may be any 64-bit integer; the ledger keeps what a number holds exactly. */
 function markOf(record: Record): RecordMark {
-  return { offset: record.offset, time: record.time, checksum: checksum(record) };
+  const time = Math.max(Number.MIN_SAFE_INTEGER, Math.min(record.time, Number.MAX_SAFE_INTEGER));
+  return { offset: record.offset, time, checksum: checksum(record) };
 }
 
 function isAt(record: Record, mark: RecordMark): boolean {
-  return record.offset === mark.offset && record.time === mark.time && checksum(record) === mark.checksum;
+  const { offset, time, checksum: of } = markOf(record);
+  return offset === mark.offset && time === mark.time && of === mark.checksum;
 }
 
 function nameOf({ incarnation, first, last }: Intent): string {

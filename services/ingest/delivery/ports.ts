@@ -1,7 +1,8 @@
 import type { Fetched } from '../inbox.ts';
 import type { Record } from '../record.ts';
 import type { Clock } from '../../../common/clock.ts';
-import type { Intent, Rules } from './intent.ts';
+import type { Rules } from '../evaluate/evaluate.ts';
+import type { Intent } from './intent.ts';
 
 /** What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives it models of them. */
 
@@ -70,6 +71,8 @@ export interface LedgerEntry extends Intent {
 export interface Owner {
   readonly group: string;
   readonly epoch: number;
+  /** the group that had it before: what that one announced may be open */
+  readonly former: string | undefined;
 }
 
 /** What ingest reads again at most two seconds later, before every insert. */

@@ -44,7 +44,7 @@ export async function storeBatch(store: BatchStore, batch: Batch, progress: Prog
     // the look may have taken long
     ended = await fence();
     if (ended !== undefined) return ended;
-    await store.insert(batch, found.offsets, attempt);
+    if ((await store.insert(batch, found.offsets, attempt)) === undefined) progress.needsRepair = true;
   }
 }
 
@@ -63,6 +63,6 @@ export function foundOf(orphans: readonly OrphanRows[], { incarnation, first, la
     for (const offset of of.offsets) if (offset >= first) rows.add(offset);
     if (of.minTimestamp !== undefined && !(of.minTimestamp > (minTimestamp ?? Infinity))) minTimestamp = of.minTimestamp;
   }
-  const offsets = dead.union(rows);
+  const offsets = new Set([...dead, ...rows]);
   return { offsets, stored: { rows: offsets.size - dead.size, deadLetters: dead.size, minTimestamp } };
 }

@@ -41,7 +41,7 @@ export type Plan =
   /** former: the group that had it */
   | { readonly kind: 'claim'; readonly epoch: number; readonly former: string | undefined }
   /** the log ends before what is stored of this life of the topic, or another record stands there */
-  | { readonly kind: 'compare'; readonly incarnation: number }
+  | { readonly kind: 'compare'; readonly incarnation: number; readonly from: number }
   | {
     readonly kind: 'go_on';
     readonly incarnation: number;
@@ -60,7 +60,7 @@ export type Plan =
 /** Decides how a partition is taken. */
 export function planTakeover(known: Facts): Plan {
   const { group, end, orphans, low } = known;
-  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0 });
+  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined });
   const former = owner?.group === group ? undefined : owner?.group;
   if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
   if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
@@ -119,9 +119,9 @@ function beginOf({ end, intents, orphans, low }: Facts, incarnation: number): nu
   if (end?.incarnation === incarnation) return end.last + 1;
   const announced = intents.find((i) => i.incarnation === incarnation);
   const stored = orphans.find((o) => o.incarnation === incarnation);
-  if (announced !== undefined && (stored === undefined || stored.last >= announced.last)) return announced.first;
   // of the first batch ever some records may be gone from Kafka by now
-  return end === undefined ? Math.min(low, ...(stored === undefined ? [] : firstOf(stored))) : undefined;
+  if (end === undefined) return Math.min(low, announced?.first ?? low, ...(stored === undefined ? [] : firstOf(stored)));
+  return announced !== undefined && (stored === undefined || stored.last >= announced.last) ? announced.first : undefined;
 }
 
 /** The batches of one life that are open from `begin` on. An announcement counts where it fits, or where its batch has rows. */

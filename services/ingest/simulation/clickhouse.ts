@@ -1,7 +1,8 @@
-import { tokenOf, type Rules } from '../delivery/intent.ts';
+import { tokenOf } from '../delivery/intent.ts';
 import type { BadShare, Batch, LedgerEntry, OrphanRows, Owner, RecordMark, Store, Stored } from '../delivery/ports.ts';
+import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum } from '../record.ts';
-import { PARTITIONS, type Event, type Log } from './kafka.ts';
+import type { Event, Log } from './kafka.ts';
 import { createTables, type Job, type Part, type Row } from './tables.ts';
 import type { World } from './world.ts';
 
@@ -42,7 +43,7 @@ export type ClickHouse = ReturnType<typeof createClickHouse>;
 export function createClickHouse(world: World, logs: readonly Log[]) {
   const tables = createTables(world, onPart);
   const ledger: LedgerRow[] = [];
-  const owners: { partition: number; owner: Owner; token: string }[] = [];
+  const owners: { partition: number; group: string; epoch: number; token: string }[] = [];
   const repairs: Repair[] = [];
   const registry = new Set<number>();
   let period = 0;
@@ -51,7 +52,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   let inserts = 0;
   const jobs = new Set<Job>();
   let backup: { parts: ReturnType<typeof tables.copy>; ledger: LedgerRow[]; owners: typeof owners; repairs: Repair[]; period: number; isSnapshot: boolean } | undefined;
-  /** written when the ledger had its batch already: a late request of a former owner */
+  /** written by a late request of a former owner: when the ledger had its batch already, or when Kafka no longer had the record */
   const late = new Set<Event>();
   /** counts the moments at which no request was on its way */
   let era = 0;
@@ -94,6 +95,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
     get backup() { return backup; },
     restore(): void {
+      for (const job of jobs) job.isKilled = true;
       tables.restore(backup!.parts, backup!.isSnapshot);
       ledger.splice(0, ledger.length, ...backup!.ledger);
       owners.splice(0, owners.length, ...backup!.owners);
@@ -146,13 +148,13 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       async register(fresh) {
         if (fresh !== true && seen !== undefined && world.now - seen.at <= REGISTER_AGE_MS) return seen.register;
         const at = world.now;
-        const register = await request(client, 'register', () => ({ period, owner: owners.filter((o) => o.partition === partition).map((o) => o.owner).toSorted((a, b) => b.epoch - a.epoch)[0] }));
+        const register = await request(client, 'register', () => ({ period, owner: ownerOf(partition) }));
         seen = { at, register };
         return register;
       },
       claim: (epoch) => request(client, 'claim', () => {
         const token = `owner:${partition}:${epoch}`;
-        if (!owners.some((o) => o.token === token)) owners.push({ partition, token, owner: { group: client.group, epoch } });
+        if (!owners.some((o) => o.token === token)) owners.push({ partition, token, group: client.group, epoch });
       }),
       rulesFor: (records, evaluatedAt, least) => request(client, 'schemas', () => rulesFor(records, evaluatedAt, least)),
       endRunning: () => request(client, 'kill', () => {
@@ -192,7 +194,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       throw retry('refused');
     }
     const result = serve();
-    await world.hop(`${label} answer`);
+    // mostly at once: a schedule is to spend its steps on what writes
+    if (world.below(4) === 0) await world.hop(`${label} answer`);
     await client.alive();
     return result;
   }
@@ -246,7 +249,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   }
 
   function onPart({ target, rows }: Part): void {
-    for (const row of rows) if (isFinished(row)) late.add(row.event);
+    for (const row of rows) if (isFinished(row) || !logs[row.event.partition]!.has(row.event)) late.add(row.event);
     if (target.startsWith('rollup') && rows.some((r) => late.has(r.event))) world.count('rollups left to the audit');
   }
 
@@ -269,6 +272,11 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       world.trace('ledger', { partition, ...entry });
       if (!ledger.some((r) => r.partition === partition && r.incarnation === entry.incarnation && r.first === entry.first && r.last === entry.last)) ledger.push({ ...entry, partition, group: client.group });
     }
+  }
+
+  function ownerOf(partition: number): Owner | undefined {
+    const [last, ...before] = owners.filter((o) => o.partition === partition).toSorted((a, b) => b.epoch - a.epoch);
+    return last === undefined ? undefined : { group: last.group, epoch: last.epoch, former: before.find((o) => o.group !== last.group)?.group };
   }
 
   function batchOf({ incarnation, event }: Row): LedgerRow | undefined {
@@ -316,5 +324,3 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 function retry(message: string): Error {
   return Object.assign(new Error(message), { kind: 'retry' });
 }
-
-export { PARTITIONS };
