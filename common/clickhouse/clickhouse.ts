@@ -52,6 +52,8 @@ export interface Rows {
   /** RowBinary in pieces, in order */
   readonly pieces: Iterable<Uint8Array>;
   readonly settings?: StatementSettings;
+  /** what `killInsert` knows it by; without one it cannot be ended from outside */
+  readonly queryId?: string;
 }
 
 export interface Reader {

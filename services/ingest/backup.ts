@@ -18,8 +18,8 @@ export interface BackupOptions {
 export interface BackupResult {
   readonly files: number;
   readonly bytes: number;
-  /** unix milliseconds: what was judged later is not in it, and comes again from Kafka after a restore; 0 = nothing was ever ingested */
-  readonly last_judged_at: number;
+  /** unix milliseconds: what was evaluated later is not in it, and comes again from Kafka after a restore; 0 = nothing was ever ingested */
+  readonly last_evaluated_at: number;
 }
 
 const POLL_MS = 200;
@@ -42,7 +42,7 @@ export async function createBackup(clickhouse: ClickHouse, { place, base }: Back
   const settings = base === undefined ? [] : [`base_backup = ${destinationOf(base, isEmbedded)}`];
   const state = await run(clickhouse, `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destinationOf(place, isEmbedded)}`, settings);
   await assertStoodStill(clickhouse, before, `the backup ${place}`);
-  return { ...state, last_judged_at: before.last_judged_at };
+  return { ...state, last_evaluated_at: before.last_evaluated_at };
 }
 
 /** A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError. */
@@ -50,8 +50,8 @@ export async function restoreBackup(clickhouse: ClickHouse, { place, database }:
   await assertEmpty(clickhouse, 'a backup that is restored');
   const name = identifier(await databaseOf(clickhouse));
   const state = await run(clickhouse, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destinationOf(place, clickhouse.where === 'embedded')}`, []);
-  const { last_judged_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
-  return { ...state, last_judged_at };
+  const { last_evaluated_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
+  return { ...state, last_evaluated_at };
 }
 
 /** In the background of the engine and polled: a connection does not stay silent for as long as a large backup takes. */

@@ -125,14 +125,14 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   async function whilePaused(): Promise<Ended | undefined> {
     for (;;) {
       if (ports.isOver() || (ports.isDraining() && state === 'paused')) return 'over';
-      const left = await persistently('the look at pauses', () => badShare.pausedMs());
-      if (typeof left === 'string') return left;
-      if (left === 0) break;
-      if (state !== 'paused') ports.log('partition_paused', { left_ms: left });
+      const pause = await persistently('the look at pauses', () => badShare.paused());
+      if (typeof pause === 'string') return pause;
+      if (pause === undefined) break;
+      if (state !== 'paused') ports.log('partition_paused', pause);
       state = 'paused';
       inbox = createInbox(inbox.next);
       ports.onRoom();
-      await ports.wait(Math.min(left, PAUSE_LOOK_MS));
+      await ports.wait(Math.min(pause.leftMs, PAUSE_LOOK_MS));
     }
     if (state === 'paused') ports.log('partition_resumed', {});
     return undefined;
@@ -178,8 +178,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     const groups = [...new Set([owning, owner?.former, end?.group, ports.group])].filter((g) => g !== undefined);
     const commits = await Promise.all(groups.map((group) => ports.committed(group)));
     const intents = [...commits.map((c) => decodeIntent(c?.metadata)), announced].filter((i) => i !== undefined);
-    period = Math.max(period, end?.period ?? 0);
-    const orphans = await store.orphans(end?.incarnation ?? 0, end === undefined ? 0 : end.last + 1, end?.period ?? 0);
+    period = end?.period ?? 0;
+    const orphans = await store.orphans(end?.incarnation ?? 0, end === undefined ? 0 : end.last + 1, period);
     const { low: first, high } = await ports.watermarks();
     const own = commits[groups.indexOf(ports.group)];
     const idleAt = own !== undefined && decodeIntent(own.metadata) === undefined ? own.offset : undefined;
@@ -239,7 +239,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (record !== undefined && isAt(record, mark)) same = middle;
       else after = middle;
     }
-    if (same < 0 && marks.length > 0) return { incarnation: life, differsFrom: undefined };
+    // the first record ever is another: nothing of this life is in the log
+    if (same < 0 && marks.length > 0 && marks[0] === all[0]) return { incarnation: life, differsFrom: undefined };
     for (let at = same < 0 ? from : marks[same]!.offset + 1; at < high;) {
       const fetched = await peek(at);
       if (typeof fetched === 'string') return fetched;
@@ -299,10 +300,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   async function closeBatch(batch: OpenBatch): Promise<Ended | undefined> {
     const { incarnation: of, first, last } = batch;
     const recorded = await persistently('the ledger row', async () => {
-      const { stored } = foundOf(await store.orphans(of, first, 0), batch);
+      const { stored } = foundOf(await store.orphans(of, first, period), batch);
       const rules = batch.intent?.rules ?? await rulesOf([], batch.evaluatedAt);
       const intent = { incarnation: of, first, last, rules };
-      await store.requestRepair(intent);
+      await store.requestRepair(intent, period);
       const size = last - first + 1;
       const entry = { ...intent, stored, nullValues: 0, noRecords: 0, gap: size - stored.rows - stored.deadLetters, begin: undefined, end: undefined, closes: true };
       return (await asMember()) ?? await store.record(entry);
@@ -373,7 +374,12 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     if (!(await ports.commit(batch.first, encodeIntent(intent)))) return 'over';
     committedEnd = undefined;
     announced = intent;
-    const searched = { ...store, found: async (b: Batch) => foundOf(await store.orphans(b.incarnation, b.first, Math.min(period, b.rules.period)), b) };
+    const least = Math.min(period, batch.rules.period);
+    const searched = {
+      ...store,
+      found: async () => foundOf(await store.orphans(batch.incarnation, batch.first, least), batch),
+      requestRepair: () => store.requestRepair(batch, least),
+    };
     const stored = await persistently(`the insert of ${nameOf(batch)}`, async () => {
       release ??= await ports.permit();
       return storeBatch(searched, batch, progress, fence);
@@ -387,7 +393,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     period = Math.max(period, batch.rules.period);
     state = 'running';
     inbox.release();
-    badShare.add(stored.rows + stored.deadLetters, stored.deadLetters);
+    badShare.add(stored.deadLetters);
     ports.onRoom();
     return undefined;
   }

@@ -108,8 +108,8 @@ export interface Store {
    * Undefined: an error after the raw rows; nobody knows what is there.
    */
   insert(batch: Batch, without: ReadonlySet<number>, attempt: number): Promise<Stored | undefined>;
-  /** Has the rollups of the batch's rows rebuilt. */
-  requestRepair(batch: Intent): Promise<void>;
+  /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
+  requestRepair(batch: Intent, period: number): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
 }
 
@@ -118,10 +118,10 @@ export type Ended = 'over' | 'retake';
 
 /** The bad-share pause of one partition. */
 export interface BadShare {
-  /** Milliseconds that the partition is still paused for; 0 = it is not. */
-  pausedMs(): Promise<number>;
+  /** Undefined if the partition is not paused. */
+  paused(): Promise<{ readonly leftMs: number } | undefined>;
   /** A batch is in the ledger. */
-  add(messages: number, deadLetters: number): void;
+  add(deadLetters: number): void;
   /** Decides before a batch is cut. True: too many of the last messages were bad, and the partition is paused from `next` on. */
   pauses(incarnation: number, next: number): Promise<boolean>;
 }

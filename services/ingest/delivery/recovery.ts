@@ -48,8 +48,9 @@ export async function storeBatch(store: BatchStore, batch: Batch, progress: Prog
   }
 }
 
-export interface BatchStore extends Pick<Store, 'endRunning' | 'insert' | 'requestRepair'> {
+export interface BatchStore extends Pick<Store, 'endRunning' | 'insert'> {
   found(batch: Batch): Promise<Found>;
+  requestRepair(batch: Batch): Promise<void>;
 }
 
 /** Sums up what orphan rows say of a batch: a dead letter that was replayed is a row too, and counts as the letter. */

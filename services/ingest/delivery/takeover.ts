@@ -77,9 +77,9 @@ export function planTakeover(known: Facts): Plan {
     begin = facts.compared.differsFrom ?? low;
     incarnation++;
   } else if (begin === undefined) {
-    // where this life begins is known from the one before
+    // where this life begins is known from the one before; of its first records some may be gone by now
     if (facts.compared?.incarnation !== inLedger) return { kind: 'compare', incarnation: inLedger, from: low };
-    begin = facts.compared.differsFrom ?? low;
+    begin = Math.min(facts.compared.differsFrom ?? low, ...firstOf(orphans.find((o) => o.incarnation === incarnation)));
   }
 
   const { open, dropped } = openBatches(facts, incarnation, begin);
@@ -97,7 +97,7 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
   const lives = [...new Set(orphans.map((o) => o.incarnation))].filter((life) => life < incarnation);
   return lives.flatMap((life) => {
     const announced = intents.filter((i) => i.incarnation === life).map((i) => i.first);
-    const first = life === inLedger ? end!.last + 1 : Math.min(...announced, ...firstOf(orphans.find((o) => o.incarnation === life)!));
+    const first = life === inLedger ? end!.last + 1 : Math.min(...announced, ...firstOf(orphans.find((o) => o.incarnation === life)));
     return openBatches({ ...facts, intents }, life, first).open;
   });
 }
@@ -120,7 +120,7 @@ function beginOf({ end, intents, orphans, low }: Facts, incarnation: number): nu
   const announced = intents.find((i) => i.incarnation === incarnation);
   const stored = orphans.find((o) => o.incarnation === incarnation);
   // of the first batch ever some records may be gone from Kafka by now
-  if (end === undefined) return Math.min(low, announced?.first ?? low, ...(stored === undefined ? [] : firstOf(stored)));
+  if (end === undefined) return Math.min(low, announced?.first ?? low, ...firstOf(stored));
   return announced !== undefined && (stored === undefined || stored.last >= announced.last) ? announced.first : undefined;
 }
 
@@ -156,6 +156,6 @@ function hasRows(orphans: readonly OrphanRows[], { incarnation, last, rules }: I
   return orphans.some((o) => o.incarnation === incarnation && o.last === last && o.evaluatedAt === rules.evaluatedAt);
 }
 
-function firstOf({ offsets, deadOffsets }: OrphanRows): number[] {
-  return [offsets[0], deadOffsets[0]].filter((offset) => offset !== undefined);
+function firstOf(rows: OrphanRows | undefined): number[] {
+  return [rows?.offsets[0], rows?.deadOffsets[0]].filter((offset) => offset !== undefined);
 }

@@ -177,7 +177,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   /** Pauses come by chance; they are kept here, for whoever has the partition. */
   function badShareOf(client: Client, partition: number): BadShare {
     return {
-      pausedMs: () => request(client, 'paused', () => Math.max(0, (pausedUntil.get(partition) ?? 0) - world.now)),
+      paused: () => request(client, 'paused', () => {
+        const leftMs = (pausedUntil.get(partition) ?? 0) - world.now;
+        return leftMs > 0 ? { leftMs } : undefined;
+      }),
       add: () => {},
       pauses: () => request(client, 'share', () => {
         if (!world.chance(0.1)) return false;

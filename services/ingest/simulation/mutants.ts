@@ -58,7 +58,7 @@ export const mutants = {
   /** a log that ends before the ledger was recreated */
   'no-comparison': { ports: (ports) => withStore(ports, { marks: async () => [{ offset: 0, time: -1, checksum: 0 }] }) },
   /** a partition belongs to whoever consumes it */
-  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1 } }) }) },
+  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1, former: undefined } }) }) },
   /** a batch is recovered by the rules of today */
   'other-rules': {
     ports: (ports) => ({
