@@ -1,6 +1,7 @@
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
-import { consumesPartition, fetchedOffset, fetchedRecords, type Consumer, type EachBatchPayload, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import { fetchedOffset, fetchedRecords, type Consumer, type EachBatchPayload, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import { consumesPartition } from '../../common/kafka/topics.ts';
 import type { Logger } from '../../common/logger.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { createLane } from './delivery/lane.ts';

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { checkRights } from '../../common/clickhouse/rights.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -13,6 +14,7 @@ import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
 import { createBadShare } from './brake.ts';
+import { proveExactlyOnce } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
@@ -56,9 +58,11 @@ export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
- * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer.
+ * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer, or ClickHouse does not store exactly once.
  */
 export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock, sessionTimeoutMs }: IngestOptions): Promise<RunningIngest> {
+  await checkRights(clickhouse, 'ingest');
+  await proveExactlyOnce(clickhouse);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
@@ -66,7 +70,7 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
   const metrics = createIngestMetrics(registry);
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const context: StoreContext = {
-    clickhouse, metrics, clock, group: settings.KAFKA_GROUP_ID, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, running: new Map(),
+    clickhouse, metrics, clock, group: settings.KAFKA_GROUP_ID, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: createLedger(clickhouse),
   };

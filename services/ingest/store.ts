@@ -12,24 +12,6 @@ import type { IngestMetrics } from './metrics.ts';
 import { checksum, formOf, type Record } from './record.ts';
 import { statements } from './statements.ts';
 
-/** Every setting that the meaning of a batch's insert depends on. One block: everything is read before the first part is written. */
-export const INSERT_SETTINGS = {
-  async_insert: 0,
-  insert_deduplicate: 1,
-  deduplicate_blocks_in_dependent_materialized_views: 1,
-  max_insert_threads: 1,
-  max_threads: 1,
-  max_block_size: 10_000_000,
-  max_insert_block_size: 10_000_000,
-  min_insert_block_size_rows: 0,
-  min_insert_block_size_bytes: 0,
-  input_format_parallel_parsing: 0,
-  max_partitions_per_insert_block: 0,
-  max_execution_time: 0,
-  materialized_views_ignore_errors: 0,
-  parallel_view_processing: 0,
-} as const;
-
 /** What the partitions of one process share. */
 export interface StoreContext {
   readonly clickhouse: ClickHouse;
@@ -40,8 +22,6 @@ export interface StoreContext {
   readonly ledger: Ledger;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
-  /** Inserts of this process that have not ended, by topic and partition. */
-  readonly running: Map<string, Set<Promise<unknown>>>;
 }
 
 export interface Place {
@@ -57,6 +37,8 @@ export function createStore(context: StoreContext, place: Place): Store {
   const { clickhouse, group, register, ledger } = context;
   const { source, topic, partition, avro, rawAvro } = place;
   const where = { topic, partition };
+  /** one for all inserts of the partition: they are ended together */
+  const queryId = `ingest:${topic}:${partition}`;
   const today = { retentionDays: context.retentionDays, maxEventBytes: context.maxEventBytes, rawAvro };
 
   return {
@@ -82,7 +64,7 @@ export function createStore(context: StoreContext, place: Place): Store {
 
     async claim(epoch) {
       const token = `owner:${topic}:${partition}:${epoch}`;
-      await clickhouse.execute({ sql: statements.claimPartition, params: { ...where, epoch, group }, settings: { ...INSERT_SETTINGS, insert_deduplication_token: token } });
+      await clickhouse.execute({ sql: statements.claimPartition, params: { ...where, epoch, group }, settings: { insert_deduplication_token: token } });
       register.forget();
     },
 
@@ -91,7 +73,7 @@ export function createStore(context: StoreContext, place: Place): Store {
       return { version: RULES_VERSION, evaluatedAt, ...today, schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages), period };
     },
 
-    endRunning,
+    endRunning: () => clickhouse.killInsert(queryId),
     insert,
 
     async requestRepair({ incarnation, first, last }, period) {
@@ -100,11 +82,6 @@ export function createStore(context: StoreContext, place: Place): Store {
 
     record: (entry) => ledger({ source, topic, partition, group, entry }),
   };
-
-  async function endRunning(): Promise<void> {
-    await Promise.allSettled(context.running.get(`${topic}:${partition}`) ?? []);
-    if (clickhouse.where !== 'embedded') await clickhouse.execute({ sql: 'KILL QUERY WHERE startsWith(query_id, {prefix:String}) SYNC', params: { prefix: queryPrefix(place) } });
-  }
 
   async function insert(batch: Batch, without: ReadonlySet<number>, attempt: number): Promise<Stored | undefined> {
     const { incarnation, last: batchLast, rules, records } = batch;
@@ -128,16 +105,8 @@ export function createStore(context: StoreContext, place: Place): Store {
     return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
   }
 
-  async function insertRows(table: string, columns: readonly string[], pieces: readonly Uint8Array[], token: string): Promise<void> {
-    const key = `${topic}:${partition}`;
-    const inserting = clickhouse.insertRows({ table, columns, pieces, settings: { ...INSERT_SETTINGS, insert_deduplication_token: token }, queryId: `${queryPrefix(place)}${token}` });
-    const running = context.running.get(key) ?? new Set();
-    context.running.set(key, running.add(inserting));
-    try {
-      await inserting;
-    } finally {
-      running.delete(inserting);
-    }
+  function insertRows(table: string, columns: readonly string[], pieces: readonly Uint8Array[], token: string): Promise<void> {
+    return clickhouse.insertRows({ table, columns, pieces, settings: { insert_deduplication_token: token }, queryId });
   }
 
   function observe(records: readonly Record[], events: number): void {
@@ -168,11 +137,6 @@ export function createStore(context: StoreContext, place: Place): Store {
     const text = kind === 'confluent' ? avro.confluent(value, today.maxEventBytes, ids) : kind === 'single_object' ? avro.singleObject(value, today.maxEventBytes) : avro.raw(value, today.maxEventBytes);
     return 'reason' in text ? value : text;
   }
-}
-
-/** What the ids of all inserts of a partition begin with. */
-function queryPrefix({ topic, partition }: Pick<Place, 'topic' | 'partition'>): string {
-  return `ingest:${topic}:${partition}/`;
 }
 
 async function ledgerEnd(clickhouse: ClickHouse, where: { topic: string; partition: number }): ReturnType<Store['ledgerEnd']> {

@@ -1,6 +1,7 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
+import { checkRights } from '../../common/clickhouse/rights.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -39,6 +40,7 @@ export async function startRollup({ clickhouse, settings, logger, registry, cloc
   const stopping = new AbortController();
   const workshop: Workshop = { clickhouse, settings, logger, metrics: createRollupMetrics(registry), clock, timing, wait: waitUnless(stopping.signal) };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS) logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
+  await checkRights(clickhouse, 'rollup');
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await admitNew(workshop);
   const running = run(workshop);

@@ -33,7 +33,7 @@ describe('what is made of the views', () => {
   });
 
   test('queries get the raw table before the border, and only the table without one', () => {
-    expect(publicView(shape, minutes, 0, 'c')).toBe("CREATE OR REPLACE VIEW visits_1m AS SELECT period, project, bucket, visits, cost FROM visits_1m_v2 COMMENT 'c'");
+    expect(publicView(shape, minutes, 0, 'c')).toBe("CREATE OR REPLACE VIEW visits_1m AS (SELECT period, project, bucket, visits, cost FROM visits_1m_v2) COMMENT 'c'");
     expect(publicView(shape, hours, 7200, 'c')).toMatch(/WHERE bucket >= toDateTime\(7200, 'UTC'\) UNION ALL SELECT .* WHERE timestamp < toDateTime64\(7200, 6, 'UTC'\)/);
   });
 

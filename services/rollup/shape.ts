@@ -111,11 +111,12 @@ const instant = (column: Tier['time'], time: number): string => (column === 'buc
  * condition on it leaves whole partitions out (docs/rollups.md, Periods).
  */
 export function publicView(shape: Shape, tier: Tier, coveredFrom: number, comment: string): string {
-  const begin = `CREATE OR REPLACE VIEW ${tier.table} AS SELECT ${names(tier)} FROM ${tier.stored}`;
+  // in parentheses: ClickHouse 25.8 takes a COMMENT only behind a SELECT that has ended
+  const begin = `CREATE OR REPLACE VIEW ${tier.table} AS (SELECT ${names(tier)} FROM ${tier.stored}`;
   // a bucket is either all from the table or all from raw
   const border = ceilTo(coveredFrom, tier.width);
   const raw = coveredFrom === 0 ? '' : ` WHERE ${isFrom(tier.time, border)} UNION ALL ${madeFromRaw(shape, tier, isBefore('timestamp', border))}`;
-  return `${begin}${raw} COMMENT '${comment}'`;
+  return `${begin}${raw}) COMMENT '${comment}'`;
 }
 
 /** Fills `target`, a table like the tier's own, with what the tier's view makes of `input`. */

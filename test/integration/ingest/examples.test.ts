@@ -4,7 +4,6 @@ import { rows } from '../../../common/clickhouse/clickhouse.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { encodeFrames, FRAME_STRUCTURE } from '../../../services/ingest/frames.ts';
 import { mappingOf } from '../../../services/ingest/statements.ts';
-import { INSERT_SETTINGS } from '../../../services/ingest/store.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
 // The registry of sources × every example of each source: the mapping makes the row that a plain reading of the example says.
@@ -88,7 +87,7 @@ describe('the mapping makes the row that the example says', () => {
         structure: FRAME_STRUCTURE,
         frames: encodeFrames([{ record: { offset, time: RECORD_TIME, key: null, value, headers: [] }, value, original: Buffer.alloc(0), reason: '', detail: '', probe: '' }]),
         params: { topic: source, partition: 0, incarnation: 0, batch_last: offset, judged_at: '2026-10-01 00:00:00.000', retention_days: 3650 },
-        settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:${name}` },
+        settings: { insert_deduplication_token: `${source}:${name}` },
       });
       const [row] = rows<Json>(await engine.clickhouse.read({
         sql: `SELECT * EXCEPT (timestamp), toUnixTimestamp64Micro(timestamp) AS micros FROM ${source} WHERE kafka_offset = ${offset}`,
