@@ -5,7 +5,7 @@ import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { tokenOf } from './delivery/intent.ts';
 import type { Ledger } from './delivery/ledger.ts';
-import type { Batch, OrphanRows, Store, Stored } from './delivery/ports.ts';
+import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
 import { confluentMessages, DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, RULES_VERSION } from './evaluate/evaluate.ts';
 import type { IngestMetrics } from './metrics.ts';
@@ -83,20 +83,26 @@ export function createStore(context: StoreContext, place: Place): Store {
     record: (entry) => ledger({ source, topic, partition, group, entry }),
   };
 
-  async function insert(batch: Batch, without: ReadonlySet<number>, attempt: number): Promise<Stored | undefined> {
+  async function insert(batch: Batch, without: ReadonlySet<number>, attempt: number, fence: Fence): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules, records } = batch;
     await avro.load(rules.schemaIds);
     const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, records, avro, without);
+    const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
     const token = tokenOf(topic, partition, batch, attempt);
     const done = context.metrics.insertSeconds.startTimer({ source });
-    const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
-    if (deadOffsets.length > 0) await insertRows('dead_letters', DEAD_LETTER_COLUMNS, evaluated.deadLetters, `${token}:dead`);
+    if (deadOffsets.length > 0) {
+      const ended = await fence();
+      if (ended !== undefined) return ended;
+      await insertRows('dead_letters', DEAD_LETTER_COLUMNS, evaluated.deadLetters, `${token}:dead`);
+    }
     if (rowOffsets.length > 0) {
+      const ended = await fence();
+      if (ended !== undefined) return ended;
       try {
         await insertRows(source, rawColumns(source), evaluated.rows, token);
       } catch (error) {
         // the raw rows are there by then
-        if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return undefined;
+        if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
         throw error;
       }
     }

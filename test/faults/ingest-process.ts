@@ -64,18 +64,13 @@ function signalSelf({ signal = 'SIGKILL' }: At): void {
 function withSteps(clickhouse: ClickHouse): ClickHouse {
   return {
     ...clickhouse,
-    insert: async (insert) => {
-      await reached('before_insert', insert.sql);
-      const inserting = clickhouse.insert(insert);
-      await Promise.all([inserting, reached('in_insert', insert.sql)]);
-      await reached('after_insert', insert.sql);
-    },
-    execute: async (statement) => {
-      const ledger = statement.sql.includes('INSERT INTO batches');
-      const about = String(statement.params?.['topic']);
-      const executing = clickhouse.execute(statement);
-      await Promise.all([executing, ledger ? reached('in_ledger', about) : undefined]);
-      if (ledger) await reached('after_ledger', about);
+    // the ledger's rows share inserts: their step is about all of them
+    insertRows: async (rows) => {
+      const isLedger = rows.table === 'batches';
+      if (!isLedger) await reached('before_insert', rows.table);
+      const inserting = clickhouse.insertRows(rows);
+      await Promise.all([inserting, reached(isLedger ? 'in_ledger' : 'in_insert', rows.table)]);
+      await reached(isLedger ? 'after_ledger' : 'after_insert', rows.table);
     },
   };
 }
@@ -94,7 +89,7 @@ function wrapped(consumer: Consumer): Consumer {
         commitOffsetsIfNecessary: async (offsets?: OffsetsByTopicPartition) => {
           const { topic, partitions: [commit] } = offsets!.topics[0]!;
           const metadata = (commit as { metadata?: string }).metadata ?? '';
-          const intent = metadata.startsWith('i:');
+          const intent = metadata.startsWith('b:');
           await reached(intent ? 'before_intent' : 'before_commit', topic);
           await payload.commitOffsetsIfNecessary(offsets);
           await reached(intent ? 'after_intent' : 'after_commit', topic);

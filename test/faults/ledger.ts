@@ -11,7 +11,7 @@ import { kafkaBrokers, produce, readAll, testKafka, uniqueName, type ProduceOpti
 import { waitFor } from '../harness/wait-for.ts';
 
 /** What must become of a message: a row of its raw table, a dead letter with this reason, or nothing (a null value). */
-type Outcome = 'row' | 'skipped' | 'not_an_event' | 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range' | 'rejected_by_store';
+type Outcome = 'row' | 'skipped' | 'not_an_event' | 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
 
 interface Expected {
   readonly outcome: Outcome;

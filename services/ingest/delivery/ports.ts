@@ -105,9 +105,9 @@ export interface Store {
   endRunning(): Promise<void>;
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token of this attempt.
-   * Undefined: an error after the raw rows; nobody knows what is there.
+   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; nobody knows what is there.
    */
-  insert(batch: Batch, without: ReadonlySet<number>, attempt: number): Promise<Stored | undefined>;
+  insert(batch: Batch, without: ReadonlySet<number>, attempt: number, fence: Fence): Promise<Stored | 'unfinished' | Ended>;
   /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
   requestRepair(batch: Intent, period: number): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
@@ -115,6 +115,9 @@ export interface Store {
 
 /** Why a lane stops what it does: its partition is lost or the process ends; the partition must be taken again. */
 export type Ended = 'over' | 'retake';
+
+/** Undefined while this lane may write. */
+export type Fence = () => Promise<Ended | undefined>;
 
 /** The bad-share pause of one partition. */
 export interface BadShare {

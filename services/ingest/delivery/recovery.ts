@@ -1,4 +1,4 @@
-import type { Batch, Ended, OrphanRows, Store, Stored } from './ports.ts';
+import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './ports.ts';
 
 /** What is stored of one batch. */
 export interface Found {
@@ -19,32 +19,30 @@ const NONE: ReadonlySet<number> = new Set();
 /**
  * Stores every record of the batch that has a value exactly once. The same for a new batch, for one that a former owner left, and
  * for one whose insert ended in an unknown way: ends what may still run of it, looks at what is there, inserts what is missing,
- * looks again. What is there stands. `fence` runs right before every insert. Throws what the store throws; another call goes on.
+ * looks again. What is there stands. Throws what the store throws; another call goes on.
  */
-export async function storeBatch(store: BatchStore, batch: Batch, progress: Progress, fence: () => Promise<Ended | undefined>): Promise<Stored | Ended> {
-  if (!progress.mayBeThere && batch.records.every((r) => r.value === null)) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
+export async function storeBatch(store: BatchStore, batch: Batch, progress: Progress, fence: Fence): Promise<Stored | Ended> {
+  const isMissing = (offsets: ReadonlySet<number>): boolean => batch.records.some((r) => r.value !== null && !offsets.has(r.offset));
   if (!progress.mayBeThere) {
-    const ended = await fence();
-    if (ended !== undefined) return ended;
+    if (!isMissing(NONE)) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
     progress.mayBeThere = true;
-    const stored = await store.insert(batch, NONE, 0);
-    if (stored !== undefined) return stored;
+    const inserted = await store.insert(batch, NONE, 0, fence);
+    if (inserted !== 'unfinished') return inserted;
   }
   for (let attempt = 0; ; attempt++) {
-    let ended = await fence();
+    const ended = await fence();
     if (ended !== undefined) return ended;
     await store.endRunning();
-    const found = await store.found(batch);
-    progress.needsRepair ||= (attempt === 0 && found.offsets.size > 0) || attempt > 1;
-    if (batch.records.every((r) => r.value === null || found.offsets.has(r.offset))) {
+    const { offsets, stored } = await store.found(batch);
+    progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
+    if (!isMissing(offsets)) {
       // before the ledger's row: whoever sees that one need not look for this
       if (progress.needsRepair) await store.requestRepair(batch);
-      return found.stored;
+      return stored;
     }
-    // the look may have taken long
-    ended = await fence();
-    if (ended !== undefined) return ended;
-    if ((await store.insert(batch, found.offsets, attempt)) === undefined) progress.needsRepair = true;
+    const inserted = await store.insert(batch, offsets, attempt, fence);
+    if (inserted === 'over' || inserted === 'retake') return inserted;
+    if (inserted === 'unfinished') progress.needsRepair = true;
   }
 }
 

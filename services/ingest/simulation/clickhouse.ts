@@ -1,5 +1,5 @@
 import { tokenOf } from '../delivery/intent.ts';
-import type { BadShare, Batch, LedgerEntry, OrphanRows, Owner, RecordMark, Store, Stored } from '../delivery/ports.ts';
+import type { BadShare, Batch, Ended, Fence, LedgerEntry, OrphanRows, Owner, RecordMark, Store, Stored } from '../delivery/ports.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum } from '../record.ts';
 import type { Event, Log } from './kafka.ts';
@@ -164,7 +164,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
           world.count('inserts killed');
         }
       }),
-      insert: (batch, without, attempt) => insert(client, partition, batch, without, withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`),
+      insert: (batch, without, attempt, fence) => insert(client, partition, batch, without, fence, withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`),
       requestRepair: (batch) => request(client, 'repair', () => {
         const rows = tables.rows('raw').filter((r) => r.event.partition === partition && r.incarnation === batch.incarnation && r.batchLast === batch.last);
         for (const of of new Set(rows.map((r) => r.period))) repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
@@ -207,16 +207,20 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     return !bad && evaluatedAt >= acceptedFrom && retentionDays > ageDays && (schemaId === undefined || schemaIds.includes(schemaId));
   }
 
-  async function insert(client: Client, partition: number, batch: Batch, without: ReadonlySet<number>, token: string): Promise<Stored | undefined> {
+  async function insert(client: Client, partition: number, batch: Batch, without: ReadonlySet<number>, fence: Fence, token: string): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules } = batch;
     const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && !without.has(e.offset));
     if (events.length === 0) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
     const rowOf = (event: Event): Row => ({ event, incarnation, batchLast, evaluatedAt: rules.evaluatedAt, period: Math.max(rules.period, event.period) });
     const good = events.filter((e) => isRow(e, rules)).map(rowOf);
     const dead = events.filter((e) => !isRow(e, rules)).map(rowOf);
-    if (dead.length > 0) await write(client, partition, [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead }]);
-    const isWhole = good.length === 0 || (await write(client, partition, tables.partsOf(good, token)));
-    return isWhole ? { rows: good.length, deadLetters: dead.length, minTimestamp: undefined } : undefined;
+    for (const parts of [dead.length === 0 ? [] : [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const], tables.partsOf(good, token)]) {
+      if (parts.length === 0) continue;
+      const ended = await fence();
+      if (ended !== undefined) return ended;
+      if (!(await write(client, partition, parts))) return 'unfinished';
+    }
+    return { rows: good.length, deadLetters: dead.length, minTimestamp: undefined };
   }
 
   /** False: a view threw after the raw rows. */
