@@ -87,7 +87,7 @@ test('the decision is of the ledger: what was bad while another process had the 
   const topic = uniqueName('brake');
   const brake = (): Brake => createBrake(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
   const batch = async (incarnation: number, first: number, dead: number): Promise<{ incarnation: number; last: number }> => {
-    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, judged_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
+    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, evaluated_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
     return { incarnation, last: first + 99 };
   };
   expect(await brake().applies(await batch(0, 0, 60), 100)).toBe(false);
