@@ -224,11 +224,22 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     return ports.isOver() ? 'over' : undefined;
   }
 
-  /** Finds the first offset at which the log is not what is stored of this life. */
+  /** Finds the first offset at which the log is not what is stored. A log that was cut twice may agree only with an older life. */
   async function compare({ incarnation: life, from }: Extract<Plan, { kind: 'compare' }>, high: number): Promise<Compared | Ended> {
-    const all = await persistently('the comparison', () => store.marks(life));
-    if (typeof all === 'string') return all;
-    const marks = all.filter((m) => m.offset >= from && m.offset < high);
+    for (let of = life, bound = high; ; of--) {
+      const marks = await persistently('the comparison', () => store.marks(of));
+      if (typeof marks === 'string') return marks;
+      const differsFrom = await compareLife(of, marks, from, bound);
+      if (typeof differsFrom === 'string') return differsFrom;
+      const begin = marks[0]?.offset ?? 0;
+      if (differsFrom !== undefined || of === 0 || begin <= from) return { incarnation: life, differsFrom };
+      bound = Math.min(bound, begin);
+    }
+  }
+
+  /** The same for one life, in front of `bound`. Undefined: not even the first record of this life is in the log. */
+  async function compareLife(of: number, all: readonly RecordMark[], from: number, bound: number): Promise<number | undefined | Ended> {
+    const marks = all.filter((m) => m.offset >= from && m.offset < bound);
     let same = -1;
     for (let after = marks.length; same + 1 < after;) {
       const middle = (same + after) >> 1;
@@ -239,16 +250,16 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (record !== undefined && isAt(record, mark)) same = middle;
       else after = middle;
     }
-    // the first record ever is another: nothing of this life is in the log
-    if (same < 0 && marks.length > 0 && marks[0] === all[0]) return { incarnation: life, differsFrom: undefined };
-    for (let at = same < 0 ? from : marks[same]!.offset + 1; at < high;) {
+    const isCut = all[0] !== undefined && all[0].offset >= bound;
+    if (same < 0 && (isCut || (marks.length > 0 && marks[0] === all[0]))) return undefined;
+    for (let at = same < 0 ? from : marks[same]!.offset + 1; at < bound;) {
       const fetched = await peek(at);
       if (typeof fetched === 'string') return fetched;
-      const differs = await persistently('the comparison', () => store.firstDifference(life, fetched.records));
-      if (differs !== undefined) return typeof differs === 'string' ? differs : { incarnation: life, differsFrom: differs };
+      const differs = await persistently('the comparison', () => store.firstDifference(of, fetched.records.filter((r) => r.offset < bound)));
+      if (differs !== undefined) return differs;
       at = fetched.to + 1;
     }
-    return { incarnation: life, differsFrom: high };
+    return bound;
   }
 
   /** What stands in the log at this offset and after. */
@@ -313,12 +324,20 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
 
   async function work(): Promise<Ended> {
     let waitingSince: number | undefined;
+    /** since the last look a batch was written */
+    let isUndecided = false;
     for (;;) {
       const ended = check();
       if (ended !== undefined) return ended;
       if (ports.isDraining()) {
         if (committedEnd !== inbox.next) await commitEnd();
         return 'over';
+      }
+      if (isUndecided || inbox.end > inbox.next) {
+        const pauses = await persistently('the look at bad messages', () => badShare.pauses(incarnation, inbox.next));
+        if (pauses === true) return (await commitEnd()) ? 'retake' : 'over';
+        if (pauses !== false) return pauses;
+        isUndecided = false;
       }
       if (inbox.end === inbox.next) {
         const behind = committedEnd !== inbox.next;
@@ -333,12 +352,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         await ports.wait(left);
         continue;
       }
-      const pauses = await persistently('the look at bad messages', () => badShare.pauses(incarnation, inbox.next));
-      if (pauses === true) return (await commitEnd()) ? 'retake' : 'over';
-      if (pauses !== false) return pauses;
       const written = await writeNext();
       if (written === 'over' || written === 'retake') return written;
       waitingSince = undefined;
+      isUndecided = true;
     }
   }
 
