@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createKafka, type Consumer, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
@@ -8,6 +7,7 @@ import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest } from '../../services/ingest/ingest.ts';
+import { startRollup } from '../../services/rollup/rollup.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
 
 /**
@@ -26,7 +26,8 @@ await runProcess(() => logger, async (add, stopping) => {
   logger = createLogger(logLevel ?? 'info');
   const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
   add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  await migrate(clickhouse, logger);
+  // repairs are the rollup service's work; beside a server it runs in the test
+  if (settings.CLICKHOUSE_URL === undefined) add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
   process.on('message', (message: ToIngest) => void answer(clickhouse, message));
   const kafka = createKafka({ brokers: settings.KAFKA_BROKERS!, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
   const registry = createRegistry();
