@@ -12,7 +12,7 @@ export interface Statement {
   readonly sql: string;
   /** every parameter that the statement names */
   readonly params?: Readonly<Record<string, Param>>;
-  /** settings that the meaning of this statement depends on; nothing depends on a server's defaults, nothing lasts beyond the statement */
+  /** settings of this statement, before those that go with every one (pinned-settings.ts); nothing depends on a server's defaults, nothing lasts beyond the statement */
   readonly settings?: StatementSettings;
 }
 
@@ -26,7 +26,7 @@ export interface Read extends Statement {
    * the user of CLICKHOUSE_SANDBOX_URL runs it; without one: 497 ACCESS_DENIED.
    */
   readonly isolated?: true;
-  /** Planned for a few rows found by primary key (few-rows.ts): the answer is the same, many rows take longer. */
+  /** Planned for a few rows found by primary key (pinned-settings.ts): the answer is the same, many rows take longer. */
   readonly fewRows?: boolean;
 }
 
@@ -42,6 +42,8 @@ export interface Insert extends Statement {
   readonly structure: string;
   /** RowBinary rows in pieces, in order, each of which need be valid only until the next one is asked for; the statement reads them with `FROM frames` (written exactly once) */
   readonly frames: Iterable<Uint8Array>;
+  /** what `killInsert` knows it by; without one it cannot be ended from outside */
+  readonly queryId?: string;
 }
 
 /** Rows of one table, as they are. */
@@ -52,6 +54,8 @@ export interface Rows {
   /** RowBinary in pieces, in order */
   readonly pieces: Iterable<Uint8Array>;
   readonly settings?: StatementSettings;
+  /** what `killInsert` knows it by; without one it cannot be ended from outside */
+  readonly queryId?: string;
 }
 
 export interface Reader {
@@ -65,10 +69,26 @@ export interface Reader {
 export interface Writer {
   /** Runs one statement that returns no rows (DDL, INSERT ... SELECT, INSERT ... VALUES). Throws ClickHouseError. */
   execute(statement: Statement): Promise<void>;
-  /** Runs an INSERT ... SELECT ... FROM frames. Throws ClickHouseError; see its `outcome`. */
+  /**
+   * Runs an INSERT ... SELECT ... FROM frames, under `insertSettings`. Takes as long as the engine works on it. Throws ClickHouseError, see its `outcome`; by then the
+   * attempt is over and will write nothing more, unless the error's `mayStillRun` says that ClickHouse could not be asked.
+   */
   insert(insert: Insert): Promise<void>;
-  /** Inserts rows without reading them as a statement would: no expression, no plan. Throws ClickHouseError; see its `outcome`. */
+  /** The same of rows that no statement reads: no expression, no plan. */
   insertRows(rows: Rows): Promise<void>;
+  /**
+   * Ends what may still run of inserts with this `queryId`, whoever began them. Resolves when none of them runs.
+   * Throws ClickHouseError where that cannot be known: ClickHouse does not answer, or does not end them in time.
+   */
+  killInsert(queryId: string): Promise<void>;
+}
+
+export interface Rights {
+  /** those of the wanted ones that the user lacks */
+  readonly missing: readonly string[];
+  /** the user's profile refuses writes, whatever it was granted */
+  readonly isReadOnly: boolean;
+  readonly user: string;
 }
 
 export interface ClickHouse extends Reader, Writer {
@@ -78,6 +98,8 @@ export interface ClickHouse extends Reader, Writer {
   readonly writers: number;
   /** engine version, for instance 26.7.2.1 */
   readonly version: string;
+  /** What our user may do; undefined: the engine has no users (embedded). */
+  rights(wanted: readonly string[]): Promise<Rights | undefined>;
   /** resolves when the engine answers, else throws ClickHouseError */
   ping(): Promise<void>;
   /** when the engine's machine was started (unix ms, by the engine's clock): what nobody waited for before that may never have reached its disk; undefined = it does not tell */

@@ -10,8 +10,8 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse, Param, ReadResult, StatementSettings } from './clickhouse.ts';
 import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
-import { fewRowsSettings } from './few-rows.ts';
 import { formatParam } from './params.ts';
+import { fewRowsSettings, insertSettings, knownSettings } from './pinned-settings.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
 import { checkParameters, checkReads, insertInto, oneStatement, quote, replaceFrames } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
@@ -84,7 +84,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   let sessions = 0;
   const control: Pool<Session> = createPool({ size: 1, queueLimit: Number.POSITIVE_INFINITY, idleLimit: 1, open: openWriter, recover, close });
   let version: string;
-  let knownSettings: Set<string>;
+  let known: Set<string>;
   openFolders.add(folder);
   try {
     const lines = await control.use('', async ({ chdb }) => {
@@ -92,7 +92,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       return (await chdb.queryAsync(`SELECT name FROM system.settings UNION ALL SELECT version()`, { format: 'TabSeparated' })).text().trimEnd().split('\n');
     });
     version = lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown';
-    knownSettings = new Set(lines);
+    known = new Set(lines);
     rmSync(framesFolder, { recursive: true, force: true });
     mkdirSync(framesFolder, { recursive: true });
   } catch (error) {
@@ -107,6 +107,8 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   const closing = new AbortController();
   const killWrites = new AbortController();
   let frameFiles = 0;
+  /** those that can be ended by their id */
+  const inserting = new Set<{ readonly queryId: string | undefined; readonly ending: AbortController; readonly ended: Promise<void> }>();
   logger.info({ version, dataDir }, 'clickhouse_embedded_opened');
 
   return {
@@ -119,7 +121,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       checkReads(statement);
       checkParameters(statement, params);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
-      const key = readerKey(isolated === true ? 'NONE' : 'reader', fewRows === true ? { ...fewRowsSettings(version), ...settings } : settings);
+      const key = readerKey(isolated === true ? 'NONE' : 'reader', fewRows === true ? { ...fewRowsSettings(known), ...settings } : settings);
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
       const run = reading.use(key, (session) => withinTimeLimit(settings, () => run1(session, text, format, false, ended)), ended);
@@ -132,15 +134,24 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       await write(statement, params, settings);
     },
 
-    async insert({ sql, params = {}, settings = {}, structure, frames }) {
+    async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
       const statement = oneStatement(sql);
       checkParameters(statement, params);
-      await withFile(frames, (path) => write(replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`), params, settings));
+      await withFile(frames, (path) => write(replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`), params, { ...knownSettings(insertSettings, known), ...settings }, queryId));
     },
 
-    async insertRows({ table, columns, pieces, settings = {} }) {
-      await withFile(pieces, (path) => write(`${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`, {}, settings));
+    async insertRows({ table, columns, pieces, settings = {}, queryId }) {
+      await withFile(pieces, (path) => write(`${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`, {}, { ...knownSettings(insertSettings, known), ...settings }, queryId));
     },
+
+    async killInsert(queryId) {
+      await Promise.all([...inserting].filter((insert) => insert.queryId === queryId).map(async ({ ending, ended }) => {
+        ending.abort();
+        await ended;
+      }));
+    },
+
+    rights: () => Promise.resolve(undefined),
 
     async ping() {
       await control.use('', (session) => run1(session, 'SELECT 1', 'Null', false, killWrites.signal));
@@ -171,14 +182,28 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     }
   }
 
-  async function write(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings): Promise<void> {
+  async function write(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings, queryId?: string): Promise<void> {
     checkSettings(settings);
+    const ending = new AbortController();
+    const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+    const insert = { queryId, ending, ended };
+    if (queryId !== undefined) inserting.add(insert);
+    const signal = queryId === undefined ? killWrites.signal : AbortSignal.any([killWrites.signal, ending.signal]);
+    try {
+      await writeNow(statement, params, settings, signal);
+    } finally {
+      inserting.delete(insert);
+      end();
+    }
+  }
+
+  async function writeNow(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings, ended: AbortSignal): Promise<void> {
     await writing.use('', async (session) => {
       const all: Record<string, string | number> = { ...BASE_SETTINGS, ...WRITE_SETTINGS, ...settings };
       for (const name of Object.keys(all)) session.named.add(name);
       const set = [...session.named].map((name) => `${name} = ${Object.hasOwn(all, name) ? literal(all[name]!) : 'DEFAULT'}`).join(', ');
-      await run1(session, `SET ${set}; ${setParams(params)}${statement}`, 'Null', true, killWrites.signal);
-    });
+      await run1(session, `SET ${set}; ${setParams(params)}${statement}`, 'Null', true, ended);
+    }, ended);
   }
 
   /** One statement, alone on its session; settles when the engine has really ended it. */
@@ -262,7 +287,7 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   /** The engine ignores unknown settings where a session is opened with them. */
   function checkSettings(settings: StatementSettings): void {
     for (const name of Object.keys(settings)) {
-      if (!knownSettings.has(name)) throw refusal(115, `Unknown setting ${JSON.stringify(name)}`);
+      if (!known.has(name)) throw refusal(115, `Unknown setting ${JSON.stringify(name)}`);
     }
   }
 }

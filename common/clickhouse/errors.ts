@@ -15,13 +15,16 @@ export class ClickHouseError extends Error {
   readonly codeName: string;
   readonly kind: ErrorKind;
   readonly outcome: Outcome;
-  constructor(message: string, fields: { code: number | undefined; codeName: string; kind: ErrorKind; outcome: Outcome; cause?: unknown }) {
+  /** the statement may go on in the engine, and write: it was abandoned, and the engine could not be made to end it */
+  readonly mayStillRun: boolean;
+  constructor(message: string, fields: { code: number | undefined; codeName: string; kind: ErrorKind; outcome: Outcome; mayStillRun?: boolean; cause?: unknown }) {
     super(message, { cause: fields.cause });
     this.name = 'ClickHouseError';
     this.code = fields.code;
     this.codeName = fields.codeName;
     this.kind = fields.kind;
     this.outcome = fields.outcome;
+    this.mayStillRun = fields.mayStillRun ?? false;
   }
 }
 
@@ -31,6 +34,8 @@ interface Known {
   readonly kind: ErrorKind;
   /** raised before a statement starts to run, so that nothing can have been stored */
   readonly early?: true;
+  /** the oldest supported version does not have it yet */
+  readonly newer?: true;
 }
 
 /**
@@ -131,9 +136,9 @@ export const knownErrors: readonly Known[] = [
   { code: 735, name: 'QUERY_WAS_CANCELLED_BY_CLIENT', kind: 'retry' },
   { code: 745, name: 'SERVER_OVERLOADED', kind: 'retry' },
   { code: 749, name: 'TCP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
-  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
-  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry' },
-  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry' },
+  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry', newer: true },
+  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry', newer: true },
+  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry', newer: true },
   { code: 999, name: 'KEEPER_EXCEPTION', kind: 'retry' },
   { code: 1000, name: 'POCO_EXCEPTION', kind: 'retry' },
   { code: 1001, name: 'STD_EXCEPTION', kind: 'retry' },
@@ -165,6 +170,11 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
     kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : known?.kind ?? 'fatal',
     outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
   });
+}
+
+/** The same error of a statement that was abandoned and may still run. */
+export function stillRunning(error: ClickHouseError): ClickHouseError {
+  return new ClickHouseError(`outcome unknown, it may still run: ${error.message}`, { code: error.code, codeName: error.codeName, kind: error.kind, outcome: 'unknown', mayStillRun: true, cause: error });
 }
 
 /** Node's codes of errors that happen before anything was sent. */

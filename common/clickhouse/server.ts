@@ -6,15 +6,18 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
-import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
-import { fewRowsSettings } from './few-rows.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal, stillRunning } from './errors.ts';
+import { pinnedSettings } from './pinned-settings.ts';
 import { cancelled, createPool } from './pool.ts';
-import { checkParameters, checkReads, insertInto, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
+import { checkParameters, checkReads, identifier, insertInto, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
  * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so that the status tells the truth;
  * an exception behind a 200 is noticed all the same, by the tag the server announces in its header, or because the body breaks off.
+ *
+ * A write takes as long as the server works on it: the server is asked whether it still does, and how far it is. A write that is given up (no answer and no
+ * progress, a connection that broke, our own end) is killed by its query_id and waited for, so that nothing it does comes after its error.
  */
 export interface ServerOptions {
   /** `http://user:password@host:8123/database` */
@@ -28,7 +31,10 @@ export interface ServerOptions {
   readonly writers?: number;
   /** reads that may wait for a reader; more are refused with 202 */
   readonly readQueue?: number;
-  /** no byte for this long in either direction ends a request: longer than the longest max_execution_time */
+  /**
+   * No byte for this long in either direction ends a read: longer than the longest max_execution_time. Of a write the server is asked as often as this; one that it does not
+   * know is given up, and one that gets no further for ten times as long.
+   */
   readonly requestTimeoutMs?: number;
   /** compress what is inserted (zstd): for a server behind a thin line */
   readonly compress?: boolean;
@@ -39,8 +45,11 @@ export interface ServerOptions {
 }
 
 const OLDEST_VERSION = [25, 8] as const;
-const COMMON_SETTINGS = { wait_end_of_query: 1 } as const;
-const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0, cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
+/** Of the answer's way: whole before its first byte, with its status telling the truth. */
+const COMMON_SETTINGS = { wait_end_of_query: 1, send_progress_in_http_headers: 0, http_write_exception_in_output_format: 0, http_response_headers: '{}' } as const;
+const READ_SETTINGS = { cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
+/** What a server is asked by the way, with which no setting of a profile interferes. */
+const CONTROL_SETTINGS = { max_execution_time: 0, use_query_cache: 0, additional_result_filter: '', limit: 0, offset: 0, max_result_rows: 0, max_rows_to_read: 0, read_overflow_mode: 'throw', result_overflow_mode: 'throw', timeout_overflow_mode: 'throw', extremes: 0, output_format_tsv_crlf_end_of_line: 0 } as const;
 const PING_TIMEOUT_MS = 5_000;
 /** Parameters go in the address, of which a server takes 1 MiB (http_max_uri_size): longer ones go in the text. Characters, of which nine bytes at most are made. */
 const LONGEST_PARAMETER = 12_000;
@@ -51,6 +60,18 @@ const UNTOLD = new Set<number | undefined>([60, 497]);
 const CONNECT_RETRY_MS = 1_000;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
+/** After so long without an answer a server may be another version when it answers the next statement, milliseconds: none is replaced within less. */
+const QUIET_MS = 1_000;
+/** Attempts at asking, or ending, a write. */
+const STALLED_TIMES = 10;
+/** How long a killed write may take to end, milliseconds. */
+const KILL_PATIENCE_MS = 30_000;
+/** How long its answer may be on its way when a write is no longer known, milliseconds. */
+const ANSWER_GRACE_MS = 1_000;
+/** `request_timeout` of the client for writes, which have no such limit: the longest that a timer takes. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1;
+/** Of a write that runs: what grows as long as it gets on. */
+const PROGRESS = "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
 
 interface Answer {
   readonly body: Buffer;
@@ -65,6 +86,8 @@ interface Request {
   readonly frames?: Iterable<Uint8Array>;
   readonly writes: boolean;
   readonly signal?: AbortSignal;
+  /** default: one that nobody else has */
+  readonly queryId?: string;
 }
 
 /** Resolves when the server has answered. Throws StartError (one line) where waiting cannot help: wrong user, no such database, too old, TLS where there is none or the other way round. */
@@ -72,7 +95,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   const address = new URL(url);
   const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
   const where = `${address.protocol}//${address.host}/${database}`;
-  const connect = (sockets: number, at: URL = address): ClickHouseClient => createClient({
+  const connect = (sockets: number, at: URL = address, timeoutMs = requestTimeoutMs): ClickHouseClient => createClient({
     url: `${at.protocol}//${at.host}`,
     username: decodeURIComponent(at.username) || 'default',
     password: decodeURIComponent(at.password),
@@ -80,7 +103,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     application: 'sluice',
     ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
     max_open_connections: sockets,
-    request_timeout: requestTimeoutMs,
+    request_timeout: timeoutMs,
     compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
     // 0: Node's agent keeps to the server's own keep-alive time. The client's timer for idle sockets survives a request that is aborted before it has
     // its socket, and then cuts the next one that runs on it, 2.5 s later (client 1.23.1; seen as an ECONNRESET of reads beside aborted ones)
@@ -88,12 +111,18 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     log: { level: ClickHouseLogLevel.OFF },
   });
   // readers and writers do not share sockets; control is for what must get through when both are stuck
-  const clients = { read: connect(readers), write: connect(writers), control: connect(2), ...(sandboxUrl !== undefined && { sandbox: connect(readers, new URL(sandboxUrl)) }) };
+  const clients = { read: connect(readers), write: connect(writers, address, NO_TIMEOUT_MS), control: connect(4), ...(sandboxUrl !== undefined && { sandbox: connect(readers, new URL(sandboxUrl)) }) };
   const closeClients = async (): Promise<void> => { await Promise.all(Object.values(clients).map((c) => c.close())); };
 
   let version: string;
+  /** names of the server's settings */
+  let known: ReadonlySet<string>;
+  /** when the server last answered anything; 0: since then a connection broke, and the server may be another version */
+  let lastAnswerAt = 0;
+  let learning: Promise<void> | undefined;
   try {
     version = await firstAnswer();
+    known = await namesOfSettings();
   } catch (error) {
     await closeClients();
     throw error;
@@ -114,7 +143,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   return {
     where,
     writers,
-    version,
+    get version() { return version; },
 
     async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated, fewRows }) {
       const statement = oneStatement(sql);
@@ -124,34 +153,48 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
       const written = writeLongValues(statement, params, LONGEST_PARAMETER);
-      const answer = await reading.use('', () => withinTimeLimit(settings, () => request(client, { ...written, settings: { ...READ_SETTINGS, ...(fewRows === true && fewRowsSettings(version)), ...settings, readonly: 1 }, format, writes: false, signal: ended })), ended);
+      const answer = await reading.use('', () => withinTimeLimit(settings, async () => {
+        if (lastAnswerAt === 0) await learn();
+        return await request(client, { ...written, settings: { ...pinnedSettings(fewRows === true ? 'read of few rows' : 'read', known), ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended });
+      }), ended);
       return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
     },
 
     async execute({ sql, params = {}, settings = {} }) {
       const statement = oneStatement(sql);
       checkParameters(statement, params);
-      await writing.use('', () => request(clients.write, { sql: statement, params, settings, writes: true, signal: endWrites.signal }));
+      await writing.use('', () => write('write', { sql: statement, params, settings }));
     },
 
-    async insert({ sql, params = {}, settings = {}, structure, frames }) {
+    async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
       const statement = oneStatement(sql);
       checkParameters(statement, params);
       const withInput = `${replaceFrames(statement, `input(${quote(structure)})`)}\nFORMAT RowBinary`;
-      await writing.use('', () => request(clients.write, { sql: withInput, params, settings, frames, writes: true, signal: endWrites.signal }));
+      await writing.use('', () => write('insert', { sql: withInput, params, settings, frames }, queryId));
     },
 
-    async insertRows({ table, columns, pieces, settings = {} }) {
-      await writing.use('', () => request(clients.write, { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces, writes: true, signal: endWrites.signal }));
+    async insertRows({ table, columns, pieces, settings = {}, queryId }) {
+      await writing.use('', () => write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces }, queryId));
+    },
+
+    async killInsert(queryId) {
+      await killAndWait(`startsWith(query_id, ${quote(attemptsOf(queryId))})`, KILL_PATIENCE_MS);
+    },
+
+    async rights(wanted) {
+      // past the pools: to a read-only statement no right to write is granted
+      const granted = await Promise.all(wanted.map(async (right) => await ask(`CHECK GRANT ${right.replace('{database}', identifier(database))}`) === '1'));
+      const [user = '', readonly] = (await ask("SELECT currentUser(), (SELECT value FROM system.settings WHERE name = 'readonly')")).split('\t');
+      return { user, isReadOnly: readonly !== '0', missing: wanted.filter((_, i) => granted[i] !== true).map((right) => right.replace('{database}', identifier(database))) };
     },
 
     async ping() {
-      await request(clients.control, { sql: 'SELECT 1', writes: false, signal: AbortSignal.timeout(PING_TIMEOUT_MS) });
+      await ask('SELECT 1');
     },
 
     async machineStartedAt() {
       try {
-        return numberOf((await request(clients.read, { sql: MACHINE_STARTED_AT, format: 'TabSeparated', settings: READ_SETTINGS, writes: false })).body.toString('utf8').trim() || undefined);
+        return numberOf((await ask(MACHINE_STARTED_AT)) || undefined);
       } catch (error) {
         if (error instanceof ClickHouseError && UNTOLD.has(error.code)) return undefined;
         throw error;
@@ -171,7 +214,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   async function firstAnswer(): Promise<string> {
     for (let attempt = 0; ; attempt++) {
       try {
-        return (await request(clients.control, { sql: 'SELECT version()', format: 'TabSeparated', writes: false })).body.toString('utf8').trim();
+        return await ask('SELECT version()', null);
       } catch (error) {
         if (!(error instanceof ClickHouseError)) throw error;
         if (error.kind !== 'retry') throw new StartError(startMessage(error), { cause: error });
@@ -190,13 +233,14 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_')) return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
     if (error.code === undefined) return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
     if ([192, 193, 194, 516].includes(error.code)) return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
+    if (error.code === 164) return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} has readonly, so that no statement may say what it depends on; set readonly to 0 for it`;
+    if (error.code === 452) return `ClickHouse at ${where} refuses a setting that we depend on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
     if (error.code === 81) return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
     return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
   }
 
-  async function request(client: ClickHouseClient, { sql, params = {}, settings = {}, format, frames, writes, signal: ended }: Request): Promise<Answer> {
+  async function request(client: ClickHouseClient, { sql, params = {}, settings = {}, format, frames, writes, signal: ended, queryId = randomUUID() }: Request): Promise<Answer> {
     if (ended !== undefined && hasFired(ended)) throw cancelled();
-    const queryId = randomUUID();
     try {
       const { stream, response_headers: headers, http_status_code: status = 0 } = await client.exec({
         query: sql,
@@ -210,6 +254,7 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       const chunks: Buffer[] = [];
       for await (const chunk of stream) chunks.push(chunk as Buffer);
       const body = Buffer.concat(chunks);
+      lastAnswerAt = performance.now();
       const code = headerOf(headers['x-clickhouse-exception-code']);
       if (status !== 200 || code !== undefined) throw toError(body, status, code, writes);
       const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
@@ -218,17 +263,118 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       return { body, summary: summary === undefined ? undefined : JSON.parse(summary) as Answer['summary'] };
     } catch (error) {
       if (error instanceof ClickHouseError) throw error;
+      lastAnswerAt = 0;
       // the server may still be at it: nobody waits for its answer any more
       if (!writes && client !== clients.control) void kill(queryId);
-      if (ended !== undefined && hasFired(ended)) throw writes ? fromSystem(Object.assign(new Error('The request was ended while ClickHouse is being closed'), { code: 'ABORT_ERR' }), true, true) : cancelled();
+      if (ended !== undefined && hasFired(ended)) throw writes ? fromSystem(Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }), true, true) : cancelled();
       throw fromSystem(error, writes, true);
     }
   }
 
-  async function kill(queryId: string): Promise<void> {
-    await request(clients.control, { sql: `KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`, format: 'Null', writes: false, signal: AbortSignal.timeout(PING_TIMEOUT_MS) })
-      .catch((error: unknown) => logger.debug({ err: error }, 'clickhouse_kill_failed'));
+  /** One attempt at a write: over when it settles, unless its error says that it may still run. */
+  async function write(kind: 'write' | 'insert', { settings = {}, ...statement }: Omit<Request, 'writes'>, queryId = 'sluice'): Promise<void> {
+    if (performance.now() - lastAnswerAt > QUIET_MS) await learn();
+    const id = `${attemptsOf(queryId)}${randomUUID()}`;
+    const over = new AbortController();
+    const givenUp = new AbortController();
+    const watching = watch(id, over.signal, (reason) => givenUp.abort(reason));
+    try {
+      await request(clients.write, { ...statement, settings: { ...pinnedSettings(kind, known), ...settings }, writes: true, signal: AbortSignal.any([endWrites.signal, givenUp.signal]), queryId: id });
+    } catch (error) {
+      if (!(error instanceof ClickHouseError)) throw error;
+      const failure = hasFired(givenUp.signal) ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true) : error;
+      // what ClickHouse reports itself is over; so is what never reached it
+      if (error.code !== undefined || failure.outcome === 'not_written') throw failure;
+      try {
+        await killAndWait(`query_id = ${quote(id)}`, hasFired(endWrites.signal) ? CLOSE_GRACE_MS / 2 : KILL_PATIENCE_MS);
+      } catch (unknown) {
+        logger.warn({ err: unknown, query_id: id }, 'clickhouse_write_may_still_run');
+        throw stillRunning(failure);
+      }
+      throw failure;
+    } finally {
+      over.abort();
+      await watching;
+    }
   }
+
+  /** Asks the server about a write from time to time until `over` fires; before that it may give it up, with the reason. */
+  async function watch(id: string, over: AbortSignal, giveUp: (reason: string) => void): Promise<void> {
+    let lastProgress: string | undefined;
+    let stalled = 0;
+    let unanswered = 0;
+    for (;;) {
+      if (!await slept(requestTimeoutMs, over)) return;
+      let progress: string;
+      try {
+        progress = await ask(`${PROGRESS}${quote(id)}`);
+        unanswered = 0;
+      } catch {
+        if (++unanswered < 2) continue;
+        giveUp('Timeout: the server answers nothing any more');
+        return;
+      }
+      if (progress === '') {
+        if (await slept(ANSWER_GRACE_MS, over)) giveUp('Timeout: no answer, and the server does not run the statement');
+        return;
+      }
+      stalled = progress === lastProgress ? stalled + 1 : 0;
+      lastProgress = progress;
+      if (stalled >= STALLED_TIMES) {
+        giveUp('Timeout: the statement gets no further');
+        return;
+      }
+      logger.debug({ query_id: id, progress }, 'clickhouse_write_goes_on');
+    }
+  }
+
+  /** Ends the statements of ours for which the condition holds; resolves when none of them runs, else throws. */
+  async function killAndWait(condition: string, patienceMs: number): Promise<void> {
+    for (const until = performance.now() + patienceMs; ;) {
+      // SYNC waits for each; one that does not heed it in time is asked after again
+      const failure = await ask(`KILL QUERY WHERE ${condition} SYNC`).then(() => undefined, (error: unknown) => error);
+      if (failure === undefined && (await ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0') return;
+      if (performance.now() > until) throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
+      if (failure instanceof ClickHouseError && failure.code === undefined && failure.codeName !== 'QUERY_WAS_CANCELLED') throw failure;
+      await sleep(100);
+    }
+  }
+
+  /** The answer of a small statement past the pools, as text. */
+  async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
+    const { body } = await request(clients.control, { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS, writes: false, ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }) });
+    return body.toString('utf8').trim();
+  }
+
+  async function namesOfSettings(): Promise<ReadonlySet<string>> {
+    return new Set((await ask('SELECT name FROM system.settings')).split('\n'));
+  }
+
+  /** The server may have been replaced: its version is looked at, and where it is another one, what it knows. */
+  function learn(): Promise<void> {
+    learning ??= (async () => {
+      const found = await ask('SELECT version()');
+      if (found === version) return;
+      logger.info({ version: found, before: version, where }, 'clickhouse_version_changed');
+      known = await namesOfSettings();
+      version = found;
+    })().finally(() => { learning = undefined; });
+    return learning;
+  }
+
+  async function kill(queryId: string): Promise<void> {
+    await ask(`KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`).catch((error: unknown) => logger.debug({ err: error }, 'clickhouse_kill_failed'));
+  }
+}
+
+/** What the ids of all attempts at an insert begin with. */
+function attemptsOf(queryId: string): string {
+  return `${queryId}:`;
+}
+
+/** Waits; false: `over` fired meanwhile. */
+async function slept(ms: number, over: AbortSignal): Promise<boolean> {
+  return await sleep(ms, true, { signal: over, ref: false }).catch(() => false);
 }
 
 function toError(body: Buffer, status: number, code: string | undefined, writes: boolean): ClickHouseError {

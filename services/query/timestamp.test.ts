@@ -41,7 +41,7 @@ describe('parseTimestamp', () => {
 
   it('reads back what it prints, to the microsecond', () => {
     fc.assert(
-      fc.property(fc.bigInt(BigInt(Date.UTC(1900, 0, 1)) * 1000n, BigInt(Date.UTC(2299, 11, 31)) * 1000n), (micros) => {
+      fc.property(fc.bigInt(0n, BigInt(Date.UTC(2149, 5, 6)) * 1000n), (micros) => {
         expect(parseTimestamp(clickhouseTimestamp(micros))).toBe(micros);
         expect(unixMicroseconds(clickhouseTimestamp(micros))).toBe(String(micros));
       }),
@@ -59,6 +59,6 @@ describe('parseTimestamp', () => {
 });
 
 it('clamps to what the store can hold', () => {
-  expect(clickhouseTimestamp(-62_135_596_800_000_000n)).toBe('1900-01-01 00:00:00.000000');
-  expect(clickhouseTimestamp(253_402_300_799_000_000n)).toBe('2299-12-31 23:59:59.999999');
+  expect(clickhouseTimestamp(-62_135_596_800_000_000n)).toBe('1970-01-01 00:00:00.000000');
+  expect(clickhouseTimestamp(253_402_300_799_000_000n)).toBe('2149-06-06 23:59:59.999999');
 });

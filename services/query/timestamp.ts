@@ -7,9 +7,12 @@ const form = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9})
 const forgottenPlus = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{0,9})?) (\d\d:\d\d)$/;
 
 const MICROS = 1_000_000n;
-/** what DateTime64(6) can hold; nothing outside of it is ever stored, so a bound beyond it is the same as the bound itself */
-const EARLIEST = BigInt(Date.UTC(1900, 0, 1)) * 1000n;
-const LATEST = BigInt(Date.UTC(2299, 11, 31, 23, 59, 59)) * 1000n + 999_999n;
+/**
+ * What a Date can hold, by which tables are partitioned: ClickHouse 25.8 finds no partition where a bound's day is beyond it.
+ * Nothing outside is ever stored, so a bound beyond is the same as the bound itself.
+ */
+const EARLIEST = 0n;
+const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
 
 /** Unix microseconds, or undefined where the text is none of the notations. */
 export function parseTimestamp(text: string): bigint | undefined {
@@ -26,7 +29,7 @@ export function parseTimestamp(text: string): bigint | undefined {
   return BigInt(seconds) * MICROS + BigInt((m[7] ?? '').slice(0, 6).padEnd(6, '0'));
 }
 
-/** `2026-03-01 09:00:00.000000`: as ClickHouse reads a DateTime64(6, 'UTC'); clamped to what that type holds. */
+/** `2026-03-01 09:00:00.000000`: as ClickHouse reads a DateTime64(6, 'UTC'); clamped to EARLIEST and LATEST. */
 export function clickhouseTimestamp(micros: bigint): string {
   const clamped = micros < EARLIEST ? EARLIEST : micros > LATEST ? LATEST : micros;
   const fraction = ((clamped % MICROS) + MICROS) % MICROS;

@@ -25,6 +25,8 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     execute: async (statement) => await get().execute(statement),
     insert: async (insert) => await get().insert(insert),
     insertRows: async (rows) => await get().insertRows(rows),
+    killInsert: async (queryId) => await get().killInsert(queryId),
+    rights: async (wanted) => await get().rights(wanted),
     close: async () => await opened?.close(),
   };
 }

@@ -8,7 +8,7 @@ const url = 'http://clickhouse:8123/tests';
 
 test.each([
   ['nothing named, Docker answers: containers for both', {}, true, { kafka: { kind: 'container' }, clickhouse: { kind: 'container' } }],
-  ['nothing named, no Docker: what this machine has', {}, false, { kafka: { kind: 'own' }, clickhouse: { kind: 'embedded' } }],
+  ['nothing named, no Docker: what this machine has', {}, false, { kafka: { kind: 'own' }, clickhouse: { kind: 'own' } }],
   ['what is named is taken', { KAFKA_BROKERS: brokers, CLICKHOUSE_URL: url }, true, { kafka: { kind: 'given', brokers }, clickhouse: { kind: 'given', url } }],
   ['only Kafka named', { KAFKA_BROKERS: brokers }, true, { kafka: { kind: 'given', brokers }, clickhouse: { kind: 'container' } }],
   ['only ClickHouse named, no Docker', { CLICKHOUSE_URL: url }, false, { kafka: { kind: 'own' }, clickhouse: { kind: 'given', url } }],

@@ -5,10 +5,10 @@ export const KAFKA_TEST_IMAGE = 'confluentinc/cp-kafka:8.1.0';
 /** The oldest version that is supported, as docker-compose.yml has it: what passes here passes on newer ones. */
 export const CLICKHOUSE_TEST_IMAGE = 'clickhouse/clickhouse-server:25.8.33.6';
 
-/** What integration and fault tests run on. `own`: Apache Kafka on Java, in a folder that is gone after the run. */
+/** What integration and fault tests run on. `own`: Apache Kafka on Java, and ClickHouse out of a Python wheel (clickhouse-server.ts), in folders that are gone after the run. */
 export interface Choice {
   readonly kafka: { readonly kind: 'given'; readonly brokers: readonly string[] } | { readonly kind: 'container' | 'own' };
-  readonly clickhouse: { readonly kind: 'given'; readonly url: string } | { readonly kind: 'container' | 'embedded' };
+  readonly clickhouse: { readonly kind: 'given'; readonly url: string } | { readonly kind: 'container' | 'own' };
 }
 
 /** What is named is taken; else containers where Docker answers, for both; else what this machine has without it. */
@@ -16,7 +16,7 @@ export async function choose({ KAFKA_BROKERS, CLICKHOUSE_URL }: { readonly KAFKA
   const containers = (KAFKA_BROKERS === undefined || CLICKHOUSE_URL === undefined) && (await docker());
   return {
     kafka: KAFKA_BROKERS !== undefined ? { kind: 'given', brokers: KAFKA_BROKERS } : { kind: containers ? 'container' : 'own' },
-    clickhouse: CLICKHOUSE_URL !== undefined ? { kind: 'given', url: CLICKHOUSE_URL } : { kind: containers ? 'container' : 'embedded' },
+    clickhouse: CLICKHOUSE_URL !== undefined ? { kind: 'given', url: CLICKHOUSE_URL } : { kind: containers ? 'container' : 'own' },
   };
 }
 

@@ -1,9 +1,15 @@
-import { fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
+import { createServer, request as httpRequest, Agent, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
+import { serverOfRun } from './clickhouse-run.ts';
+import { lastingPort } from './ports.ts';
+import { startServer, type Profile, type ServerVersion } from './clickhouse-server.ts';
 
 /**
- * A ClickHouse server for tests where there is none: a child process with the embedded engine behind ClickHouse's HTTP interface, so that the calls of
- * @clickhouse/client, its sockets and its errors are real; and faults to be injected between the two.
+ * A genuine ClickHouse server with a face before it: a proxy that passes every request on as it is, and does on purpose what a server cannot be made to do:
+ * requests and answers are cut, held back, forged or never come.
  */
 export interface Fault {
   /** regular expression on the statement; absent = every statement (pings are never hit) */
@@ -13,11 +19,11 @@ export interface Fault {
   /** how many statements it hits; default 1 */
   times?: number;
   /**
-   * Before the engine sees the statement:
+   * Before the server sees the statement:
    * - reset: the connection is closed; cut_request: closed in the middle of the body
    * - hang: no answer ever; delay: executed after `ms`
    * - error: an error of ClickHouse by number; garbage: a proxy's words with `status`
-   * After the engine has executed it:
+   * After the server has executed it:
    * - reset_after, hang_after, error_after: the same, but it is stored
    * - cut_response: the connection breaks off in the body; late_exception: an exception behind the rows of a 200, as from 25.11 on
    */
@@ -28,8 +34,12 @@ export interface Fault {
 }
 
 export interface FaceOptions {
-  /** the engine's folder; survives stop and kill */
+  /** the server's folder; survives stop and kill */
   readonly dataDir: string;
+  /** default: those of this run, else 25.8 and plain */
+  readonly engine?: ServerVersion;
+  readonly profile?: Profile;
+  /** made where it is not there */
   readonly database?: string;
   readonly user?: string;
   readonly password?: string;
@@ -45,58 +55,187 @@ export interface Face {
   readonly url: string;
   /** as the user without any right */
   readonly sandboxUrl: string;
+  /** of the server */
   readonly pid: number;
+  /** Runs a statement on the server past the face, as a user who may do everything and is under no profile. */
+  query(sql: string): Promise<string>;
   /** Replaces the faults that are waiting to happen. */
   inject(...faults: Fault[]): Promise<void>;
-  /** The port is closed and all connections with it; the engine lives on. */
+  /** The port is closed and all connections with it; the server lives on. */
   down(): Promise<void>;
   up(): Promise<void>;
-  /** kill -9 */
+  /** kill -9 of the server */
   kill(): Promise<void>;
   stop(): Promise<void>;
 }
 
-export type ToFace = { kind: 'faults'; id: number; faults: Fault[] } | { kind: 'down'; id: number } | { kind: 'up'; id: number; port: number };
-export type FromFace = { kind: 'listening'; port: number } | { kind: 'done'; id: number };
-
 /** the user without any right, with the password of the other */
-export const NOBODY = 'nobody';
-const PROCESS = fileURLToPath(new URL('clickhouse-face-process.ts', import.meta.url));
+export { NOBODY } from './clickhouse-server.ts';
 
-export async function startFace({ dataDir, database = 'sluice', user = 'default', password = '', version = '', port = 0, tls }: FaceOptions): Promise<Face> {
-  const options: Required<FaceOptions> = { dataDir, database, user, password, version, port, tls };
-  const child = fork(PROCESS, [JSON.stringify(options)], { env: { ...process.env, UV_THREADPOOL_SIZE: '32' }, execArgv: [] });
-  const waiting = new Map<number, () => void>();
-  let lastId = 0;
-  const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  const listening = await new Promise<number>((resolve, reject) => {
-    child.on('message', (message: FromFace) => {
-      if (message.kind === 'listening') resolve(message.port);
-      else {
-        waiting.get(message.id)?.();
-        waiting.delete(message.id);
-      }
-    });
-    child.once('exit', (code, signal) => reject(new Error(`the HTTP face ended before it listened (exit ${code ?? signal})`)));
-  });
-  const ask = (message: (id: number) => ToFace): Promise<void> => new Promise((resolve, reject) => {
-    const id = ++lastId;
-    waiting.set(id, resolve);
-    child.send(message(id), (error) => { if (error !== null) reject(error); });
-  });
-  const end = async (signal: 'SIGTERM' | 'SIGKILL'): Promise<void> => {
-    child.kill(signal);
-    await exited;
+/** as ClickHouse's http_max_uri_size */
+const MAX_HEADER_SIZE = 1_048_576;
+/** Headers of one connection, which each side has its own of. */
+const HOP_BY_HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length']);
+
+export async function startFace({ dataDir, engine = serverOfRun().version, profile = serverOfRun().profile, database = 'sluice', user = 'sluice', password = '', version = '', port, tls }: FaceOptions): Promise<Face> {
+  const server = await startServer({ version: engine, profile, dataDir, user, password });
+  await server.query(`CREATE DATABASE IF NOT EXISTS ${database}`);
+  const agent = new Agent({ keepAlive: true });
+  let faults: Fault[] = [];
+
+  const answer = (req: IncomingMessage, res: ServerResponse): void => {
+    handle(req, res).catch(() => req.socket.destroy());
   };
-  const urlOf = (name: string): string => `http${tls === undefined ? '' : 's'}://${encodeURIComponent(name)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@127.0.0.1:${listening}/${database}`;
+  const limits = { keepAliveTimeout: 10_000, maxHeaderSize: MAX_HEADER_SIZE };
+  const face = tls === undefined ? createServer(limits, answer) : createTlsServer({ ...limits, cert: readFileSync(tls.cert), key: readFileSync(tls.key) }, answer);
+  const listening = await listen(port ?? await lastingPort());
+  const urlOf = (of: string): string => {
+    const url = new URL(of);
+    url.protocol = tls === undefined ? 'http:' : 'https:';
+    url.port = String(listening);
+    url.pathname = database;
+    return url.href;
+  };
+  const down = (): Promise<void> => new Promise((resolve) => {
+    face.close(() => resolve());
+    face.closeAllConnections();
+  });
+  const end = async (ending: () => Promise<void>): Promise<void> => {
+    await Promise.all([face.listening ? down() : undefined, ending()]);
+    agent.destroy();
+  };
   return {
-    url: urlOf(user),
-    sandboxUrl: urlOf(NOBODY),
-    pid: child.pid!,
-    inject: (...faults) => ask((id) => ({ kind: 'faults', id, faults })),
-    down: () => ask((id) => ({ kind: 'down', id })),
-    up: () => ask((id) => ({ kind: 'up', id, port: listening })),
-    kill: () => end('SIGKILL'),
-    stop: () => end('SIGTERM'),
+    url: urlOf(server.url),
+    sandboxUrl: urlOf(server.nobodyUrl),
+    pid: server.pid,
+    query: (sql) => server.query(sql),
+    inject: (...next) => {
+      faults = next;
+      return Promise.resolve();
+    },
+    down,
+    up: async () => { await listen(listening); },
+    kill: () => end(() => server.kill()),
+    stop: () => end(() => server.stop()),
   };
+
+  function listen(at: number): Promise<number> {
+    return new Promise((resolve, reject) => {
+      face.once('error', reject);
+      face.listen(at, '127.0.0.1', () => {
+        face.off('error', reject);
+        resolve(at);
+      });
+    });
+  }
+
+  /** The first fault that matches, one time less left. data: undefined = not there yet */
+  function faultOf(sql: string, data: Buffer | undefined): Fault | undefined {
+    const fault = faults.find((f) => (f.times ?? 1) > 0 && (f.body === undefined) === (data === undefined) && new RegExp(f.match ?? '', 's').test(sql) && new RegExp(f.body ?? '', 's').test(data?.toString('latin1') ?? ''));
+    if (fault !== undefined) fault.times = (fault.times ?? 1) - 1;
+    return fault;
+  }
+
+  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const url = new URL(req.url ?? '/', 'http://face');
+    const sqlInUrl = url.searchParams.get('query');
+    const early = sqlInUrl === null ? undefined : faultOf(sqlInUrl, undefined);
+    if (early?.action === 'cut_request') {
+      req.once('data', () => req.socket.destroy());
+      return;
+    }
+    const body = await collect(req);
+    let fault = early;
+    let sql = sqlInUrl ?? '';
+    if (url.pathname !== '/ping' && fault === undefined) {
+      const text = decompressed(body, req.headers['content-encoding']);
+      if (sqlInUrl === null) sql = text.toString('utf8');
+      fault = sqlInUrl === null ? faultOf(sql, undefined) : faultOf(sql, text);
+    }
+    if (fault !== undefined && await injectBefore(fault, req, res)) return;
+    if (version !== '' && /^SELECT version\(\)$/.test(sql)) {
+      res.end(`${version}\n`);
+      return;
+    }
+    const answered = await passOn(req, body, res);
+    // it was to strike after the statement, which did not come so far
+    const failed = answered.status !== 200;
+    if (fault !== undefined && failed && fault.action !== 'delay') fault.times = (fault.times ?? 0) + 1;
+    if (fault !== undefined && !failed && injectAfter(fault, req, res, answered)) return;
+    res.writeHead(answered.status, { ...answered.headers, 'content-length': answered.body.length }).end(answered.body);
+  }
+
+  async function passOn(req: IncomingMessage, body: Buffer, res: ServerResponse): Promise<Answer> {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const headers = Object.fromEntries(Object.entries(req.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
+      const onward = httpRequest({ host: '127.0.0.1', port: server.port, agent, method: req.method, path: req.url, headers: { ...headers, 'content-length': body.length }, maxHeaderSize: MAX_HEADER_SIZE }, resolve);
+      onward.once('error', reject);
+      // who is gone is gone for the server too
+      res.once('close', () => { if (!res.writableFinished) onward.destroy(); });
+      onward.end(body);
+    });
+    const headers = Object.fromEntries(Object.entries(response.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
+    return { status: response.statusCode ?? 0, headers: headers as Record<string, string>, body: await collect(response) };
+  }
+}
+
+interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+const injected = (code: number | undefined): string => `Code: ${code ?? 1002}. DB::Exception: injected. (INJECTED) (version 0)`;
+
+/** true: the request ends here. */
+async function injectBefore({ action, status, code, ms }: Fault, req: IncomingMessage, res: ServerResponse): Promise<boolean> {
+  if (action === 'delay') await sleep(ms ?? 0);
+  else if (action === 'reset' || action === 'cut_request') req.socket.destroy();
+  else if (action === 'garbage') res.writeHead(status ?? 502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
+  else if (action === 'error') answerError(res, code);
+  return ['reset', 'cut_request', 'garbage', 'error', 'hang'].includes(action);
+}
+
+/** true: the request ends here, after the server has executed it. */
+function injectAfter({ action, code }: Fault, req: IncomingMessage, res: ServerResponse, { headers, body }: Answer): boolean {
+  if (action === 'reset_after') req.socket.destroy();
+  else if (action === 'error_after') answerError(res, code);
+  else if (action === 'cut_response') {
+    res.writeHead(200, { ...headers, 'content-length': body.length + 1 });
+    res.write(body.subarray(0, Math.ceil(body.length / 2)), () => req.socket.destroy());
+  } else if (action === 'late_exception') {
+    const tag = 'rnywyenusvzdtkab';
+    const text = `${injected(code)}\n`;
+    res.writeHead(200, { ...headers, 'x-clickhouse-exception-tag': tag });
+    res.end(Buffer.concat([body, Buffer.from(`\r\n__exception__\r\n${tag}\r\n${text}${Buffer.byteLength(text)} ${tag}\r\n__exception__\r\n`)]));
+  }
+  return ['reset_after', 'error_after', 'cut_response', 'late_exception', 'hang_after'].includes(action);
+}
+
+function answerError(res: ServerResponse, code: number | undefined): void {
+  res.writeHead(statusOf(code ?? 1002), { 'content-type': 'text/plain; charset=UTF-8', 'x-clickhouse-exception-code': String(code ?? 1002) });
+  res.end(`${injected(code)}\n`);
+}
+
+/** src/Server/HTTP/exceptionCodeToHTTPStatus.cpp, the part that matters here. */
+function statusOf(code: number): number {
+  if (code === 194) return 401;
+  if ([192, 193, 497, 516].includes(code)) return 403;
+  if ([6, 26, 27, 38, 41, 62, 72].includes(code)) return 400;
+  if ([46, 47, 60, 81, 115].includes(code)) return 404;
+  if (code === 159) return 408;
+  if (code === 209 || code === 439) return 503;
+  return 500;
+}
+
+async function collect(stream: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}
+
+function decompressed(body: Buffer, encoding: string | undefined): Buffer {
+  if (encoding === 'gzip') return gunzipSync(body);
+  if (encoding === 'zstd') return zstdDecompressSync(body);
+  return encoding === 'br' ? brotliDecompressSync(body) : body;
 }

@@ -1,6 +1,3 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createClient } from '@clickhouse/client';
 import { inject } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
@@ -9,6 +6,9 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { startFace, type Face } from './clickhouse-face.ts';
+import { temporaryFolder } from './temporary-folder.ts';
+
+export { temporaryFolder } from './temporary-folder.ts';
 
 export interface TestClickHouse {
   readonly clickhouse: ClickHouse;
@@ -20,14 +20,8 @@ export interface TestClickHouse {
 
 export const testLogger: Logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'warn');
 
-/** A folder under the system's temporary one, and how to remove it. */
-export function temporaryFolder(): { path: string; remove: () => void } {
-  const path = mkdtempSync(join(tmpdir(), 'sluice-test-'));
-  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
-}
-
 /**
- * An engine of its own for a test file: a fresh database on the server of this run, where there is one, else the embedded engine in a fresh folder.
+ * An engine of its own for a test file: a fresh database on the server of this project (TEST_CLICKHOUSE), where it has one, else the embedded engine in a fresh folder.
  * With all migrations applied unless `migrated` is false.
  */
 export async function openTestClickHouse({ migrated = true }: { migrated?: boolean } = {}): Promise<TestClickHouse> {
@@ -36,7 +30,7 @@ export async function openTestClickHouse({ migrated = true }: { migrated?: boole
   return test;
 }
 
-/** Whether this run has a ClickHouse server: a container, or the one of CLICKHOUSE_URL. */
+/** Whether the tests of this project share a ClickHouse server. */
 export function hasServer(): boolean {
   return inject('clickhouseUrl') !== null;
 }
@@ -56,7 +50,7 @@ export async function openTestEmbedded(): Promise<TestClickHouse> {
 }
 
 /**
- * Server mode through @clickhouse/client, against the HTTP face over an embedded engine in a child process: faults can be injected between.
+ * Server mode through @clickhouse/client, to a genuine server of its own: faults can be injected between.
  * `sandbox`: who runs the statements of callers; nobody unless said otherwise.
  */
 export async function openTestFace({ sandbox }: { sandbox?: 'without rights' | 'with rights' } = {}): Promise<TestClickHouse & { readonly face: Face }> {
@@ -77,10 +71,10 @@ export async function openTestFace({ sandbox }: { sandbox?: 'without rights' | '
 
 let databases = 0;
 
-/** A fresh, empty database on the server of this run. */
+/** A fresh, empty database on the server of this project. */
 export async function openTestDatabase(): Promise<TestClickHouse> {
   const server = inject('clickhouseUrl');
-  if (server === null) throw new Error('this run has no ClickHouse server: set CLICKHOUSE_URL, or start Docker');
+  if (server === null) throw new Error('this project has no ClickHouse server: see TEST_CLICKHOUSE in vitest.config.ts');
   const database = `sluice_test_${Date.now().toString(36)}_${process.pid}_${++databases}`;
   const url = new URL(server);
   url.pathname = '';

@@ -3,6 +3,9 @@ import { KafkaContainer } from '@testcontainers/kafka';
 import type { TestProject } from 'vitest/node';
 import { brokerSettings } from '../../common/kafka/local-broker/server-properties.ts';
 import { readSettings } from '../../common/config/settings.ts';
+import { temporaryFolder } from './temporary-folder.ts';
+import { serverOf } from './clickhouse-run.ts';
+import { startServer } from './clickhouse-server.ts';
 import { choose, CLICKHOUSE_TEST_IMAGE, KAFKA_TEST_IMAGE, type Choice } from './choice.ts';
 import { removeLeftBrokers, startOwnBroker } from './kafka.ts';
 
@@ -20,7 +23,8 @@ const PORT = 9093;
 
 interface Services {
   readonly brokers: readonly string[];
-  readonly clickhouseUrl: string | null;
+  /** the server of a project, started when the first project asks for one of its kind */
+  readonly clickhouseUrl: (run: string | undefined) => Promise<string | null>;
   readonly stop: () => Promise<void>;
 }
 
@@ -29,15 +33,16 @@ const shared = globalThis as { testServices?: { readonly started: Promise<Servic
 
 /**
  * What integration and fault tests run on (choice.ts): Kafka of KAFKA_BROKERS, else in a container where Docker answers, else Apache Kafka on Java in a
- * folder of its own; ClickHouse of CLICKHOUSE_URL, else in a container, else each test embeds its own. All of it is gone with its data after the run.
- * Without any Kafka the run fails here, saying what to install.
+ * folder of its own. ClickHouse by the project's TEST_CLICKHOUSE: each test embeds its own, or the project's tests share a server: a plain one is that of
+ * CLICKHOUSE_URL, else in a container, else one out of a Python wheel; one under a hostile profile always the last. All of it is gone with its data after the run.
+ * Where a service cannot be had the run fails here, saying what to install.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const services = (shared.testServices ??= { started: start(), users: 0 });
   services.users++;
   const { brokers, clickhouseUrl, stop } = await services.started;
   project.provide('kafkaBrokers', brokers);
-  project.provide('clickhouseUrl', clickhouseUrl);
+  project.provide('clickhouseUrl', await clickhouseUrl(project.config.env['TEST_CLICKHOUSE']));
   return async () => {
     services.users--;
     if (services.users === 0) {
@@ -47,11 +52,27 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
+interface ClickHouseOfRun {
+  readonly url: string;
+  readonly stop: () => Promise<void>;
+}
+
 async function start(): Promise<Services> {
   await removeLeftBrokers();
   const choice = await choose(readSettings());
-  const [kafka, clickhouse] = await Promise.all([startKafka(choice.kafka), startClickHouse(choice.clickhouse)]);
-  return { brokers: kafka.brokers, clickhouseUrl: clickhouse.url, stop: async () => { await Promise.all([kafka.stop(), clickhouse.stop()]); } };
+  const kafka = await startKafka(choice.kafka);
+  const servers = new Map<string, Promise<ClickHouseOfRun>>();
+  return {
+    brokers: kafka.brokers,
+    clickhouseUrl: async (run) => {
+      const wanted = serverOf(run);
+      if (run === undefined || wanted === undefined) return null;
+      const server = servers.get(run) ?? (run === '25.8 plain' ? startClickHouse(choice.clickhouse) : startOwnClickHouse(run));
+      servers.set(run, server);
+      return (await server).url;
+    },
+    stop: async () => { await Promise.all([kafka.stop(), ...[...servers.values()].map(async (server) => { await (await server).stop(); })]); },
+  };
 }
 
 async function startKafka(choice: Choice['kafka']): Promise<{ readonly brokers: readonly string[]; readonly stop: () => Promise<void> }> {
@@ -65,11 +86,23 @@ async function startKafka(choice: Choice['kafka']): Promise<{ readonly brokers: 
   };
 }
 
-async function startClickHouse(choice: Choice['clickhouse']): Promise<{ readonly url: string | null; readonly stop: () => Promise<void> }> {
+async function startClickHouse(choice: Choice['clickhouse']): Promise<ClickHouseOfRun> {
   if (choice.kind === 'given') return { url: choice.url, stop: () => Promise.resolve() };
-  if (choice.kind === 'embedded') return { url: null, stop: () => Promise.resolve() };
+  if (choice.kind === 'own') return await startOwnClickHouse('25.8 plain');
   const container = await new ClickHouseContainer(CLICKHOUSE_TEST_IMAGE).start();
   const url = new URL(container.getConnectionUrl());
   url.pathname = '';
   return { url: url.href, stop: async () => { await container.stop(); } };
+}
+
+async function startOwnClickHouse(run: string): Promise<ClickHouseOfRun> {
+  const folder = temporaryFolder();
+  const server = await startServer({ ...serverOf(run), dataDir: folder.path });
+  return {
+    url: server.url,
+    stop: async () => {
+      await server.stop();
+      folder.remove();
+    },
+  };
 }

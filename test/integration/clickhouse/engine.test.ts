@@ -103,11 +103,13 @@ describe.each(engines)('%s', (engine, openTest) => {
         sql: 'INSERT INTO swapped SELECT n FROM frames', structure: 'n UInt64', frames: Array.from({ length: 10 }, (_, n) => row(n)),
         settings: { insert_deduplication_token: 'batch', insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, async_insert: 0, max_threads: 1, max_insert_threads: 1 },
       });
-      const refused = failure(insert());
+      const first = insert().then(() => undefined, (error: unknown) => error as ClickHouseError);
       // it has looked its views up by now
       await waitFor('the rows are stored', async () => (await text('SELECT count() FROM swapped')) === '10');
       for (const name of ['old_1h_mv', 'old_1m_mv', 'old_1m', 'old_1h']) await clickhouse.execute({ sql: `DROP TABLE ${name}` });
-      expect(await refused).toMatchObject({ code: 60, kind: 'retry', outcome: 'unknown' });
+      // 25.8 goes on without the views that are gone, where it has read what is to come to them
+      const refused = await first;
+      if (engine === 'embedded' || refused !== undefined) expect(refused).toMatchObject({ code: 60, kind: 'retry', outcome: 'unknown' });
       await insert();
       expect(await text('SELECT count(), uniqExact(n), (SELECT count() FROM new_1m), (SELECT uniqExact(n) FROM new_1m) FROM swapped')).toBe('10\t10\t10\t10');
     });
@@ -138,6 +140,8 @@ describe.each(engines)('%s', (engine, openTest) => {
       await fc.assert(fc.asyncProperty(values, async ([type, value, stored]) => {
         const [answer] = rows<{ v: unknown }>(await clickhouse.read({ sql: `SELECT ${shown(type)} AS v`, params: { v: value }, format: 'JSONEachRow' }));
         if (stored === '-0') expect(answer?.v).toBeCloseTo(0);
+        // the last digit of a floating-point parameter is not ClickHouse 25.8's: it reads parameters fast, whatever precise_float_parsing says. No statement of ours has one
+        else if (type === 'Float64' && clickhouse.version.startsWith('25.')) expect(Math.abs(Number(answer?.v) - Number(stored))).toBeLessThanOrEqual(Math.abs(Number(stored)) * 2 ** -51);
         else expect(answer?.v).toEqual(stored);
       }), { numRuns: 400 });
     });
@@ -182,9 +186,10 @@ describe.each(engines)('%s', (engine, openTest) => {
     });
 
     test('of a read of few rows are for that read only, and its own settings come first', async () => {
-      const planned = (rest: Partial<Read>): Promise<string> => text("SELECT getSetting('max_threads_for_indexes'), toUInt8(getSetting('optimize_move_to_prewhere')), toUInt8(getSetting('analyzer_inline_views'))", rest);
+      const inlines = await text("SELECT count() FROM system.settings WHERE name = 'analyzer_inline_views'") === '1' ? "toUInt8(getSetting('analyzer_inline_views'))" : '1';
+      const planned = (rest: Partial<Read>): Promise<string> => text(`SELECT getSetting('max_threads_for_indexes'), toUInt8(getSetting('optimize_move_to_prewhere')), ${inlines}`, rest);
       const usual = await planned({});
-      expect(usual).toMatch(/\t1\t0$/);
+      expect(usual).toMatch(inlines === '1' ? /\t1\t1$/ : /\t1\t0$/);
       expect(await planned({ fewRows: true })).toBe('1\t0\t1');
       expect(await planned({ fewRows: true, settings: { optimize_move_to_prewhere: 1 } })).toBe('1\t1\t1');
       expect(await planned({ fewRows: false })).toBe(usual);
@@ -333,6 +338,9 @@ describe.each(engines)('%s', (engine, openTest) => {
 
   test('the table of error numbers has the names that the engine has', async () => {
     const names = await text(`SELECT errorCodeToName(code) FROM (SELECT arrayJoin([${knownErrors.map((e) => e.code).join(', ')}]) AS code)`);
-    expect(names.split('\n')).toEqual(knownErrors.map((e) => e.name));
+    const known = names.split('\n');
+    expect(known).toEqual(knownErrors.map((e, i) => (known[i] === '' && e.newer === true ? '' : e.name)));
+    // of the embedded engine they are complete
+    if (engine === 'embedded') expect(known).not.toContain('');
   });
 });

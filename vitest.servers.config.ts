@@ -1,0 +1,16 @@
+import { defineConfig } from 'vitest/config';
+import { onClickHouse } from './vitest.config.ts';
+
+// Every suite that meets an engine, on every kind of server: `npm run test:servers`. The default configuration runs them on the embedded engine.
+const SUITES = ['test/{integration,faults}/**/*.test.ts'];
+
+export default defineConfig({
+  test: {
+    retry: 0,
+    projects: [
+      onClickHouse('server-25.8', '25.8 plain', SUITES, 1),
+      onClickHouse('server-25.8-hostile', '25.8 hostile', SUITES, 2),
+      onClickHouse('server-26.7', '26.7 plain', SUITES, 3),
+    ],
+  },
+});
