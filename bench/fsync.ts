@@ -3,12 +3,9 @@ import { rows } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded.ts';
 import { loadMigrations, migrate } from '../common/clickhouse/migrations.ts';
 import { createLogger } from '../common/logger.ts';
-import { createRegistry } from '../common/metrics.ts';
 import { createTraffic } from '../demo/traffic.ts';
-import { createIngestMetrics } from '../services/ingest/metrics.ts';
-import { createStore } from '../services/ingest/store.ts';
-import { testDecoder } from '../test/harness/avro.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
+import { openTestStore } from '../test/harness/ingest-store.ts';
 import { ofRuns, report, type Measurement } from './report.ts';
 
 const SEED = 9;
@@ -21,7 +18,7 @@ export async function benchFsync(): Promise<void> {
   const logger = createLogger('error');
   const clickhouse = await openEmbedded({ dataDir: folder.path, logger });
   try {
-    const store = createStore({ clickhouse, source: 'edge_logs', topic: `bench-${randomBytes(4).toString('hex')}`, partition: 0, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
+    const store = openTestStore(clickhouse, { source: 'edge_logs', topic: `bench-${randomBytes(4).toString('hex')}` });
     const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 1, shares: { edge_logs: 1 } });
     const measured = new Map<string, number[]>();
     const bytes = new Map<number, number>();
@@ -35,11 +32,9 @@ export async function benchFsync(): Promise<void> {
           for (let n = 0; n < inserts; n++) {
             const records = Array.from({ length: events }, () => ({ offset: offset++, time: Date.now(), key: null, value: Buffer.from(traffic.next(Date.now() * 1000).json), headers: [] }));
             bytes.set(events, records.reduce((sum, r) => sum + r.value.length, 0));
-            const batch = { incarnation: 0, first: records[0]!.offset, last: records.at(-1)!.offset, judgedAt: Date.now(), records };
             const before = await synced();
             const from = performance.now();
-            await store.insert(batch);
-            await store.record({ ...batch, nullValues: 0, gap: 0, end: undefined, closes: false });
+            await store.writeBatch({ records });
             const ms = performance.now() - from;
             const key = `${events} ${fsync}`;
             // the first round warms up

@@ -6,6 +6,7 @@
 --   consumer_group: who wrote it; another group takes over only when this one has no members
 --   evaluated_at, rules: when, and by which version of the rules, the messages were evaluated
 --   period: the least one that its rows may have (docs/rollups.md)
+--   begin_offset, begin_record_time, begin_checksum: its first record; NULL where it has none
 --   end_offset, end_record_time, end_checksum: the last record at or before `last` (record time in ms, -1 = none; CRC-32 of the value), to recognise the
 --     topic by; control records, compaction or a gap may follow it. NULL where this life of the topic had no record yet
 --   closes: nothing follows in this incarnation
@@ -27,6 +28,9 @@ CREATE TABLE batches
     evaluated_at     DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     rules            UInt16,
     period           DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    begin_offset     Nullable(UInt64) CODEC(Delta, ZSTD(1)),
+    begin_record_time Int64 CODEC(Delta, ZSTD(1)),
+    begin_checksum   Nullable(UInt32),
     end_offset       Nullable(UInt64) CODEC(Delta, ZSTD(1)),
     end_record_time  Int64 CODEC(Delta, ZSTD(1)),
     end_checksum     Nullable(UInt32),

@@ -1,29 +1,20 @@
--- The catalogue of rollups, written by the rollup service, read by whoever wants to know what they hold. A migration that makes a rollup, or a new
--- version of one, adds its row here with name, version, source and tables; the service does the rest (docs/rollups.md).
---   source: the raw table; tables: what queries read, each made from the one before it or from source. Table t of version n is t_v<n>, filled by
---     the view t_v<n>_mv; the view t stands for the version that serves, and for the raw table where that version is not complete yet
---   state: new (just migrated), building (history is being added), serving, retired (its tables are gone)
---   complete_from: period from which the views have seen every batch
---   built_from: period down to which history is in it; 1970 = all there is
---   covered_from: event time from which the tables equal the raw table; queries get what is older from raw. 1970 = always
---   audited_to: event time up to which the minutes have been compared with the raw table
---   differences: buckets seen to differ twice and not mended yet; differs_from: the first of them
+-- The catalogue of rollups, written by the rollup service. A migration that makes a rollup, or a new version of one, adds its row with name, version,
+-- source and widest; the service does the rest (docs/rollups.md). Version n of rollup r is the table r_v<n>, filled by the view r_v<n>_mv; queries read r.
+--   source: the raw table; widest: the widest bucket, seconds
+--   state: new (just migrated), building (history is being added), serving, retired (its data is gone)
+--   pending: periods that are not built yet: queries get them from raw, or from the version that still serves
+--   progress: grows with every step, so that a service that wakes up late cannot undo another's step
 CREATE TABLE rollups
 (
-    name         LowCardinality(String),
-    version      UInt16,
-    source       LowCardinality(String),
-    tables       Array(String),
-    state        LowCardinality(String) DEFAULT 'new',
-    complete_from DateTime('UTC') DEFAULT 0,
-    built_from   DateTime('UTC') DEFAULT 0,
-    covered_from DateTime('UTC') DEFAULT 0,
-    audited_to   DateTime('UTC') DEFAULT 0,
-    differences  UInt64 DEFAULT 0,
-    differs_from Nullable(DateTime('UTC')),
-    written_at   DateTime64(6, 'UTC') DEFAULT now64(6, 'UTC')
+    name     LowCardinality(String),
+    version  UInt16,
+    source   LowCardinality(String),
+    widest   UInt32 DEFAULT 3600,
+    state    LowCardinality(String) DEFAULT 'new',
+    pending  Array(DateTime('UTC')),
+    progress UInt32 DEFAULT 0
 )
-ENGINE = ReplacingMergeTree(written_at)
+ENGINE = ReplacingMergeTree(progress)
 ORDER BY (name, version);
 
 -- The periods that ingest may write to: a batch takes the newest one. Rollups are partitioned by it, not by event time: once a newer one is here, an older
@@ -35,7 +26,10 @@ CREATE TABLE rollup_periods
 ENGINE = ReplacingMergeTree
 ORDER BY begin;
 
--- Spans of event time in one period whose rollups may lack rows that raw has: ingest was killed between the two. The rollup service rebuilds them.
+-- Spans of event time in one period that have to be built anew: ingest was killed between raw and views, the audit found a difference, or an operator
+-- asked for it. The rollup service builds them and adds the row with done = true, which carries the requested_at of the newest request that it answers.
+--   reason: recovery, audit or command; accept_loss: build although raw has fewer rows than the ledger says
+--   outcome: what came of the last attempt; '' = none yet
 CREATE TABLE rollup_repairs
 (
     source       LowCardinality(String),
@@ -43,7 +37,10 @@ CREATE TABLE rollup_repairs
     from_time    DateTime('UTC'),
     to_time      DateTime('UTC'),
     done         Bool DEFAULT false,
-    requested_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC')
+    requested_at DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC'),
+    reason       LowCardinality(String) DEFAULT 'recovery',
+    accept_loss  Bool DEFAULT false,
+    outcome      LowCardinality(String) DEFAULT ''
 )
-ENGINE = ReplacingMergeTree
+ENGINE = ReplacingMergeTree(requested_at)
 ORDER BY (source, period, from_time, to_time, done);

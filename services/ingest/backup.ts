@@ -29,8 +29,8 @@ export interface BackupOptions {
 export interface BackupResult {
   readonly files: number;
   readonly bytes: number;
-  /** unix milliseconds: what was judged later is not in it, and comes again from Kafka after a restore; 0 = nothing was ever ingested */
-  readonly last_judged_at: number;
+  /** unix milliseconds: what was evaluated later is not in it, and comes again from Kafka after a restore; 0 = nothing was ever ingested */
+  readonly last_evaluated_at: number;
 }
 
 const POLL_MS = 200;
@@ -64,7 +64,7 @@ export async function createBackup(context: BackupContext, { place, base }: Back
   makeFolder(clickhouse, places, place);
   const state = await run(context, place, `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destination}`, settings);
   await assertStoodStill(clickhouse, before, `the backup ${place}`);
-  return { ...state, last_judged_at: before.last_judged_at };
+  return { ...state, last_evaluated_at: before.last_evaluated_at };
 }
 
 /** A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError. */
@@ -74,8 +74,8 @@ export async function restoreBackup(context: BackupContext, { place, database }:
   await assertEmpty(clickhouse, 'a backup that is restored');
   const name = identifier(await databaseOf(clickhouse));
   const state = await run(context, place, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destination}`, []);
-  const { last_judged_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
-  return { ...state, last_judged_at };
+  const { last_evaluated_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
+  return { ...state, last_evaluated_at };
 }
 
 /** The folder of a place, for its owner only. What the embedded engine writes into it has the modes that the process's umask leaves. */

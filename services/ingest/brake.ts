@@ -1,4 +1,5 @@
 import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { BadShare } from './delivery/ports.ts';
 import { statements } from './statements.ts';
 
 /** A pause of a partition because too many of its last messages were bad. */
@@ -17,15 +18,7 @@ export interface Pause {
   readonly leftMs: number;
 }
 
-/** The brake of one partition. Errors with `kind: 'retry'` are tried again, as those of Store. */
-export interface Brake {
-  /** undefined = the partition is not paused */
-  paused(): Promise<Pause | undefined>;
-  /** To be told of each batch in the ledger. True = too many of the last messages are bad, and the partition is paused from here on. */
-  applies(batch: { readonly incarnation: number; readonly last: number }, messages: number): Promise<boolean>;
-}
-
-export interface BrakeLimits {
+export interface BadShareLimits {
   /** more than this share of the last messages, percent; 100 = never */
   readonly percent: number;
   /** how many messages the last ones are */
@@ -40,18 +33,19 @@ export interface Share {
 
 /**
  * The decision: are more than `percent` of the last `window` messages bad? A partition with fewer than that counts as if the rest were good, so that a
- * few bad ones of a small topic pause nothing. Batches count whole. What is bad stands in the ledger alone, and is looked up only when it may be
- * too much by now: what was bad at the last look and every message since.
+ * few bad ones of a small topic pause nothing. Batches count whole. The ledger is looked at only when it may be too much by now: what was bad at the
+ * last look, and every bad one since.
  */
-export function createShareCount({ percent, window }: Pick<BrakeLimits, 'percent' | 'window'>) {
-  let bad = 0;
+export function createShareCount({ percent, window }: Pick<BadShareLimits, 'percent' | 'window'>) {
+  /** undefined before the first look: the last owner may have seen too many */
+  let bad: number | undefined;
   let since = 0;
   return {
-    /** true = time to look */
-    add(messages: number): boolean {
-      since += messages;
-      return (bad + since) * 100 > percent * window;
+    add(deadLetters: number): void {
+      since += deadLetters;
     },
+    /** true = time to look */
+    mayBeTooMuch: (): boolean => bad === undefined || (since > 0 && (bad + since) * 100 > percent * window),
     /** true = too many */
     look(share: Share): boolean {
       bad = share.bad;
@@ -66,13 +60,11 @@ export function createShareCount({ percent, window }: Pick<BrakeLimits, 'percent
   };
 }
 
-/** The brake of one partition, with its pauses in a table: they outlive the process, and commands find them. */
-export function createBrake(clickhouse: ClickHouse, topic: string, partition: number, limits: BrakeLimits): Brake {
+/** The bad-share pause of one partition. Pauses stand in a table: they outlive the process, and commands find them. */
+export function createBadShare(clickhouse: ClickHouse, topic: string, partition: number, limits: BadShareLimits): BadShare {
   const count = createShareCount(limits);
   const where = { topic, partition };
   let last: Pause | undefined;
-  // a partition just taken may be in the middle of it
-  let isKnown = false;
 
   return {
     async paused() {
@@ -80,14 +72,14 @@ export function createBrake(clickhouse: ClickHouse, topic: string, partition: nu
       return last !== undefined && last.leftMs > 0 ? last : undefined;
     },
 
-    async applies(batch, messages) {
-      if (!count.add(messages) && isKnown) return false;
-      const { incarnation } = batch;
+    add: (deadLetters) => count.add(deadLetters),
+
+    async pauses(incarnation, next) {
+      if (!count.mayBeTooMuch()) return false;
       const from = last?.incarnation === incarnation ? last.next : 0;
       const [share] = await select<Share>(clickhouse, statements.badShare, { ...where, incarnation, from, window: limits.window });
-      isKnown = true;
       if (!count.look(share!)) return false;
-      await clickhouse.execute({ sql: statements.pausePartition, params: { ...where, incarnation, next: batch.last + 1, ...share!, seconds: limits.pauseSeconds }, settings: { async_insert: 0 } });
+      await clickhouse.execute({ sql: statements.pausePartition, params: { ...where, incarnation, next, ...share!, seconds: limits.pauseSeconds }, settings: { async_insert: 0 } });
       count.reset();
       return true;
     },

@@ -1,16 +1,18 @@
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import { fetchedOffset, fetchedRecords, type Consumer, type EachBatchPayload, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import { consumesPartition } from '../../common/kafka/topics.ts';
 import type { Logger } from '../../common/logger.ts';
-import type { Brake } from './brake.ts';
-import { commitInEpoch, createMembership } from './group.ts';
-import { createLane, type Lane, type LaneEvent, type Store } from './lane.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { createLane } from './delivery/lane.ts';
+import { createPermits, type PermitLimits } from './delivery/permits.ts';
+import type { BadShare, Lane, LaneEvent, LaneState, Ports, Service, Store } from './delivery/ports.ts';
 import { lingerMs } from './linger.ts';
+import { commitInEpoch, createMembership } from './membership.ts';
 import type { IngestMetrics } from './metrics.ts';
-import { createTurns } from './turns.ts';
 
-/** A process that died is missed by its group after this long. */
-const SESSION_TIMEOUT_MS = 30_000;
+/** A process that died is missed by its group after this long. Ten heartbeats fit into it, sent by a timer of their own. */
+const SESSION_TIMEOUT_MS = 10_000;
 /** A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few, fuller fetches. */
 const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
@@ -42,10 +44,10 @@ export interface ConsumerOptions {
    * Processes of one group may differ: an announced batch is formed as announced.
    */
   readonly batchMaxBytes: number;
-  /** batches that are cut and written at a time; those that are finished for a former owner, or that take long, do not count */
-  readonly batchesAtOnce: number;
+  /** of batches that are written at a time */
+  readonly permits: PermitLimits;
   readonly createStore: (topic: string, partition: number) => Store;
-  readonly createBrake: (topic: string, partition: number) => Brake;
+  readonly createBadShare: (topic: string, partition: number) => BadShare;
   readonly logger: Logger;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
@@ -55,6 +57,8 @@ export interface ConsumerOptions {
 export interface RunningConsumer {
   /** `<topic> <partition>` of what is paused for its share of bad messages */
   paused(): readonly string[];
+  /** `<topic> <partition>` of what members of another group still consume */
+  waiting(): readonly string[];
   isJoined(): boolean;
   /** Finishes the batches under way, commits their ends, leaves the group; at most 8 s. */
   stop(): Promise<void>;
@@ -75,7 +79,7 @@ interface Taken {
 }
 
 /** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, batchesAtOnce, createStore, createBrake, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, permits, createStore, createBadShare, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
   /**
    * No partition is fetched while all together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
    * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
@@ -97,9 +101,10 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
   });
   const admin = kafka.admin();
   const lanes = new Map<string, Taken>();
-  const turn = createTurns(batchesAtOnce);
+  const permit = createPermits(permits);
   let draining = false;
   let commitNow: ((offsets: OffsetsByTopicPartition) => Promise<void>) | undefined;
+  let heartbeatNow: (() => Promise<void>) | undefined;
   let fail: (error: unknown) => void = () => {};
   const failed = new Promise<never>((_, reject) => { fail = reject; });
   failed.catch(() => {});
@@ -133,7 +138,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
   await consumer.subscribe({ topics: [...topics], fromBeginning: true });
   await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: 1, eachBatch: async (payload) => receive(payload) });
 
-  return { isJoined: () => membership.joined, paused, stop, failed };
+  const heartbeats = setInterval(() => void heartbeatNow?.().catch(() => {}), sessionTimeoutMs / 10);
+
+  return { isJoined: () => membership.joined, paused: () => inState('paused'), waiting: () => inState('waiting'), stop, failed };
 
   /** A broker that has just started loads its groups; the client takes that for a crash, so it is waited for here. */
   async function coordinatorReady(): Promise<void> {
@@ -157,6 +164,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
     metrics.position.reset();
     metrics.lag.reset();
     metrics.paused.reset();
+    metrics.waiting.reset();
   }
 
   function takePartition(topic: string, partition: number): void {
@@ -165,11 +173,14 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
     const log = logger.child({ topic, partition });
     let wake = (): void => {};
     const isOver = (): boolean => !membership.owns(key, epoch);
-    const lane = createLane({
+    const place = { topic, partition };
+    const ports: Ports = {
+      group: groupId,
       clock,
+      monotonic: () => performance.now(),
       random: Math.random,
       store: createStore(topic, partition),
-      brake: createBrake(topic, partition),
+      badShare: createBadShare(topic, partition),
       isOver,
       isDraining: () => draining,
       isMember: () => membership.isFresh(),
@@ -179,33 +190,25 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
         wake = () => { clearTimeout(timer); resolve(); };
       }),
       commit: (offset, metadata) => commit(topic, partition, epoch, offset, metadata),
-      committed: async () => {
-        const [found] = await retriable(admin.fetchOffsets({ groupId, topics: [topic] }));
-        const commit = found?.partitions.find((p) => p.partition === partition);
-        return commit === undefined || Number(commit.offset) < 0 ? undefined : { offset: Number(commit.offset), metadata: commit.metadata ?? '' };
-      },
-      watermarks: async () => {
-        const found = (await retriable(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
-        if (found === undefined) throw Object.assign(new Error(`partition ${partition} of ${topic} has no leader`), { kind: 'retry' });
-        return { low: Number(found.low), high: Number(found.high) };
-      },
+      committed: (group) => committed(group, place),
+      hasMembers: (group) => ofKafka(consumesPartition(admin, group, topic, partition)),
+      watermarks: () => watermarks(place),
       fetchFrom: (offset) => {
         if (isOver()) return;
         consumer.seek({ topic, partition, offset: String(offset) });
         resume(taken);
       },
       onRoom: () => {
-        metrics.position.set({ topic, partition }, lane.inbox.written);
-        metrics.lag.set({ topic, partition }, Math.max(0, taken.end - lane.inbox.written));
+        metrics.position.set(place, lane.inbox.written);
+        metrics.lag.set(place, Math.max(0, taken.end - lane.inbox.written));
         for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
-      turn,
+      permit,
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
-      log: (event, fields) => {
-        log[LEVELS[event]](withoutStack(fields), event);
-        if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set({ topic, partition }, event === 'partition_paused' ? 1 : 0);
-      },
-    }, { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes });
+      unavailable,
+      log: (event, fields) => onLaneEvent(log, place, event, fields),
+    };
+    const lane = createLane(ports, { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes });
     const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, end: 0, paused: false, ended: lane.run() };
     taken.ended.catch(fail);
     pause(taken);
@@ -213,9 +216,29 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
     metrics.partitions.set(lanes.size);
   }
 
+  async function committed(groupId: string, { topic, partition }: { topic: string; partition: number }): Promise<{ offset: number; metadata: string } | undefined> {
+    const [found] = await ofKafka(admin.fetchOffsets({ groupId, topics: [topic] }));
+    const of = found?.partitions.find((p) => p.partition === partition);
+    return of === undefined || Number(of.offset) < 0 ? undefined : { offset: Number(of.offset), metadata: of.metadata ?? '' };
+  }
+
+  async function watermarks({ topic, partition }: { topic: string; partition: number }): Promise<{ low: number; high: number }> {
+    const found = (await ofKafka(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
+    if (found === undefined) throw new KafkaUnavailable(`partition ${partition} of ${topic} has no leader`);
+    return { low: Number(found.low), high: Number(found.high) };
+  }
+
+  function onLaneEvent(log: Logger, place: { topic: string; partition: number }, event: LaneEvent, fields: object): void {
+    log[LEVELS[event]](withoutStack(fields), event);
+    if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
+    if (event === 'waiting_for_group' || event === 'partition_claimed') metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
+    if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
+  }
+
   function receive(payload: EachBatchPayload): void {
     const { batch } = payload;
     commitNow = (offsets) => payload.commitOffsetsIfNecessary(offsets);
+    heartbeatNow = () => payload.heartbeat();
     const taken = lanes.get(keyOf(batch.topic, batch.partition));
     if (taken === undefined || draining) return;
     const fetched = fetchedRecords(batch);
@@ -241,7 +264,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
       epoch,
       () => (commitNow === undefined ? Promise.reject(new Error('nothing was fetched yet')) : commitNow(offsets)),
       async (attempt, error) => {
-        logger.debug({ err: error, topic, partition, offset }, 'commit_refused');
+        metrics.commitsRefused.inc();
+        // a rejoin refuses one or two
+        logger[attempt === 2 ? 'warn' : 'debug']({ err: error instanceof Error ? error.message : error, topic, partition, offset, attempts: attempt + 1 }, 'commit_refused');
         if (draining && (commitNow === undefined || attempt > 5)) return false;
         await new Promise((resolve) => { setTimeout(resolve, COMMIT_RETRY_MS); });
         return true;
@@ -261,11 +286,11 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
 
   /** It asks for its records itself, when it can take them. */
   function isUnfetched({ lane: { state } }: Taken): boolean {
-    return state === 'taking' || state === 'paused';
+    return state === 'taking' || state === 'comparing' || state === 'waiting' || state === 'paused';
   }
 
-  function paused(): string[] {
-    return [...lanes.values()].filter(({ lane }) => lane.state === 'paused').map(({ topic, partition }) => `${topic} ${partition}`);
+  function inState(state: LaneState): string[] {
+    return [...lanes.values()].filter(({ lane }) => lane.state === state).map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
   /** share: of the limits; what was paused waits for more room than what goes on */
@@ -293,6 +318,7 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, bat
     }
     if (!(await within(DRAIN_MS, Promise.allSettled(running.map((taken) => taken.ended))))) logger.warn({ lanes: running.map((t) => `${t.topic}:${t.partition} ${t.lane.state}`) }, 'batches_abandoned');
     endLanes();
+    clearInterval(heartbeats);
     if (!(await within(LEAVE_MS, consumer.disconnect().then(() => admin.disconnect())))) logger.warn({}, 'group_not_left_in_time');
   }
 }
@@ -302,14 +328,17 @@ const LEVELS = {
   lane_over: 'debug',
   batch_recovered: 'info',
   intent_dropped: 'warn',
-  stray_rows_found: 'warn',
-  topic_made_anew: 'warn',
+  orphan_rows_found: 'warn',
+  topic_recreated: 'warn',
   offsets_gone: 'warn',
+  waiting_for_group: 'warn',
+  partition_claimed: 'info',
   partition_paused: 'error',
   partition_resumed: 'warn',
-  messages_refused: 'warn',
-  store_away: 'warn',
-  store_back: 'info',
+  kafka_unavailable: 'warn',
+  registry_unavailable: 'warn',
+  clickhouse_unavailable: 'warn',
+  available_again: 'info',
 } as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' | 'error' };
 
 /** An outage of an hour is many lines: the message of what comes again, not its stack. */
@@ -321,13 +350,21 @@ function keyOf(topic: string, partition: number): string {
   return `${topic}:${partition}`;
 }
 
-/** kafkajs gives up after its own retries; for a lane Kafka being away is a reason to wait, as ClickHouse being away is. */
-async function retriable<T>(call: Promise<T>): Promise<T> {
+class KafkaUnavailable extends Error {}
+
+/** kafkajs gives up after its own retries; for a lane Kafka being unavailable is a reason to wait, as ClickHouse being unavailable is. */
+async function ofKafka<T>(call: Promise<T>): Promise<T> {
   try {
     return await call;
   } catch (error) {
-    throw Object.assign(error instanceof Error ? error : new Error(String(error)), { kind: 'retry' });
+    throw new KafkaUnavailable(error instanceof Error ? error.message : String(error), { cause: error });
   }
+}
+
+function unavailable(error: unknown): Service | undefined {
+  if (error instanceof KafkaUnavailable) return 'kafka';
+  if (typeof error !== 'object' || error === null || !('kind' in error) || error.kind !== 'retry') return undefined;
+  return error instanceof ClickHouseError ? 'clickhouse' : 'registry';
 }
 
 /** True when it settled in time. */

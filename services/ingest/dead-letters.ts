@@ -1,12 +1,11 @@
-import { INTEGERS_AS_TEXT, select, type ClickHouse, type Param } from '../../common/clickhouse/clickhouse.ts';
+import { INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
-import { encodeFrames, FRAME_STRUCTURE, type Frame } from './frames.ts';
-import { createMessageReader } from './message.ts';
+import { storeBatch } from './delivery/recovery.ts';
+import { confluentMessages, evaluateBatch, rawColumns, RULES_VERSION, type EvaluatedBatch, type Rules } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './record.ts';
-import { judgementOf, mappingOf, statements, verdictIn } from './statements.ts';
-import { rejectionOf, withProbe } from './store.ts';
+import { statements } from './statements.ts';
 
 /** Where a message stands. */
 export interface Coordinates {
@@ -73,36 +72,96 @@ export interface ReplayOptions {
   readonly decoders: ReadonlyMap<SourceName, AvroDecoder>;
   readonly retentionDays: number;
   readonly maxEventBytes: number;
+  /** topics whose messages are raw Avro datums */
+  readonly rawAvroTopics: readonly string[];
   readonly clock: Clock;
 }
 
-/** `stored` = it is a row now; else today's reason why it is not. */
-export type ReplayOutcome = 'stored' | Reason;
+/** `stored` = it is a row now; `unfinished` = its batch is not in the ledger yet; else today's reason why it is not. */
+export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
 
 /**
- * Judges a dead letter again with today's rules and, where it passes, writes its row with its original coordinates and marks the letter.
- * Once, however often it is repeated or where it is killed: a row that is there is not written again, and a row on its way has the same token.
- * Throws ClickHouseError or RegistryError when the answer is not known.
+ * Evaluates a dead letter again with today's rules. Where it passes, it writes the row with its original coordinates and marks the letter. The replay is
+ * announced before: however often it is repeated, by how many at once or where it is killed, all write the same row. Throws ClickHouseError or
+ * RegistryError when the answer is not known.
  */
-export async function replayDeadLetter({ clickhouse, decoders, retentionDays, maxEventBytes, clock }: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
-  const { source, topic, incarnation, partition, offset, record } = letter;
+export async function replayDeadLetter(options: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
+  const { clickhouse, clock } = options;
+  const { topic, incarnation, partition, offset, batchLast, source } = letter;
   const where = { topic, incarnation, partition, offset };
-  const [found] = await select<{ rows: string }>(clickhouse, statements.rowsAt, { ...where, source }, INTEGERS_AS_TEXT);
-  if (Number(found?.rows ?? 0) === 0) {
-    const messages = createMessageReader(decoders.get(source)!, maxEventBytes);
-    const [frame] = [...await messages.frames([record], await messages.schemaIds([record]))];
-    if (frame!.reason !== '') return frame!.reason as Reason;
-    const insert = mappedInsert(withProbe(frame!), {
-      topic, partition, incarnation, batch_last: letter.batchLast, retention_days: retentionDays,
-      judged_at: new Date(clock()).toISOString().replace('T', ' ').slice(0, 23),
-    });
-    const verdict = await judge(clickhouse, source, insert);
-    if (verdict !== undefined) return verdict;
-    const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
-    if (await rejectionOf(clickhouse.insert({ ...insert, sql: mappingOf(source, 'exact'), settings: { insert_deduplication_token: token } })) !== undefined) return 'rejected_by_store';
+  const [state] = await select<ReplayState>(clickhouse, statements.replayState, { ...where, source, last: batchLast }, INTEGERS_AS_TEXT);
+  if (state!.in_ledger !== 1) return 'unfinished';
+  let announced = announcementOf(state!);
+  if (announced === undefined) {
+    const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state!.period });
+    if (first.reason !== undefined) return first.reason;
+    const params = { ...where, evaluated_at: first.rules.evaluatedAt, rules: first.rules.version, period: first.rules.period, timestamp: first.evaluated.minTimestamp ?? null };
+    await clickhouse.execute({ sql: statements.announceReplay, params, settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` } });
+    const [winner] = await select<ReplayState>(clickhouse, statements.replayState, { ...where, source, last: batchLast }, INTEGERS_AS_TEXT);
+    announced = announcementOf(winner!)!;
   }
-  await clickhouse.execute({ sql: statements.markReplayed, params: { ...where, source }, settings: { async_insert: 0 } });
+  const reason = await storeLetter(options, letter, announced, state!.least_period);
+  if (reason !== undefined) return reason;
+  await clickhouse.execute({ sql: statements.markReplayed, params: where });
   return 'stored';
+}
+
+interface ReplayState {
+  /** 1 = the batch that the letter is of is finished */
+  readonly in_ledger: number;
+  /** unix seconds: the newest period, and the least that a row of the letter's batch may have */
+  readonly period: number;
+  readonly least_period: number;
+  /** of the announcement; null = there is none */
+  readonly evaluated_at: string | null;
+  readonly announced_period: number | null;
+}
+
+interface Announcement {
+  readonly evaluatedAt: number;
+  readonly period: number;
+}
+
+function announcementOf({ evaluated_at: at, announced_period: period }: ReplayState): Announcement | undefined {
+  return at === null || period === null ? undefined : { evaluatedAt: Number(at), period };
+}
+
+type EvaluatedLetter = { readonly evaluated: EvaluatedBatch; readonly rules: Rules; readonly reason: Reason | undefined };
+
+async function evaluateLetter({ decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions, letter: DeadLetterContent, { evaluatedAt, period }: Announcement): Promise<EvaluatedLetter> {
+  const { source, topic, incarnation, partition, batchLast, record } = letter;
+  const avro = decoders.get(source)!;
+  const today = { retentionDays, maxEventBytes, rawAvro: rawAvroTopics.includes(topic) };
+  const messages = confluentMessages([record], today);
+  const rules: Rules = { version: RULES_VERSION, evaluatedAt, ...today, schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages), period };
+  await avro.load(rules.schemaIds);
+  const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, [record], avro);
+  return { evaluated, rules, reason: [...evaluated.reasons.keys()][0] };
+}
+
+/** The row of a letter, by the recovery of an open batch. Returns why the letter is none, where it is none and was not stored before. */
+async function storeLetter(options: ReplayOptions, letter: DeadLetterContent, announced: Announcement, leastPeriod: number): Promise<Reason | undefined> {
+  const { clickhouse } = options;
+  const { source, topic, incarnation, partition, offset, record, batchLast } = letter;
+  const { evaluated, rules, reason } = await evaluateLetter(options, letter, announced);
+  const queryId = `replay:${topic}:${incarnation}:${partition}:${offset}`;
+  const place = { source, topic, partition, incarnation, first: record.offset, last: record.offset, period: Math.min(leastPeriod, announced.period) };
+  const count = async (): Promise<number> => (await select<{ rows: number }>(clickhouse, statements.rowsAt, { ...place }))[0]!.rows;
+  if (reason !== undefined && (await count()) === 0) return reason;
+  await storeBatch({
+    endRunning: () => clickhouse.killInsert(queryId),
+    async found() {
+      const rows = await count();
+      return { offsets: new Set(rows > 0 ? [record.offset] : []), stored: { rows, deadLetters: 0, minTimestamp: undefined } };
+    },
+    async insert(_batch, _without, attempt) {
+      const token = `${queryId}:${announced.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
+      await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces: evaluated.rows, settings: { insert_deduplication_token: token }, queryId });
+      return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
+    },
+    requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place }),
+  }, { incarnation, first: record.offset, last: batchLast, rules, records: [record] }, { mayBeThere: true, needsRepair: false }, async () => undefined);
+  return undefined;
 }
 
 /** Replays every open letter of the filter, one after the other. */
@@ -123,17 +182,4 @@ export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter
     }
     if (page.length < PAGE) return outcomes;
   }
-}
-
-type MappedInsert = { readonly structure: string; readonly frames: Iterable<Uint8Array>; readonly params: { readonly [name: string]: Param } };
-
-function mappedInsert(frame: Frame, params: MappedInsert['params']): MappedInsert {
-  return { structure: FRAME_STRUCTURE, frames: encodeFrames([frame]), params };
-}
-
-/** Why the mapping does not take it; undefined = it does. Writes nothing. */
-async function judge(clickhouse: ClickHouse, source: SourceName, insert: MappedInsert): Promise<Reason | undefined> {
-  const rejection = await rejectionOf(clickhouse.insert({ ...insert, sql: judgementOf(source), settings: { insert_deduplicate: 0 } }));
-  if (rejection === undefined) return undefined;
-  return verdictIn(rejection.message) ?? 'rejected_by_store';
 }

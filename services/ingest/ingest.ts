@@ -13,11 +13,13 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
-import { createBrake } from './brake.ts';
+import { createBadShare } from './brake.ts';
 import { proveExactlyOnce } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
-import { createIngestMetrics } from './metrics.ts';
-import { createStore } from './store.ts';
+import { createLedger } from './delivery/ledger.ts';
+import { createRegister } from './delivery/register.ts';
+import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
+import { createStore, type StoreContext } from './store.ts';
 
 export interface RunningIngest extends Part, RunningConsumer {
   readonly failed: Promise<never>;
@@ -28,8 +30,9 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   return async () => {
     const running = ingest();
     if (running?.isJoined() !== true) return 'has not joined its group';
-    const paused = running.paused();
-    return paused.length === 0 ? undefined : { note: `paused for their share of bad messages: ${paused.join(', ')}` };
+    const notes = [['paused for their share of bad messages', running.paused()], ['waiting for another consumer group to end', running.waiting()]] as const;
+    const note = notes.flatMap(([why, partitions]) => (partitions.length === 0 ? [] : [`${why}: ${partitions.join(', ')}`])).join('; ');
+    return note === '' ? undefined : { note };
   };
 }
 
@@ -50,7 +53,7 @@ export type DecoderSettings = Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TO
 export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup: RegistryOptions['onLookup'] = () => {}): Map<SourceName, AvroDecoder> {
   const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
   const registry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
-  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry, rawTopic: settings.KAFKA_RAW_AVRO_TOPICS.includes(settings.KAFKA_TOPICS[name]), maxEventBytes: settings.MAX_EVENT_BYTES })]));
+  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry })]));
 }
 
 /**
@@ -66,25 +69,43 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
   if (created.length > 0) logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
+  const context: StoreContext = {
+    clickhouse, metrics, clock, group: settings.KAFKA_GROUP_ID, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES,
+    register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
+    ledger: createLedger(clickhouse),
+  };
+  // an insert keeps one core of ours busy, more of them keep each other waiting; what a server can do at once it knows itself
+  const size = clickhouse.where === 'embedded' ? Math.min(clickhouse.writers - 1, Math.max(2, availableParallelism())) : clickhouse.writers - 1;
   const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
-    // an insert keeps one core of ours busy, more of them each other waiting; what a server can do at once it knows itself
-    batchesAtOnce: clickhouse.where === 'embedded' ? Math.min(clickhouse.writers, Math.max(2, availableParallelism())) : clickhouse.writers,
+    permits: { size, most: clickhouse.writers - 1 },
     logger,
     metrics,
     clock,
     sessionTimeoutMs,
-    createBrake: (topic, partition) => createBrake(clickhouse, topic, partition, { percent: settings.BAD_SHARE_PERCENT, window: settings.BAD_SHARE_WINDOW, pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS }),
+    createBadShare: (topic, partition) => createBadShare(clickhouse, topic, partition, { percent: settings.BAD_SHARE_PERCENT, window: settings.BAD_SHARE_WINDOW, pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
-      return createStore({
-        clickhouse, source, topic, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES,
-        avro: decoders.get(source)!, metrics, clock,
-      });
+      return createStore(context, { source, topic, partition, rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic), avro: decoders.get(source)! });
     },
   });
   return { name: 'ingest', ...consumer };
+}
+
+/** Of the clock of ClickHouse: beyond it events are dead letters that are not, milliseconds. */
+const CLOCK_TOLERANCE_MS = 60_000;
+const CLOCK_REPORT_MS = 60_000;
+
+/** Told how far our clock is ahead of ClickHouse's: measures it, and says so once a minute where it is too far. */
+function createClockWatch({ clockAhead }: Pick<IngestMetrics, 'clockAhead'>, logger: Logger): (aheadMs: number) => void {
+  let reportedAt = -Infinity;
+  return (aheadMs) => {
+    clockAhead.set(aheadMs / 1000);
+    if (Math.abs(aheadMs) <= CLOCK_TOLERANCE_MS || performance.now() - reportedAt < CLOCK_REPORT_MS) return;
+    reportedAt = performance.now();
+    logger.error({ ahead_seconds: Math.round(aheadMs / 1000) }, 'clock_differs');
+  };
 }

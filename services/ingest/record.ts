@@ -11,7 +11,7 @@ export interface Record {
 }
 
 /** The closed list of reasons for a dead letter. */
-export const reasons = ['not_an_event', 'malformed_json', 'unknown_schema', 'malformed_avro', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range', 'too_large', 'rejected_by_store'] as const;
+export const reasons = ['not_an_event', 'malformed_json', 'unknown_schema', 'malformed_avro', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range', 'too_large'] as const;
 export type Reason = (typeof reasons)[number];
 
 /** What is known of a message by its first bytes: how its event is written, or that it is a dead letter. */
@@ -21,7 +21,7 @@ export type Form =
 
 const [JSON_FORM, SINGLE_OBJECT, CONFLUENT, RAW_DATUM] = (['json', 'single_object', 'confluent', 'raw_datum'] as const).map((kind): Form => ({ kind })) as [Form, Form, Form, Form];
 
-/** Decides by size and first bytes alone; what stands behind them is judged by the Avro decoder and the mapping SQL. rawAvro: every message of the topic is an Avro datum and nothing else. */
+/** Decides by size and first bytes alone; what stands behind them is read by the Avro decoder and the scanner. rawAvro: every message of the topic is an Avro datum and nothing else. */
 export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form {
   if (value.length > maxEventBytes) return { kind: 'dead', reason: 'too_large', detail: `${value.length} bytes` };
   if (value.length === 0) return { kind: 'dead', reason: 'not_an_event', detail: 'empty' };

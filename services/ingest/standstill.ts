@@ -6,7 +6,7 @@ import { statements } from './statements.ts';
 export interface LedgerSize {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
-  readonly last_judged_at: number;
+  readonly last_evaluated_at: number;
 }
 
 /**
@@ -24,7 +24,7 @@ export async function assertNothingUnderWay(clickhouse: Reader, what: string): P
 /** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
 export async function assertStoodStill(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
   const now = await assertNothingUnderWay(clickhouse, what);
-  if (now.batches !== since.batches || now.last_judged_at !== since.last_judged_at) throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+  if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at) throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
 }
 
 async function ledgerSize(clickhouse: Reader): Promise<LedgerSize> {

@@ -142,7 +142,7 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
     }
     const event = readEvent(text, source, maxEventBytes);
     if ('mistake' in event) mistakes.push({ index, message: event.mistake });
-    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project.join('.')}` });
+    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project}` });
     else if (namesAnother(projects, event)) mistakes.push({ index, message: 'has a url whose host contains a reference that is none of the key\'s projects' });
     else messages.push({ key: event.project, value: event.value, timestamp });
     index++;

@@ -1,38 +1,18 @@
 import { readFileSync } from 'node:fs';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { WRITE_SETTINGS } from './context.ts';
 
-/** Table `rollups` (clickhouse/migrations/0012): what there is and how far it reaches. Times are unix seconds. */
+/** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
 export interface Rollup {
   readonly name: string;
   readonly version: number;
   /** the raw table */
   readonly source: string;
-  /** as queries name them */
-  readonly tables: readonly string[];
+  /** its widest bucket, seconds */
+  readonly widest: number;
   readonly state: 'new' | 'building' | 'serving' | 'retired';
-  /** stamp from which its views have seen every batch */
-  readonly complete_from: number;
-  /** stamp down to which history is in it, 0 = all there is */
-  readonly built_from: number;
-  /** event time from which it equals the raw table, 0 = always */
-  readonly covered_from: number;
-  /** event time up to which its minutes have been compared with the raw table */
-  readonly audited_to: number;
-  /** buckets that differ from the raw table */
-  readonly differences: number;
-  readonly differs_from: number | null;
-}
-
-export interface View {
-  readonly name: string;
-  /** its SELECT as the engine prints it: names with their database */
-  readonly select: string;
-}
-
-export interface Column {
-  readonly table: string;
-  readonly name: string;
-  readonly type: string;
+  /** periods that are not built yet, ascending */
+  readonly pending: readonly number[];
 }
 
 const sql = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
@@ -40,36 +20,50 @@ const sql = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, im
 export const statements = {
   rollups: sql('rollups'),
   writeRollup: sql('write_rollup'),
-  cuts: sql('cuts'),
-  writeCut: sql('write_cut'),
-  views: sql('views'),
+  tables: sql('tables'),
+  tablesLike: sql('tables_like'),
   columns: sql('columns'),
   partitions: sql('partitions'),
-  writeExpiredDay: sql('write_expired_day'),
-  leftTables: sql('left_tables'),
-  publicViews: sql('public_views'),
-  countJudged: sql('count_judged'),
+  rawPeriods: sql('raw_periods'),
+  closedPeriods: sql('closed_periods'),
+  finePeriods: sql('fine_periods'),
+  runningInserts: sql('running_inserts'),
+  runningFills: sql('running_fills'),
+  newestPeriod: sql('newest_period'),
+  periodBefore: sql('period_before'),
+  beginPeriod: sql('begin_period'),
+  horizon: sql('horizon'),
+  periodState: sql('period_state'),
   unfinishedBatches: sql('unfinished_batches'),
+  lostBatches: sql('lost_batches'),
+  affectedPeriods: sql('affected_periods'),
+  openRepairs: sql('open_repairs'),
+  writeRepair: sql('write_repair'),
+  writeExpiredDay: sql('write_expired_day'),
   tableSizes: sql('table_sizes'),
   ledgerShares: sql('ledger_shares'),
 } as const;
 
 /** Every rollup and version, retired ones too, ascending. */
-export async function readRollups(clickhouse: ClickHouse): Promise<Rollup[]> {
+export async function readRollups(clickhouse: Pick<ClickHouse, 'read'>): Promise<Rollup[]> {
   return await select<Rollup>(clickhouse, statements.rollups);
 }
 
-/** Replaces the row of its name and version, whole: what it does not know of another writer is lost. */
+/** The rollup as the catalogue has it now. Undefined when the catalogue does not know it. */
+export async function readRollup(clickhouse: ClickHouse, { name, version }: Pick<Rollup, 'name' | 'version'>): Promise<Rollup | undefined> {
+  return (await readRollups(clickhouse)).find((r) => r.name === name && r.version === version);
+}
+
+const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;
+const STEPS_OF_STATE = 1_000_000;
+
+/** Writes a row that is further than the one before it. A row that is not further, from a service that was late, changes nothing. */
 export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promise<void> {
-  await clickhouse.execute({ sql: statements.writeRollup, params: { ...rollup }, settings: { async_insert: 0 } });
+  const progress = RANKS[rollup.state] * STEPS_OF_STATE + STEPS_OF_STATE - 1 - rollup.pending.length;
+  await clickhouse.execute({ sql: statements.writeRollup, params: { ...rollup, progress }, settings: WRITE_SETTINGS });
 }
 
-/** Instants at which a period begins besides midnight. */
-export async function readCuts(clickhouse: ClickHouse): Promise<number[]> {
-  return (await select<{ at: number }>(clickhouse, statements.cuts)).map((row) => row.at);
-}
-
-/** `at`: unix seconds, ahead of every clock that ingest runs by. */
-export async function writeCut(clickhouse: ClickHouse, at: number): Promise<void> {
-  await clickhouse.execute({ sql: statements.writeCut, params: { at }, settings: { async_insert: 0 } });
+/** The version that is complete: the newest one that serves. */
+export function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
+  return rollups.findLast((r) => r.name === name && r.state === 'serving');
 }

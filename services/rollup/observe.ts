@@ -1,9 +1,9 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './catalogue.ts';
-import type { Workshop } from './workshop.ts';
+import type { Context } from './context.ts';
 
 /** Looks at what the tables hold, for the metrics: one look for the whole installation, whoever writes and asks. */
-export async function observe({ clickhouse, metrics }: Workshop): Promise<void> {
+export async function observe({ clickhouse, metrics }: Context): Promise<void> {
   const tables = await select<{ table: string; parts: number; fullest: number; bytes: number; rows: number }>(clickhouse, statements.tableSizes);
   const shares = await select<{ source: string; stored: number; dead_lettered: number }>(clickhouse, statements.ledgerShares);
   for (const gauge of [metrics.tableParts, metrics.tableFullestPartition, metrics.tableBytes, metrics.tableRows, metrics.deadLetterShare]) gauge.reset();

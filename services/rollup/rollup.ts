@@ -9,17 +9,18 @@ import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { observe } from './observe.ts';
-import { dropExpired, dropLeft } from './retention.ts';
-import { admitNew, nextStep } from './versions.ts';
-import { DEFAULT_TIMING, type Timing, type Workshop } from './workshop.ts';
+import { beginToday } from './periods.ts';
+import { repairOpen } from './repairs.ts';
+import { dropExpired } from './retention.ts';
+import type { Context } from './context.ts';
+import { admitNew, nextStep, publish } from './history.ts';
 
 export interface RollupOptions {
   readonly clickhouse: ClickHouse;
-  readonly settings: Workshop['settings'];
+  readonly settings: Context['settings'];
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
-  readonly timing?: Timing;
   readonly migrations?: readonly Migration[];
 }
 
@@ -28,22 +29,25 @@ export interface RollupService extends Part {
 }
 
 const AUDIT_EVERY_MS = 60_000;
+const REPAIR_EVERY_MS = 5_000;
+const PERIOD_EVERY_MS = 1_000;
 const OBSERVE_EVERY_MS = 30_000;
 const RETENTION_EVERY_MS = 3_600_000;
-const AWAY_MS = 5_000;
+const UNAVAILABLE_RETRY_MS = 5_000;
 
 /**
  * The owner of the schema and of everything that stands in rollups: migrates, lets queries read what is complete and raw for the rest (resolves then),
- * and goes on with history, audit and retention, one thing at a time. Throws StartError.
+ * and goes on with repairs, history, audit and retention, one thing at a time. Throws StartError.
  */
-export async function startRollup({ clickhouse, settings, logger, registry, clock = systemClock, timing = DEFAULT_TIMING, migrations = loadMigrations() }: RollupOptions): Promise<RollupService> {
+export async function startRollup({ clickhouse, settings, logger, registry, clock = systemClock, migrations = loadMigrations() }: RollupOptions): Promise<RollupService> {
   const stopping = new AbortController();
-  const workshop: Workshop = { clickhouse, settings, logger, metrics: createRollupMetrics(registry), clock, timing, wait: waitUnless(stopping.signal) };
+  const context: Context = { clickhouse, settings, logger, metrics: createRollupMetrics(registry), clock, wait: waitUnless(stopping.signal) };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS) logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
   await checkRights(clickhouse, 'rollup');
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
-  await admitNew(workshop);
-  const running = run(workshop);
+  await beginToday(context);
+  await admitNew(context);
+  const running = run(context);
   const failed = running.then(() => new Promise<never>(() => {}), (error: unknown) => {
     if (stopping.signal.aborted) return new Promise<never>(() => {});
     throw error;
@@ -63,46 +67,54 @@ export async function startRollup({ clickhouse, settings, logger, registry, cloc
 /** What the tiers PAYG and ENTERPRISE are promised, days. */
 const FULL_TIER_DAYS = 90;
 
-/** History, audit and retention, each when it is due; what fails because the engine is away is tried again. */
-async function run(workshop: Workshop): Promise<never> {
-  const { logger, wait } = workshop;
-  const audit = createAudit(workshop);
-  const jobs: { at: number; readonly work: () => Promise<number> }[] = [
-    {
-      at: 0,
-      work: async () => {
-        await observe(workshop);
-        return OBSERVE_EVERY_MS;
-      },
-    },
-    { at: 0, work: async () => (await nextStep(workshop)) ?? Number.POSITIVE_INFINITY },
-    {
-      at: 0,
-      work: async () => {
-        await audit.round();
-        return AUDIT_EVERY_MS;
-      },
-    },
-    {
-      at: 0,
-      work: async () => {
-        await dropExpired(workshop);
-        await dropLeft(workshop);
-        return RETENTION_EVERY_MS;
-      },
-    },
+interface Job {
+  readonly work: () => Promise<void>;
+  readonly everyMs: number;
+}
+
+/**
+ * Two rows of jobs side by side, each job when it is due: what must not wait for a build of hours, and the rest. A repair and a build of history that meet
+ * at the same rollup do each other no harm (build.ts).
+ */
+async function run(context: Context): Promise<never> {
+  const audit = createAudit(context);
+  const urgent: Job[] = [
+    { everyMs: PERIOD_EVERY_MS, work: () => beginToday(context) },
+    { everyMs: REPAIR_EVERY_MS, work: async () => { await repairOpen(context); } },
+    // another service may have published what it read long ago
+    { everyMs: REPAIR_EVERY_MS, work: () => publish(context) },
   ];
+  const rest: Job[] = [
+    { everyMs: OBSERVE_EVERY_MS, work: () => observe(context) },
+    { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
+    { everyMs: AUDIT_EVERY_MS, work: async () => { await audit.round(); } },
+    { everyMs: RETENTION_EVERY_MS, work: async () => { await dropExpired(context); } },
+  ];
+  await Promise.all([repeat(context, urgent), repeat(context, rest)]);
+  throw new Error('the jobs of the rollup service never end');
+}
+
+/** As many steps as can be taken now, with a look at the other jobs after a minute. */
+async function buildHistory(context: Context): Promise<void> {
+  const until = performance.now() + AUDIT_EVERY_MS;
+  while ((await nextStep(context)) === 0 && performance.now() < until);
+}
+
+/** Runs each job when it is due. What fails because the engine is unavailable is tried again. */
+async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<never> {
+  const due = jobs.map((job) => ({ ...job, at: 0 }));
   for (;;) {
-    for (const job of jobs.filter((j) => j.at <= performance.now())) {
+    for (const job of due.filter((j) => j.at <= performance.now())) {
       try {
-        job.at = performance.now() + (await job.work());
+        await job.work();
+        job.at = performance.now() + job.everyMs;
       } catch (error) {
         if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
-        logger.warn({ err: error, retry_in_ms: AWAY_MS }, 'rollup_store_away');
-        job.at = performance.now() + AWAY_MS;
+        logger.warn({ err: error, retry_in_ms: UNAVAILABLE_RETRY_MS }, 'clickhouse_unavailable');
+        job.at = performance.now() + UNAVAILABLE_RETRY_MS;
       }
     }
-    await wait(Math.max(0, Math.min(...jobs.map((j) => j.at)) - performance.now()));
+    await wait(Math.max(0, Math.min(...due.map((j) => j.at)) - performance.now()));
   }
 }
 

@@ -3,8 +3,9 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
-import { createBrake, type Brake } from '../../services/ingest/brake.ts';
+import { createBadShare } from '../../services/ingest/brake.ts';
 import { ingestCommand } from '../../services/ingest/commands/ingest.ts';
+import type { BadShare } from '../../services/ingest/delivery/ports.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
 import { openTestEmbedded, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
 import { kafkaBrokers, produce, uniqueName } from '../harness/kafka.ts';
@@ -85,24 +86,25 @@ test('goes on by itself after the set time', async () => {
 
 test('the decision is of the ledger: what was bad while another process had the partition counts, what was bad before a pause or in another life of the topic does not', async () => {
   const topic = uniqueName('brake');
-  const brake = (): Brake => createBrake(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
-  const batch = async (incarnation: number, first: number, dead: number): Promise<{ incarnation: number; last: number }> => {
-    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, judged_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
-    return { incarnation, last: first + 99 };
+  const badShare = (): BadShare => createBadShare(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
+  const batch = async (of: BadShare, incarnation: number, first: number, dead: number): Promise<boolean> => {
+    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, evaluated_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
+    of.add(dead);
+    return of.pauses(incarnation, first + 100);
   };
-  expect(await brake().applies(await batch(0, 0, 60), 100)).toBe(false);
+  expect(await batch(badShare(), 0, 0, 60)).toBe(false);
   // 101 of the last 200, of which the new owner has seen 41
-  const next = brake();
+  const next = badShare();
   expect(await next.paused()).toBeUndefined();
-  expect(await next.applies(await batch(0, 100, 41), 41)).toBe(true);
-  expect(await brake().paused()).toMatchObject({ topic, partition: 0, incarnation: 0, next: 200, bad: 101, messages: 200 });
+  expect(await batch(next, 0, 100, 41)).toBe(true);
+  expect(await badShare().paused()).toMatchObject({ topic, partition: 0, incarnation: 0, next: 200, bad: 101, messages: 200 });
 
   await command('resume', topic, '0');
-  const resumed = brake();
+  const resumed = badShare();
   expect(await resumed.paused()).toBeUndefined();
-  expect(await resumed.applies(await batch(0, 200, 60), 100)).toBe(false);
-  const anew = brake();
-  expect(await anew.paused()).toBeUndefined();
-  expect(await anew.applies(await batch(1, 0, 60), 100)).toBe(false);
-  expect(await anew.applies(await batch(1, 100, 41), 100)).toBe(true);
+  expect(await batch(resumed, 0, 200, 60)).toBe(false);
+  const later = badShare();
+  expect(await later.paused()).toBeUndefined();
+  expect(await batch(later, 1, 0, 60)).toBe(false);
+  expect(await batch(later, 1, 100, 41)).toBe(true);
 });

@@ -14,8 +14,8 @@ import { createWorld, type World } from './ledger.ts';
 // hanging), the batch is written once: the same insert is repeated under the same token for as long as it takes. Meanwhile intake pauses, the
 // process keeps its membership, and the partitions that can write go on. An error that nobody knows ends the process, with nothing committed past it.
 
-const EDGE_INSERT = 'INSERT INTO edge_logs_landing';
-const LEDGER = 'INSERT INTO batches';
+const EDGE_INSERT = 'INSERT INTO `edge_logs`';
+const LEDGER = 'INSERT INTO `batches`';
 
 describe('ClickHouse over HTTP', () => {
   let engine: FaceEngine;
@@ -53,7 +53,7 @@ describe('ClickHouse over HTTP', () => {
   test('a failing insert or ledger row is repeated until it is there, once', { timeout: 120_000 }, async () => {
     await start();
     for (const [name, fault] of retried) {
-      await engine.face.inject({ ...fault, match: EDGE_INSERT }, { ...fault, match: 'INSERT INTO function_edge_logs_landing' }, { ...fault, match: LEDGER });
+      await engine.face.inject({ ...fault, match: EDGE_INSERT }, { ...fault, match: 'INSERT INTO `function_edge_logs`' }, { ...fault, match: LEDGER });
       await world.produce({ edge_logs: 200, function_edge_logs: 100, postgres_logs: 50 });
       await world.finished(engine.clickhouse).catch((error: unknown) => { throw new Error(name, { cause: error }); });
     }

@@ -1,6 +1,8 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startRollup } from '../../services/rollup/rollup.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 
@@ -23,7 +25,8 @@ export async function openFace(): Promise<FaceEngine> {
   let face = await startFace(options);
   const { url } = face;
   const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
-  await migrate(clickhouse, testLogger);
+  // repairs are its work
+  const rollup = await startRollup({ clickhouse, settings: readSettings({}), logger: testLogger, registry: createRegistry() });
   return {
     clickhouse,
     get face() { return face; },
@@ -31,6 +34,7 @@ export async function openFace(): Promise<FaceEngine> {
     dataDir: folder.path,
     restart: async () => { face = await startFace({ ...options, port: Number(new URL(url).port) }); },
     close: async () => {
+      await rollup.stop();
       await clickhouse.close();
       await face.stop();
       folder.remove();

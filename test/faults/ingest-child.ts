@@ -9,7 +9,7 @@ export type Step = (typeof steps)[number];
 
 export interface At {
   readonly step: Step;
-  /** regular expression on the insert's SQL, else on the topic; absent = any */
+  /** regular expression on the insert's table, else on the topic; absent = any */
   readonly match?: string;
   /** at which occurrence; 1 by default */
   readonly times?: number;

@@ -13,7 +13,7 @@ const SESSION_TIMEOUT_MS = 2_000;
 afterEach(endIngestChildren);
 
 function start(world: World, dataDir: string, at?: At): IngestChild {
-  return startIngestChild({ env: { ...world.env, DATA_DIR: dataDir }, sessionTimeoutMs: SESSION_TIMEOUT_MS, at: at === undefined ? undefined : { match: 'edge_logs_landing|^edge_logs\\.', ...at } });
+  return startIngestChild({ env: { ...world.env, DATA_DIR: dataDir }, sessionTimeoutMs: SESSION_TIMEOUT_MS, at: at === undefined ? undefined : { match: '^(edge_logs|batches)\\b', ...at } });
 }
 
 /** Killed in a row, then finished and counted. */
@@ -35,7 +35,7 @@ describe('kill -9', () => {
       const last = start(world, folder.path);
       await world.finished(last.reader);
       await world.expectExact(last.reader);
-      expect(logged(last, 'stray_rows_found')).toEqual([]);
+      expect(logged(last, 'orphan_rows_found')).toEqual([]);
       expect(await last.stop()).toMatchObject({ code: 0 });
     } finally {
       folder.remove();

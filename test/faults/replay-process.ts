@@ -1,9 +1,9 @@
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { systemClock } from '../../common/clock.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createLogger } from '../../common/logger.ts';
-import { replayAll } from '../../services/ingest/dead-letters.ts';
+import { listDeadLetters, replayAll } from '../../services/ingest/dead-letters.ts';
 import { createDecoders } from '../../services/ingest/ingest.ts';
 import type { ReplayStep } from './replay.test.ts';
 
@@ -11,7 +11,7 @@ import type { ReplayStep } from './replay.test.ts';
 const { dataDir, topic, step, schemasDir } = JSON.parse(process.argv[2]!) as { dataDir: string; topic: string; step?: ReplayStep; schemasDir: string };
 const clickhouse = await openEmbedded({ dataDir, logger: createLogger('fatal') });
 const settings = readSettings({ AVRO_SCHEMAS_DIR: schemasDir });
-const outcomes = await replayAll({ clickhouse: withKill(clickhouse), decoders: createDecoders(settings, systemClock), retentionDays: 365, maxEventBytes: settings.MAX_EVENT_BYTES, clock: systemClock }, { topic });
+const outcomes = await replayAll({ clickhouse: withKill(clickhouse), decoders: createDecoders(settings, systemClock), retentionDays: 365, maxEventBytes: settings.MAX_EVENT_BYTES, rawAvroTopics: [], clock: systemClock }, { topic });
 await clickhouse.close();
 process.stdout.write(JSON.stringify(outcomes));
 
@@ -22,20 +22,27 @@ function reached(at: ReplayStep): void {
 function withKill(engine: ClickHouse): ClickHouse {
   return {
     ...engine,
-    insert: async (insert) => {
-      // the judgement before it writes nothing
-      const writes = !insert.sql.startsWith('INSERT INTO FUNCTION null');
-      if (writes) reached('before_insert');
-      const inserting = engine.insert(insert);
-      if (writes) setTimeout(reached, 3, 'in_insert');
+    insertRows: async (of) => {
+      reached('before_insert');
+      const inserting = engine.insertRows(of);
+      if (step === 'in_insert') await untilRawIsThere();
+      reached('in_insert');
       await inserting;
-      if (writes) reached('after_insert');
+      reached('after_insert');
     },
     execute: async (statement) => {
-      const marking = engine.execute(statement);
-      setTimeout(reached, 1, 'in_mark');
-      await marking;
-      reached('after_mark');
+      const isMark = statement.sql.includes('true, evaluated_at');
+      const executing = engine.execute(statement);
+      if (isMark) setTimeout(reached, 1, 'in_mark');
+      await executing;
+      reached(isMark ? 'after_mark' : 'after_announcement');
     },
   };
+}
+
+/** The row is in the raw table, and its views are perhaps not filled. */
+async function untilRawIsThere(): Promise<void> {
+  const count = async (): Promise<number> => (await select<{ n: number }>(clickhouse, 'SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n;
+  const before = (await listDeadLetters(clickhouse, { topic })).filter((l) => l.replayed_at !== null).length;
+  while ((await count()) <= before);
 }

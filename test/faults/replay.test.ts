@@ -6,19 +6,17 @@ import { expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
-import { createRegistry } from '../../common/metrics.ts';
 import { listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
-import { createIngestMetrics } from '../../services/ingest/metrics.ts';
 import type { Record } from '../../services/ingest/record.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
-import { createStore } from '../../services/ingest/store.ts';
-import { schemaOf, singleObject, testDecoder } from '../harness/avro.ts';
+import { schemaOf, singleObject } from '../harness/avro.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { openTestStore } from '../harness/ingest-store.ts';
 
 // Guarantee: a replay that is killed at any point and repeated stores each letter once, in its table and in every rollup, with its own coordinates;
-// a letter of every reason is judged anew: what today's rules take is stored, and the others stay as they are, byte for byte.
+// a letter of every reason is evaluated again: what today's rules take is stored, and the others stay as they are, byte for byte.
 
-const replaySteps = ['before_insert', 'in_insert', 'after_insert', 'in_mark', 'after_mark'] as const;
+const replaySteps = ['after_announcement', 'before_insert', 'in_insert', 'after_insert', 'in_mark', 'after_mark'] as const;
 export type ReplayStep = (typeof replaySteps)[number];
 
 const DAY = 86_400_000;
@@ -34,7 +32,6 @@ const LETTERS: readonly { readonly reason: string; readonly value: Buffer; reado
   ...[80, 81, 82, 83].map((days) => ({ reason: 'timestamp_out_of_range', value: event(now - days * DAY), becomesRow: true })),
   { reason: 'too_large', value: Buffer.concat([event(now), Buffer.alloc(3_000, ' ')]), becomesRow: true },
   { reason: 'unknown_schema', value: singleObject(newer, { ...nulls, project: 'p', event_message: 'avro', shard: 1 }), becomesRow: true },
-  { reason: 'rejected_by_store', value: event(now - 1), becomesRow: true },
   { reason: 'not_an_event', value: Buffer.from('[{"project":"p"}]'), becomesRow: false },
   { reason: 'malformed_json', value: Buffer.from([...Buffer.from('{"project":"p","a":"'), 0xff, 0x00]), becomesRow: false },
   { reason: 'malformed_avro', value: Buffer.from([0xc3, 0x01, 0xff]), becomesRow: false },
@@ -50,13 +47,8 @@ async function open(dataDir: string): Promise<ClickHouse> {
 }
 
 async function makeLetters(clickhouse: ClickHouse): Promise<void> {
-  const store = createStore({ clickhouse, source: 'edge_logs', topic: TOPIC, partition: 1, retentionDays: 60, maxEventBytes: 2_000, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: Date.now });
   const records = LETTERS.map(({ value }, offset): Record => ({ offset, time: now, key: Buffer.from([offset, 0xff]), value, headers: [['h', null], ['h', Buffer.from([0])]] }));
-  const batch = { incarnation: 0, first: 0, last: records.length - 1, judgedAt: now, records };
-  const refused = LETTERS.findIndex((l) => l.reason === 'rejected_by_store');
-  await store.refuse(batch, [{ offset: refused, detail: 'as a test says' }]);
-  expect(await store.insert(batch, new Set([refused]))).toEqual([]);
-  await store.record({ ...batch, nullValues: 0, gap: 0, end: undefined, closes: false });
+  await openTestStore(clickhouse, { source: 'edge_logs', topic: TOPIC, partition: 1, retentionDays: 60, maxEventBytes: 2_000 }).writeBatch({ evaluatedAt: now, records });
 }
 
 function replay(dataDir: string, schemasDir: string, step?: ReplayStep): Promise<{ readonly signal: string | null; readonly code: number | null; readonly output: string }> {

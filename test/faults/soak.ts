@@ -46,7 +46,7 @@ const faults: Record<string, () => Promise<void> | void> = {
   process_terminated: () => pick(live()).signal('SIGTERM'),
   process_stopped: () => pick(live()).signal('SIGSTOP'),
   processes_woken: () => { for (const p of live()) p.signal('SIGCONT'); },
-  statements_fail: () => engine.face.inject(...Array.from({ length: 6 }, () => ({ ...pick(statementFaults), match: pick(['INSERT INTO', '_landing', 'INSERT INTO batches', 'SELECT']), times: 1 + random.below(3) }))),
+  statements_fail: () => engine.face.inject(...Array.from({ length: 6 }, () => ({ ...pick(statementFaults), match: pick(['INSERT INTO', '_logs`', 'INSERT INTO `batches`', 'SELECT']), times: 1 + random.below(3) }))),
   clickhouse_killed: async () => {
     await engine.face.kill();
     await sleep(random.below(5_000));

@@ -9,8 +9,8 @@ import { parseSchema, readKnownSchemas } from '../../services/ingest/avro/schema
 const schemas = readKnownSchemas(undefined);
 
 /** The decoder of a topic as ingest makes it with default settings. */
-export function testDecoder(source: SourceName, { registry, rawTopic = false }: { registry?: Registry; rawTopic?: boolean } = {}): AvroDecoder {
-  return createAvroDecoder({ source, schemas, registry, rawTopic, maxEventBytes: 8 * 1024 * 1024 });
+export function testDecoder(source: SourceName, { registry }: { registry?: Registry } = {}): AvroDecoder {
+  return createAvroDecoder({ source, schemas, registry });
 }
 
 export interface RecordSchema {

@@ -26,7 +26,21 @@ writeFileSync(join(folder, 'bad', 'broken.avsc'), '{"type":"record"');
 const schemas = readKnownSchemas(join(folder, 'good'));
 const maxEventBytes = 1000;
 
-const decoderOf = (registry?: Registry, limit = maxEventBytes): AvroDecoder => createAvroDecoder({ source: 'edge_logs', schemas, registry, rawTopic: false, maxEventBytes: limit });
+type Bound = Pick<AvroDecoder, 'usableIds' | 'load'> & {
+  raw(value: Buffer): Buffer | object;
+  singleObject(value: Buffer): Buffer | object;
+  confluent(value: Buffer, ids: ReadonlySet<number>): Buffer | object;
+};
+/** A decoder whose texts are as long as an event may be. */
+function decoderOf(registry?: Registry): Bound {
+  const decoder = createAvroDecoder({ source: 'edge_logs', schemas, registry });
+  return {
+    ...decoder,
+    raw: (value) => decoder.raw(value, maxEventBytes),
+    singleObject: (value) => decoder.singleObject(value, maxEventBytes),
+    confluent: (value, ids) => decoder.confluent(value, maxEventBytes, ids),
+  };
+}
 
 const datumOf = (schema: object, value: unknown): Buffer => avro.Type.forSchema(schema as avro.Schema).toBuffer(value);
 const parsed = (schema: object): Schema => parseSchema(JSON.stringify(schema));

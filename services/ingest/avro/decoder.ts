@@ -1,4 +1,5 @@
 import type { SourceName } from '../../../common/sources.ts';
+import { readerOf } from '../evaluate/reader.ts';
 import type { Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { compile, isNamed, MalformedAvro, TextTooLarge, type Transcode } from './transcode.ts';
@@ -9,16 +10,14 @@ export interface Refusal {
   readonly detail: string;
 }
 
-/** Avro messages of one topic → the JSON text of their events. */
+/** Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the source's reader. */
 export interface AvroDecoder {
-  /** every message is a raw datum */
-  readonly rawTopic: boolean;
-  /** a datum of the source's present schema and nothing else */
-  raw(value: Buffer): Buffer | Refusal;
+  /** A datum of the source's present schema and nothing else. maxBytes, here and below: of the JSON text, as of the same event in JSON. */
+  raw(value: Buffer, maxBytes: number): Buffer | Refusal;
   /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
-  singleObject(value: Buffer): Buffer | Refusal;
+  singleObject(value: Buffer, maxBytes: number): Buffer | Refusal;
   /** 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are unknown */
-  confluent(value: Buffer, ids: ReadonlySet<number>): Buffer | Refusal;
+  confluent(value: Buffer, maxBytes: number, ids: ReadonlySet<number>): Buffer | Refusal;
   /**
    * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending, MAX_IDS at most;
    * of very many different ones the commonest are asked for.
@@ -43,30 +42,26 @@ export interface AvroDecoderOptions {
   readonly source: SourceName;
   readonly schemas: KnownSchemas;
   readonly registry: Registry | undefined;
-  readonly rawTopic: boolean;
-  /** of the JSON text too: the same event in JSON would be refused */
-  readonly maxEventBytes: number;
 }
 
 /**
  * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its namespace), or of one of its aliases,
  * is that of another source or of nothing known here: unknown_schema, though it may be well known itself.
  */
-export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEventBytes }: AvroDecoderOptions): AvroDecoder {
+export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions): AvroDecoder {
   const reader = schemas.current[source];
   const ways = new Map<Schema, Transcode | Refusal>();
 
   return {
-    rawTopic,
-    raw: (value) => decode(reader, value, 0),
-    singleObject: (value) => {
+    raw: (value, maxBytes) => decode(reader, value, 0, maxBytes),
+    singleObject: (value, maxBytes) => {
       if (value.length < SINGLE_OBJECT_HEADER_BYTES) return malformed('header cut off');
       const fingerprint = value.toString('hex', 2, SINGLE_OBJECT_HEADER_BYTES);
       const schema = schemas.byFingerprint.get(fingerprint);
       if (schema === undefined) return unknown(`schema fingerprint ${fingerprint}`);
-      return decode(schema, value, SINGLE_OBJECT_HEADER_BYTES);
+      return decode(schema, value, SINGLE_OBJECT_HEADER_BYTES, maxBytes);
     },
-    confluent: (value, ids) => {
+    confluent: (value, maxBytes, ids) => {
       if (value.length < CONFLUENT_HEADER_BYTES) return malformed('header cut off');
       const id = value.readUInt32BE(1);
       if (registry === undefined) return unknown(`schema id ${id}, and there is no SCHEMA_REGISTRY_URL`);
@@ -76,7 +71,7 @@ export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEven
         const way = known === undefined ? undefined : wayOf(known.schema);
         return typeof way === 'object' ? way : unknown(known === undefined ? `schema id ${id}` : `schema id ${id} was not in the registry when its batch was announced`);
       }
-      return decode(known.schema, value, CONFLUENT_HEADER_BYTES);
+      return decode(known.schema, value, CONFLUENT_HEADER_BYTES, maxBytes);
     },
     usableIds: async (values) => {
       if (registry === undefined) return [];
@@ -110,18 +105,18 @@ export function createAvroDecoder({ source, schemas, registry, rawTopic, maxEven
     let way = ways.get(schema);
     if (way === undefined) {
       way = schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
-        ? compile(schema.type, reader.type)
+        ? compile(schema.type, reader.type, readerOf(source).scanner)
         : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
       ways.set(schema, way);
     }
     return way;
   }
 
-  function decode(schema: Schema, value: Buffer, start: number): Buffer | Refusal {
+  function decode(schema: Schema, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {
     const way = wayOf(schema);
     if (typeof way === 'object') return way;
     try {
-      return way(value, start, maxEventBytes);
+      return way(value, start, maxBytes);
     } catch (error) {
       if (error instanceof MalformedAvro) return malformed(error.message);
       if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };

@@ -32,6 +32,6 @@ the ledger says where every partition goes on: what came after the backup is tak
     return args.do === 'create' ? await createBackup(context, args) : await restoreBackup(context, args);
   },
 
-  print: ({ files, bytes, last_judged_at }) => `${files} files, ${bytes} bytes; ${last_judged_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_judged_at).toISOString()}`}\n`,
+  print: ({ files, bytes, last_evaluated_at }) => `${files} files, ${bytes} bytes; ${last_evaluated_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_evaluated_at).toISOString()}`}\n`,
   exitCode: () => 0,
 };

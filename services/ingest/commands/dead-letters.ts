@@ -27,7 +27,8 @@ export const deadLettersCommand: Command<Args, Result> = {
 npm run dead-letters -- show TOPIC PARTITION OFFSET          the original bytes, on stdout
 npm run dead-letters -- replay TOPIC PARTITION OFFSET
 npm run dead-letters -- replay --topic T [--reason R]
-replay judges a letter again with today's rules and writes its row with its original coordinates, once. Exit code 1 where one was not stored.`,
+replay evaluates a letter again with today's rules and writes its row with its original coordinates, once. Exit code 1 where one was not stored.
+unfinished: its batch is not finished yet; try again.`,
   args: oneOfActions('do', {
     list: { properties: { filter: FILTER, limit: { type: 'integer', minimum: 1, maximum: MOST_LETTERS } }, required: ['filter', 'limit'] },
     show: { properties: { at: AT }, required: ['at'] },
@@ -68,7 +69,7 @@ replay judges a letter again with today's rules and writes its row with its orig
         ...(found.length > args.limit && { more: true }),
       };
     }
-    const replaying = { clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, clock: systemClock };
+    const replaying = { clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS, clock: systemClock };
     if (args.do === 'replay_all') return { replayed: await replayAll(replaying, args.filter) };
     const { topic, partition, offset } = args.at;
     const letter = await readDeadLetter(clickhouse, args.at);

@@ -1,245 +1,238 @@
-import { tokenOf } from '../intent.ts';
-import type { Brake } from '../brake.ts';
-import type { Batch, LastRecord, LedgerEntry, Store, Stray } from '../lane.ts';
-import type { Refused } from '../refused.ts';
-import type { Event, Kafka } from './kafka.ts';
+import { tokenOf } from '../delivery/intent.ts';
+import type { BadShare, Batch, Ended, Fence, LedgerEntry, OrphanRows, Owner, RecordMark, Store, Stored } from '../delivery/ports.ts';
+import type { Rules } from '../evaluate/evaluate.ts';
+import { checksum } from '../record.ts';
+import type { Event, Log } from './kafka.ts';
+import { createTables, type Job, type Part, type Row } from './tables.ts';
 import type { World } from './world.ts';
 
-export interface Row {
-  readonly event: Event;
-  readonly incarnation: number;
-  readonly batchLast: number;
-  readonly judgedAt: number;
+export interface LedgerRow extends LedgerEntry {
+  readonly partition: number;
+  readonly group: string;
 }
 
-/** One part of a table: what one insert put into one of its partitions, all of it or nothing. */
-interface Part {
-  readonly partition: string;
-  readonly token: string;
-  readonly rows: readonly Row[];
-}
-
-interface Table {
-  parts: Part[];
-  /** the deduplication window: partition and token of the last parts */
-  window: string[];
-  /** when it was created, or restored */
-  madeAt: number;
-}
-
-export interface LedgerRow {
-  readonly incarnation: number;
-  readonly first: number;
-  readonly last: number;
-  readonly judgedAt: number;
-  readonly stored: number;
-  readonly deadLettered: number;
-  readonly nullValues: number;
-  readonly noRecords: number;
-  readonly gap: number;
-  readonly end: LastRecord | undefined;
-  readonly closes: boolean;
-}
-
-interface Ledger {
-  rows: LedgerRow[];
-  madeAt: number;
-  /** when batches were judged or finished, whichever is later, other partitions' too */
-  moments: number[];
-}
-
-const TARGETS = ['raw', 'dead', 'rollup1m', 'rollup1h'] as const;
-type Target = (typeof TARGETS)[number];
-type Tables = { [T in Target]: Table } & { ledger: Ledger };
-
-/** An insert on the server: its parts are written one after the other, whether or not the client still waits. */
-interface Job {
-  readonly parts: readonly (Part & { readonly target: Target })[];
-  written: number;
-  aborted: boolean;
-  /** it ends with an error after this many parts */
-  readonly failsAfter: number;
-  readonly since: number;
-}
-
-/** Parts that a window remembers. Batches of this model touch two days at most, other partitions' batches two parts. */
-const WINDOW = 16;
-/** store.ts: a token is trusted while fewer batches than this were written after it */
-const TRUSTED_BATCHES = 3;
-/** store.ts: clocks may differ by this, milliseconds */
-const CLOCK_SKEW_MS = 5_000;
-/** No request outlives this many batches of other partitions: 2 parts * (3 trusted + 4 in flight) < 16. The real numbers: 5 * (2,000 + ...) < 10,000. */
-const REQUEST_BATCHES = 4;
-
-export const TOPIC = 'topic';
-
-const INSERT_DELAYED = 0.15;
-
-/** What a process is for a server: where answers go. */
+/** What a process is for a server: where answers go, and what it evaluates by. */
 export interface Client {
+  readonly group: string;
+  readonly retentionDays: number;
   /** resolves when the process runs: never if it is dead, later if it is stopped */
   alive(): Promise<void>;
+  isDead(): boolean;
 }
+
+interface Repair {
+  readonly partition: number;
+  readonly incarnation: number;
+  readonly last: number;
+  readonly period: number;
+}
+
+const TOPIC = 'topic';
+const INSERT_DELAYED = 0.15;
+/** store.ts: a register of this age is used, milliseconds */
+const REGISTER_AGE_MS = 2_000;
+/** A request that is on its way for longer than so many parts of its table never arrives (ARCHITECTURE.md, Limits). The window holds 24. */
+const ON_ITS_WAY_PARTS = 6;
 
 export type ClickHouse = ReturnType<typeof createClickHouse>;
 
 /**
- * Token semantics of ClickHouse as store.ts relies on them. An insert is split into one part per table and day; each part is written once per token while
- * the token is in its table's window; a part that is there already does not keep the following ones from being written. Raw rows and dead letters come
- * in any order, rollups after raw, 1h after 1m. An insert may be refused, fail half way, be cut off by a restart, or go on after its client gave up.
- * Some events are refused for what they hold, until the engine is one of another version.
+ * The tables as the protocol needs them, without evaluation: a verdict is a function of the event and the rules. A request on the server lives until it
+ * is done, killed, or the server restarts. What an insert writes, part by part, is tables.ts.
  */
-export function createClickHouse(world: World, kafka: Kafka) {
-  const empty = (): Table => ({ parts: [], window: [], madeAt: 0 });
-  const tables: Tables = { raw: empty(), dead: empty(), rollup1m: empty(), rollup1h: empty(), ledger: { rows: [], madeAt: 0, moments: [] } };
-  const jobs = new Set<Job>();
+export function createClickHouse(world: World, logs: readonly Log[]) {
+  const tables = createTables(world, onPart);
+  const ledger: LedgerRow[] = [];
+  const owners: { partition: number; group: string; epoch: number; token: string }[] = [];
+  const repairs: Repair[] = [];
   const registry = new Set<number>();
+  let period = 0;
   let isDown = false;
-  let isUpgraded = false;
-  let pausedUntil = 0;
-  /** batches of other partitions, ever */
-  let others = 0;
+  const pausedUntil = new Map<number, number>();
   let inserts = 0;
-  /** counts the moments at which no request was under way */
-  let era = 0;
-  let backup: { readonly tables: Tables; readonly isSnapshot: boolean } | undefined;
-  /** events whose row was written when Kafka did not have them any more: whoever formed their batch again cannot have counted them */
+  const jobs = new Set<Job>();
+  let backup: { parts: ReturnType<typeof tables.copy>; ledger: LedgerRow[]; owners: typeof owners; repairs: Repair[]; period: number; isSnapshot: boolean } | undefined;
+  /** written by a late request of a former owner: when the ledger had its batch already, or when Kafka no longer had the record */
   const late = new Set<Event>();
-  /** the life of the topic whose records went under an incarnation */
-  const lives = new Map<number, number>();
-  /** batches (by moment of judgement) whose token could not be trusted: their rollups are left to the audit */
-  const untrusted = new Set<number>();
+  /** counts the moments at which no request was on its way */
+  let era = 0;
 
   return {
-    tables,
+    ledger,
     late,
-    untrusted,
-    lives,
-    isFinished,
+    rows: tables.rows,
     ledgerEnd,
+    isStored,
     storeOf,
-    brakeOf,
+    badShareOf,
     setDown(down: boolean): void { isDown = down; },
-    /** Nobody writes meanwhile. */
-    upgrade(): void { isUpgraded = true; },
     registerSchema(): void { registry.add(1); },
-    /** It is stopped and started: what was under way ends where it is. */
+    /** The rollup service begins a new period. */
+    beginPeriod(): void { period++; },
+    /** It is stopped and started: what runs ends where it is. */
     restart(): void {
-      for (const job of jobs) job.aborted = true;
-      jobs.clear();
+      for (const job of jobs) if (job.isOnServer) job.isKilled = true;
     },
-    /** So much time passes that no request is under way any more. */
+    /** So much time passes that no request is on its way any more. What runs goes on. */
     settle(): void {
-      for (const job of jobs) {
-        if (world.below(2) === 0 && others - job.since <= REQUEST_BATCHES) while (job.written < job.parts.length) writePart(job);
-        job.aborted = true;
-      }
-      jobs.clear();
+      for (const job of jobs) if (!job.isOnServer) job.isKilled = true;
       era++;
     },
-    /** Other partitions go on writing. */
-    othersWrite(batches: number): void {
-      for (let i = 0; i < batches; i++) {
-        others++;
-        tables.ledger.moments.push(world.now);
-        for (const target of TARGETS) for (let part = 0; part < 2; part++) remember(tables[target].window, `other ${others} ${part}`);
-      }
-    },
+    /** Other topics fill the deduplication windows. */
+    othersWrite: (parts: number): void => tables.othersWrite(parts),
     /** Every table at a moment of its own, the ledger first (where it came last, it would claim rows that the other tables lack). */
     async backUp(): Promise<void> {
       const begun = era;
-      const taken = copyOf(tables);
-      const order = [...TARGETS];
-      while (order.length > 0) {
-        await world.hop('backup');
-        const [target] = order.splice(world.below(order.length), 1);
-        taken[target!] = copyTable(tables[target!]);
-      }
-      if (begun === era) backup = { tables: taken, isSnapshot: false };
+      const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
+      await world.hop('backup');
+      const parts = tables.copy();
+      await world.hop('backup');
+      if (begun === era) backup = { parts, ledger: rowsOfLedger, owners: claimed, repairs: [...repairs], period: registered, isSnapshot: false };
     },
     /** All tables and windows at one moment: a snapshot of the volume. */
     snapshot(): void {
-      backup = { tables: copyOf(tables), isSnapshot: true };
+      backup = { parts: tables.copy(), ledger: [...ledger], owners: [...owners], repairs: [...repairs], period, isSnapshot: true };
     },
     get backup() { return backup; },
-    /** Tables made anew from a backup have no window. */
     restore(): void {
-      if (backup === undefined) throw new Error('no backup');
-      Object.assign(tables, copyOf(backup.tables));
-      if (!backup.isSnapshot) {
-        for (const target of TARGETS) Object.assign(tables[target], { window: [], madeAt: world.now });
-        tables.ledger.madeAt = world.now;
-      }
+      for (const job of jobs) job.isKilled = true;
+      tables.restore(backup!.parts, backup!.isSnapshot);
+      ledger.splice(0, ledger.length, ...backup!.ledger);
+      owners.splice(0, owners.length, ...backup!.owners);
+      repairs.splice(0, repairs.length, ...backup!.repairs);
+      period = Math.max(period, backup!.period);
     },
+    /** The rollup service does the repairs that wait; with `all`, it compares every period with raw too. */
+    async repair(all: boolean): Promise<void> {
+      for (const { period: of } of [...repairs]) {
+        if (!(await build(of))) continue;
+        for (const [i, r] of [...repairs.entries()].toReversed()) if (r.period === of) repairs.splice(i, 1);
+      }
+      if (!all) return;
+      for (const of of new Set([...tables.rows('raw'), ...tables.rows('rollup1m')].map((r) => r.period))) await build(of);
+    },
+    get openRepairs() { return repairs.length; },
   };
 
+  /** A period's rollups made from raw and swapped in, where every row of it is of a finished batch. */
+  async function build(of: number): Promise<boolean> {
+    if (of >= period) period = of + 1;
+    await world.hop('repair');
+    const rows = tables.rows('raw').filter((r) => r.period === of);
+    if (rows.some((r) => !isFinished(r))) return false;
+    await world.hop('repair');
+    if (tables.rows('raw').filter((r) => r.period === of).length !== rows.length) return false;
+    tables.replaceRollups(of, rows);
+    await world.hop('repair');
+    return tables.rows('raw').filter((r) => r.period === of).length === rows.length;
+  }
+
   /** withTokens = false: no two inserts have the same token */
-  function storeOf(client: Client, withTokens: boolean): Store {
+  function storeOf(client: Client, partition: number, withTokens: boolean): Store {
+    let seen: { at: number; register: Awaited<ReturnType<Store['register']>> } | undefined;
+    const rulesFor = (records: readonly unknown[], evaluatedAt: number, least: number): Rules => ({
+      version: 1, evaluatedAt, retentionDays: client.retentionDays, maxEventBytes: 1, rawAvro: false, period: least,
+      schemaIds: [...new Set((records as readonly Event[]).flatMap(({ schemaId }) => (schemaId !== undefined && registry.has(schemaId) ? [schemaId] : [])))],
+    });
     return {
       ledgerEnd: () => request(client, 'ledger end', () => {
-        const end = ledgerEnd();
-        return end === undefined ? undefined : { incarnation: end.incarnation, last: end.last, judgedAt: end.judgedAt, record: end.end, isClosed: end.closes };
+        const end = ledgerEnd(partition);
+        return end === undefined ? undefined : { incarnation: end.incarnation, last: end.last, period: end.rules.period, group: end.group, record: end.end, isClosed: end.closes };
       }),
-      strays: (incarnation, from, judgedSince) => request(client, 'strays', () => strays(incarnation, from, judgedSince)),
-      tokenIsKept: (judgedAt) => request(client, 'batches since', () => tokenIsKept(judgedAt)),
-      schemaIds: (records) => request(client, 'schemas', () => [...new Set(records.flatMap((r) => { const { schemaId } = r as Event; return schemaId !== undefined && registry.has(schemaId) ? [schemaId] : []; }))]),
-      insert: (batch, present) => insert(client, batch, present, withTokens ? tokenOf(TOPIC, 0, batch) : `insert ${inserts++}`),
-      refuse: (batch, refused) => refuse(client, batch, refused.map((r) => r.offset)),
-      record: (entry) => record(client, entry),
+      marks: (incarnation) => request(client, 'marks', () => marksOf(partition, incarnation)),
+      orphans: (incarnation, from, since) => request(client, 'orphans', () => orphans(partition, incarnation, from, since)),
+      firstDifference: (incarnation, records) => request(client, 'difference', () => (records as readonly Event[]).find((event) => {
+        const stored = [...tables.rows('raw'), ...tables.rows('dead')].find((r) => r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset);
+        return event.value === null ? stored !== undefined : stored === undefined || checksum(stored.event) !== checksum(event);
+      })?.offset),
+      async register(fresh) {
+        if (fresh !== true && seen !== undefined && world.now - seen.at <= REGISTER_AGE_MS) return seen.register;
+        const at = world.now;
+        const register = await request(client, 'register', () => ({ period, owner: ownerOf(partition) }));
+        seen = { at, register };
+        return register;
+      },
+      claim: (epoch) => request(client, 'claim', () => {
+        const token = `owner:${partition}:${epoch}`;
+        if (!owners.some((o) => o.token === token)) owners.push({ partition, token, group: client.group, epoch });
+      }),
+      rulesFor: (records, evaluatedAt, least) => request(client, 'schemas', () => rulesFor(records, evaluatedAt, least)),
+      endRunning: () => request(client, 'kill', () => {
+        for (const job of jobs) {
+          if (!job.isOnServer || job.partition !== partition) continue;
+          job.isKilled = true;
+          world.count('inserts killed');
+        }
+      }),
+      insert: (batch, without, attempt, fence) => insert(client, partition, batch, without, fence, withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`),
+      requestRepair: (batch) => request(client, 'repair', () => {
+        const rows = tables.rows('raw').filter((r) => r.event.partition === partition && r.incarnation === batch.incarnation && r.batchLast === batch.last);
+        for (const of of new Set(rows.map((r) => r.period))) repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
+        world.count('repairs requested');
+      }),
+      record: (entry) => record(client, partition, entry),
     };
   }
 
   /** Pauses come by chance; they are kept here, for whoever has the partition. */
-  function brakeOf(client: Client): Brake {
+  function badShareOf(client: Client, partition: number): BadShare {
     return {
-      paused: () => request(client, 'paused', () => (pausedUntil > world.now ? { topic: TOPIC, partition: 0, incarnation: 0, next: 0, bad: 0, messages: 0, pausedUntil: '', leftMs: pausedUntil - world.now } : undefined)),
-      applies: () => request(client, 'share', () => {
-        if (!world.chance(0.15)) return false;
-        pausedUntil = world.now + world.below(40_000);
+      paused: () => request(client, 'paused', () => {
+        const leftMs = (pausedUntil.get(partition) ?? 0) - world.now;
+        return leftMs > 0 ? { leftMs } : undefined;
+      }),
+      add: () => {},
+      pauses: () => request(client, 'share', () => {
+        if (!world.chance(0.1)) return false;
+        pausedUntil.set(partition, world.now + world.below(40_000));
         return true;
       }),
     };
   }
 
   async function request<T>(client: Client, label: string, serve: () => T): Promise<T> {
-    const since = others;
     await world.hop(label);
-    if (isDown || world.chance(0.03)) {
+    if (isDown || world.chance(0.02)) {
       await client.alive();
       throw retry('refused');
     }
     const result = serve();
-    await world.hop(`${label} answer`);
+    // mostly at once: a schedule is to spend its steps on what writes
+    if (world.below(4) === 0) await world.hop(`${label} answer`);
     await client.alive();
-    if (others - since > REQUEST_BATCHES) throw retry('timeout');
     return result;
   }
 
-  async function insert(client: Client, batch: Batch, present: ReadonlySet<number> | undefined, token: string): Promise<Refused[]> {
-    const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && present?.has(e.offset) !== true);
-    if (batch.isRest === true) untrusted.add(batch.judgedAt);
-    if (events.length === 0) return [];
-    const refused = events.filter((e) => e.refused && !isUpgraded);
-    if (refused.length > 0) return request(client, 'dry runs', () => refused.map(({ offset }) => ({ offset, detail: 'refused' })));
-    await write(client, partsOf(batch, events, token));
-    return [];
+  function isRow({ bad, acceptedFrom, ageDays, schemaId }: Event, { evaluatedAt, retentionDays, schemaIds }: Rules): boolean {
+    return !bad && evaluatedAt >= acceptedFrom && retentionDays > ageDays && (schemaId === undefined || schemaIds.includes(schemaId));
   }
 
-  async function refuse(client: Client, batch: Batch, offsets: readonly number[]): Promise<void> {
-    world.count('messages refused');
-    const rows = (batch.records as readonly Event[]).filter((e) => offsets.includes(e.offset)).map((event) => ({ event, incarnation: batch.incarnation, batchLast: batch.last, judgedAt: batch.judgedAt }));
-    await write(client, [{ target: 'dead', partition: 'month', token: `${tokenOf(TOPIC, 0, batch)}:refused:${offsets[0]}`, rows }]);
+  async function insert(client: Client, partition: number, batch: Batch, without: ReadonlySet<number>, fence: Fence, token: string): Promise<Stored | 'unfinished' | Ended> {
+    const { incarnation, last: batchLast, rules } = batch;
+    const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && !without.has(e.offset));
+    if (events.length === 0) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
+    const rowOf = (event: Event): Row => ({ event, incarnation, batchLast, evaluatedAt: rules.evaluatedAt, period: Math.max(rules.period, event.period) });
+    const good = events.filter((e) => isRow(e, rules)).map(rowOf);
+    const dead = events.filter((e) => !isRow(e, rules)).map(rowOf);
+    for (const parts of [dead.length === 0 ? [] : [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const], tables.partsOf(good, token)]) {
+      if (parts.length === 0) continue;
+      const ended = await fence();
+      if (ended !== undefined) return ended;
+      if (!(await write(client, partition, parts))) return 'unfinished';
+    }
+    return { rows: good.length, deadLetters: dead.length, minTimestamp: undefined };
   }
 
-  async function write(client: Client, parts: Job['parts']): Promise<void> {
-    const job: Job = { parts, written: 0, aborted: false, failsAfter: world.chance(0.15) ? world.below(parts.length + 1) : Infinity, since: others };
+  /** False: a view threw after the raw rows. */
+  async function write(client: Client, partition: number, parts: readonly Part[]): Promise<boolean> {
+    const failsAfter = world.chance(0.15) ? world.below(parts.length + 1) : Infinity;
+    const job: Job = { partition, parts, written: 0, isOnServer: false, isKilled: false, sentAt: parts.map((p) => tables.partsEver(p.target)) };
     jobs.add(job);
     await world.hop('insert', INSERT_DELAYED);
-    if (isDown || world.chance(0.03)) {
-      job.aborted = true;
-      jobs.delete(job);
-    }
-    const served = serve(job);
+    const isTooOld = parts.some((p, i) => tables.partsEver(p.target) - job.sentAt[i]! > ON_ITS_WAY_PARTS);
+    if (isDown || client.isDead() || isTooOld || world.chance(0.03)) job.isKilled = true;
+    job.isOnServer = true;
+    const served = serve(job, failsAfter);
     if (world.chance(0.15)) {
       await world.hop('insert timeout');
       world.count('inserts given up by the client');
@@ -248,141 +241,91 @@ export function createClickHouse(world: World, kafka: Kafka) {
       await world.hop('insert answer');
     }
     await client.alive();
-    if (job.written < parts.length || others - job.since > REQUEST_BATCHES) throw retry('insert failed');
+    if (job.written === parts.length) return true;
+    if (parts.some((p) => p.target === 'raw') && parts[job.written - 1]?.target.startsWith('rollup') === true && world.below(2) === 0) return false;
+    throw retry('insert failed');
   }
 
-  async function serve(job: Job): Promise<void> {
+  async function serve(job: Job, failsAfter: number): Promise<void> {
     const atOnce = world.below(2) === 0;
-    while (job.written < job.parts.length && !job.aborted) {
-      if (job.written >= job.failsAfter || others - job.since > REQUEST_BATCHES) break;
-      writePart(job);
+    while (job.written < job.parts.length && !job.isKilled && job.written < failsAfter) {
+      tables.writePart(job.parts[job.written++]!);
       if (!atOnce) await world.hop('part', INSERT_DELAYED);
     }
     jobs.delete(job);
   }
 
-  function partsOf(batch: Batch, events: readonly Event[], token: string): Job['parts'] {
-    const { incarnation, last: batchLast, judgedAt } = batch;
-    const rowOf = (event: Event): Row => ({ event, incarnation, batchLast, judgedAt });
-    const isDead = (e: Event): boolean => e.bad || judgedAt < e.acceptedFrom || (e.schemaId !== undefined && batch.schemaIds?.includes(e.schemaId) !== true);
-    const good = events.filter((e) => !isDead(e)).map(rowOf);
-    const dead = events.filter(isDead).map(rowOf);
-    const first: Job['parts'][number][] = [];
-    for (const day of [0, 1]) {
-      const rows = good.filter(({ event }) => event.day === day);
-      if (rows.length > 0) first.push({ target: 'raw', partition: `day${day}`, token, rows });
-    }
-    if (dead.length > 0) first.splice(world.below(first.length + 1), 0, { target: 'dead', partition: 'month', token, rows: dead });
-    return good.length === 0 ? first : [...first, { target: 'rollup1m', partition: 'period', token, rows: good }, { target: 'rollup1h', partition: 'period', token, rows: good }];
+  function onPart({ target, rows }: Part): void {
+    for (const row of rows) if (isFinished(row) || !logs[row.event.partition]!.has(row.event)) late.add(row.event);
+    if (target.startsWith('rollup') && rows.some((r) => late.has(r.event))) world.count('rollups left to the audit');
   }
 
-  function writePart(job: Job): void {
-    const part = job.parts[job.written++]!;
-    const table = tables[part.target];
-    const key = `${part.partition} ${part.token}`;
-    if (table.window.includes(key)) {
-      world.count('parts deduplicated');
-      return;
-    }
-    world.trace('part', { target: part.target, partition: part.partition, token: part.token, offsets: part.rows.map((r) => r.event.offset) });
-    remember(table.window, key);
-    table.parts.push(part);
-    for (const { event, incarnation } of part.rows) {
-      if (!kafka.has(event)) late.add(event);
-      if (!lives.has(incarnation)) lives.set(incarnation, event.life);
-    }
-  }
-
-  /** in a table and in a batch of the ledger */
-  function isFinished(event: Event): boolean {
-    const row = rowsOf('raw').find((r) => r.event === event) ?? rowsOf('dead').find((r) => r.event === event);
-    return row !== undefined && tables.ledger.rows.some((b) => b.incarnation === row.incarnation && event.offset >= b.first && event.offset <= b.last);
-  }
-
-  async function record(client: Client, entry: LedgerEntry): Promise<void> {
-    const since = others;
+  async function record(client: Client, partition: number, entry: LedgerEntry): Promise<void> {
     const begun = era;
     await world.hop('record');
-    const lost = isDown || begun !== era || world.chance(0.05);
-    if (!lost) writeLedgerRow(entry);
+    const isLost = isDown || begun !== era || world.chance(0.05);
+    if (!isLost) writeLedgerRow();
     else if (!isDown && world.below(2) === 0) recordLate().catch(world.fail);
     await world.hop('record answer');
     await client.alive();
-    if (lost || world.chance(0.05) || others - since > REQUEST_BATCHES) throw retry('record failed');
+    if (isLost || world.chance(0.05)) throw retry('record failed');
 
     async function recordLate(): Promise<void> {
       await world.hop('record late');
-      if (begun === era && others - since <= REQUEST_BATCHES) writeLedgerRow(entry);
+      if (begun === era) writeLedgerRow();
+    }
+
+    function writeLedgerRow(): void {
+      world.trace('ledger', { partition, ...entry });
+      if (!ledger.some((r) => r.partition === partition && r.incarnation === entry.incarnation && r.first === entry.first && r.last === entry.last)) ledger.push({ ...entry, partition, group: client.group });
     }
   }
 
-  /** sql/record_batch.sql */
-  function writeLedgerRow(entry: LedgerEntry): void {
-    const { incarnation, first, last, judgedAt, nullValues, end, closes } = entry;
-    const inRange = (r: Row): boolean => r.incarnation === incarnation && r.event.offset >= first && r.event.offset <= last;
-    const stored = rowsOf('raw').filter((r) => inRange(r) && r.judgedAt === judgedAt).length;
-    const deadLettered = rowsOf('dead').filter(inRange).length;
-    const rest = last - first + 1 - stored - deadLettered - nullValues;
-    const gap = Math.min(rest, entry.gap);
-    const row: LedgerRow = { incarnation, first, last, judgedAt, stored, deadLettered, nullValues, noRecords: rest - gap, gap, end, closes };
-    world.trace('ledger', row);
-    tables.ledger.rows.push(row);
-    tables.ledger.moments.push(Math.max(judgedAt, world.now));
+  function ownerOf(partition: number): Owner | undefined {
+    const [last, ...before] = owners.filter((o) => o.partition === partition).toSorted((a, b) => b.epoch - a.epoch);
+    return last === undefined ? undefined : { group: last.group, epoch: last.epoch, former: before.find((o) => o.group !== last.group)?.group };
   }
 
-  /** sql/ledger_end.sql */
-  function ledgerEnd(): LedgerRow | undefined {
+  function batchOf({ incarnation, event }: Row): LedgerRow | undefined {
+    return ledger.find((b) => b.partition === event.partition && b.incarnation === incarnation && event.offset >= b.first && event.offset <= b.last);
+  }
+
+  function isFinished(row: Row): boolean {
+    return batchOf(row) !== undefined;
+  }
+
+  /** in a table and in a batch of the ledger */
+  function isStored(event: Event): boolean {
+    return (['raw', 'dead'] as const).some((t) => tables.rows(t).some((r) => r.event === event && isFinished(r)));
+  }
+
+  function ledgerEnd(partition: number): LedgerRow | undefined {
     let end: LedgerRow | undefined;
-    for (const row of tables.ledger.rows) if (end === undefined || row.incarnation > end.incarnation || (row.incarnation === end.incarnation && row.first > end.first)) end = row;
+    for (const row of ledger) if (row.partition === partition && (end === undefined || row.incarnation > end.incarnation || (row.incarnation === end.incarnation && row.first > end.first))) end = row;
     return end;
   }
 
-  /** sql/strays.sql */
-  function strays(incarnation: number, from: number, judgedSince: number): Stray[] {
-    const found = new Map<string, { last: number; judgedAt: number; offsets: number[]; deadLetters: number[] }>();
+  function marksOf(partition: number, incarnation: number): RecordMark[] {
+    const marks = ledger.filter((r) => r.partition === partition && r.incarnation === incarnation).flatMap((r) => [r.begin, r.end]).filter((m) => m !== undefined);
+    return [...new Map(marks.map((m) => [m.offset, m])).values()].toSorted((a, b) => a.offset - b.offset);
+  }
+
+  function orphans(partition: number, incarnation: number, from: number, since: number): OrphanRows[] {
+    const found = new Map<string, { incarnation: number; last: number; evaluatedAt: number; offsets: number[]; deadOffsets: number[]; minTimestamp: undefined }>();
     for (const target of ['raw', 'dead'] as const) {
-      for (const row of rowsOf(target)) {
-        if (row.judgedAt <= judgedSince || row.incarnation !== incarnation || row.event.offset < from) continue;
-        const key = `${row.batchLast} ${row.judgedAt}`;
-        const stray = found.get(key) ?? { last: row.batchLast, judgedAt: row.judgedAt, offsets: [], deadLetters: [] };
-        stray.offsets.push(row.event.offset);
-        if (target === 'dead') stray.deadLetters.push(row.event.offset);
-        found.set(key, stray);
+      for (const row of tables.rows(target)) {
+        const { event, batchLast: last, evaluatedAt } = row;
+        if (event.partition !== partition || row.incarnation < incarnation || (row.incarnation === incarnation && event.offset < from)) continue;
+        if (target === 'raw' && row.period < since) continue;
+        const key = `${row.incarnation} ${last} ${evaluatedAt}`;
+        const batch = found.get(key) ?? { incarnation: row.incarnation, last, evaluatedAt, offsets: [], deadOffsets: [], minTimestamp: undefined };
+        (target === 'raw' ? batch.offsets : batch.deadOffsets).push(event.offset);
+        found.set(key, batch);
       }
     }
-    for (const stray of found.values()) stray.offsets.sort((a, b) => a - b);
-    return [...found.values()].toSorted((a, b) => a.last - b.last || a.judgedAt - b.judgedAt);
+    for (const batch of found.values()) for (const list of [batch.offsets, batch.deadOffsets]) list.sort((a, b) => a - b);
+    return [...found.values()].toSorted((a, b) => a.incarnation - b.incarnation || a.last - b.last || a.evaluatedAt - b.evaluatedAt);
   }
-
-  /** sql/batches_since.sql */
-  function tokenIsKept(judgedAt: number): boolean {
-    const { ledger, raw, dead } = tables;
-    const since = ledger.moments.filter((at) => at >= judgedAt - CLOCK_SKEW_MS).length;
-    const kept = since < TRUSTED_BATCHES && Math.max(ledger.madeAt, raw.madeAt, dead.madeAt) <= judgedAt && judgedAt <= world.now + CLOCK_SKEW_MS;
-    if (!kept) untrusted.add(judgedAt);
-    return kept;
-  }
-
-  function rowsOf(target: Target): Row[] {
-    return tables[target].parts.flatMap((part) => part.rows);
-  }
-}
-
-function remember(window: string[], key: string): void {
-  window.push(key);
-  if (window.length > WINDOW) window.shift();
-}
-
-function copyOf({ raw, dead, rollup1m, rollup1h, ledger }: Tables): Tables {
-  return { raw: copyTable(raw), dead: copyTable(dead), rollup1m: copyTable(rollup1m), rollup1h: copyTable(rollup1h), ledger: copyLedger(ledger) };
-}
-
-function copyTable({ parts, window, madeAt }: Table): Table {
-  return { parts: [...parts], window: [...window], madeAt };
-}
-
-function copyLedger({ rows, madeAt, moments }: Ledger): Ledger {
-  return { rows: [...rows], madeAt, moments: [...moments] };
 }
 
 function retry(message: string): Error {

@@ -2,16 +2,19 @@ import type { Fetched } from '../inbox.ts';
 import type { Record } from '../record.ts';
 import type { World } from './world.ts';
 
-/** A record with what the model of ClickHouse judges it by. */
+/** A record with what the model of ClickHouse evaluates it by. */
 export interface Event extends Record {
+  readonly partition: number;
   readonly life: number;
   readonly day: number;
   readonly bad: boolean;
-  /** judged before this moment it is a dead letter: too far in the future */
+  /** evaluated before this moment it is a dead letter: too far in the future */
   readonly acceptedFrom: number;
+  /** under a shorter retention it is a dead letter */
+  readonly ageDays: number;
   readonly schemaId: number | undefined;
-  /** by an engine of the first version */
-  readonly refused: boolean;
+  /** its row is of this period at least */
+  readonly period: number;
 }
 
 /** What stands at an offset: control records come in fetches but are shown to nobody, absent ones were compacted away. */
@@ -25,7 +28,7 @@ export interface Commit {
 export interface JoinAnswer {
   readonly memberId: string;
   readonly generation: number;
-  readonly assigned: boolean;
+  readonly assigned: readonly number[];
 }
 
 /** A process as the group's coordinator meets it. */
@@ -38,16 +41,17 @@ export interface GroupClient {
   onNotice(): void;
 }
 
-export const SESSION_MS = 30_000;
+export const SESSION_MS = 10_000;
+export const PARTITIONS = [0, 1] as const;
 
-export type Kafka = ReturnType<typeof createKafka>;
+export type Log = ReturnType<typeof createLog>;
 export type Group = ReturnType<typeof createGroup>;
 
 /**
- * The log of one partition: offsets from `low` to `high` - 1, holes among them, the start cut by retention, its topic deleted and made anew
- * (a new life, from offset 0; the group's commits go with the old one).
+ * The log of one partition: offsets from `low` to `high` - 1, holes among them. Its start is cut by retention. Its topic may be recreated
+ * (a new life, from offset 0; the group's commits go with the old one). An unclean election may cut its end.
  */
-export function createKafka(world: World) {
+export function createLog(world: World, partition: number) {
   let life = 0;
   let low = 0;
   let slots: Slot[] = [];
@@ -59,6 +63,7 @@ export function createKafka(world: World) {
   let version = 0;
 
   return {
+    partition,
     /** counts changes of the log */
     get version() { return version; },
     get life() { return life; },
@@ -67,7 +72,7 @@ export function createKafka(world: World) {
     history,
     gone,
     has(event: Event): boolean {
-      return event.life === life && event.offset >= low && slots[event.offset] === event;
+      return event.offset >= low && slots[event.offset] === event;
     },
     slot: (offset: number): Slot | undefined => (offset < low ? undefined : slots[offset]),
     produce(kind: 'event' | 'null' | 'control' | 'absent'): void {
@@ -77,37 +82,46 @@ export function createKafka(world: World) {
       } else {
         const event: Event = {
           offset,
+          partition,
           life,
           time: world.now,
           key: null,
-          value: kind === 'null' ? null : Buffer.from(`${life}:${offset}`),
+          value: kind === 'null' ? null : Buffer.from(`${partition}:${life}:${offset}`),
           headers: [],
-          day: world.below(2),
+          day: world.below(4),
           bad: world.below(8) === 0,
           acceptedFrom: world.below(6) === 0 ? world.now + world.below(40_000) : 0,
+          ageDays: world.below(5) === 0 ? 30 : 0,
           schemaId: world.below(8) === 0 ? 1 : undefined,
-          refused: kind === 'event' && world.below(12) === 0,
+          period: world.below(10) === 0 ? 2 : 0,
         };
         slots.push(event);
         history.push(event);
       }
       wakeReaders();
     },
-    /** Retention, or compaction of one offset. */
-    cutStart(to: number, ledgerEnd: number): void {
-      for (let offset = low; offset < to; offset++) remember(offset, ledgerEnd);
+    /** `isStored`: the ledger has it. Retention, or compaction of one offset. */
+    cutStart(to: number, isStored: (event: Event) => boolean): void {
+      forget(low, to, isStored);
       low = Math.max(low, to);
       wakeReaders();
     },
-    compact(offset: number, ledgerEnd: number): void {
-      remember(offset, ledgerEnd);
+    compact(offset: number, isStored: (event: Event) => boolean): void {
+      forget(offset, offset + 1, isStored);
       slots[offset] = 'absent';
     },
-    madeAnew(ledgerEnd: number): void {
-      for (let offset = low; offset < slots.length; offset++) remember(offset, ledgerEnd);
+    recreate(isStored: (event: Event) => boolean): void {
+      forget(low, slots.length, isStored);
       life++;
       low = 0;
       slots = [];
+      wakeReaders();
+    },
+    /** An unclean election: the end of the log is lost; what comes then has other content. */
+    truncate(to: number, isStored: (event: Event) => boolean): void {
+      forget(to, slots.length, isStored);
+      life++;
+      slots = slots.slice(0, to);
       wakeReaders();
     },
     /** What a fetch of up to `size` slots at this offset gives; a client never sees a slot that is not a record, but its offset counts. */
@@ -126,9 +140,11 @@ export function createKafka(world: World) {
     },
   };
 
-  function remember(offset: number, ledgerEnd: number): void {
-    const slot = slots[offset];
-    if (slot !== undefined && typeof slot !== 'string' && offset > ledgerEnd) gone.add(slot);
+  function forget(from: number, to: number, isStored: (event: Event) => boolean): void {
+    for (let offset = Math.max(low, from); offset < Math.min(to, slots.length); offset++) {
+      const slot = slots[offset]!;
+      if (typeof slot !== 'string' && !isStored(slot)) gone.add(slot);
+    }
   }
 
   function wakeReaders(): void {
@@ -149,23 +165,27 @@ interface Member {
 }
 
 /**
- * A consumer group of the classic protocol over the one partition. Every join begins a rebalance; it ends when all members have joined again or were
- * dropped, with a generation more and one of them owning the partition. A commit is taken from any member that stamps the present generation:
- * also for a partition that it does not own, and also while a rebalance is under way. The answer of a commit may be lost; its order is kept.
+ * A consumer group of the classic protocol. Every join begins a rebalance; it ends when all members have joined again or were dropped,
+ * with a generation more and an owner for each partition. A commit is taken from any member that stamps the present generation:
+ * also for a partition that it does not own, and also while a rebalance is in progress. The answer of a commit may be lost; its order is kept.
  */
-export function createGroup(world: World) {
+export function createGroup(world: World, name: string) {
   let generation = 0;
   let nextId = 0;
   let state: 'empty' | 'preparing' | 'stable' = 'empty';
   let preparingSince = 0;
-  let committed: Commit | undefined;
+  const committed = new Map<number, Commit>();
   const members = new Map<string, Member>();
 
   return {
-    get committed() { return committed; },
+    name,
+    committed: (partition: number): Commit | undefined => committed.get(partition),
     get isEmpty() { return members.size === 0; },
     /** by the operator, or with the topic */
-    setCommitted(commit: Commit | undefined): void { committed = commit; },
+    setCommitted(partition: number, commit: Commit | undefined): void {
+      if (commit === undefined) committed.delete(partition);
+      else committed.set(partition, commit);
+    },
     join(client: GroupClient, memberId: string): Promise<JoinAnswer> {
       return new Promise((resolve) => {
         const known = members.get(memberId);
@@ -185,13 +205,13 @@ export function createGroup(world: World) {
       if (members.delete(memberId)) membersChanged();
     },
     knows: (memberId: string): boolean => members.has(memberId),
-    commit(memberId: string, stamp: number, commit: Commit): void {
+    commit(memberId: string, stamp: number, partition: number, commit: Commit): void {
       if (!members.has(memberId) || stamp !== generation) {
         world.count('commits refused');
         throw new Error('ILLEGAL_GENERATION');
       }
-      world.trace('commit', { by: memberId, stamp, ...commit });
-      committed = commit;
+      world.trace('commit', { by: memberId, stamp, partition, ...commit });
+      committed.set(partition, commit);
     },
     /** Time has passed: heartbeats of whoever is reachable, then the end of sessions and of a rebalance that takes too long. */
     tick(): void {
@@ -207,7 +227,7 @@ export function createGroup(world: World) {
         members.delete(member.id);
         changed = true;
         if (member.answer === undefined) notice(member);
-        else member.answer({ memberId: '', generation: -1, assigned: false });
+        else member.answer({ memberId: '', generation: -1, assigned: [] });
       }
       if (changed) membersChanged();
     },
@@ -238,11 +258,11 @@ export function createGroup(world: World) {
     if (state !== 'preparing' || all.some((m) => m.answer === undefined)) return;
     generation++;
     state = 'stable';
-    const owner = all[world.below(all.length)]!;
-    world.trace('generation', { generation, owner: owner.id, members: all.map((m) => m.id) });
+    const owners = PARTITIONS.map(() => all[world.below(all.length)]!);
+    world.trace('generation', { group: name, generation, owners: owners.map((m) => m.id), members: all.map((m) => m.id) });
     for (const member of all) {
       member.generation = generation;
-      member.answer!({ memberId: member.id, generation, assigned: member === owner });
+      member.answer!({ memberId: member.id, generation, assigned: PARTITIONS.filter((p) => owners[p] === member) });
       member.answer = undefined;
     }
   }

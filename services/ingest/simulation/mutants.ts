@@ -1,5 +1,6 @@
-import { decodeIntent, encodeIntent } from '../intent.ts';
-import { IDLE } from '../lane.ts';
+import { decodeIntent, encodeIntent } from '../delivery/intent.ts';
+import { IDLE } from '../delivery/lane.ts';
+import type { Ports, Store } from '../delivery/ports.ts';
 import type { Mutation } from './process.ts';
 
 /** The protocol with one rule taken out each. The simulation must find what the rule is for. */
@@ -12,17 +13,15 @@ export const mutants = {
   'no-token': { token: 'of the insert' },
   /** a batch's end is committed before the batch is written, and the next owner goes on there */
   'end-before-insert': {
-    ports: (ports) => ({
+    ports: (ports) => withStore({
       ...ports,
       commit: (offset, metadata) => ports.commit((decodeIntent(metadata)?.last ?? offset - 1) + 1, IDLE),
-      store: {
-        ...ports.store,
-        ledgerEnd: async () => {
-          const end = await ports.store.ledgerEnd();
-          const committed = await ports.committed();
-          if (committed === undefined || committed.offset - 1 <= (end?.last ?? -1)) return end;
-          return { incarnation: 0, judgedAt: 0, record: undefined, isClosed: false, ...end, last: committed.offset - 1 };
-        },
+    }, {
+      ledgerEnd: async () => {
+        const end = await ports.store.ledgerEnd();
+        const committed = await ports.committed(ports.group);
+        if (committed === undefined || committed.offset - 1 <= (end?.last ?? -1)) return end;
+        return { incarnation: 0, period: 0, group: ports.group, record: undefined, isClosed: false, ...end, last: committed.offset - 1 };
       },
     }),
   },
@@ -30,8 +29,8 @@ export const mutants = {
   'other-boundaries': {
     ports: (ports) => ({
       ...ports,
-      committed: async () => {
-        const committed = await ports.committed();
+      committed: async (group) => {
+        const committed = await ports.committed(group);
         const intent = decodeIntent(committed?.metadata);
         return committed === undefined || intent === undefined ? committed : { ...committed, metadata: encodeIntent({ ...intent, last: intent.first }) };
       },
@@ -41,37 +40,39 @@ export const mutants = {
   'no-fence': { fence: 'off' },
   /** a process writes although its group may have gone on without it long ago */
   'no-doubt': { ports: (ports) => ({ ...ports, isMember: () => true }) },
-  /** tokens are trusted for ever */
-  'old-token': { ports: (ports) => ({ ...ports, store: { ...ports.store, tokenIsKept: async () => true } }) },
-  /** messages that the engine refuses become dead letters after the rest of their batch, not before */
-  'refused-last': {
-    ports: (ports) => ({
-      ...ports,
-      store: {
-        ...ports.store,
-        insert: async (batch, present = new Set()) => {
-          const refused = await ports.store.insert(batch, present);
-          if (refused.length === 0) return [];
-          await ports.store.insert(batch, new Set([...present, ...refused.map((r) => r.offset)]));
-          await ports.store.refuse(batch, refused);
-          return [];
-        },
+  /** rows beyond the ledger's end are not looked for */
+  'no-orphans': { ports: (ports) => withStore(ports, { orphans: async () => [] }) },
+  /** what may still run of a batch is not ended before it is looked at */
+  'no-kill': { ports: (ports) => withStore(ports, { endRunning: async () => {} }) },
+  /** the rollups of a batch that was found in part are not rebuilt */
+  'no-repair': { ports: (ports) => withStore(ports, { requestRepair: async () => {} }) },
+  /** a topic is the same as long as its name is */
+  'no-record': {
+    ports: (ports) => withStore(ports, {
+      ledgerEnd: async () => {
+        const end = await ports.store.ledgerEnd();
+        return end === undefined ? end : { ...end, record: undefined };
       },
     }),
   },
-  /** rows beyond the ledger's end are not looked for */
-  'no-strays': { ports: (ports) => ({ ...ports, store: { ...ports.store, strays: async () => [] } }) },
-  /** a topic is the same as long as its name is */
-  'no-record': {
+  /** a log that ends before the ledger was recreated */
+  'no-comparison': { ports: (ports) => withStore(ports, { marks: async () => [{ offset: 0, time: -1, checksum: 0 }] }) },
+  /** a partition belongs to whoever consumes it */
+  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1, former: undefined } }) }) },
+  /** a batch is recovered by the rules of today */
+  'other-rules': {
     ports: (ports) => ({
       ...ports,
-      store: {
-        ...ports.store,
-        ledgerEnd: async () => {
-          const end = await ports.store.ledgerEnd();
-          return end === undefined ? end : { ...end, record: undefined };
-        },
+      committed: async (group) => {
+        const committed = await ports.committed(group);
+        const intent = decodeIntent(committed?.metadata);
+        if (committed === undefined || intent === undefined) return committed;
+        return { ...committed, metadata: encodeIntent({ ...intent, rules: { ...intent.rules, evaluatedAt: ports.clock() } }) };
       },
     }),
   },
 } as const satisfies { readonly [name: string]: Mutation };
+
+function withStore(ports: Ports, store: Partial<Store>): Ports {
+  return { ...ports, store: { ...ports.store, ...store } };
+}

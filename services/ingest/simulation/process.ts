@@ -1,10 +1,10 @@
-import { commitInEpoch, createMembership, type Membership } from '../group.ts';
-import { createLane, type Lane, type Ports } from '../lane.ts';
+import { createLane } from '../delivery/lane.ts';
+import type { Lane, Ports } from '../delivery/ports.ts';
+import { commitInEpoch, createMembership, type Membership } from '../membership.ts';
 import type { ClickHouse, Client } from './clickhouse.ts';
-import { SESSION_MS, type Group, type GroupClient, type Kafka } from './kafka.ts';
+import { SESSION_MS, type Group, type GroupClient, type Log } from './kafka.ts';
 import type { World } from './world.ts';
 
-const PARTITION = 'topic:0';
 const LIMITS = { maxRecords: 4, maxBytes: 1_000_000 } as const;
 /** a partition is not fetched while so many records wait */
 const INBOX_FULL = 6;
@@ -18,13 +18,45 @@ export interface Mutation {
   readonly fence?: 'off';
 }
 
+export interface ProcessOptions {
+  readonly world: World;
+  readonly logs: readonly Log[];
+  readonly clickhouse: ClickHouse;
+  readonly groups: readonly Group[];
+  /** the one it is a member of */
+  readonly group: Group;
+  readonly name: string;
+  readonly lingerMs: number;
+  /** its settings, which differ from life to life */
+  readonly retentionDays: number;
+  readonly mutation: Mutation;
+}
+
 export type Process = ReturnType<typeof startProcess>;
+
+interface Deferred {
+  readonly promise: Promise<void>;
+  readonly isResolved: boolean;
+  readonly resolve: () => void;
+}
+
+/** One partition of a process, with what its client does for it. */
+interface Taken {
+  readonly log: Log;
+  readonly lane: Lane;
+  readonly ended: Promise<void>;
+  wake(): void;
+  /** where the client fetches next */
+  position: number | undefined;
+  isPaused: boolean;
+  isFetching: boolean;
+}
 
 /**
  * One ingest process: what consumer.ts does with kafkajs, with the real membership, the real commit rule and real lanes, over the models.
  * It can be killed, stopped like by SIGSTOP and woken, cut off from Kafka, and asked to end in order, between any two of its awaits.
  */
-export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse, group: Group, name: string, lingerMs: number, mutation: Mutation) {
+export function startProcess({ world, logs, clickhouse, groups, group, name, lingerMs, retentionDays, mutation }: ProcessOptions) {
   const membership: Membership = createMembership(() => world.now, SESSION_MS);
   const rights: Pick<Membership, 'owns'> = mutation.fence === 'off' ? { owns: () => true } : membership;
   let state: 'running' | 'stopped' | 'dead' = 'running';
@@ -39,21 +71,18 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
   /** what the client stamps commits with */
   let stamp = { memberId: '', generation: -1 };
   let noticed = deferred();
-  let current: { lane: Lane; wake: () => void; ended: Promise<void> } | undefined;
-  /** where the client fetches next */
-  let position: number | undefined;
-  let isPaused = true;
-  let isFetching = false;
-  let topicChanged: 'seen as an error' | 'seen as out of range' | undefined;
+  const current = new Map<number, Taken>();
+  const changed = new Map<number, 'seen as an error' | 'seen as out of range'>();
 
   const client: Client & GroupClient = {
+    group: group.name,
+    retentionDays,
     alive,
+    isDead: () => state === 'dead',
     isReachable: () => state === 'running' && !isCut,
     onHeartbeat: () => { if (isJoined) membership.heartbeat(); },
     onNotice: () => noticed.resolve(),
   };
-  const store = clickhouse.storeOf(client, mutation.token === undefined);
-  const brake = clickhouse.brakeOf(client);
 
   run().catch(world.fail);
 
@@ -83,10 +112,10 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     },
     skewClock(ms: number): void { skew += ms; },
     stop(): void { if (state === 'running' && !isDraining) drain().catch(world.fail); },
-    /** its topic was deleted and made anew; a fetch shows it in one of two ways */
-    topicMadeAnew(): void {
-      topicChanged = state === 'running' && !isCut && world.below(2) === 0 ? 'seen as out of range' : 'seen as an error';
-      pump();
+    /** the log was recreated or truncated; a fetch shows it in one of two ways */
+    logChanged(partition: number): void {
+      changed.set(partition, state === 'running' && !isCut && world.below(2) === 0 ? 'seen as out of range' : 'seen as an error');
+      pump(current.get(partition));
     },
   };
 
@@ -107,7 +136,7 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
       const answer = await group.join(client, memberId);
       await world.hop('join answer');
       await alive();
-      endLane();
+      endLanes();
       memberId = answer.memberId;
       await world.hop('sync');
       const stands = group.sync(memberId, answer.generation);
@@ -115,51 +144,55 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
       await alive();
       if (stands && !isDraining) {
         stamp = answer;
-        endLane();
-        membership.won(answer.assigned ? [PARTITION] : []);
+        endLanes();
+        membership.won(answer.assigned.map(keyOf));
         isJoined = true;
         world.trace('joined', { name, ...answer });
-        if (answer.assigned) takePartition();
+        for (const partition of answer.assigned) takePartition(logs[partition]!);
         await noticed.promise;
         await alive();
         isJoined = false;
         // a heartbeat's answer ends the lanes at once, a failed fetch only with the answer to the join
-        if (world.below(2) === 0) endLane();
+        if (world.below(2) === 0) endLanes();
       }
       if (!group.knows(memberId)) memberId = '';
     }
   }
 
-  function endLane(): void {
+  function endLanes(): void {
     membership.lost();
-    current?.wake();
-    if (mutation.fence !== 'off') current = undefined;
-    position = undefined;
+    for (const taken of current.values()) {
+      taken.wake();
+      taken.position = undefined;
+    }
+    if (mutation.fence !== 'off') current.clear();
   }
 
   async function drain(): Promise<void> {
     isDraining = true;
-    current?.wake();
-    await Promise.race([current?.ended, world.hop('drain deadline')]);
+    for (const taken of current.values()) taken.wake();
+    await Promise.race([Promise.all([...current.values()].map((t) => t.ended)), world.hop('drain deadline')]);
     await alive();
-    endLane();
+    endLanes();
     await world.hop('leave');
     if (!isCut) group.leave(memberId);
     state = 'dead';
   }
 
-  function takePartition(): void {
+  function takePartition(log: Log): void {
+    const { partition } = log;
+    const key = keyOf(partition);
     const epoch = membership.epoch;
-    const isOver = (): boolean => !rights.owns(PARTITION, epoch);
+    const isOver = (): boolean => !rights.owns(key, epoch);
     let wake = (): void => {};
-    position = undefined;
-    isPaused = true;
-    topicChanged = undefined;
+    changed.delete(partition);
     const ports: Ports = {
+      group: group.name,
       clock: () => world.now + skew,
+      monotonic: () => world.now,
       random: () => world.below(1_000) / 1_000,
-      store,
-      brake,
+      store: clickhouse.storeOf(client, partition, mutation.token === undefined),
+      badShare: clickhouse.badShareOf(client, partition),
       isOver,
       isDraining: () => isDraining,
       isMember: () => membership.isFresh(),
@@ -170,33 +203,36 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
         if (ms < 60_000) timer(ms, woken).catch(world.fail);
         return woken.promise;
       },
-      commit: (offset, metadata) => commitInEpoch(rights, PARTITION, epoch, () => commit(offset, metadata), again),
-      committed: () => askKafka(() => (group.committed === undefined || group.committed.offset < 0 ? undefined : group.committed)),
-      watermarks: () => askKafka(() => ({ low: kafka.low, high: kafka.high })),
+      commit: (offset, metadata) => commitInEpoch(rights, key, epoch, () => commit(partition, offset, metadata), again),
+      committed: (of) => askKafka(() => groups.find((g) => g.name === of)!.committed(partition)),
+      // forced by chance: the other group's members are overlooked
+      hasMembers: (of) => askKafka(() => !groups.find((g) => g.name === of)!.isEmpty && !world.chance(0.3)),
+      watermarks: () => askKafka(() => ({ low: log.low, high: log.high })),
       fetchFrom: (offset) => {
         if (isOver()) return;
-        position = offset;
-        isPaused = false;
-        pump();
+        taken.position = offset;
+        taken.isPaused = false;
+        pump(taken);
       },
       onRoom: () => {
-        isPaused = false;
-        pump();
+        taken.isPaused = false;
+        pump(taken);
       },
       lingerMs: () => lingerMs,
-      turn: async () => {
-        await world.hop('turn');
+      permit: async () => {
+        await world.hop('permit');
         return () => {};
       },
+      unavailable: (error) => (typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'retry' ? 'clickhouse' : undefined),
       log: (event, fields) => {
         world.count(event);
-        world.trace(`${name} ${event}`, fields);
+        world.trace(`${name} ${partition} ${event}`, fields);
       },
     };
     const lane = createLane(mutation.ports?.(ports) ?? ports, LIMITS);
-    const ended = lane.run();
-    ended.catch(world.fail);
-    current = { lane, wake: () => wake(), ended };
+    const taken: Taken = { log, lane, wake: () => wake(), position: undefined, isPaused: true, isFetching: false, ended: lane.run() };
+    taken.ended.catch(world.fail);
+    current.set(partition, taken);
   }
 
   async function timer(ms: number, woken: Deferred): Promise<void> {
@@ -210,23 +246,23 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
 
   function passTime(ms: number): void {
     world.now += ms;
-    group.tick();
+    for (const g of groups) g.tick();
   }
 
   async function askKafka<T>(serve: () => T): Promise<T> {
     await world.hop('ask Kafka');
-    if (isCut || world.chance(0.03)) {
+    if (isCut || world.chance(0.02)) {
       await alive();
       throw Object.assign(new Error('no answer'), { kind: 'retry' });
     }
     const answer = serve();
-    await world.hop('Kafka answers');
+    if (world.below(4) === 0) await world.hop('Kafka answers');
     await alive();
     return answer;
   }
 
   /** Stamped with the client's generation at the moment of the call. */
-  async function commit(offset: number, metadata: string): Promise<void> {
+  async function commit(partition: number, offset: number, metadata: string): Promise<void> {
     const { memberId: by, generation } = stamp;
     await world.hop('commit');
     if (isCut || world.chance(0.03)) {
@@ -235,7 +271,7 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     }
     let refused: unknown;
     try {
-      group.commit(by, generation, { offset, metadata });
+      group.commit(by, generation, partition, { offset, metadata });
     } catch (error) {
       refused = error;
     }
@@ -250,60 +286,61 @@ export function startProcess(world: World, kafka: Kafka, clickhouse: ClickHouse,
     return true;
   }
 
-  function pump(): void {
-    if (isJoined && !isFetching && !isPaused && position !== undefined && current !== undefined && state !== 'dead') fetch(position, current.lane).catch(world.fail);
+  function pump(taken: Taken | undefined): void {
+    if (taken === undefined || !isJoined || taken.isFetching || taken.isPaused || taken.position === undefined || state === 'dead') return;
+    if (current.get(taken.log.partition) === taken) fetch(taken, taken.position).catch(world.fail);
   }
 
-  async function fetch(at: number, lane: Lane): Promise<void> {
-    isFetching = true;
+  async function fetch(taken: Taken, at: number): Promise<void> {
+    const { log, lane } = taken;
+    taken.isFetching = true;
     await world.hop('fetch');
     await reachKafka();
-    if (topicChanged === 'seen as an error') {
-      topicChanged = undefined;
-      isFetching = false;
+    const change = changed.get(log.partition);
+    changed.delete(log.partition);
+    if (change === 'seen as an error') {
+      taken.isFetching = false;
       isJoined = false;
       noticed.resolve();
       return;
     }
-    const answer = topicChanged === undefined ? kafka.read(at, 1 + world.below(5)) : { kind: 'out_of_range' } as const;
-    const [seen, seenLife] = [kafka.version, kafka.life];
-    topicChanged = undefined;
-    if (answer.kind === 'out_of_range') await commit(EARLIEST, '').catch(() => {});
-    const first = kafka.low;
+    const answer = change === undefined ? log.read(at, 1 + world.below(5)) : { kind: 'out_of_range' } as const;
+    const [seen, seenLife] = [log.version, log.life];
+    if (answer.kind === 'out_of_range') await commit(log.partition, EARLIEST, '').catch(() => {});
+    const first = log.low;
     await world.hop('fetch answer');
     await alive();
-    isFetching = false;
-    if (current?.lane !== lane || position !== at || isPaused) {
+    taken.isFetching = false;
+    const now = current.get(log.partition);
+    if (now !== taken || taken.position !== at || taken.isPaused) {
       // where the partition has another leader by now, a fetch of before the rejoin is handed over
-      if (current !== undefined && current.lane !== lane && answer.kind === 'fetched' && !answer.isEmpty && seenLife === kafka.life) {
+      if (now !== undefined && now !== taken && answer.kind === 'fetched' && !answer.isEmpty && seenLife === log.life) {
         world.count('fetches of before a rejoin');
-        if (current.lane.offer({ at, ...answer.fetched })) position = answer.fetched.to + 1;
-        current.wake();
+        if (now.lane.offer({ at, ...answer.fetched })) now.position = answer.fetched.to + 1;
+        now.wake();
       }
-      return pump();
+      return pump(now);
     }
-    world.trace(`${name} fetched`, { at, ...answer });
+    world.trace(`${name} ${log.partition} fetched`, { at, ...answer });
     if (answer.kind === 'out_of_range') {
       world.count('offsets out of range');
-      position = first;
+      taken.position = first;
     } else if (answer.kind === 'nothing') {
-      return kafka.onChange(seen, pump);
+      return log.onChange(seen, () => pump(taken));
     } else if (answer.isEmpty || lane.offer({ at, ...answer.fetched })) {
       if (answer.isEmpty) lane.moved(answer.fetched.to);
-      if (!world.chance(0.02)) position = answer.fetched.to + 1;
-      isPaused = lane.inbox.size >= INBOX_FULL;
+      if (!world.chance(0.02)) taken.position = answer.fetched.to + 1;
+      taken.isPaused = lane.inbox.size >= INBOX_FULL;
     } else {
-      isPaused = true;
+      taken.isPaused = true;
     }
-    current.wake();
-    pump();
+    taken.wake();
+    pump(taken);
   }
 }
 
-interface Deferred {
-  readonly promise: Promise<void>;
-  readonly isResolved: boolean;
-  readonly resolve: () => void;
+function keyOf(partition: number): string {
+  return `topic:${partition}`;
 }
 
 function deferred(): Deferred {

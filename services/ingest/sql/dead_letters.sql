@@ -5,7 +5,7 @@ SELECT
     d.reason AS reason, d.detail AS detail,
     if(r.replayed_at = toDateTime64(0, 3, 'UTC'), NULL, formatDateTime(r.replayed_at, '%Y-%m-%dT%H:%i:%SZ', 'UTC')) AS replayed_at
 FROM dead_letters AS d
-LEFT ANY JOIN dead_letter_replays AS r USING (kafka_topic, kafka_incarnation, kafka_partition, kafka_offset)
+LEFT ANY JOIN (SELECT * FROM dead_letter_replays WHERE done) AS r USING (kafka_topic, kafka_incarnation, kafka_partition, kafka_offset)
 WHERE ({topic:String} = '' OR d.kafka_topic = {topic:String})
     AND ({reason:String} = '' OR d.reason = {reason:String})
     AND (NOT {open:Bool} OR r.replayed_at = toDateTime64(0, 3, 'UTC'))

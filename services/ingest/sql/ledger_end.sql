@@ -2,7 +2,8 @@
 SELECT
     incarnation,
     last,
-    toUnixTimestamp64Milli(judged_at) AS judged_at,
+    toUInt32(period) AS period,
+    consumer_group,
     end_offset,
     end_record_time,
     end_checksum,

@@ -37,7 +37,7 @@ WITH
             countIf(isNotNull(p.replayed_at)) AS replayed,
             countIf(isNotNull(p.replayed_at) AND ifNull(toUnixTimestamp64Micro(p.timestamp) >= greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), true)) AS replayed_within_retention
         FROM dead_letters AS l
-        LEFT ANY JOIN dead_letter_replays AS p ON p.kafka_topic = l.kafka_topic AND p.kafka_incarnation = l.kafka_incarnation AND p.kafka_partition = l.kafka_partition AND p.kafka_offset = l.kafka_offset
+        LEFT ANY JOIN (SELECT * FROM dead_letter_replays WHERE done) AS p ON p.kafka_topic = l.kafka_topic AND p.kafka_incarnation = l.kafka_incarnation AND p.kafka_partition = l.kafka_partition AND p.kafka_offset = l.kafka_offset
         LEFT JOIN expired AS e ON e.source = l.source
         GROUP BY l.kafka_topic, l.kafka_incarnation, l.kafka_partition, l.batch_last
     ),

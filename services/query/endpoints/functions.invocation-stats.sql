@@ -1,14 +1,16 @@
 -- functions.invocation-stats: invocations of one project's functions as a series of buckets, also where nothing ran.
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
--- Reads: 5min raw function_edge_logs (five minutes of one project), 15min and 1hr the minute tier, 1day and 7day the hour tier;
+-- Reads: 5min raw function_edge_logs (five minutes of one project), the others function_invocations:
+--   minutes for 15min and 1hr, hours for 1day and 7day;
 --   branches of another interval are not sent (`-- only`), or folded away before anything is read.
--- An event is judged at most an hour before its time: periods before first_period have nothing of the series (docs/rollups.md, Periods), and are not planned over.
+-- Every row of an event at X has period >= the start of the day of X - 1 h: older periods have nothing of the series (docs/rollups.md), and are not planned over.
 -- One SELECT and short expressions: planning is most of what an answer costs.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket is the one that @now is in.
 WITH
     indexOf(['5min', '15min', '1hr', '1day', '7day'], @interval) AS chosen,
     toUInt32([1, 60, 60, 3600, 86400][chosen]) AS width,
+    if(chosen > 3, 3600, 60) AS tier_width,
     toUInt32([300, 900, 3600, 86400, 604800][chosen]) AS span,
     toUnixTimestamp(@now) AS now_second,
     toDateTime(now_second - now_second % width, 'UTC') AS last_bucket,
@@ -48,27 +50,16 @@ FROM
 
     UNION ALL
 
-    -- only interval: 15min, 1hr
-    SELECT bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
-    FROM function_invocations_1m
-    WHERE @interval IN ('15min', '1hr')
+    -- only interval: 15min, 1hr, 1day, 7day
+    SELECT at AS bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
+    FROM function_invocations
+    WHERE @interval IN ('15min', '1hr', '1day', '7day')
+      AND width = tier_width
       AND project = @project
       AND (@function_id = '' OR function_id = @function_id)
-      AND bucket >= first_bucket
+      AND at >= first_bucket
       AND period >= first_period
-      AND bucket < series_end
-
-    UNION ALL
-
-    -- only interval: 1day, 7day
-    SELECT bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
-    FROM function_invocations_1h
-    WHERE @interval IN ('1day', '7day')
-      AND project = @project
-      AND (@function_id = '' OR function_id = @function_id)
-      AND bucket >= first_bucket
-      AND period >= first_period
-      AND bucket < series_end
+      AND at < series_end
 ) AS tier
 GROUP BY timestamp
 ORDER BY timestamp WITH FILL FROM first_bucket TO series_end STEP width

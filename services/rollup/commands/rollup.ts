@@ -1,29 +1,36 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { select } from '../../../common/clickhouse/clickhouse.ts';
 import { oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
-import { rebuild } from '../audit.ts';
-import { affectedPeriods } from '../build.ts';
-import { readRollups, type Rollup } from '../catalogue.ts';
+import { UsageError, type Command } from '../../../common/command/command.ts';
+import { readRollups, statements, type Rollup } from '../catalogue.ts';
+import { isoTime, type Context } from '../context.ts';
+import { tableName } from '../definition.ts';
 import { createRollupMetrics } from '../metrics.ts';
-import { readShape } from '../shape.ts';
-import { DEFAULT_TIMING, isoTime, type Workshop } from '../workshop.ts';
+import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
 
-type Args = { readonly action: 'status' } | { readonly action: 'rebuild'; readonly from: number; readonly to: number; readonly rollup: string | null };
+type Args = { readonly action: 'status' } | { readonly action: 'rebuild'; readonly from: number; readonly to: number; readonly rollup: string | null; readonly acceptLoss: boolean };
 
 interface Rebuilt {
   readonly rollup: string;
   readonly periods: number;
   readonly built: number;
-  /** starts of periods that could not be built, because batches of theirs are not finished */
-  readonly left: readonly string[];
+  /** periods that could not be built yet, and why; the service goes on with them */
+  readonly left: readonly { readonly period: string; readonly outcome: Repair['outcome'] }[];
 }
 
-type Result = { readonly rollups: readonly (Omit<Rollup, 'complete_from' | 'built_from' | 'tables'> & { readonly complete: boolean })[] } | { readonly rebuilt: readonly Rebuilt[] };
+interface Status {
+  readonly rollups: readonly { readonly name: string; readonly version: number; readonly source: string; readonly state: Rollup['state']; readonly pending: readonly string[] }[];
+  readonly repairs: readonly { readonly source: string; readonly period: string; readonly from: string; readonly to: string; readonly reason: Repair['reason']; readonly outcome: Repair['outcome'] }[];
+}
 
-/** How long to wait for unfinished batches of a period, milliseconds. */
+type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
+
+/** How long to wait for unfinished batches, milliseconds. */
 const PATIENCE_MS = 120_000;
 /** Unix seconds; 2106 is where ClickHouse's DateTime ends. */
 const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
+const RETRY_MS = 2_000;
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
 function readTime(name: string, value: unknown): number {
@@ -32,59 +39,85 @@ function readTime(name: string, value: unknown): number {
   return seconds;
 }
 
+const WHY: Readonly<Record<Repair['outcome'], string>> = {
+  '': 'not tried yet',
+  built: 'built',
+  unfinished: 'batches are not finished: start ingest',
+  incomplete: 'raw has fewer rows than the ledger says: see SluiceRollupSourceIncomplete in docs/runbook.md',
+  busy: 'rows kept coming in',
+  taken: 'another process builds it',
+  differs: 'it differs from raw after it was built: read the log for rollup_repair_failed',
+};
+
 export const rollupCommand: Command<Args, Result> = {
   name: 'rollup',
-  help: `npm run rollup                       the service: owns the schema, history, audit and retention of rollups
-npm run rollup -- status             what each rollup holds, and whether it equals the raw table
-npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME]
-                                     builds from the raw tables, anew, all that events of that time went into; answers stay right meanwhile`,
+  help: `npm run rollup                       the service: owns the schema, history, repairs, audit and retention of rollups
+npm run rollup -- status             what each rollup holds, and what is to be repaired
+npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--accept-loss]
+                                     builds from the raw tables, anew, what events of that time went into; answers stay right meanwhile
+                                     --accept-loss: also where raw has lost rows that the ledger knows of; the rollup loses them too`,
   args: oneOfActions('action', {
     status: {},
-    rebuild: { properties: { from: TIME_SCHEMA, to: TIME_SCHEMA, rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true } }, required: ['from', 'to', 'rollup'] },
+    rebuild: { properties: { from: TIME_SCHEMA, to: TIME_SCHEMA, rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true }, acceptLoss: { type: 'boolean' } }, required: ['from', 'to', 'rollup', 'acceptLoss'] },
   }),
-  options: { from: { type: 'string' }, to: { type: 'string' }, rollup: { type: 'string' } },
+  options: { from: { type: 'string' }, to: { type: 'string' }, rollup: { type: 'string' }, 'accept-loss': { type: 'boolean' } },
 
   readArgs(values, [action, ...rest]) {
-    if (rest.length > 0 || (action !== 'status' && action !== 'rebuild')) throw new UsageError('status or rebuild is wanted');
+    if (rest.length > 0 || (action !== 'status' && action !== 'rebuild')) throw new UsageError('expected one of: status, rebuild');
     if (action === 'status') return { action };
     const [from, to] = [readTime('from', values['from']), readTime('to', values['to'])];
     if (from >= to) throw new UsageError('--from has to be before --to');
-    return { action, from, to, rollup: typeof values['rollup'] === 'string' ? values['rollup'] : null };
+    return { action, from, to, rollup: typeof values['rollup'] === 'string' ? values['rollup'] : null, acceptLoss: values['accept-loss'] === true };
   },
 
   async run({ clickhouse, settings, logger }, args) {
     if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from has to be before to');
-    const rollups = await readRollups(clickhouse);
+    const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
     if (args.action === 'status') {
-      return { rollups: rollups.filter((r) => r.state !== 'retired').map(({ complete_from: _c, built_from: _b, tables: _t, ...shown }) => ({ ...shown, complete: shown.covered_from === 0 })) };
+      return {
+        rollups: rollups.map(({ name, version, source, state, pending }) => ({ name, version, source, state, pending: pending.map(isoTime) })),
+        repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({ source, period: isoTime(period), from: isoTime(from), to: isoTime(to), reason, outcome })),
+      };
     }
     const chosen = rollups.filter((r) => r.state === 'serving' && (args.rollup === null || r.name === args.rollup));
     if (chosen.length === 0) throw new UsageError(`there is no complete rollup ${args.rollup ?? ''}`.trimEnd());
-    const workshop: Workshop = {
-      clickhouse, settings, clock: systemClock, timing: DEFAULT_TIMING, metrics: createRollupMetrics(undefined),
+    const context: Context = {
+      clickhouse, settings, clock: systemClock, metrics: createRollupMetrics(undefined),
       // a line per period, also where only warnings are wanted
       logger: logger.child({}, { level: 'info' }),
-      wait: (ms) => new Promise((resolve) => { setTimeout(resolve, ms); }),
+      wait: (ms) => sleep(ms),
     };
-    const rebuilt: Rebuilt[] = [];
+    const asked: { readonly rollup: Rollup; readonly periods: readonly number[] }[] = [];
     for (const rollup of chosen) {
-      const periods = await affectedPeriods(workshop, await readShape(clickhouse, rollup), args.from, args.to);
-      const { built, left } = await rebuild(workshop, rollup, periods, PATIENCE_MS);
-      rebuilt.push({ rollup: rollup.name, periods: periods.length, built, left: left.map(isoTime) });
+      const periods = (await select<{ period: number }>(clickhouse, statements.affectedPeriods, { source: rollup.source, table: tableName(rollup), from: args.from, to: args.to })).map((p) => p.period);
+      for (const period of periods) await requestRepair(context, { source: rollup.source, period, from: args.from, to: args.to, reason: 'command', accept_loss: args.acceptLoss });
+      asked.push({ rollup, periods });
     }
-    return { rebuilt };
+    const isAsked = (r: Repair): boolean => r.from === args.from && r.to === args.to && asked.some(({ rollup, periods }) => rollup.source === r.source && periods.includes(r.period));
+    const until = performance.now() + PATIENCE_MS;
+    let left = (await readOpenRepairs(clickhouse)).filter(isAsked);
+    while (left.length > 0 && performance.now() < until) {
+      await repairOpen(context);
+      left = (await readOpenRepairs(clickhouse)).filter(isAsked);
+      if (left.length > 0 && left.every((r) => r.outcome === 'incomplete' || r.outcome === 'differs')) break;
+      if (left.length > 0) await sleep(RETRY_MS);
+    }
+    return {
+      rebuilt: asked.map(({ rollup, periods }) => {
+        const open = left.filter((r) => r.source === rollup.source);
+        return { rollup: rollup.name, periods: periods.length, built: periods.length - open.length, left: open.map((r) => ({ period: isoTime(r.period), outcome: r.outcome })) };
+      }),
+    };
   },
 
   print(result) {
     if ('rebuilt' in result) {
-      return result.rebuilt.map((r) => `${r.rollup}: ${r.built} of ${r.periods} periods built anew${r.left.length === 0 ? '' : `; batches are not finished in ${r.left.join(', ')}: start ingest and repeat`}\n`).join('');
+      return result.rebuilt.map((r) => `${r.rollup}: ${r.built} of ${r.periods} periods built${r.left.map((l) => `; ${l.period}: ${WHY[l.outcome]}`).join('')}\n`).join('');
     }
-    return result.rollups.map((r) => {
-      const covered = r.complete ? 'all events' : `events from ${isoTime(r.covered_from)} on, the raw table before that`;
-      const audit = r.audited_to === 0 ? 'not compared yet' : r.differences === 0 ? `equals the raw table, compared up to ${isoTime(r.audited_to)}` : `${r.differences} minutes DIFFER from the raw table, from ${isoTime(r.differs_from ?? 0)} on`;
-      return `${r.name} version ${r.version} (${r.state}): ${covered}; ${audit}\n`;
-    }).join('');
+    const rollups = result.rollups.map((r) => `${r.name} version ${r.version} (${r.state}): ${r.pending.length === 0 ? 'all events' : `${r.pending.length} periods are not built yet, from ${r.pending[0]} on; answers take them from raw`}\n`);
+    const repairs = result.repairs.map((r) => `rollups of ${r.source} are to be repaired from ${r.from} to ${r.to} (${r.reason}): ${WHY[r.outcome]}\n`);
+    return [...rollups, ...repairs].join('');
   },
 
-  exitCode: (result) => ('rebuilt' in result ? (result.rebuilt.every((r) => r.left.length === 0) ? 0 : 1) : result.rollups.every((r) => r.differences === 0) ? 0 : 1),
+  exitCode: (result) => ('rebuilt' in result ? (result.rebuilt.every((r) => r.left.length === 0) ? 0 : 1) : result.repairs.length === 0 ? 0 : 1),
 };

@@ -1,5 +1,5 @@
--- Columns of tables, in order. Parameters: tables. One row per table and column.
-SELECT table, name, type
+-- Columns of a table, in order. Parameters: table. One row per column.
+SELECT name, type
 FROM system.columns
-WHERE database = currentDatabase() AND table IN {tables:Array(String)}
-ORDER BY table, position
+WHERE database = currentDatabase() AND table = {table:String}
+ORDER BY position

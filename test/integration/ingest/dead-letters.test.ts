@@ -7,11 +7,9 @@ import { sources } from '../../../common/sources.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
 import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type ReplayOptions } from '../../../services/ingest/dead-letters.ts';
-import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
-import { createStore } from '../../../services/ingest/store.ts';
-import { testDecoder } from '../../harness/avro.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
+import { openTestStore } from '../../harness/ingest-store.ts';
 import { produce, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
@@ -48,7 +46,7 @@ describe('dead letters', () => {
   beforeAll(async () => {
     engine = await openTestClickHouse();
     settings = readSettings({ KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${suffix}`).join(','), KAFKA_GROUP_ID: suffix, RAW_RETENTION_DAYS: '90', KAFKA_TOPIC_PARTITIONS: '1' });
-    replaying = { clickhouse: engine.clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: 90, maxEventBytes: settings.MAX_EVENT_BYTES, clock: systemClock };
+    replaying = { clickhouse: engine.clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: 90, maxEventBytes: settings.MAX_EVENT_BYTES, rawAvroTopics: [], clock: systemClock };
     ingest = await startIngest({ clickhouse: engine.clickhouse, kafka: testKafka(), settings, logger: testLogger, registry: createRegistry() });
     await produce(cases.map(([value]) => ({ topic, partition: 0, key: 'k', value, headers: [['h', 'v']], timestamp: Date.now() })));
     await waitFor(async () => (await account()).consumed === cases.length, 30_000, 'all messages in the ledger');
@@ -120,20 +118,41 @@ describe('dead letters', () => {
     expect((await reconcile(engine.clickhouse, 365, 0)).faults).toEqual([expect.stringContaining('rows differ from the ledger')]);
   });
 
-  test('letters of every life of a topic that was made anew are replayed, also at the same offset', async () => {
+  test('letters of every life of a recreated topic are replayed, also at the same offset', async () => {
     const other = `edge_logs.lives.${suffix}`;
-    const store = createStore({ clickhouse: engine.clickhouse, source: 'edge_logs', topic: other, partition: 0, retentionDays: 1, maxEventBytes: settings.MAX_EVENT_BYTES, avro: testDecoder('edge_logs'), metrics: createIngestMetrics(createRegistry()), clock: systemClock });
+    const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
     const aged = (id: string): Buffer => Buffer.from(JSON.stringify({ id, project: 'p', timestamp: Date.now() - 2 * DAY }));
-    for (const incarnation of [0, 1]) {
-      const judgedAt = Date.now();
-      const batch = { incarnation, first: 0, last: 0, judgedAt, records: [{ offset: 0, time: judgedAt, key: null, value: aged(`life-${incarnation}`), headers: [] }] };
-      expect(await store.insert(batch)).toEqual([]);
-      await store.record({ ...batch, nullValues: 0, gap: 0, end: undefined, closes: false });
-    }
+    for (const incarnation of [0, 1]) await store.writeBatch({ incarnation, records: [{ offset: 0, time: Date.now(), key: null, value: aged(`life-${incarnation}`), headers: [] }] });
     // without more words it is the last life
     expect((await readDeadLetter(engine.clickhouse, { topic: other, partition: 0, offset: '0' }))!.incarnation).toBe(1);
     expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 2 });
     expect(await listDeadLetters(engine.clickhouse, { topic: other, open: true })).toEqual([]);
     expect(rows(await engine.clickhouse.read({ sql: `SELECT id FROM edge_logs WHERE kafka_topic = '${other}' ORDER BY id`, format: 'JSONEachRow' }))).toEqual([{ id: 'life-0' }, { id: 'life-1' }]);
+  });
+
+  test('a letter of an unfinished batch is refused until the batch is in the ledger', async () => {
+    const other = `edge_logs.open.${suffix}`;
+    const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
+    const batch = { evaluatedAt: Date.now(), records: [{ offset: 0, time: Date.now(), key: null, value: Buffer.from(JSON.stringify({ id: 'open', project: 'p', timestamp: Date.now() - 2 * DAY })), headers: [] }] };
+    await store.insertBatch(batch);
+    expect(await replayAll(replaying, { topic: other })).toEqual({ unfinished: 1 });
+    expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(0);
+    await store.writeBatch(batch);
+    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 1 });
+    expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(1);
+  });
+
+  test('a replay that was killed between raw and views is completed, and its rollups are rebuilt', async () => {
+    const other = `edge_logs.half.${suffix}`;
+    const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
+    const at = Date.now() - 2 * DAY;
+    await store.writeBatch({ records: [{ offset: 0, time: at, key: null, value: Buffer.from(JSON.stringify({ id: 'half', project: 'p', timestamp: at })), headers: [] }] });
+    // its row came, and then the process was killed: the next try finds it announced and in raw
+    const stopped = { ...replaying, clickhouse: { ...engine.clickhouse, execute: (statement: Parameters<typeof engine.clickhouse.execute>[0]) => (statement.sql.includes('true, evaluated_at') ? Promise.reject(new Error('killed')) : engine.clickhouse.execute(statement)) } };
+    await expect(replayAll(stopped, { topic: other })).rejects.toThrow('killed');
+    const before = await count('(SELECT count() FROM rollup_repairs)');
+    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 1 });
+    expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(1);
+    expect(await count('(SELECT count() FROM rollup_repairs)')).toBe(before + 1);
   });
 });

@@ -68,17 +68,17 @@ let result: Reconciliation;
 
 beforeAll(async () => {
   engine = await openTestClickHouse();
-  const judgedAt = new Date().toISOString().replace('T', ' ').slice(0, 23);
+  const evaluatedAt = new Date().toISOString().replace('T', ' ').slice(0, 23);
   const insert = async (into: string, rows: readonly (readonly (string | number | null)[])[]): Promise<void> => {
     await engine.clickhouse.execute({ sql: `INSERT INTO ${into} VALUES ${rows.map((row) => `(${row.map((v) => (typeof v === 'string' ? quote(v) : String(v))).join(', ')})`).join(', ')}`, settings: { optimize_on_insert: 0 } });
   };
-  const placed = (of: Partition['rows'], partition: number): (string | number)[][] => Object.entries(of).flatMap(([last, offsets]) => offsets.map((offset) => ['topic', partition, offset, Number(last), judgedAt]));
-  const coordinates = 'kafka_topic, kafka_partition, kafka_offset, batch_last, judged_at';
-  await insert('batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, judged_at, min_timestamp)', cases.flatMap(({ partition, of }) => of.partition.ledger
-    .map(({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => ['topic', partition, from, last, of.partition.source ?? 'edge_logs', stored, dead, nulls, noRecords, gap, judgedAt, since])));
-  await insert(`edge_logs (${coordinates}, timestamp)`, cases.flatMap(({ partition, of }) => placed(of.partition.rows, partition).map((row) => [...row, judgedAt])));
+  const placed = (of: Partition['rows'], partition: number): (string | number)[][] => Object.entries(of).flatMap(([last, offsets]) => offsets.map((offset) => ['topic', partition, offset, Number(last), evaluatedAt]));
+  const coordinates = 'kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at';
+  await insert('batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, evaluated_at, min_timestamp)', cases.flatMap(({ partition, of }) => of.partition.ledger
+    .map(({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => ['topic', partition, from, last, of.partition.source ?? 'edge_logs', stored, dead, nulls, noRecords, gap, evaluatedAt, since])));
+  await insert(`edge_logs (${coordinates}, timestamp)`, cases.flatMap(({ partition, of }) => placed(of.partition.rows, partition).map((row) => [...row, evaluatedAt])));
   await insert(`dead_letters (${coordinates}, source)`, cases.flatMap(({ partition, of }) => placed(of.partition.dead, partition).map((row) => [...row, of.partition.source ?? 'edge_logs'])));
-  await insert('dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, replayed_at, timestamp)', cases.flatMap(({ partition, of }) => (of.partition.replayed ?? []).map((offset) => ['topic', partition, offset, judgedAt, of.partition.replayedSince ?? null])));
+  await insert('dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, evaluated_at, replayed_at, timestamp)', cases.flatMap(({ partition, of }) => (of.partition.replayed ?? []).map((offset) => ['topic', partition, offset, 1, evaluatedAt, evaluatedAt, of.partition.replayedSince ?? null])));
   await insert('expired_days (source, before)', [['auth_logs', daysAgo(40)], ['auth_logs', daysAgo(20)]]);
   result = await reconcile(engine.clickhouse, 90, 0);
 });

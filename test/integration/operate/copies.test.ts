@@ -36,7 +36,7 @@ let embedded: ClickHouse;
 let face: Face;
 let server: ClickHouse;
 /** how far the first backup goes */
-let judgedAt: number;
+let evaluatedAt: number;
 
 beforeAll(async () => {
   world = await createWorld();
@@ -93,7 +93,7 @@ describe('backups', () => {
     await ingestAll(embedded);
     const made = await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full });
     expect(made.bytes).toBeGreaterThan(0);
-    judgedAt = made.last_judged_at;
+    evaluatedAt = made.last_evaluated_at;
     await world.produce({ edge_logs: 100, function_edge_logs: 50 });
     await ingestAll(embedded);
     await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: increment, base: full });
@@ -149,7 +149,7 @@ describe('from the embedded engine to a server', () => {
 
   test('neither a move nor a backup while a batch is under way', async () => {
     // rows of a batch whose ledger row is not there yet
-    await embedded.execute({ sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, judged_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')` });
+    await embedded.execute({ sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')` });
     for (const attempt of [() => moveTables(embedded, server, 90, testLogger), () => createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/never' })]) await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
   });
 });
@@ -160,8 +160,8 @@ describe('a backup that is restored', () => {
     await embedded.close();
     const restored = await openEmbedded({ dataDir: newFolder(), logger: testLogger });
     try {
-      const { last_judged_at } = await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: full });
-      expect(last_judged_at).toBe(judgedAt);
+      const { last_evaluated_at } = await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: full });
+      expect(last_evaluated_at).toBe(evaluatedAt);
       expect((await world.behind(restored)).length).toBeGreaterThan(0);
       await waitForSchema(restored, testLogger);
       await world.produce({ edge_logs: 50, function_edge_logs: 20 });

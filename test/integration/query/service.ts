@@ -7,12 +7,10 @@ import { readSettings, type Settings } from '../../../common/config/settings.ts'
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
-import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
-import { createStore } from '../../../services/ingest/store.ts';
 import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
 import type { Face } from '../../harness/clickhouse-face.ts';
+import { openTestStore } from '../../harness/ingest-store.ts';
 import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
-import { testDecoder } from '../../harness/avro.ts';
 
 /** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
 export const API_KEY = 'the-key-of-the-tests';
@@ -38,14 +36,11 @@ export async function openEngine(mode: Mode = 'embedded', options: Parameters<ty
   return { clickhouse: opened.clickhouse, dataDir: opened.env.DATA_DIR, face: faced?.face, close: () => opened.close() };
 }
 
-/** Stores messages as one batch of a partition, judged at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
+/** Stores messages as one batch of a partition, evaluated at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
 export async function store(clickhouse: ClickHouse, source: SourceName, messages: readonly string[], at: { now: number; partition?: number; first?: number; recordTime?: number }): Promise<void> {
   const { now, partition = 0, first = 0, recordTime = now } = at;
-  const tables = createStore({ clickhouse, source, topic: source, partition, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, avro: testDecoder(source), metrics: createIngestMetrics(createRegistry()), clock: () => now });
-  await tables.insert({
-    incarnation: 1, first, last: first + messages.length - 1, judgedAt: now,
-    records: messages.map((message, i) => ({ offset: first + i, time: recordTime, key: null, value: Buffer.from(message), headers: [] })),
-  });
+  const records = messages.map((message, i) => ({ offset: first + i, time: recordTime, key: null, value: Buffer.from(message), headers: [] }));
+  await openTestStore(clickhouse, { source, partition }).insertBatch({ incarnation: 1, evaluatedAt: now, records });
 }
 
 export type TestSettings = Partial<Record<keyof Settings, string>>;

@@ -1,0 +1,143 @@
+import type { KnownSource } from '../sources.ts';
+import { ABSENT, createScanner, ESCAPED, MAX_DEPTH, NULL, NUMBER, OBJECT, STRING, TOO_DEEP, VALID, type Scanner } from './scanner.ts';
+import { calendarToMicros, digitsToMicros } from './timestamp.ts';
+
+/** Why an event is none that its raw table takes. */
+export type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
+
+/** What an event's time may be, both inclusive, unix microseconds. */
+export interface TimeRange {
+  readonly earliest: number;
+  readonly latest: number;
+}
+
+const DAY_MS = 86_400_000;
+const AHEAD_MS = 3_600_000;
+
+/** Events from the raw retention before a moment (unix ms) to one hour after it. */
+export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
+  return { earliest: (moment - retentionDays * DAY_MS) * 1000, latest: (moment + AHEAD_MS) * 1000 };
+}
+
+/**
+ * Reads events of one source: the verdict, and the values at the paths of its columns. Nothing is built of an event: values are looked at where they stand.
+ * What it says is of the event that `read` saw last, whose bytes must still be there.
+ */
+export interface EventReader {
+  /** The JSON text in bytes[start, end). recordTime: of its record, unix ms, -1 = none. Returns undefined where it is an event. */
+  read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined;
+  /** The same for a text that is known to be JSON, whose values whoever made it has noted in `scanner.found`, by their places in it. */
+  judge(text: Buffer, recordTime: number, range: TimeRange): EventFault | undefined;
+  readonly scanner: Scanner;
+  /** what is wrong with it, in words */
+  readonly detail: string;
+  /** unix microseconds */
+  readonly timestamp: number;
+  /** orText: 0 where the source has none */
+  readonly nodes: { readonly project: number; readonly orText: number; readonly id: number; readonly columns: readonly number[] };
+  /** The string, or the number as it is written if `numbersToo`, at the node; undefined where there is none. */
+  textAt(node: number, numbersToo: boolean): string | undefined;
+  /** Whether a string, or a number if `numbersToo`, stands at the node: from now on `text` is it. */
+  locate(node: number, numbersToo: boolean): boolean;
+  /** bytes[from, to): characters of a string, lone surrogates as U+FFFD, or a number as it is written */
+  readonly text: { bytes: Buffer; from: number; to: number };
+  isObject(node: number): boolean;
+  /** The number, or the number that the string is, at the node; else NaN. */
+  numberAt(node: number): number;
+}
+
+const NUMERIC = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
+/** So many digits are read without making a string of them. */
+const FEW_DIGITS = 9;
+const DETAIL_LENGTH = 100;
+const NOTHING: Buffer = Buffer.alloc(0);
+
+export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
+  const scanner = createScanner(['id', 'timestamp', project, ...(orText === undefined ? [] : [orText]), ...columns.map(({ path }) => path)]);
+  const { paths, found } = scanner;
+  const nodes = { project: paths.nodeOf(project), orText: orText === undefined ? 0 : paths.nodeOf(orText), id: paths.nodeOf('id'), columns: columns.map(({ path }) => paths.nodeOf(path)) };
+  const time = paths.nodeOf('timestamp');
+  const text = { bytes: NOTHING, from: 0, to: 0 };
+  let event = NOTHING;
+  let detail = '';
+  let timestamp = 0;
+
+  return {
+    scanner,
+    judge,
+    nodes,
+    text,
+    locate,
+    numberAt,
+    get detail() { return detail; },
+    get timestamp() { return timestamp; },
+    isObject: (node) => found[node * 3] === OBJECT,
+    textAt: (node, numbersToo) => (locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined),
+
+    read(bytes, start, end, recordTime, range) {
+      const invalidAt = scanner.scan(bytes, start, end);
+      if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
+      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
+      return judge(bytes, recordTime, range);
+    },
+  };
+
+  function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
+    event = bytes;
+    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false)) return fault('missing_project', `no text and no number at ${project}`);
+    timestamp = timeOf(recordTime);
+    if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
+    if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
+    return undefined;
+  }
+
+  function fault(reason: EventFault, words: string): EventFault {
+    detail = words;
+    return reason;
+  }
+
+  function locate(node: number, numbersToo: boolean): boolean {
+    const kind = found[node * 3]!;
+    const from = found[node * 3 + 1]!;
+    const to = found[node * 3 + 2]!;
+    if (kind === STRING || (kind === NUMBER && numbersToo)) {
+      text.bytes = event;
+      text.from = from;
+      text.to = to;
+      return true;
+    }
+    if (kind !== ESCAPED) return false;
+    text.bytes = Buffer.from((JSON.parse(event.toString('utf8', from - 1, to + 1)) as string).toWellFormed());
+    text.from = 0;
+    text.to = text.bytes.length;
+    return true;
+  }
+
+  function numberAt(node: number): number {
+    if (!locate(node, true)) return NaN;
+    const { bytes, from, to } = text;
+    if (to > from && to - from <= FEW_DIGITS) {
+      let number = 0;
+      let i = from;
+      for (let c = bytes[i]!; i < to && c >= 0x30 && c <= 0x39; c = bytes[++i]!) number = number * 10 + (c - 0x30);
+      if (i === to) return number;
+    }
+    const written = bytes.toString('latin1', from, to);
+    return NUMERIC.test(written) ? Number(written) : NaN;
+  }
+
+  function timeOf(recordTime: number): number {
+    const kind = found[time * 3]!;
+    if (kind === ABSENT || kind === NULL) return recordTime < 0 ? NaN : recordTime * 1000;
+    if (!locate(time, true)) return NaN;
+    const { bytes, from, to } = text;
+    const micros = digitsToMicros(bytes, from, to);
+    return Number.isNaN(micros) && kind !== NUMBER ? calendarToMicros(bytes, from, to) : micros;
+  }
+
+  function timeDetail(): string {
+    const kind = found[time * 3]!;
+    if (kind === ABSENT || kind === NULL) return 'timestamp of the record';
+    return locate(time, true) ? `timestamp ${text.bytes.toString('utf8', text.from, Math.min(text.to, text.from + DETAIL_LENGTH))}` : 'timestamp that is no text and no number';
+  }
+}

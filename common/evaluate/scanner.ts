@@ -1,0 +1,254 @@
+import { createPaths, MAX_NAME, type Paths } from './paths.ts';
+
+/**
+ * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested MAX_DEPTH deep at most. Builds nothing, so time is linear and
+ * memory constant for any input. What the paths name is left in `found`: of duplicate keys the first, and where a list stands whose first element is an
+ * object, that object. Keys may be written with escapes.
+ */
+export interface Scanner {
+  readonly paths: Paths;
+  /** by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes, starts and ends of texts and numbers only */
+  readonly found: Int32Array;
+  /** The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there before. */
+  memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
+  /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
+  scan(bytes: Uint8Array, start: number, limit: number): number;
+}
+
+export const VALID = -1;
+export const TOO_DEEP = -2;
+/** Objects and lists within each other, the event itself among them. */
+export const MAX_DEPTH = 512;
+
+/** Kinds of a value; ESCAPED: a string with escapes; OTHER: true, false, or a list that stands for no object. */
+export const ABSENT = 0;
+export const STRING = 1;
+export const ESCAPED = 2;
+export const NUMBER = 3;
+export const NULL = 4;
+export const OBJECT = 5;
+export const OTHER = 6;
+
+/** Classes of a byte within a string. */
+const PLAIN = 0;
+const QUOTE = 1;
+const BACKSLASH = 2;
+const LEAD = 3;
+const NEVER = 4;
+const CLASS = Uint8Array.from({ length: 256 }, (_, byte) => {
+  if (byte === 0x22) return QUOTE;
+  if (byte === 0x5c) return BACKSLASH;
+  if (byte >= 0xc2 && byte <= 0xf4) return LEAD;
+  return byte < 0x20 || byte >= 0x80 ? NEVER : PLAIN;
+});
+/** What the letter behind a backslash stands for, 0 = it may not stand there. */
+const MEANING = new Uint8Array(256);
+for (const [letter, meaning] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) MEANING[letter!.charCodeAt(0)] = meaning!.charCodeAt(0);
+
+/** The view of the memory that was read last: the events of a fetch share one. */
+let words: DataView = new DataView(new ArrayBuffer(0));
+
+export function createScanner(wanted: readonly string[]): Scanner {
+  const paths = createPaths(wanted);
+  const found = new Int32Array(paths.size * 3);
+  /** of each open container but the innermost: its node * 2, and 1 where it is a list */
+  const open = new Uint16Array(MAX_DEPTH);
+  const name = new Uint8Array(MAX_NAME);
+  return { paths, found, memberOf, scan };
+
+  function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
+    const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
+    return found[child * 3] === ABSENT ? child : 0;
+  }
+
+  function escapedChildOf(node: number, bytes: Uint8Array, from: number, to: number): number {
+    let length = 0;
+    for (let i = from; i < to; length++) {
+      if (length === MAX_NAME) return 0;
+      let c = bytes[i++]!;
+      if (c === 0x5c) {
+        c = bytes[i++]!;
+        if (c === 0x75) {
+          c = 0;
+          for (const end = i + 4; i < end; i++) c = c * 16 + (bytes[i]! <= 0x39 ? bytes[i]! - 0x30 : (bytes[i]! & 0x0f) + 9);
+        } else {
+          c = MEANING[c]!;
+        }
+      }
+      // names are ASCII
+      if (c >= 0x80) return 0;
+      name[length] = c;
+    }
+    return paths.childOf(node, name, 0, length);
+  }
+
+  function scan(bytes: Uint8Array, start: number, limit: number): number {
+    found.fill(0);
+    if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
+    const view = words;
+    const base = bytes.byteOffset;
+    let end = limit;
+    while (end > start && isSpace(bytes[end - 1]!)) end--;
+    // the last byte closes the event, so what is read outside of strings ends before it
+    if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
+    const lastWord = end - 4;
+    let i = start;
+    while (isSpace(bytes[i]!)) i++;
+    if (bytes[i] !== 0x7b) return i - start;
+    let depth = 0;
+    let isList = false;
+    /** of the container that is open */
+    let node = 0;
+    /** of the value that comes */
+    let child = 1;
+    let isKey = false;
+    let c = 0x7b;
+    // a value, or a key, begins at i with c
+    for (;;) {
+      if (c === 0x22) {
+        const from = ++i;
+        let isEscaped = false;
+        for (;;) {
+          // four bytes at a time: the highest bit of each that is a quote, a backslash, below a blank or not ASCII (after such a byte others may be marked too)
+          while (i <= lastWord) {
+            const word = view.getUint32(base + i, true);
+            const marks = (((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101) | (word - 0x20202020) | word) & 0x80808080;
+            if (marks !== 0) {
+              i += (31 - Math.clz32(marks & -marks)) >> 3;
+              break;
+            }
+            i += 4;
+          }
+          if (bytes[i] === 0x22 && i < end) break;
+          // behind the last word, byte by byte
+          while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
+          if (i === end) return end - start;
+          if (bytes[i] === 0x22) break;
+          const kind = CLASS[bytes[i]!]!;
+          const next = kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
+          if (next < 0) return i - start;
+          if (kind === BACKSLASH) isEscaped = true;
+          i = next;
+        }
+        if (isKey) {
+          child = node === 0 ? 0 : memberOf(node, bytes, from, i, isEscaped);
+          do c = bytes[++i]!; while (isSpace(c));
+          if (c !== 0x3a) return i - start;
+          do c = bytes[++i]!; while (isSpace(c));
+          isKey = false;
+          continue;
+        }
+        if (child !== 0) {
+          found[child * 3] = isEscaped ? ESCAPED : STRING;
+          found[child * 3 + 1] = from;
+          found[child * 3 + 2] = i;
+        }
+        i++;
+      } else if (isKey) {
+        return i - start;
+      } else if (c === 0x7b || c === 0x5b) {
+        if (depth === MAX_DEPTH) return TOO_DEEP;
+        open[depth++] = node * 2 + (isList ? 1 : 0);
+        isList = c === 0x5b;
+        do c = bytes[++i]!; while (isSpace(c));
+        if (isList) {
+          node = 0;
+          if (child !== 0 && c !== 0x7b) {
+            found[child * 3] = OTHER;
+            child = 0;
+          }
+          if (c !== 0x5d) continue;
+        } else {
+          node = child;
+          if (child !== 0) found[child * 3] = OBJECT;
+          isKey = c !== 0x7d;
+          if (isKey) continue;
+        }
+      } else if (c === 0x2d || (c >= 0x30 && c <= 0x39)) {
+        const from = i;
+        if (c === 0x2d) c = bytes[++i]!;
+        if (c === 0x30) c = bytes[++i]!;
+        else if (isDigit(c)) do c = bytes[++i]!; while (isDigit(c));
+        else return i - start;
+        if (c === 0x2e) {
+          c = bytes[++i]!;
+          if (!isDigit(c)) return i - start;
+          do c = bytes[++i]!; while (isDigit(c));
+        }
+        if (c === 0x65 || c === 0x45) {
+          c = bytes[++i]!;
+          if (c === 0x2b || c === 0x2d) c = bytes[++i]!;
+          if (!isDigit(c)) return i - start;
+          do c = bytes[++i]!; while (isDigit(c));
+        }
+        if (child !== 0) {
+          found[child * 3] = NUMBER;
+          found[child * 3 + 1] = from;
+          found[child * 3 + 2] = i;
+        }
+      } else {
+        const length = wordAt(bytes, i);
+        if (length === 0) return i - start;
+        if (child !== 0) found[child * 3] = c === 0x6e ? NULL : OTHER;
+        i += length;
+      }
+      // behind a value, or at the bracket that closes an empty container
+      for (;;) {
+        c = bytes[i]!;
+        while (isSpace(c)) c = bytes[++i]!;
+        if (c === 0x2c) break;
+        if (c !== (isList ? 0x5d : 0x7d)) return i - start;
+        i++;
+        const outer = open[--depth]!;
+        if (depth === 0) return i === end ? VALID : i - start;
+        if (i === end) return i - start;
+        isList = (outer & 1) === 1;
+        node = outer >> 1;
+      }
+      do c = bytes[++i]!; while (isSpace(c));
+      isKey = !isList;
+      child = 0;
+    }
+  }
+}
+
+function isSpace(c: number): boolean {
+  return c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09;
+}
+
+function isDigit(c: number): boolean {
+  return c >= 0x30 && c <= 0x39;
+}
+
+/** The length of null, true or false at i, else 0. None of them reaches beyond the bracket that ends the event. */
+function wordAt(bytes: Uint8Array, i: number): number {
+  switch (bytes[i]) {
+    case 0x6e: return bytes[i + 1] === 0x75 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x6c ? 4 : 0;
+    case 0x74: return bytes[i + 1] === 0x72 && bytes[i + 2] === 0x75 && bytes[i + 3] === 0x65 ? 4 : 0;
+    case 0x66: return bytes[i + 1] === 0x61 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x73 && bytes[i + 4] === 0x65 ? 5 : 0;
+    default: return 0;
+  }
+}
+
+/** Where the text goes on behind the backslash at i, or -1. */
+function afterEscape(bytes: Uint8Array, i: number, end: number): number {
+  const letter = bytes[i + 1]!;
+  if (letter !== 0x75) return MEANING[letter] === 0 ? -1 : i + 2;
+  if (i + 6 > end) return -1;
+  for (let k = i + 2; k < i + 6; k++) {
+    const c = bytes[k]! | 0x20;
+    if (!isDigit(bytes[k]!) && !(c >= 0x61 && c <= 0x66)) return -1;
+  }
+  return i + 6;
+}
+
+/** Where the text goes on behind the character of several bytes at i, or -1: no overlong form, no surrogate, nothing beyond U+10FFFF. */
+function afterCharacter(bytes: Uint8Array, i: number, end: number): number {
+  const lead = bytes[i]!;
+  const size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  if (i + size > end) return -1;
+  const second = bytes[i + 1]!;
+  if (second < (lead === 0xe0 ? 0xa0 : lead === 0xf0 ? 0x90 : 0x80) || second > (lead === 0xed ? 0x9f : lead === 0xf4 ? 0x8f : 0xbf)) return -1;
+  for (let k = 2; k < size; k++) if ((bytes[i + k]! & 0xc0) !== 0x80) return -1;
+  return i + size;
+}

@@ -1,0 +1,396 @@
+import { describe, expect, test } from 'vitest';
+import type { Rules } from '../evaluate/evaluate.ts';
+import { checksum, type Record } from '../record.ts';
+import { encodeIntent, type Intent } from './intent.ts';
+import { createLane } from './lane.ts';
+import type { LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
+
+const NOW = 1_000_000;
+const RULES: Rules = { version: 1, evaluatedAt: NOW, retentionDays: 90, maxEventBytes: 1, rawAvro: false, schemaIds: [], period: 50 };
+
+function record(offset: number, value: string | null = `value ${offset}`): Record {
+  return { offset, time: 100 + offset, key: null, value: value === null ? null : Buffer.from(value), headers: [] };
+}
+
+function records(first: number, last: number): Record[] {
+  return Array.from({ length: last - first + 1 }, (_, i) => record(first + i));
+}
+
+function markAt(offset: number): RecordMark {
+  return { offset, time: record(offset).time, checksum: checksum(record(offset)) };
+}
+
+function endAt(last: number, rest: Partial<LedgerEnd> = {}): LedgerEnd {
+  return { incarnation: 0, last, period: 40, group: 'ours', record: markAt(last), isClosed: false, ...rest };
+}
+
+/** An intent of a former owner. */
+function intentOf(first: number, last: number, rest: Partial<Rules> = {}): Intent {
+  return { incarnation: 0, first, last, rules: { ...RULES, evaluatedAt: 777, ...rest } };
+}
+
+interface Setup {
+  readonly end?: LedgerEnd;
+  readonly owner?: Owner | undefined;
+  /** the group's commit */
+  readonly metadata?: string;
+  readonly committedAt?: number;
+  /** what stands in Kafka */
+  readonly log?: readonly Record[];
+  readonly low?: number;
+  readonly high?: number;
+  readonly orphans?: readonly OrphanRows[];
+  readonly marks?: readonly RecordMark[];
+  readonly chance?: number;
+  /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
+  readonly strayedBy?: number;
+  /** too many of the last messages are bad after the batch that ends there */
+  readonly badAt?: number;
+  /** called with what the lane is about to do; throws or changes the world */
+  readonly on?: (what: string, world: World) => void;
+  /** called before it gets a permit, with what fetches more; permits are noted then */
+  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void) => void;
+}
+
+interface World {
+  isOver: boolean;
+  isDraining: boolean;
+  isMember: boolean;
+  members: boolean;
+  pausedLooks: number;
+  owner: Owner | undefined;
+  orphans: readonly OrphanRows[];
+}
+
+const NOTED = new Set(['topic_recreated', 'intent_dropped', 'partition_paused', 'partition_resumed', 'waiting_for_group', 'partition_claimed', 'clickhouse_unavailable', 'available_again']);
+const OURS: Owner = { group: 'ours', epoch: 1, former: undefined };
+
+/** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
+async function run(setup: Setup) {
+  const { end, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, orphans = [], marks = [], chance = 1, badAt, on = () => {}, onPermit } = setup;
+  const did: string[] = [];
+  const entries: LedgerEntry[] = [];
+  const world: World = { isOver: false, isDraining: false, isMember: true, members: false, pausedLooks: 0, owner: 'owner' in setup ? setup.owner : OURS, orphans };
+  let { strayedBy = 0 } = setup;
+  let fetchFrom: number | undefined;
+  let ledgerEnd = end;
+  let now = 0;
+  let badSince = false;
+  const act = (what: string): void => {
+    on(what, world);
+    did.push(what);
+  };
+  const ports: Ports = {
+    group: 'ours',
+    clock: () => NOW,
+    monotonic: () => now,
+    random: () => chance,
+    isOver: () => world.isOver,
+    isDraining: () => world.isDraining,
+    isMember: () => world.isMember,
+    async wait(ms) {
+      await new Promise((resolve) => { setImmediate(resolve); });
+      if (ms < 10_000) now += ms;
+      if (ms < 1_000) return act(`wait ${ms}`);
+      if (fetchFrom !== undefined) {
+        const at = fetchFrom + strayedBy;
+        strayedBy = 0;
+        fetchFrom = undefined;
+        const found = log.filter((r) => r.offset >= at);
+        if (found.length > 0 && !lane.offer({ at, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
+        return;
+      }
+      if (ms >= 60_000) world.isOver = true;
+    },
+    async commit(offset, metadata) {
+      act(`commit ${offset} ${metadata}`);
+      return !world.isOver;
+    },
+    committed: async (group) => (setup.metadata === undefined || group !== 'ours' ? undefined : { offset: setup.committedAt ?? 0, metadata: setup.metadata }),
+    hasMembers: async () => world.members,
+    watermarks: async () => ({ low, high }),
+    fetchFrom(offset) {
+      did.push(`fetch from ${offset}`);
+      fetchFrom = offset;
+    },
+    onRoom: () => {},
+    lingerMs: () => 0,
+    async permit() {
+      onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }));
+      let isReleased = false;
+      return () => {
+        if (onPermit !== undefined && !isReleased) did.push('release');
+        isReleased = true;
+      };
+    },
+    badShare: {
+      paused: async () => (world.pausedLooks-- > 0 ? { leftMs: 30_000 } : undefined),
+      add: () => {},
+      async pauses(_, next) {
+        if (!badSince || next !== (badAt ?? -1) + 1) return false;
+        badSince = false;
+        act(`pause at ${next}`);
+        world.pausedLooks = 3;
+        return true;
+      },
+    },
+    unavailable: (error) => (error instanceof Error && error.message === 'away' ? 'clickhouse' : undefined),
+    log: (event, fields) => { if (NOTED.has(event)) did.push(`${event}${'incarnation' in fields ? ` ${String(fields.incarnation)}` : ''}`); },
+    store: {
+      ledgerEnd: async () => ledgerEnd,
+      marks: async () => marks,
+      orphans: async (incarnation, from) => world.orphans.filter((o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from)),
+      firstDifference: async (_, found) => found.find((r) => r.value?.toString() !== `value ${r.offset}`)?.offset,
+      register: async () => ({ period: 50, owner: world.owner }),
+      async claim(epoch) {
+        act(`claim ${epoch}`);
+        world.owner = { group: 'ours', epoch, former: world.owner?.group };
+      },
+      rulesFor: async (_, evaluatedAt, period) => ({ ...RULES, evaluatedAt, period }),
+      endRunning: async () => {},
+      async insert(batch, without, attempt, fence) {
+        const ended = await fence();
+        if (ended !== undefined) return ended;
+        const offsets = batch.records.filter((r) => r.value !== null && !without.has(r.offset)).map((r) => r.offset);
+        act(`insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}`);
+        world.orphans = [...world.orphans, { incarnation: batch.incarnation, last: batch.last, evaluatedAt: batch.rules.evaluatedAt, offsets, deadOffsets: [], minTimestamp: undefined }];
+        return { rows: offsets.length, deadLetters: 0, minTimestamp: undefined };
+      },
+      requestRepair: async ({ first, last }) => act(`repair ${first}-${last}`),
+      async record(entry) {
+        const { incarnation, first, last, rules, closes } = entry;
+        act(`record ${incarnation}:${first}-${last}${closes ? ' closes' : ''}`);
+        entries.push(entry);
+        badSince = true;
+        ledgerEnd = { incarnation, last, period: rules.period, group: 'ours', record: entry.end, isClosed: closes };
+      },
+    },
+  };
+  const lane = createLane(ports, { maxRecords: 3, maxBytes: 1_000_000 });
+  await lane.run();
+  return { did, entries, lane };
+}
+
+const announced = (first: number, last: number, evaluatedAt = NOW, incarnation = 0): string => `commit ${first} ${encodeIntent({ incarnation, first, last, rules: { ...RULES, evaluatedAt } })}`;
+const orphan = (last: number, offsets: number[], rest: Partial<OrphanRows> = {}): OrphanRows => ({ incarnation: 0, last, evaluatedAt: 777, offsets, deadOffsets: [], minTimestamp: undefined, ...rest });
+const away = (): never => { throw new Error('away'); };
+
+describe('a partition never taken before', () => {
+  test('is read from its first offset; each batch is announced, inserted, recorded, and the end committed when nothing follows', async () => {
+    const { did } = await run({ log: records(10, 13) });
+    expect(did).toEqual([
+      'fetch from 10',
+      announced(10, 12), `insert 0:10-12 at ${NOW} of 10,11,12`, 'record 0:10-12',
+      announced(13, 13), `insert 0:13-13 at ${NOW} of 13`, 'record 0:13-13',
+      'commit 14 e',
+    ]);
+  });
+
+  test('the ledger gets first and last record, to know the topic by, also where a hole ends the batch', async () => {
+    const { entries } = await run({ log: [record(0), record(1, null), record(7)] });
+    expect(entries).toMatchObject([{ first: 0, last: 7, stored: { rows: 2 }, nullValues: 1, noRecords: 5, gap: 0, begin: markAt(0), end: markAt(7) }]);
+  });
+
+  test('null values alone are recorded, with nothing to insert', async () => {
+    const { did, entries } = await run({ log: [record(0, null)] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
+    expect(entries).toMatchObject([{ first: 0, last: 0, nullValues: 1 }]);
+  });
+});
+
+describe('a permit', () => {
+  test('is waited for before a batch is cut: what comes meanwhile is in it; the ledger has room of its own', async () => {
+    let permits = 0;
+    const { did } = await run({ log: records(0, 0), onPermit: (_, offer) => { if (permits++ === 0) offer(records(1, 1)); } });
+    expect(did).toEqual(['fetch from 0', announced(0, 1), `insert 0:0-1 at ${NOW} of 0,1`, 'release', 'record 0:0-1', 'commit 2 e']);
+  });
+
+  test('is released while ClickHouse is unavailable', async () => {
+    let tries = 0;
+    const { did } = await run({ log: records(0, 0), onPermit: () => {}, on: (what) => { if (what.startsWith('insert') && tries++ === 0) away(); } });
+    expect(did).toEqual(['fetch from 0', announced(0, 0), 'release', 'clickhouse_unavailable', 'wait 100', `insert 0:0-0 at ${NOW} of 0`, 'available_again', 'release', 'record 0:0-0', 'commit 1 e']);
+  });
+
+  test('is of no use to a lane that is over, or whose process stops, when it comes', async () => {
+    const over = await run({ log: records(0, 0), onPermit: (world) => { world.isOver = true; } });
+    expect(over.did).toEqual(['fetch from 0', 'release']);
+    const draining = await run({ log: records(0, 0), onPermit: (world) => { world.isDraining = true; } });
+    expect(draining.did).toEqual(['fetch from 0', 'release', 'commit 0 e']);
+  });
+});
+
+describe('a partition in the ledger', () => {
+  test('offsets gone from Kafka are recorded as the gap, also while nothing follows them', async () => {
+    const { did, entries } = await run({ end: endAt(4), low: 9, high: 9 });
+    expect(did).toEqual(['fetch from 9', announced(5, 8), 'record 0:5-8', 'commit 9 e']);
+    expect(entries).toMatchObject([{ gap: 4, noRecords: 0, nullValues: 0, end: { offset: 4 } }]);
+  });
+
+  test('offsets without a record in front of what is there are no gap', async () => {
+    const { entries } = await run({ end: endAt(4), log: [record(4), record(8)] });
+    expect(entries).toMatchObject([{ first: 5, last: 8, gap: 0, noRecords: 3 }]);
+  });
+
+  test('takes nothing of a fetch from elsewhere, asked for before the group was joined again', async () => {
+    const { did } = await run({ end: endAt(4), log: records(4, 9), strayedBy: 4 });
+    expect(did.slice(0, 4)).toEqual(['fetch from 4', 'offer refused', 'fetch from 4', announced(5, 7)]);
+  });
+
+  test('no row of a later batch is of an earlier period, whatever the register says', async () => {
+    const { entries } = await run({ end: endAt(4, { period: 90 }), log: records(4, 5) });
+    expect(entries[0]!.rules.period).toBe(90);
+  });
+});
+
+describe('an open batch', () => {
+  test('is formed again with the boundaries and rules of its announcement, whatever else there is to read by now', async () => {
+    const intent = intentOf(5, 6, { schemaIds: [3], retentionDays: 7 });
+    const { did } = await run({ end: endAt(4), metadata: encodeIntent(intent), log: records(0, 9) });
+    expect(did.slice(0, 5)).toEqual(['fetch from 4', `commit 5 ${encodeIntent(intent)}`, 'insert 0:5-6 at 777 of 5,6', 'record 0:5-6', announced(7, 9)]);
+  });
+
+  test('gets what is missing, and its rollups are rebuilt before the ledger knows it', async () => {
+    const { did } = await run({ end: endAt(4), metadata: encodeIntent(intentOf(5, 6)), log: records(0, 6), orphans: [orphan(6, [5])] });
+    expect(did.slice(2, 5)).toEqual(['insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
+  });
+
+  test('whose records are gone from Kafka is recorded with what it wrote', async () => {
+    const { did, entries } = await run({ end: endAt(4), metadata: encodeIntent(intentOf(5, 6)), low: 20, high: 20, orphans: [orphan(6, [5])] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
+    expect(entries).toMatchObject([{ first: 5, last: 6, stored: { rows: 1 }, gap: 1 }, { first: 7, last: 19, gap: 13 }]);
+  });
+
+  test('whose announcement is lost is known by its rows, and announced again with its moment', async () => {
+    const { did } = await run({ end: endAt(4), log: records(0, 7), orphans: [orphan(6, [5])] });
+    expect(did.slice(0, 5)).toEqual(['fetch from 4', announced(5, 6, 777), 'insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
+  });
+
+  test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {
+    let looks = 0;
+    const setup: Setup = { end: endAt(3), metadata: encodeIntent(intentOf(4, 6)), log: records(3, 8), strayedBy: 1 };
+    const { did } = await run({ ...setup, on: (what) => { if (what.startsWith('commit 4')) looks++; } });
+    expect(looks).toBe(1);
+    expect(did.slice(0, 5)).toEqual(['fetch from 3', 'offer refused', 'fetch from 3', `commit 4 ${encodeIntent(intentOf(4, 6))}`, 'insert 0:4-6 at 777 of 4,5,6']);
+  });
+});
+
+describe('a log that is another', () => {
+  test('ends before the ledger and has nothing of it: the next life is read from its start', async () => {
+    const log = [record(0, 'another'), record(1, 'another')];
+    const { did } = await run({ end: endAt(9), marks: [markAt(0), markAt(9)], log });
+    expect(did).toContain('topic_recreated 1');
+    expect(did).toContain(`insert 1:0-1 at ${NOW} of 0,1`);
+  });
+
+  test('has another record at the ledger\'s end: nothing of it is taken before the lives are compared', async () => {
+    const log = [record(0, 'another'), record(1, 'another'), record(2)];
+    const { did } = await run({ end: endAt(1), marks: [markAt(0), markAt(1)], log });
+    expect(did.slice(0, 2)).toEqual(['fetch from 1', 'offer refused']);
+    expect(did).toContain(`insert 1:0-2 at ${NOW} of 0,1,2`);
+  });
+
+  test('lost its end in an unclean election: nothing that is stored is stored again', async () => {
+    const log = [...records(0, 4), record(5, 'another'), record(6, 'another')];
+    const { did, entries } = await run({ end: endAt(9), marks: [0, 2, 3, 6, 7, 9].map(markAt), log });
+    expect(did).toContain(`insert 1:5-6 at ${NOW} of 5,6`);
+    expect(entries).toMatchObject([{ incarnation: 1, first: 5, last: 6 }]);
+  });
+
+  test('is only shorter: the next life begins at its end', async () => {
+    const { did, entries } = await run({ end: endAt(9), marks: [0, 2, 3, 6, 7, 9].map(markAt), log: records(0, 4) });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
+    expect(entries).toEqual([]);
+  });
+
+  test('leaves the batch that was open in the ledger, closed with what it wrote', async () => {
+    const log = [record(0, 'another'), record(1, 'another')];
+    const { did, entries } = await run({ end: endAt(4), marks: [markAt(0), markAt(4)], log, orphans: [orphan(9, [7])] });
+    expect(did).toContain('record 0:5-9 closes');
+    expect(entries[0]).toMatchObject({ incarnation: 0, stored: { rows: 1 }, gap: 4, closes: true });
+  });
+});
+
+describe('a partition of another group', () => {
+  const theirs: Owner = { group: 'theirs', epoch: 4, former: undefined };
+
+  test('is waited for while that has members, then claimed, and looked at five seconds later', async () => {
+    let looks = 0;
+    const { did } = await run({ owner: theirs, log: records(0, 0), on: (what, world) => { if (what.startsWith('wait')) world.members = ++looks < 2; } });
+    expect(did.slice(0, 3)).toEqual(['claim 5', 'partition_claimed', 'fetch from 0']);
+  });
+
+  test('that takes ours while we write: nothing more is inserted', async () => {
+    const { did } = await run({
+      log: records(0, 5),
+      on: (what, world) => { if (what.startsWith('commit 0 b')) Object.assign(world, { owner: theirs, members: true, isDraining: true }); },
+    });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
+  });
+});
+
+describe('a partition with too many bad messages', () => {
+  test('is paused before the next batch is cut: its end is committed, nothing is announced or held, and it is taken again when the pause is over', async () => {
+    const { did } = await run({ log: records(0, 4), badAt: 2 });
+    expect(did).toEqual([
+      'fetch from 0', announced(0, 2), `insert 0:0-2 at ${NOW} of 0,1,2`, 'record 0:0-2', 'pause at 3', 'commit 3 e',
+      'partition_paused', 'partition_resumed', 'fetch from 2', announced(3, 4), `insert 0:3-4 at ${NOW} of 3,4`, 'record 0:3-4', 'commit 5 e',
+    ]);
+  });
+
+  test('ends in order while it is paused', async () => {
+    const { did } = await run({ log: records(0, 4), badAt: 2, on: (what, world) => { if (what === 'commit 3 e') world.isDraining = true; } });
+    expect(did.at(-1)).toBe('partition_paused');
+  });
+});
+
+describe('writing', () => {
+  test('goes on after an insert with an unknown outcome by a look at what is there', async () => {
+    let tries = 0;
+    const { did } = await run({
+      log: records(0, 1),
+      on(what, world) {
+        if (!what.startsWith('insert') || tries++ > 0) return;
+        world.orphans = [orphan(1, [0], { evaluatedAt: NOW })];
+        away();
+      },
+    });
+    expect(did.slice(1, -1)).toEqual([announced(0, 1), 'clickhouse_unavailable', 'wait 100', `insert 0:0-1 at ${NOW} of 1`, 'repair 0-1', 'available_again', 'record 0:0-1']);
+  });
+
+  test('is repeated after waits twice as long each time, half of each by chance', async () => {
+    const waits = async (chance: number): Promise<string[]> => {
+      let failures = 0;
+      const { did } = await run({ log: records(0, 0), chance, on: (what) => { if (what.startsWith('record') && failures++ < 5) away(); } });
+      return did.filter((d) => d.startsWith('wait')).slice(0, 4);
+    };
+    expect(await waits(0)).toEqual(['wait 50', 'wait 100', 'wait 200', 'wait 400']);
+    expect(await waits(1)).toEqual(['wait 100', 'wait 200', 'wait 400', 'wait 800']);
+  });
+
+  test('ends the process at any other error, naming the statement and the batch in one line', async () => {
+    await expect(run({ log: records(0, 1), on: (what) => { if (what.startsWith('record')) throw new Error('unknown\nstack'); } })).rejects.toThrow(/^the ledger row of batch 0:0-1 failed: unknown$/);
+    await expect(run({ log: records(0, 1), on: (what) => { if (what.startsWith('insert')) throw new Error('unknown'); } })).rejects.toThrow(/^the insert of batch 0:0-1 failed: unknown$/);
+  });
+
+  test('waits while the membership is in doubt, and does not happen once it is lost', async () => {
+    let waits = 0;
+    const { did } = await run({
+      log: records(0, 1),
+      on(what, world) {
+        if (what.startsWith('commit 0 b')) world.isMember = false;
+        if (what.startsWith('wait') && ++waits === 3) world.isOver = true;
+      },
+    });
+    expect(did).toEqual(['fetch from 0', announced(0, 1), 'wait 100', 'wait 100', 'wait 100']);
+  });
+
+  test('does not happen where the announcement was refused', async () => {
+    const { did } = await run({ log: records(0, 1), on: (what, world) => { if (what.startsWith('commit 0 b')) world.isOver = true; } });
+    expect(did.at(-1)).toBe(announced(0, 1));
+  });
+
+  test('of the batch in flight is finished when the process stops, its end committed, nothing new begun', async () => {
+    const { did } = await run({ log: records(0, 9), on: (what, world) => { if (what.startsWith('insert')) world.isDraining = true; } });
+    expect(did.slice(-3)).toEqual([`insert 0:0-2 at ${NOW} of 0,1,2`, 'record 0:0-2', 'commit 3 e']);
+  });
+});

@@ -1,0 +1,56 @@
+import { expect, test } from 'vitest';
+import type { Rows } from '../../../common/clickhouse/clickhouse.ts';
+import { createLedger, type LedgerRow } from './ledger.ts';
+
+function rowOf(partition: number): LedgerRow {
+  const rules = { version: 1, evaluatedAt: 1, retentionDays: 90, maxEventBytes: 1, rawAvro: false, schemaIds: [], period: 0 };
+  return { source: 'edge_logs', topic: 't', partition, group: 'g', entry: { incarnation: 0, first: 0, last: 1, rules, stored: { rows: 2, deadLetters: 0, minTimestamp: 5 }, nullValues: 0, noRecords: 0, gap: 0, begin: undefined, end: undefined, closes: false } };
+}
+
+/** An engine whose inserts end when they are told to. */
+function engine() {
+  const inserts: { rows: Rows; bytes: number; end: (error?: Error) => void }[] = [];
+  return {
+    inserts,
+    insertRows: (rows: Rows) => new Promise<void>((resolve, reject) => {
+      const bytes = [...rows.pieces].reduce((sum, p) => sum + p.length, 0);
+      inserts.push({ rows, bytes, end: (error) => (error === undefined ? resolve() : reject(error)) });
+    }),
+  };
+}
+
+const settled = (): Promise<void> => new Promise((resolve) => { setImmediate(resolve); });
+
+test('rows that come while an insert runs share the next one, and each waits for its own', async () => {
+  const { inserts, insertRows } = engine();
+  const ledger = createLedger({ insertRows });
+  const done: number[] = [];
+  const write = (n: number): Promise<void> => ledger(rowOf(n)).then(() => { done.push(n); });
+  const writes = [write(0)];
+  await settled();
+  writes.push(write(1), write(2));
+  await settled();
+  expect(inserts).toHaveLength(1);
+  inserts[0]!.end();
+  await settled();
+  expect(done).toEqual([0]);
+  expect(inserts).toHaveLength(2);
+  expect(inserts[1]!.bytes).toBe(2 * inserts[0]!.bytes);
+  inserts[1]!.end();
+  await Promise.all(writes);
+  expect(done).toEqual([0, 1, 2]);
+  expect(inserts).toHaveLength(2);
+});
+
+test('a failed insert fails the rows that shared it, and no others', async () => {
+  const { inserts, insertRows } = engine();
+  const ledger = createLedger({ insertRows });
+  const first = ledger(rowOf(0)).catch((error: unknown) => error);
+  await settled();
+  const second = ledger(rowOf(1));
+  inserts[0]!.end(new Error('unavailable'));
+  expect(String(await first)).toContain('unavailable');
+  await settled();
+  inserts[1]!.end();
+  await second;
+});

@@ -1,0 +1,79 @@
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { RowBinary } from '../evaluate/row-binary.ts';
+import type { LedgerEntry, RecordMark } from './ports.ts';
+
+/** The row of one batch. */
+export interface LedgerRow {
+  readonly source: string;
+  readonly topic: string;
+  readonly partition: number;
+  readonly group: string;
+  readonly entry: LedgerEntry;
+}
+
+/** Resolves when the row is in the ledger. */
+export type Ledger = (row: LedgerRow) => Promise<void>;
+
+const COLUMNS = [
+  'topic', 'incarnation', 'partition', 'first', 'last', 'source', 'consumer_group', 'stored', 'dead_lettered', 'null_values', 'no_records', 'gap', 'evaluated_at', 'rules', 'period',
+  'begin_offset', 'begin_record_time', 'begin_checksum', 'end_offset', 'end_record_time', 'end_checksum', 'closes', 'min_timestamp',
+] as const;
+
+/** No token: a row that is written twice counts once, and one that the engine noted before it was killed would keep out the row that never came. */
+const SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
+
+/** The ledger of one process. Rows that come while an insert runs share the next one. */
+export function createLedger(clickhouse: Pick<ClickHouse, 'insertRows'>): Ledger {
+  let waiting: LedgerRow[] = [];
+  let running = Promise.resolve();
+  let next: Promise<void> | undefined;
+
+  return (row) => {
+    waiting.push(row);
+    next ??= running.then(async () => {
+      const rows = waiting;
+      waiting = [];
+      const inserting = clickhouse.insertRows({ table: 'batches', columns: COLUMNS, pieces: encodeRows(rows), settings: SETTINGS });
+      running = inserting.catch(() => {});
+      next = undefined;
+      return inserting;
+    });
+    return next;
+  };
+}
+
+/** As RowBinary, in the order of COLUMNS. */
+function encodeRows(rows: readonly LedgerRow[]): Uint8Array[] {
+  const out = new RowBinary();
+  for (const { source, topic, partition, group, entry } of rows) {
+    const { incarnation, first, last, rules, stored, nullValues, noRecords, gap, begin, end, closes } = entry;
+    out.begin();
+    out.text(topic);
+    out.uint32(incarnation);
+    out.uint32(partition);
+    out.int64(first);
+    out.int64(last);
+    out.text(source);
+    out.text(group);
+    for (const count of [stored.rows, stored.deadLetters, nullValues]) out.uint32(count);
+    out.int64(noRecords);
+    out.int64(gap);
+    out.int64(rules.evaluatedAt);
+    out.uint16(rules.version);
+    out.uint32(rules.period);
+    writeMark(out, begin);
+    writeMark(out, end);
+    out.uint8(closes ? 1 : 0);
+    out.uint8(stored.minTimestamp === undefined ? 1 : 0);
+    if (stored.minTimestamp !== undefined) out.int64(stored.minTimestamp);
+  }
+  return out.take();
+}
+
+function writeMark(out: RowBinary, mark: RecordMark | undefined): void {
+  out.uint8(mark === undefined ? 1 : 0);
+  if (mark !== undefined) out.int64(mark.offset);
+  out.int64(mark?.time ?? -1);
+  out.uint8(mark === undefined ? 1 : 0);
+  if (mark !== undefined) out.uint32(mark.checksum);
+}

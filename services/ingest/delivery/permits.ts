@@ -1,0 +1,51 @@
+/** Takes a permit to write a batch. Resolves to an idempotent release function. */
+export type TakePermit = () => Promise<() => void>;
+
+export interface PermitLimits {
+  /** batches that are written at a time */
+  readonly size: number;
+  /** batches that are written at a time together with those that take longer than `slowMs`; the engine has room for one statement more, the ledger's */
+  readonly most: number;
+  readonly slowMs?: number;
+}
+
+/** Others do not wait longer than this for an insert that hangs, or that takes long for reasons of its own. */
+const SLOW_MS = 1_000;
+
+/**
+ * Write permits of one process, the longest waiting first. A batch is cut when it has its permit, so that what arrives while others
+ * write is in it. Whoever holds a permit for long no longer keeps the next one waiting.
+ */
+export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): TakePermit {
+  const waiting: (() => void)[] = [];
+  let held = 0;
+  let slow = 0;
+
+  function next(): void {
+    while (waiting.length > 0 && held < most && held - slow < size) waiting.shift()!();
+  }
+
+  function take(): () => void {
+    held++;
+    let isSlow = false;
+    let isHeld = true;
+    const timer = setTimeout(() => {
+      isSlow = true;
+      slow++;
+      next();
+    }, slowMs);
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      clearTimeout(timer);
+      held--;
+      if (isSlow) slow--;
+      next();
+    };
+  }
+
+  return () => new Promise((resolve) => {
+    waiting.push(() => resolve(take()));
+    next();
+  });
+}

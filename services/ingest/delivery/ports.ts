@@ -1,0 +1,191 @@
+import type { Fetched } from '../inbox.ts';
+import type { Record } from '../record.ts';
+import type { Clock } from '../../../common/clock.ts';
+import type { Rules } from '../evaluate/evaluate.ts';
+import type { Intent } from './intent.ts';
+
+/** What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives it models of them. */
+
+export interface LedgerEnd {
+  readonly incarnation: number;
+  readonly last: number;
+  /** unix seconds; no row of a later batch is of an earlier period */
+  readonly period: number;
+  /** consumer group that wrote it */
+  readonly group: string;
+  /** undefined where this life of the topic had no record yet */
+  readonly record: RecordMark | undefined;
+  /** nothing follows in this life of the topic */
+  readonly isClosed: boolean;
+}
+
+/** A record that the ledger knows a topic by. A recreated topic has another one there. */
+export interface RecordMark {
+  readonly offset: number;
+  readonly time: number;
+  readonly checksum: number;
+}
+
+export interface Batch extends Intent {
+  readonly records: readonly Record[];
+}
+
+/** Rows and dead letters of one batch that the ledger does not have. */
+export interface OrphanRows {
+  readonly incarnation: number;
+  readonly last: number;
+  /** unix milliseconds */
+  readonly evaluatedAt: number;
+  /** of its rows, ascending */
+  readonly offsets: readonly number[];
+  /** of its dead letters, ascending */
+  readonly deadOffsets: readonly number[];
+  /** unix microseconds, least of its rows; undefined where it has none */
+  readonly minTimestamp: number | undefined;
+}
+
+/** What is stored of a batch. */
+export interface Stored {
+  readonly rows: number;
+  readonly deadLetters: number;
+  /** unix microseconds, least of its rows; undefined where it has none */
+  readonly minTimestamp: number | undefined;
+}
+
+/** consumed = last - first + 1 = stored.rows + stored.deadLetters + nullValues + noRecords + gap */
+export interface LedgerEntry extends Intent {
+  readonly stored: Stored;
+  readonly nullValues: number;
+  /** offsets without a record: control records, aborted, compacted */
+  readonly noRecords: number;
+  /** offsets that were gone from Kafka before they were taken */
+  readonly gap: number;
+  /** its first record */
+  readonly begin: RecordMark | undefined;
+  /** the last record at or before its end */
+  readonly end: RecordMark | undefined;
+  readonly closes: boolean;
+}
+
+/** Which group may write a partition. */
+export interface Owner {
+  readonly group: string;
+  readonly epoch: number;
+  /** the group that had it before: what that one announced may be open */
+  readonly former: string | undefined;
+}
+
+/** What ingest reads again at most two seconds later, before every insert. */
+export interface Register {
+  /** unix seconds; new batches write at least to this period */
+  readonly period: number;
+  /** undefined = the partition was never claimed */
+  readonly owner: Owner | undefined;
+}
+
+/** The tables of one partition. */
+export interface Store {
+  ledgerEnd(): Promise<LedgerEnd | undefined>;
+  /** First and last records of the batches of one life of the topic, ascending by offset. */
+  marks(incarnation: number): Promise<readonly RecordMark[]>;
+  /**
+   * Rows and dead letters at or beyond `from` in this life of the topic, and all of later lives; by incarnation, last, evaluatedAt.
+   * `period`: rows of earlier periods are not looked at.
+   */
+  orphans(incarnation: number, from: number, period: number): Promise<readonly OrphanRows[]>;
+  /** The first offset of these records whose content differs from what is stored of it, or of which nothing is. Undefined if there is none. */
+  firstDifference(incarnation: number, records: readonly Record[]): Promise<number | undefined>;
+  /** At most two seconds old. `fresh`: read now. */
+  register(fresh?: boolean): Promise<Register>;
+  /** Claims the partition for our group under this epoch. Who has it afterwards is in the register. */
+  claim(epoch: number): Promise<void>;
+  /** Today's rules, for these records. */
+  rulesFor(records: readonly Record[], evaluatedAt: number, period: number): Promise<Rules>;
+  /** Resolves when no insert of this partition runs any more, whoever sent it. */
+  endRunning(): Promise<void>;
+  /**
+   * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token of this attempt.
+   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; nobody knows what is there.
+   */
+  insert(batch: Batch, without: ReadonlySet<number>, attempt: number, fence: Fence): Promise<Stored | 'unfinished' | Ended>;
+  /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
+  requestRepair(batch: Intent, period: number): Promise<void>;
+  record(entry: LedgerEntry): Promise<void>;
+}
+
+/** Why a lane stops what it does: its partition is lost or the process ends; the partition must be taken again. */
+export type Ended = 'over' | 'retake';
+
+/** Undefined while this lane may write. */
+export type Fence = () => Promise<Ended | undefined>;
+
+/** The bad-share pause of one partition. */
+export interface BadShare {
+  /** Undefined if the partition is not paused. */
+  paused(): Promise<{ readonly leftMs: number } | undefined>;
+  /** A batch is in the ledger. */
+  add(deadLetters: number): void;
+  /** Decides before a batch is cut. True: too many of the last messages were bad, and the partition is paused from `next` on. */
+  pauses(incarnation: number, next: number): Promise<boolean>;
+}
+
+export type Service = 'kafka' | 'registry' | 'clickhouse';
+
+export interface Ports {
+  readonly group: string;
+  readonly clock: Clock;
+  /** milliseconds of a clock that is never set */
+  readonly monotonic: Clock;
+  /** from 0 to 1 */
+  readonly random: () => number;
+  readonly store: Store;
+  readonly badShare: BadShare;
+  /** the lane lost its partition: nothing may be announced or written any more */
+  isOver(): boolean;
+  /** the process stops: the batch in flight is finished, its end committed, nothing new begun */
+  isDraining(): boolean;
+  /** false while this process may have lost its membership without knowing (no heartbeat for half a session) */
+  isMember(): boolean;
+  /** resolves after that time, or earlier when the lane is over or woken */
+  wait(ms: number): Promise<void>;
+  /** commits for this partition in the lane's own generation; false = the lane is over */
+  commit(offset: number, metadata: string): Promise<boolean>;
+  /** a group's commit for this partition */
+  committed(group: string): Promise<{ offset: number; metadata: string } | undefined>;
+  /** whether members of another group consume this partition */
+  hasMembers(group: string): Promise<boolean>;
+  /** first offset in Kafka and the one after the last */
+  watermarks(): Promise<{ low: number; high: number }>;
+  /** from now on the lane is offered what stands at `offset` and after */
+  fetchFrom(offset: number): void;
+  /** called after every cut and after every batch: there is room in the inbox, then less is held */
+  onRoom(): void;
+  /** how long a first record waits for company, milliseconds */
+  lingerMs(): number;
+  /** Resolves when this lane may write, to an idempotent release function. */
+  permit(): Promise<() => void>;
+  /** Which service an error says is unavailable for now. Undefined: the error ends the process. */
+  unavailable(error: unknown): Service | undefined;
+  log(event: LaneEvent, fields: object): void;
+}
+
+export type LaneEvent =
+  | 'partition_taken' | 'batch_recovered' | 'orphan_rows_found' | 'topic_recreated' | 'offsets_gone' | 'intent_dropped'
+  | 'waiting_for_group' | 'partition_claimed' | 'partition_paused' | 'partition_resumed'
+  | 'kafka_unavailable' | 'registry_unavailable' | 'clickhouse_unavailable' | 'available_again' | 'lane_over';
+
+export interface Lane {
+  /** Hands over what was fetched from the offset `at`; false = not wanted now (the lane is being taken, or asked for another offset). */
+  offer(fetched: Fetched & { readonly at: number }): boolean;
+  /** The client's position moved by itself, over offsets without a record up to this one. */
+  moved(to: number): void;
+  /** Runs until the lane is over; rejects when the process must not go on. */
+  run(): Promise<void>;
+  readonly inbox: { readonly next: number; readonly written: number; readonly end: number; readonly bytes: number; readonly heldBytes: number; readonly size: number };
+  readonly state: LaneState;
+  /** waits for the whole of a batch that was announced, perhaps under other limits than ours */
+  readonly isRecovering: boolean;
+}
+
+/** taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition; paused: too many bad messages */
+export type LaneState = 'taking' | 'comparing' | 'waiting' | 'paused' | 'running' | 'storing';

@@ -1,0 +1,67 @@
+import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './ports.ts';
+
+/** What is stored of one batch. */
+export interface Found {
+  readonly offsets: ReadonlySet<number>;
+  readonly stored: Stored;
+}
+
+/** How far one batch has come. It outlives a try that failed. */
+export interface Progress {
+  /** something of the batch may be stored */
+  mayBeThere: boolean;
+  /** views may lack rows that raw has: a part was there before, or a second token was needed */
+  needsRepair: boolean;
+}
+
+const NONE: ReadonlySet<number> = new Set();
+
+/**
+ * Stores every record of the batch that has a value exactly once. The same for a new batch, for one that a former owner left, and
+ * for one whose insert ended in an unknown way: ends what may still run of it, looks at what is there, inserts what is missing,
+ * looks again. What is there stands. Throws what the store throws; another call goes on.
+ */
+export async function storeBatch(store: BatchStore, batch: Batch, progress: Progress, fence: Fence): Promise<Stored | Ended> {
+  const isMissing = (offsets: ReadonlySet<number>): boolean => batch.records.some((r) => r.value !== null && !offsets.has(r.offset));
+  if (!progress.mayBeThere) {
+    if (!isMissing(NONE)) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
+    progress.mayBeThere = true;
+    const inserted = await store.insert(batch, NONE, 0, fence);
+    if (inserted !== 'unfinished') return inserted;
+  }
+  for (let attempt = 0; ; attempt++) {
+    const ended = await fence();
+    if (ended !== undefined) return ended;
+    await store.endRunning();
+    const { offsets, stored } = await store.found(batch);
+    progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
+    if (!isMissing(offsets)) {
+      // before the ledger's row: whoever sees that one need not look for this
+      if (progress.needsRepair) await store.requestRepair(batch);
+      return stored;
+    }
+    const inserted = await store.insert(batch, offsets, attempt, fence);
+    if (inserted === 'over' || inserted === 'retake') return inserted;
+    if (inserted === 'unfinished') progress.needsRepair = true;
+  }
+}
+
+export interface BatchStore extends Pick<Store, 'endRunning' | 'insert'> {
+  found(batch: Batch): Promise<Found>;
+  requestRepair(batch: Batch): Promise<void>;
+}
+
+/** Sums up what orphan rows say of a batch: a dead letter that was replayed is a row too, and counts as the letter. */
+export function foundOf(orphans: readonly OrphanRows[], { incarnation, first, last }: Pick<Batch, 'incarnation' | 'first' | 'last'>): Found {
+  const dead = new Set<number>();
+  const rows = new Set<number>();
+  let minTimestamp: number | undefined;
+  for (const of of orphans) {
+    if (of.incarnation !== incarnation || of.last !== last) continue;
+    for (const offset of of.deadOffsets) if (offset >= first) dead.add(offset);
+    for (const offset of of.offsets) if (offset >= first) rows.add(offset);
+    if (of.minTimestamp !== undefined && !(of.minTimestamp > (minTimestamp ?? Infinity))) minTimestamp = of.minTimestamp;
+  }
+  const offsets = new Set([...dead, ...rows]);
+  return { offsets, stored: { rows: offsets.size - dead.size, deadLetters: dead.size, minTimestamp } };
+}

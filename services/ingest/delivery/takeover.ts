@@ -1,0 +1,161 @@
+import type { Intent } from './intent.ts';
+import type { LedgerEnd, OrphanRows, Owner, RecordMark } from './ports.ts';
+
+/** What is known of a partition when it is taken. */
+export interface Facts {
+  readonly group: string;
+  readonly end: LedgerEnd | undefined;
+  readonly owner: Owner | undefined;
+  /** members of the owner's group consume the partition; asked for only where that is not our group */
+  readonly ownerHasMembers: boolean;
+  /** announced by the owner's group or by ours */
+  readonly intents: readonly Intent[];
+  /** beyond the ledger's end, by incarnation and last */
+  readonly orphans: readonly OrphanRows[];
+  readonly low: number;
+  readonly high: number;
+  /** the record at the ledger's end is known to be another in Kafka */
+  readonly isChanged: boolean;
+  /** what comparing the log with what is stored has shown; undefined = it was not compared */
+  readonly compared: Compared | undefined;
+}
+
+export interface Compared {
+  readonly incarnation: number;
+  /** the first offset that is not stored as it stands in the log; undefined = they have nothing in common */
+  readonly differsFrom: number | undefined;
+}
+
+/** A batch that was announced or has rows, and is not in the ledger. */
+export interface OpenBatch {
+  readonly incarnation: number;
+  readonly first: number;
+  readonly last: number;
+  readonly evaluatedAt: number;
+  /** undefined where its announcement is lost */
+  readonly intent: Intent | undefined;
+}
+
+export type Plan =
+  | { readonly kind: 'wait_for_group'; readonly group: string }
+  /** former: the group that had it */
+  | { readonly kind: 'claim'; readonly epoch: number; readonly former: string | undefined }
+  /** the log ends before what is stored of this life of the topic, or another record stands there */
+  | { readonly kind: 'compare'; readonly incarnation: number; readonly from: number }
+  | {
+    readonly kind: 'go_on';
+    readonly incarnation: number;
+    /** first offset of the next batch, or of the first open one */
+    readonly next: number;
+    /** each begins where the one before it ended */
+    readonly recover: readonly OpenBatch[];
+    /** of lives that are over: into the ledger with what they wrote */
+    readonly close: readonly OpenBatch[];
+    readonly dropped: readonly Intent[];
+    /** the ledger's last record, to be met again before anything is taken */
+    readonly expected: RecordMark | undefined;
+    readonly lastRecord: RecordMark | undefined;
+  };
+
+/** Decides how a partition is taken. */
+export function planTakeover(known: Facts): Plan {
+  const { group, end, orphans, low } = known;
+  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined });
+  const former = owner?.group === group ? undefined : owner?.group;
+  if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
+  if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
+
+  const inLedger = end?.incarnation ?? -1;
+  const isOpen = (i: Intent): boolean => i.incarnation > inLedger || (i.incarnation === inLedger && i.last > end!.last);
+  const facts = { ...known, intents: known.intents.filter(isOpen) };
+  const latest = Math.max(inLedger, 0, ...facts.intents.map((i) => i.incarnation), ...orphans.map((o) => o.incarnation));
+  let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
+  let begin = beginOf(facts, incarnation);
+  if (isOver(facts, incarnation)) {
+    const from = incarnation === inLedger ? low : Math.max(low, begin ?? low);
+    if (facts.compared?.incarnation !== incarnation) return { kind: 'compare', incarnation, from };
+    begin = facts.compared.differsFrom ?? low;
+    incarnation++;
+  } else if (begin === undefined) {
+    // where this life begins is known from the one before; of its first records some may be gone by now
+    if (facts.compared?.incarnation !== inLedger) return { kind: 'compare', incarnation: inLedger, from: low };
+    begin = Math.min(facts.compared.differsFrom ?? low, ...firstOf(orphans.find((o) => o.incarnation === incarnation)));
+  }
+
+  const { open, dropped } = openBatches(facts, incarnation, begin);
+  const lastRecord = incarnation === inLedger ? end?.record : undefined;
+  return {
+    kind: 'go_on', incarnation, next: begin, recover: open, close: closedBatches(facts, inLedger, incarnation), dropped, lastRecord,
+    expected: lastRecord !== undefined && lastRecord.offset >= low ? lastRecord : undefined,
+  };
+}
+
+/** The batches with rows of lives that are over. */
+function closedBatches(facts: Facts, inLedger: number, incarnation: number): OpenBatch[] {
+  const { end, orphans } = facts;
+  const intents = facts.intents.filter((i) => hasRows(orphans, i));
+  const lives = [...new Set(orphans.map((o) => o.incarnation))].filter((life) => life < incarnation);
+  return lives.flatMap((life) => {
+    const announced = intents.filter((i) => i.incarnation === life).map((i) => i.first);
+    const first = life === inLedger ? end!.last + 1 : Math.min(...announced, ...firstOf(orphans.find((o) => o.incarnation === life)));
+    return openBatches({ ...facts, intents }, life, first).open;
+  });
+}
+
+/** True where this life of the topic is over: its log ends before what is known of it, or another record stands in it. */
+function isOver({ end, intents, orphans, high, isChanged }: Facts, incarnation: number): boolean {
+  const inLedger = end?.incarnation === incarnation;
+  if (inLedger && isChanged) return true;
+  const known = [
+    ...(inLedger ? [end.last] : []),
+    ...intents.filter((i) => i.incarnation === incarnation).map((i) => i.last),
+    ...orphans.filter((o) => o.incarnation === incarnation).map((o) => o.last),
+  ];
+  return Math.max(-1, ...known) >= high;
+}
+
+/** First offset of this life that is not in the ledger. Undefined if only a comparison with the life before tells. */
+function beginOf({ end, intents, orphans, low }: Facts, incarnation: number): number | undefined {
+  if (end?.incarnation === incarnation) return end.last + 1;
+  const announced = intents.find((i) => i.incarnation === incarnation);
+  const stored = orphans.find((o) => o.incarnation === incarnation);
+  // of the first batch ever some records may be gone from Kafka by now
+  if (end === undefined) return Math.min(low, announced?.first ?? low, ...firstOf(stored));
+  return announced !== undefined && (stored === undefined || stored.last >= announced.last) ? announced.first : undefined;
+}
+
+/** The batches of one life that are open from `begin` on. An announcement counts where it fits, or where its batch has rows. */
+function openBatches({ intents, orphans }: Facts, incarnation: number, begin: number): { open: OpenBatch[]; dropped: Intent[] } {
+  const found = new Map<number, { evaluatedAt: number; intent: Intent | undefined }>();
+  for (const { incarnation: of, last, evaluatedAt } of orphans) {
+    // rows of one end with another time are of replays
+    if (of === incarnation && !found.has(last)) found.set(last, { evaluatedAt, intent: undefined });
+  }
+  const dropped: Intent[] = [];
+  for (const intent of intents) {
+    const rows = found.get(intent.last);
+    if (intent.incarnation !== incarnation || (rows === undefined && ![...found.keys()].every((last) => last < intent.first))) dropped.push(intent);
+    else if (rows === undefined || (rows.intent === undefined && hasRows(orphans, intent))) found.set(intent.last, { evaluatedAt: intent.rules.evaluatedAt, intent });
+    else if (rows.intent?.rules.evaluatedAt !== intent.rules.evaluatedAt) dropped.push(intent);
+  }
+  const open: OpenBatch[] = [];
+  let next = begin;
+  for (const [last, { evaluatedAt, intent }] of [...found].toSorted(([a], [b]) => a - b)) {
+    if (last < next) continue;
+    if (intent !== undefined && intent.first !== next && !hasRows(orphans, intent)) {
+      dropped.push(intent);
+      continue;
+    }
+    open.push({ incarnation, first: next, last, evaluatedAt, intent });
+    next = last + 1;
+  }
+  return { open, dropped };
+}
+
+function hasRows(orphans: readonly OrphanRows[], { incarnation, last, rules }: Intent): boolean {
+  return orphans.some((o) => o.incarnation === incarnation && o.last === last && o.evaluatedAt === rules.evaluatedAt);
+}
+
+function firstOf(rows: OrphanRows | undefined): number[] {
+  return [rows?.offsets[0], rows?.deadOffsets[0]].filter((offset) => offset !== undefined);
+}

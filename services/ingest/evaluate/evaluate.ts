@@ -1,0 +1,247 @@
+import { timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
+import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
+import type { AvroDecoder } from '../avro/decoder.ts';
+import { formOf, type Reason, type Record } from '../record.ts';
+import { readerOf } from './reader.ts';
+import { familiesOf, refsOf, WINDOW } from './requests.ts';
+import { RowBinary } from './row-binary.ts';
+
+/**
+ * Message → row, dead letter, or nothing (a null value): one pure function for ingest, recovery and replays. It knows no engine, no client and no clock,
+ * so the same bytes under the same rules are the same row, whenever and by whomever they are evaluated.
+ */
+
+/** Raise it with any change that gives a message another verdict or another column. */
+export const RULES_VERSION = 1;
+
+/** What a verdict depends on besides the message. Announced with the batch, so that a recovery decides alike. */
+export interface Rules {
+  /** RULES_VERSION when the batch was announced */
+  readonly version: number;
+  /** unix milliseconds */
+  readonly evaluatedAt: number;
+  readonly retentionDays: number;
+  readonly maxEventBytes: number;
+  /** every message of the topic is a datum of the source's present schema and nothing else */
+  readonly rawAvro: boolean;
+  /** ids of the schema registry that messages may be decoded with; any other is unknown, also when it is registered later */
+  readonly schemaIds: readonly number[];
+  /** unix seconds: the least period of a row */
+  readonly period: number;
+}
+
+/** Where the records of a batch stand. */
+export interface Place {
+  readonly topic: string;
+  readonly partition: number;
+  readonly incarnation: number;
+  readonly batchLast: number;
+}
+
+export interface EvaluatedBatch {
+  /** RowBinary of `rawColumns(source)`, in pieces; they stay valid, so an insert may be repeated with them */
+  readonly rows: readonly Uint8Array[];
+  /** RowBinary of DEAD_LETTER_COLUMNS, in pieces */
+  readonly deadLetters: readonly Uint8Array[];
+  /** offsets of the rows, ascending */
+  readonly rowOffsets: readonly number[];
+  /** offsets of the dead letters, ascending */
+  readonly deadOffsets: readonly number[];
+  /** records without a value: neither a row nor a dead letter */
+  readonly nullValues: number;
+  /** of the rows, unix microseconds; undefined where there is none */
+  readonly minTimestamp: number | undefined;
+  readonly maxTimestamp: number | undefined;
+  /** dead letters by reason */
+  readonly reasons: ReadonlyMap<Reason, number>;
+}
+
+const RECORD_COLUMNS = ['kafka_topic', 'kafka_incarnation', 'kafka_partition', 'kafka_offset', 'batch_last', 'evaluated_at', 'rules'] as const;
+
+/** The columns of DEAD_LETTERS in the order of EvaluatedBatch.deadLetters. */
+export const DEAD_LETTER_COLUMNS: readonly string[] = ['source', ...RECORD_COLUMNS, 'record_time', 'reason', 'detail', 'key', 'headers', 'value'];
+
+/** The columns of the raw table in the order of EvaluatedBatch.rows: all but inserted_at, which the engine fills. */
+export function rawColumns(source: SourceName): readonly string[] {
+  return ['project', 'timestamp', 'id', ...sourceOf(source).columns.flatMap(({ names }) => names), 'message', ...RECORD_COLUMNS, 'period'];
+}
+
+const HOUR_SECONDS = 3_600;
+const DAY_SECONDS = 86_400;
+
+/** An event belongs to a period that begins no earlier than its UTC day, so queries may leave out older ones. The hour is what an event may be ahead. */
+export function periodOf(timestamp: number, least: number): number {
+  return Math.max(least, Math.floor((timestamp / 1_000_000 - HOUR_SECONDS) / DAY_SECONDS) * DAY_SECONDS);
+}
+
+/** Messages in Confluent's format: `avro.usableIds` of them are the batch's `rules.schemaIds`. */
+export function confluentMessages(records: readonly Record[], { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>): Buffer[] {
+  return records.flatMap(({ value }) => (value !== null && formOf(value, maxEventBytes, rawAvro).kind === 'confluent' ? [value] : []));
+}
+
+/** Made once: they keep their buffers from batch to batch. */
+const rows = new RowBinary();
+const deadLetters = new RowBinary();
+
+/**
+ * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already.
+ * Call `avro.load(rules.schemaIds)` before it. Records must not change until it returns; what it returns is independent of them.
+ */
+export function evaluateBatch(source: SourceName, place: Place, rules: Rules, records: readonly Record[], avro: AvroDecoder, without?: ReadonlySet<number>): EvaluatedBatch {
+  const known = sourceOf(source);
+  const reader = readerOf(source);
+  // what an error has left there
+  rows.take();
+  deadLetters.take();
+  const row = rowWriter(known, place, rules, reader, rows);
+  const range = timeRangeAt(rules.evaluatedAt, rules.retentionDays);
+  const schemaIds = new Set(rules.schemaIds);
+  const rowOffsets: number[] = [];
+  const deadOffsets: number[] = [];
+  const reasons = new Map<Reason, number>();
+  let nullValues = 0;
+  let minTimestamp = Infinity;
+  let maxTimestamp = -Infinity;
+
+  for (const record of records) {
+    if (record.value === null) {
+      nullValues++;
+      continue;
+    }
+    if (without?.has(record.offset) === true) continue;
+    const refusal = evaluate(record, record.value);
+    if (refusal === undefined) {
+      rowOffsets.push(record.offset);
+      minTimestamp = Math.min(minTimestamp, reader.timestamp);
+      maxTimestamp = Math.max(maxTimestamp, reader.timestamp);
+    } else {
+      deadOffsets.push(record.offset);
+      reasons.set(refusal.reason, (reasons.get(refusal.reason) ?? 0) + 1);
+      writeDeadLetter(source, place, rules, record, refusal, deadLetters);
+    }
+  }
+  const hasRows = rowOffsets.length > 0;
+  return {
+    rows: rows.take(), deadLetters: deadLetters.take(), rowOffsets, deadOffsets, nullValues, reasons,
+    minTimestamp: hasRows ? minTimestamp : undefined,
+    maxTimestamp: hasRows ? maxTimestamp : undefined,
+  };
+
+  function evaluate(record: Record, value: Buffer): Refusal | undefined {
+    const form = formOf(value, rules.maxEventBytes, rules.rawAvro);
+    switch (form.kind) {
+      case 'dead': return form;
+      case 'json': return ofText(record, value);
+      case 'single_object': return ofAvro(record, avro.singleObject(value, rules.maxEventBytes));
+      case 'confluent': return ofAvro(record, avro.confluent(value, rules.maxEventBytes, schemaIds));
+      case 'raw_datum': return ofAvro(record, avro.raw(value, rules.maxEventBytes));
+    }
+  }
+
+  function ofAvro(record: Record, text: Buffer | Refusal): Refusal | undefined {
+    return 'reason' in text ? text : written(record, text, reader.judge(text, record.time, range));
+  }
+
+  function ofText(record: Record, text: Buffer): Refusal | undefined {
+    return written(record, text, reader.read(text, 0, text.length, record.time, range));
+  }
+
+  function written(record: Record, text: Buffer, reason: Reason | undefined): Refusal | undefined {
+    if (reason !== undefined) return { reason, detail: reader.detail };
+    row(record.offset, text);
+    return undefined;
+  }
+}
+
+interface Refusal {
+  readonly reason: Reason;
+  readonly detail: string;
+}
+
+/** Writes the row of the event that the reader has read. */
+function rowWriter({ columns }: KnownSource, { topic, partition, incarnation, batchLast }: Place, rules: Rules, reader: EventReader, out: RowBinary): (offset: number, message: Buffer) => void {
+  const { nodes, text } = reader;
+  const kinds: readonly ColumnKind[] = columns.map(({ kind }) => kind);
+  const topicBytes = Buffer.from(topic);
+  return (offset, message) => {
+    out.begin();
+    textAt(nodes.project, true);
+    out.int64(reader.timestamp);
+    if (reader.locate(nodes.id, true) && text.from < text.to) out.string(text.bytes, text.from, text.to);
+    else out.text(`${topic}-${partition}-${offset}`);
+    for (let k = 0; k < kinds.length; k++) column(kinds[k]!, nodes.columns[k]!);
+    out.string(message);
+    out.string(topicBytes);
+    out.uint32(incarnation);
+    out.uint32(partition);
+    out.int64(offset);
+    out.int64(batchLast);
+    out.int64(rules.evaluatedAt);
+    out.uint16(rules.version);
+    out.uint32(periodOf(reader.timestamp, rules.period));
+  };
+
+  function column(kind: ColumnKind, node: number): void {
+    switch (kind) {
+      case 'text': return textAt(node, true);
+      case 'nullable_text': return nullableAt(node, true);
+      case 'string': return nullableAt(node, false);
+      case 'status': {
+        const number = reader.numberAt(node);
+        const isStatus = number >= 0 && number <= 65_535 && Number.isInteger(number);
+        out.uint8(isStatus ? 0 : 1);
+        if (isStatus) out.uint16(number);
+        return;
+      }
+      case 'duration': {
+        const number = reader.numberAt(node);
+        const isDuration = number >= 0 && number < Infinity;
+        out.uint8(isDuration ? 0 : 1);
+        // -0 is stored as 0
+        if (isDuration) out.float64(number + 0);
+        return;
+      }
+      case 'is_object': return out.uint8(reader.isObject(node) ? 1 : 0);
+      case 'families': return out.uint8(reader.locate(node, false) ? familiesOf(text.bytes, text.from, text.to) : 0);
+      case 'refs': {
+        const refs = reader.locate(node, false) ? refsOf(text.bytes, text.from, text.to) : [];
+        out.length(refs?.length ?? 0);
+        for (const start of refs ?? []) out.copy(text.bytes, start, start + WINDOW);
+        out.uint8(refs === undefined ? 1 : 0);
+      }
+    }
+  }
+
+  function textAt(node: number, numbersToo: boolean): void {
+    if (reader.locate(node, numbersToo)) out.string(text.bytes, text.from, text.to);
+    else out.length(0);
+  }
+
+  function nullableAt(node: number, numbersToo: boolean): void {
+    const isText = reader.locate(node, numbersToo);
+    out.uint8(isText ? 0 : 1);
+    if (isText) out.string(text.bytes, text.from, text.to);
+  }
+}
+
+function writeDeadLetter(source: string, { topic, partition, incarnation, batchLast }: Place, rules: Rules, { offset, time, key, headers, value }: Record, { reason, detail }: Refusal, out: RowBinary): void {
+  out.begin();
+  out.text(source);
+  out.text(topic);
+  out.uint32(incarnation);
+  out.uint32(partition);
+  out.int64(offset);
+  out.int64(batchLast);
+  out.int64(rules.evaluatedAt);
+  out.uint16(rules.version);
+  out.int64(time);
+  out.text(reason);
+  out.text(detail);
+  out.nullable(key);
+  out.length(headers.length);
+  for (const [name, header] of headers) {
+    out.text(name);
+    out.nullable(header);
+  }
+  out.string(value!);
+}

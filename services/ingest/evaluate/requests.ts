@@ -1,0 +1,62 @@
+/** What is read from an edge request: API families from its path, project references from its url. */
+const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'].map((mark) => Buffer.from(mark));
+
+/** By the letter behind the slash: bits of the families whose mark has it. */
+const BY_LETTER = new Uint8Array(256);
+for (const [family, mark] of FAMILIES.entries()) BY_LETTER[mark[1]!]! |= 1 << family;
+
+/** A reference is this many lower-case letters. */
+export const WINDOW = 20;
+const MAX_REFS = 64;
+/** Letters in runs of WINDOW and more: beyond it an event's references are not made. */
+const MAX_LETTERS = 256;
+
+/** Bit k is set where bytes[from, to) contains the mark of family k. */
+export function familiesOf(bytes: Uint8Array, from: number, to: number): number {
+  let bits = 0;
+  for (let i = from; i < to; i++) {
+    if (bytes[i] !== 0x2f || i + 1 === to) continue;
+    const candidates = BY_LETTER[bytes[i + 1]!]!;
+    if (candidates === 0) continue;
+    for (let family = 0; family < FAMILIES.length; family++) if ((candidates >> family & 1) === 1 && isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
+  }
+  return bits;
+}
+
+function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): boolean {
+  if (at + mark.length > to) return false;
+  let k = 1;
+  while (k < mark.length && bytes[at + k] === mark[k]) k++;
+  return k === mark.length;
+}
+
+/** Where each distinct window of 20 lower-case letters in bytes[from, to) starts; undefined where there are too many. */
+export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | undefined {
+  const starts: number[] = [];
+  let letters = 0;
+  let run = 0;
+  for (let i = from; i <= to; i++) {
+    const c = i < to ? bytes[i]! : 0;
+    if (c >= 0x61 && c <= 0x7a) {
+      run++;
+      continue;
+    }
+    if (run >= WINDOW) {
+      letters += run;
+      if (letters > MAX_LETTERS) return undefined;
+      for (let start = i - run; start <= i - WINDOW; start++) {
+        if (starts.some((other) => isSame(bytes, other, start))) continue;
+        if (starts.length === MAX_REFS) return undefined;
+        starts.push(start);
+      }
+    }
+    run = 0;
+  }
+  return starts;
+}
+
+function isSame(bytes: Uint8Array, one: number, other: number): boolean {
+  let k = 0;
+  while (k < WINDOW && bytes[one + k] === bytes[other + k]) k++;
+  return k === WINDOW;
+}

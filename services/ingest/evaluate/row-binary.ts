@@ -1,0 +1,110 @@
+/**
+ * Rows in RowBinary, in pieces of a megabyte. Integers are little-endian; strings and arrays begin with their length as LEB128; a nullable value begins
+ * with 1 where it is NULL. https://clickhouse.com/docs/interfaces/formats/RowBinary
+ */
+const PIECE_BYTES = 1024 * 1024;
+
+/** Room for everything of a row that is of bounded size. */
+const SPARE_BYTES = 4 * 1024;
+
+export class RowBinary {
+  #piece: Buffer = Buffer.alloc(0);
+  /** where the pieces begin that are not closed yet: the whole one, and the row that was begun last */
+  #pieceStart = 0;
+  #rowStart = 0;
+  #at = 0;
+  readonly #pieces: Buffer[] = [];
+
+  /** Begins a row. */
+  begin(): void {
+    this.#rowStart = this.#at;
+    this.#reserve(0);
+  }
+
+  /** Returns all rows since the last call. */
+  take(): Buffer[] {
+    this.#close(this.#at);
+    this.#pieceStart = this.#at;
+    return this.#pieces.splice(0);
+  }
+
+  /** Makes room for that many bytes and what is of bounded size behind them. The row that was begun moves along. */
+  #reserve(bytes: number): void {
+    if (this.#at + bytes + SPARE_BYTES > this.#piece.length) this.#grow(bytes);
+  }
+
+  #grow(bytes: number): void {
+    const row = this.#piece.subarray(this.#rowStart, this.#at);
+    this.#close(this.#rowStart);
+    this.#piece = Buffer.allocUnsafeSlow(Math.max(PIECE_BYTES, row.length + bytes + SPARE_BYTES));
+    this.#piece.set(row);
+    this.#pieceStart = 0;
+    this.#rowStart = 0;
+    this.#at = row.length;
+  }
+
+  #close(end: number): void {
+    if (end > this.#pieceStart) this.#pieces.push(this.#piece.subarray(this.#pieceStart, end));
+  }
+
+  uint8(value: number): void {
+    this.#piece[this.#at++] = value;
+  }
+
+  uint16(value: number): void {
+    this.#at = this.#piece.writeUInt16LE(value, this.#at);
+  }
+
+  uint32(value: number): void {
+    this.#at = this.#piece.writeUInt32LE(value, this.#at);
+  }
+
+  /** An integer, negative ones in two's complement; beyond 64 bits the largest of its sign. */
+  int64(value: number): void {
+    if (!Number.isSafeInteger(value)) {
+      this.#at = this.#piece.writeBigInt64LE(value <= -(2 ** 63) ? -(2n ** 63n) : value >= 2 ** 63 ? 2n ** 63n - 1n : BigInt(value), this.#at);
+      return;
+    }
+    const high = Math.floor(value / 0x1_0000_0000);
+    this.uint32(value - high * 0x1_0000_0000);
+    this.#at = this.#piece.writeInt32LE(high, this.#at);
+  }
+
+  float64(value: number): void {
+    this.#at = this.#piece.writeDoubleLE(value, this.#at);
+  }
+
+  length(value: number): void {
+    let rest = value;
+    for (; rest >= 0x80; rest >>>= 7) this.#piece[this.#at++] = (rest & 0x7f) | 0x80;
+    this.#piece[this.#at++] = rest;
+  }
+
+  /** bytes[from, to) alone. */
+  copy(bytes: Uint8Array, from: number, to: number): void {
+    this.#reserve(to - from);
+    const piece = this.#piece;
+    let at = this.#at;
+    // a short loop costs less than a call into the engine of JavaScript
+    if (to - from > 64) piece.set(bytes.subarray(from, to), at);
+    else for (let i = from; i < to; i++) piece[at++] = bytes[i]!;
+    this.#at += to - from;
+  }
+
+  string(bytes: Uint8Array, from = 0, to = bytes.length): void {
+    this.length(to - from);
+    this.copy(bytes, from, to);
+  }
+
+  text(value: string): void {
+    const bytes = Buffer.byteLength(value);
+    this.#reserve(bytes);
+    this.length(bytes);
+    this.#at += this.#piece.write(value, this.#at);
+  }
+
+  nullable(bytes: Uint8Array | null): void {
+    this.uint8(bytes === null ? 1 : 0);
+    if (bytes !== null) this.string(bytes);
+  }
+}

@@ -1,0 +1,51 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../common/clock.ts';
+import type { Settings } from '../../common/config/settings.ts';
+import type { Logger } from '../../common/logger.ts';
+import type { RollupMetrics } from './metrics.ts';
+
+/** What every part of the service works with. */
+export interface Context {
+  readonly clickhouse: ClickHouse;
+  readonly settings: Pick<Settings, 'RAW_RETENTION_DAYS' | 'ROLLUP_1M_RETENTION_DAYS' | 'ROLLUP_1H_RETENTION_DAYS' | 'ROLLUP_BUILD_PERCENT' | 'ROLLUP_AUDIT_DAYS' | 'FSYNC'>;
+  readonly logger: Logger;
+  readonly metrics: RollupMetrics;
+  readonly clock: Clock;
+  /** Resolves after that time, milliseconds. Rejects when the service stops. */
+  readonly wait: (ms: number) => Promise<void>;
+}
+
+export const MINUTE = 60;
+export const HOUR = 3600;
+export const DAY = 86_400;
+
+export const floorTo = (time: number, width: number): number => Math.floor(time / width) * width;
+export const ceilTo = (time: number, width: number): number => Math.ceil(time / width) * width;
+
+export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.floor(clock() / 1000);
+
+/** Unix seconds as text, for log lines and messages. */
+export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();
+
+/**
+ * Settings of a statement over a whole period: one thread, spilling to disk instead of growing. The progress in the headers of a server's answer
+ * keeps its socket from timing out; Node takes 16 KiB of headers, which is an hour of them.
+ */
+export const LONG_READ_SETTINGS = {
+  send_progress_in_http_headers: 1,
+  http_headers_progress_interval_ms: 45_000,
+  max_threads: 1,
+  max_memory_usage: 2 * 1024 ** 3,
+  max_bytes_before_external_group_by: 512 * 1024 ** 2,
+  max_execution_time: 0,
+  session_timezone: 'UTC',
+} as const;
+
+/** No deduplication: a side table is filled once, and dropped where that fails. */
+export const BUILD_SETTINGS = { ...LONG_READ_SETTINGS, max_insert_threads: 1, insert_deduplicate: 0, async_insert: 0, max_partitions_per_insert_block: 0 } as const;
+
+/** What is known to be dispensable is dropped whatever its size. */
+export const DROP_SETTINGS = { max_table_size_to_drop: 0, max_partition_size_to_drop: 0 } as const;
+
+/** Rows of the service's own tables are written at once, each on its own. */
+export const WRITE_SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;

@@ -1,0 +1,149 @@
+import { randomBytes } from 'node:crypto';
+import { select } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { build } from './build.ts';
+import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
+import { DROP_SETTINGS, isoTime, type Context } from './context.ts';
+import { publicView, readDefinition, tableName, viewName } from './definition.ts';
+import { closePeriod } from './periods.ts';
+
+/** How often the inserts are looked at that ran before a view was made or dropped, milliseconds. */
+const DRAIN_POLL_MS = 200;
+const RETRY_MS = 5_000;
+
+/**
+ * Versions of rollups, from the migration that makes one to the moment at which it serves.
+ *
+ * `new`: its table and its view are there. The inserts that began before the view was made end first. What raw holds then is `pending`, the rest the view has seen.
+ * `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods from raw, or everything from the
+ *   version that serves.
+ * `serving`: nothing is pending. The version before it is retired.
+ */
+export async function admitNew(context: Context): Promise<void> {
+  const { clickhouse, logger } = context;
+  const rollups = await readRollups(clickhouse);
+  const added = rollups.filter((r) => r.state === 'new');
+  if (added.length > 0) await drainInserts(context);
+  for (const rollup of added) {
+    const older = servingVersion(rollups, rollup.name);
+    const inRaw = await select<{ period: number }>(clickhouse, statements.rawPeriods, { source: rollup.source });
+    const inOlder = older === undefined ? [] : await select<{ starts_at: number }>(clickhouse, statements.partitions, { tables: [tableName(older)] });
+    const pending = [...new Set([...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)])].toSorted((a, b) => a - b);
+    await writeRollup(clickhouse, { ...rollup, pending, state: pending.length === 0 ? 'serving' : 'building' });
+    logger.info({ rollup: rollup.name, version: rollup.version, pending: pending.length }, 'rollup_admitted');
+  }
+  await publish(context);
+}
+
+/**
+ * Resolves when every insert has ended that runs now. An insert looks its views up when it begins: one that began before a view was made stores its rows
+ * in raw without it, at any later moment.
+ */
+async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
+  const running = async (): Promise<string[]> => (await select<{ query_id: string }>(clickhouse, statements.runningInserts)).map((r) => r.query_id);
+  for (let left = await running(); left.length > 0;) {
+    await wait(DRAIN_POLL_MS);
+    const now = new Set(await running());
+    left = left.filter((id) => now.has(id));
+  }
+}
+
+/** What queries of this name get: the version that serves, else the newest one with raw for what it lacks. */
+const shownVersion = (rollups: readonly Rollup[], name: string): Rollup | undefined => servingVersion(rollups, name) ?? rollups.findLast((r) => r.name === name && r.state === 'building');
+
+/** Makes the views that queries read stand for what the catalogue says. Read again afterwards: another service may have gone on meanwhile. */
+export async function publish(context: Context): Promise<void> {
+  const { clickhouse, logger, metrics } = context;
+  for (;;) {
+    const rollups = await readRollups(clickhouse);
+    let published = 0;
+    for (const name of new Set(rollups.map((r) => r.name))) {
+      const rollup = shownVersion(rollups, name);
+      if (rollup === undefined) continue;
+      metrics.periodsLeft.set({ rollup: name, version: rollup.version }, rollup.pending.length);
+      const comment = `version ${rollup.version}, raw for ${JSON.stringify(rollup.pending)}`;
+      const [view] = await select<{ comment: string }>(clickhouse, statements.tables, { names: [name] });
+      if (view?.comment === comment) continue;
+      published++;
+      try {
+        await clickhouse.execute({ sql: publicView(await readDefinition(clickhouse, rollup), rollup.pending, comment) });
+        logger.info({ rollup: name, version: rollup.version, pending: rollup.pending.length }, 'rollup_published');
+      } catch (error) {
+        // the version was retired since the catalogue was read
+        if ((await readRollup(clickhouse, rollup))?.state !== 'retired') throw error;
+      }
+    }
+    if (published === 0) return;
+  }
+}
+
+/**
+ * Retires a version that another has replaced. Its name stays: it stands for the newer version from then on, so a query planned a moment ago, or a service that
+ * publishes what it read in the catalogue long ago, gets right answers too.
+ */
+async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<void> {
+  const { clickhouse, logger } = context;
+  const table = tableName(rollup);
+  await publish(context);
+  const [stored] = await select<{ engine: string }>(clickhouse, statements.tables, { names: [table] });
+  if (stored !== undefined && stored.engine !== 'View') {
+    const own = await select<{ name: string }>(clickhouse, statements.columns, { table });
+    const kept = new Set((await select<{ name: string }>(clickhouse, statements.columns, { table: tableName(newer) })).map((c) => c.name));
+    await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
+    // an insert that has looked the view up is about to write to its table
+    await drainInserts(context);
+    // a name of its own: where two services do this at once, the second exchanges a view for a view
+    const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
+    await clickhouse.execute({ sql: `CREATE VIEW ${stub} AS SELECT ${own.map((c) => c.name).filter((c) => kept.has(c)).join(', ')} FROM ${tableName(newer)}` });
+    try {
+      await clickhouse.execute({ sql: `EXCHANGE TABLES ${table} AND ${stub}` });
+    } catch (error) {
+      // another service was faster, and has removed what it found beside
+      if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
+    }
+  }
+  for (const { name } of await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern: `^${table}_retired_[0-9a-f]{8}$` })) {
+    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
+  }
+  await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
+  logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
+}
+
+/**
+ * The next step of a version: retires one that has been replaced, or builds the newest pending period. Gives the milliseconds after which there is more to do:
+ * 0 = at once, undefined = nothing is being built. Progress is in the catalogue: a restart goes on with the period that was being built.
+ */
+export async function nextStep(context: Context): Promise<number | undefined> {
+  const { clickhouse, logger } = context;
+  const rollups = await readRollups(clickhouse);
+  for (const rollup of rollups.filter((r) => r.state === 'serving')) {
+    const newer = servingVersion(rollups, rollup.name);
+    if (newer === undefined || newer.version === rollup.version) continue;
+    await retire(context, rollup, newer);
+    return 0;
+  }
+  let again: number | undefined;
+  for (const rollup of rollups.filter((r) => r.state === 'building')) {
+    const where = { rollup: rollup.name, version: rollup.version };
+    // a period that cannot be built now holds back none of the others
+    for (const period of rollup.pending.toReversed()) {
+      const built = await build(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
+      if (built.kind === 'built') {
+        const now = (await readRollup(clickhouse, rollup)) ?? rollup;
+        const pending = now.pending.filter((p) => p !== period);
+        if (now.state === 'building') await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
+        await publish(context);
+        logger.info({ ...where, period: isoTime(period), periods_left: pending.length }, pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress');
+        return 0;
+      }
+      if (built.kind === 'incomplete') logger.error({ ...where, period: isoTime(period), batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+      else {
+        logger.info({ ...where, period: isoTime(period), ...(built.kind === 'unfinished' && { batches: built.batches.slice(0, 5) }) }, 'rollup_waits_for_batches');
+        if (built.kind !== 'taken') await closePeriod(context, period);
+      }
+      again = RETRY_MS;
+    }
+  }
+  return again;
+}
+

@@ -1,0 +1,92 @@
+import { select } from '../../common/clickhouse/clickhouse.ts';
+import { build, type Built } from './build.ts';
+import { readRollups, statements, type Rollup } from './catalogue.ts';
+import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, WRITE_SETTINGS, type Context } from './context.ts';
+import { differences, during, isIn, readDefinition, type Span } from './definition.ts';
+import { closePeriod } from './periods.ts';
+
+/** A span of a period that has to be built anew (table rollup_repairs). Times are unix seconds. */
+export interface Repair {
+  readonly source: string;
+  readonly period: number;
+  readonly from: number;
+  readonly to: number;
+  readonly reason: 'recovery' | 'audit' | 'command';
+  readonly accept_loss: boolean;
+  /** of the newest request, as the engine writes it; '' = now */
+  readonly requested_at: string;
+  /** what came of the last attempt; '' = none yet */
+  readonly outcome: '' | Built['kind'] | 'differs';
+}
+
+export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'read'>): Promise<Repair[]> {
+  return (await select<Repair>(clickhouse, statements.openRepairs)).map((r) => ({ ...r, accept_loss: Boolean(r.accept_loss) }));
+}
+
+/** Asks for a repair. Asked for twice, it is done once. */
+export async function requestRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: Omit<Repair, 'requested_at' | 'outcome'>): Promise<void> {
+  await writeRepair({ clickhouse }, { ...repair, requested_at: '', outcome: '' }, false);
+}
+
+async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: Repair, done: boolean): Promise<void> {
+  await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
+}
+
+/** Tries every open repair once. Gives how many are left. */
+export async function repairOpen(context: Context): Promise<number> {
+  const { clickhouse, logger, metrics } = context;
+  const open = await readOpenRepairs(clickhouse);
+  const rollups = (await readRollups(clickhouse)).filter((r) => r.state === 'building' || r.state === 'serving');
+  let left = 0;
+  const incomplete = new Set<string>();
+  const differing = new Map<string, number>();
+  for (const repair of open) {
+    const where = { source: repair.source, period: isoTime(repair.period), from: isoTime(repair.from), to: isoTime(repair.to), reason: repair.reason };
+    let outcome: Repair['outcome'] = 'built';
+    for (const rollup of rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period))) {
+      const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
+      const built = await build(context, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
+      if (built.kind === 'incomplete') {
+        incomplete.add(rollup.name);
+        if (repair.outcome !== 'incomplete') logger.error({ ...where, rollup: rollup.name, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+      } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
+      else if (built.kind === 'built') {
+        metrics.repairs.inc({ rollup: rollup.name });
+        const still = await differencesOf(context, rollup, repair.period, span);
+        if (still.length > 0) {
+          differing.set(rollup.name, (differing.get(rollup.name) ?? 0) + still.length);
+          outcome = 'differs';
+          logger.error({ ...where, rollup: rollup.name, differences: still.length }, 'rollup_repair_failed');
+        }
+      }
+      if (built.kind !== 'built' && outcome !== 'differs') outcome = built.kind;
+    }
+    if (outcome === 'built') {
+      await writeRepair(context, { ...repair, outcome }, true);
+      logger.info(where, 'rollup_repaired');
+    } else {
+      left++;
+      if (outcome !== repair.outcome) await writeRepair(context, { ...repair, outcome }, false);
+    }
+  }
+  for (const { name } of rollups) {
+    metrics.sourceIncomplete.set({ rollup: name }, incomplete.has(name) ? 1 : 0);
+    metrics.differences.set({ rollup: name }, differing.get(name) ?? 0);
+  }
+  return left;
+}
+
+export interface Difference {
+  /** starts of the period and of the minute, unix seconds */
+  readonly period: number;
+  readonly minute: number;
+}
+
+/** Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out. */
+export async function differencesOf({ clickhouse }: Pick<Context, 'clickhouse'>, rollup: Rollup, period: number | undefined, span: Span): Promise<Difference[]> {
+  const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source: rollup.source });
+  const from = Math.max(span.from, held?.horizon ?? 0);
+  if (from >= span.to) return [];
+  const condition = (column: 'timestamp' | 'at'): string => [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
+  return await select<Difference>(clickhouse, differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at')), {}, LONG_READ_SETTINGS);
+}

@@ -1,0 +1,6 @@
+-- Periods of a raw table that ingest has left: before the newest one, and not older than a moment. Parameters: source, from, before (unix seconds).
+-- One row per period, ascending.
+SELECT DISTINCT toUnixTimestamp(period) AS period
+FROM {source:Identifier}
+WHERE period >= toDateTime({from:UInt32}, 'UTC') AND period < toDateTime({before:UInt32}, 'UTC')
+ORDER BY period

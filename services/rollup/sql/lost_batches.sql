@@ -1,0 +1,45 @@
+-- Batches of which the raw table has fewer rows than the ledger says, and replayed dead letters whose rows it lacks. At most 100 rows.
+-- Parameters: source; period and the one that began before it, `since` (unix seconds): a batch announced before the register knew the period is in it too;
+--   until: how far the batch's rows are looked for, period or the end of time; horizon: retention has dropped events before it, so a batch with older ones is not compared.
+WITH
+    finished AS
+    (
+        SELECT topic, incarnation, partition, last, max(stored) AS stored
+        FROM batches
+        WHERE source = {source:String} AND stored > 0
+            AND period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({period:UInt32}, 'UTC')
+            AND ifNull(min_timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
+        GROUP BY topic, incarnation, partition, last
+    ),
+    replayed AS
+    (
+        SELECT kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, kafka_offset AS offset
+        FROM dead_letter_replays
+        WHERE done AND period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({period:UInt32}, 'UTC')
+            AND ifNull(timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
+            AND kafka_topic IN (SELECT DISTINCT topic FROM batches WHERE source = {source:String})
+    ),
+    held AS
+    (
+        SELECT
+            kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, batch_last AS last,
+            countIf((topic, incarnation, partition, kafka_offset) NOT IN (SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset FROM dead_letter_replays)) AS rows
+        FROM {source:Identifier}
+        WHERE period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({until:UInt32}, 'UTC')
+        GROUP BY topic, incarnation, partition, last
+    )
+SELECT f.topic AS topic, f.incarnation AS incarnation, f.partition AS partition, f.last AS last, toUInt64(f.stored) AS stored, h.rows AS rows
+FROM finished AS f
+LEFT JOIN held AS h ON f.topic = h.topic AND f.incarnation = h.incarnation AND f.partition = h.partition AND f.last = h.last
+WHERE f.stored > h.rows
+LIMIT 100
+UNION ALL
+SELECT topic, incarnation, partition, offset, toUInt64(1), toUInt64(0)
+FROM replayed
+WHERE (topic, incarnation, partition, offset) NOT IN
+(
+    SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset
+    FROM {source:Identifier}
+    WHERE period >= toDateTime({since:UInt32}, 'UTC')
+)
+LIMIT 100
