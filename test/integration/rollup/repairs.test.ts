@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { createAudit } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
@@ -113,7 +113,14 @@ describe('repairs', { timeout: 240_000 }, () => {
       await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DETACH PART '${part!.name}'` });
     }
 
+    async function destroy(where: string): Promise<void> {
+      await world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' });
+      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DELETE WHERE ${where}`, settings: { mutations_sync: 1 } });
+    }
+
+    afterEach(() => world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' }));
     beforeEach(async () => {
+      // one part a batch
       await world.clickhouse.execute({ sql: 'SYSTEM STOP MERGES edge_logs' });
       for (let i = 0; i < 4; i++) {
         await world.send('edge_logs', eventsOf(10));
@@ -136,14 +143,14 @@ describe('repairs', { timeout: 240_000 }, () => {
     });
 
     test('the raw table comes from an older backup: newer batches are missing in it', async () => {
-      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DELETE WHERE kafka_offset >= 20`, settings: { mutations_sync: 1 } });
+      await destroy('kafka_offset >= 20');
       await ask(today(), today(), today() + DAY);
       expect(await repairOpen(world.context)).toBe(1);
       expect([await held(), await outcomes()]).toEqual([[40, 40, 40], ['incomplete']]);
     });
 
     test('all rows of a batch are missing: its period is known from the ledger alone', async () => {
-      await world.clickhouse.execute({ sql: 'ALTER TABLE edge_logs DELETE WHERE kafka_offset < 10', settings: { mutations_sync: 1 } });
+      await destroy('kafka_offset < 10');
       await ask(today(), today(), today() + DAY);
       expect(await repairOpen(world.context)).toBe(1);
       expect(await held()).toEqual([40, 40, 40]);
