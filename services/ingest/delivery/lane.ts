@@ -387,7 +387,8 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   /** intent → insert → ledger. The next batch's intent, or an idle commit, commits this one's end. */
   async function apply(batch: Batch, progress: Progress): Promise<Ended | undefined> {
     state = 'storing';
-    const { records, ...intent } = batch;
+    const { incarnation: of, first, last, rules } = batch;
+    const intent: Intent = { incarnation: of, first, last, rules };
     if (!(await ports.commit(batch.first, encodeIntent(intent)))) return 'over';
     committedEnd = undefined;
     announced = intent;

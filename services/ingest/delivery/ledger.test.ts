@@ -25,7 +25,10 @@ test('rows that come while an insert runs share the next one, and each waits for
   const { inserts, insertRows } = engine();
   const ledger = createLedger({ insertRows });
   const done: number[] = [];
-  const write = (n: number): Promise<void> => ledger(rowOf(n)).then(() => { done.push(n); });
+  const write = async (n: number): Promise<void> => {
+    await ledger(rowOf(n));
+    done.push(n);
+  };
   const writes = [write(0)];
   await settled();
   writes.push(write(1), write(2));

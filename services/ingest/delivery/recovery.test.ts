@@ -90,6 +90,6 @@ test('a replayed dead letter counts as the letter; rows of other batches and liv
     rows({ offsets: [5, 6], deadOffsets: [7], minTimestamp: 30 }), rows({ evaluatedAt: 900, offsets: [7], minTimestamp: 20 }),
     rows({ last: 12, offsets: [10] }), rows({ incarnation: 1, offsets: [8] }), rows({ offsets: [2] }),
   ], { incarnation: 0, first: 5, last: 9 });
-  expect([...found.offsets].toSorted()).toEqual([5, 6, 7]);
+  expect(found.offsets).toEqual(new Set([5, 6, 7]));
   expect(found.stored).toEqual({ rows: 2, deadLetters: 1, minTimestamp: 20 });
 });

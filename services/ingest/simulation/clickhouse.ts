@@ -104,7 +104,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
     /** The rollup service does the repairs that wait; with `all`, it compares every period with raw too. */
     async repair(all: boolean): Promise<void> {
-      for (const { period: of } of [...repairs]) {
+      for (const of of new Set(repairs.map((r) => r.period))) {
         if (!(await build(of))) continue;
         for (const [i, r] of [...repairs.entries()].toReversed()) if (r.period === of) repairs.splice(i, 1);
       }

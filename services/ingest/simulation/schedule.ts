@@ -98,9 +98,12 @@ export async function runSchedule(scheduler: Scheduler, scenario: Scenario, muta
   }
 
   async function settled(work: Promise<void>): Promise<void> {
-    let isDone = false;
-    void work.then(() => { isDone = true; }, world.fail);
-    while (!isDone) await step();
+    const state = { isDone: false };
+    void (async () => {
+      await work;
+      state.isDone = true;
+    })().catch(world.fail);
+    while (!state.isDone) await step();
   }
 
   function start(always = false): void {
