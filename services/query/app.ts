@@ -36,6 +36,9 @@ const MAX_REQUEST_LINE = 16 * 1024;
 const MAX_HEADERS = 40 * 1024;
 const ENDPOINT_PATHS = ['/api/endpoints/query/:endpoint', '/api/endpoints/query/name/:endpoint', '/api/endpoints/:endpoint', '/endpoints/query/:endpoint'];
 
+/** They need no key, and are not for pages elsewhere. */
+const OPEN_PATHS = ['/health', '/livez', '/readyz', '/metrics', '/docs'];
+
 /** As Fastify has it: hop 0 is who holds the socket. */
 function trusted(trustProxy: TrustProxy): false | string[] | ((address: string, hop: number) => boolean) {
   if (typeof trustProxy === 'number') return (_address, hop) => hop < trustProxy;
@@ -90,13 +93,15 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
 
-  const browserPaths = options.routes.filter(({ scope }) => scope !== 'admin').map(({ path }) => path);
-  /** Endpoints, push and what describes them; a page has no business with metrics, keys and commands. */
+  const browserPaths = [...ENDPOINT_PATHS, '/openapi.json', ...options.routes.filter(({ scope }) => scope !== 'admin').map(({ path }) => path)];
+  const closedPaths = ['/', ...OPEN_PATHS, ...options.routes.map(({ path }) => path)].filter((path) => !browserPaths.includes(path)).map((path) => new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`));
+  /** Endpoints, push and what describes them; a page elsewhere has no business with metrics, keys and commands. */
   function servesBrowsers(request: FastifyRequest): boolean {
     const { url } = request.routeOptions;
-    // no path of ours: nothing to keep, and a page that is wrong about an endpoint's path reads so
-    if (url === undefined) return true;
-    return ENDPOINT_PATHS.includes(url) || browserPaths.includes(url) || url === '/openapi.json';
+    if (url !== undefined) return browserPaths.includes(url);
+    // no such path, or OPTIONS
+    const path = (request.raw.url ?? '').replace(/\?.*$/s, '');
+    return !closedPaths.some((closed) => closed.test(path));
   }
 
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
