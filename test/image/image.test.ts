@@ -94,7 +94,7 @@ describe('the three services', () => {
       containers.set(name, container);
       const ended = container.exited.then((code) => { throw new Error(`${name} ended with ${code}: ${container.stdout()}${container.stderr()}`); });
       ended.catch(() => undefined);
-      await Promise.race([ended, waitFor(async () => container.hasEnded() || await health(name) === 0, 60_000, `${name} is healthy`)]);
+      expect(await Promise.race([ended, waitFor(async () => container.hasEnded() || await health(name) === 0, 60_000, `${name} is healthy`)])).toBe(true);
     }
   }, 200_000);
 
