@@ -7,7 +7,7 @@ export interface Container {
   stderr(): string;
   /** exit code, or the signal's number and 128 */
   readonly exited: Promise<number>;
-  readonly ended: () => boolean;
+  hasEnded(): boolean;
   /** Sends the image's stop signal. Resolves to the exit code. */
   stop(): Promise<number>;
 }
@@ -66,7 +66,7 @@ export function startContainer({ folder, config }: Image, { entrypoint = config.
     stdout: () => stdout,
     stderr: () => stderr,
     exited,
-    ended: () => child.exitCode !== null || child.signalCode !== null,
+    hasEnded: () => child.exitCode !== null || child.signalCode !== null,
     stop: () => {
       child.kill(config.StopSignal as NodeJS.Signals);
       return exited;

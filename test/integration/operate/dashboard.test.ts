@@ -36,7 +36,7 @@ const alerts = groups.flatMap((g) => g.rules.map(({ alert, expr }) => [alert, ex
 const folder = mkdtempSync(join(tmpdir(), 'sluice-dashboard-'));
 const data = temporaryFolder();
 let sluice: RunningSluice;
-let server: ChildProcess;
+let server: ChildProcess | undefined;
 let port: number;
 
 /** Labels and value of what Prometheus answers. */
@@ -86,8 +86,9 @@ beforeAll(async () => {
 }, 6 * 60_000);
 
 afterAll(async () => {
-  const ended = new Promise((resolve) => { server.once('close', resolve); });
-  server.kill('SIGTERM');
+  const scraping = server;
+  const ended = scraping === undefined ? undefined : new Promise((resolve) => { scraping.once('close', resolve); });
+  scraping?.kill('SIGTERM');
   await Promise.all([ended, endAll()]);
   rmSync(folder, { recursive: true, force: true });
   data.remove();
