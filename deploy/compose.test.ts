@@ -166,7 +166,7 @@ describe('Dockerfile', () => {
       expect(existsSync(new URL(path, ROOT)), path).toBe(true);
       expect(allowed).toContain(path);
     }
-    expect([...new Set(copied)].toSorted()).toEqual(['.npmrc', 'LICENSE', 'clickhouse', 'common', 'package-lock.json', 'package.json', 'schemas', 'services']);
+    expect([...new Set(copied)].toSorted()).toEqual(['.npmrc', 'LICENSE', 'clickhouse', 'common', 'docs/runbook.md', 'package-lock.json', 'package.json', 'schemas', 'services']);
     for (const pattern of ['**/*.test.ts', '**/simulation', 'services/all-in-one']) expect(lines).toContain(pattern);
   });
 

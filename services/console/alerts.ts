@@ -135,8 +135,13 @@ export const rules: readonly Rule[] = [
   },
 ];
 
-/** The one alert that a service cannot raise about itself: the page does, when the service does not answer it. */
-export const DOWN = 'SluiceDown';
+/**
+ * Alerts that the console leaves to Prometheus. A service cannot raise them about itself, or they need the metrics of another process. The page shows
+ * an unreachable service or ClickHouse by itself, when its calls fail.
+ */
+export const LEFT_TO_PROMETHEUS: readonly string[] = [
+  'SluiceDown', 'SluiceClickHouseUnreachable', 'SluiceNotConsuming', 'SluiceRollupSourceIncomplete', 'SluiceClockDiffers', 'SluiceWaitsForGroup', 'SluiceCommitsRefused',
+];
 
 /** The state of every rule at the end of a step, firing ones first. */
 export function evaluateAlerts(facts: Facts, step: number, runbook: (alert: string) => string | undefined): AlertStatus[] {
