@@ -149,7 +149,7 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
 /** Building a day anew, comparing a day, and comparing an hour of closed minutes, as the service does. */
 async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   // every batch is in the ledger, as far as builds are concerned
-  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, first, last, source, judged_at) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', judged_at FROM edge_logs WHERE judged_at >= {from:DateTime64(3, 'UTC')} AND judged_at < {to:DateTime64(3, 'UTC')}", params: dayBefore(now), settings: { max_execution_time: 0, insert_deduplicate: 0 } });
+  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, first, last, source, evaluated_at) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', evaluated_at FROM edge_logs WHERE evaluated_at >= {from:DateTime64(3, 'UTC')} AND evaluated_at < {to:DateTime64(3, 'UTC')}", params: dayBefore(now), settings: { max_execution_time: 0, insert_deduplicate: 0 } });
   const workshop = workshopOf(clickhouse, () => now);
   const found: Measurement[] = [];
   const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {

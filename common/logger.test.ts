@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { afterAll, expect, test } from 'vitest';
 import { createLogger, logStream } from './logger.ts';
 
@@ -14,7 +15,7 @@ function logged(isTerminal: boolean): string {
 }
 
 test('a terminal gets short lines with the time, the event and its fields', () => {
-  const line = logged(true).replaceAll(/\u001b\[\d+m/g, '');
+  const line = stripVTControlCharacters(logged(true));
   expect(line).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: partition_taken \{"topic":"edge_logs","partition":2\}\n$/);
 });
 

@@ -70,7 +70,7 @@ function packageFile(packageName: string, file: string): string {
 
 /** Node calls it experimental in a line on stderr, where logs are JSON; a test of the browser suite notices if it changes. */
 function stripped(source: string): string {
-  const { emitWarning } = process;
+  const emitWarning = process.emitWarning.bind(process);
   process.emitWarning = () => undefined;
   try {
     return stripTypeScriptTypes(source);

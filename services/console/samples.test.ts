@@ -14,12 +14,11 @@ test('a quantile is linear within its bucket, as Prometheus computes it', () => 
 });
 
 test('the quantile q is above a bound exactly where more than 1 - q of all observations are', () => {
-  for (const bound of [0.5, 1, 1.5, 2, 4, 5]) {
-    for (const q of [0.3, 0.5, 0.7, 0.9, 0.95]) {
-      const above = countAbove(buckets, bound) / 100;
-      if (Math.abs(above - (1 - q)) > 1e-9) expect({ bound, q, isAbove: quantile(buckets, q) > bound }).toEqual({ bound, q, isAbove: above > 1 - q });
-    }
-  }
+  const cases = [0.5, 1, 1.5, 2, 4, 5].flatMap((bound) => [0.3, 0.5, 0.7, 0.9, 0.95].map((q) => ({ bound, q, above: countAbove(buckets, bound) / 100 })))
+    // where both are equal but for rounding, either is right
+    .filter(({ q, above }) => Math.abs(above - (1 - q)) > 1e-9);
+  expect(cases.length).toBeGreaterThan(20);
+  expect(cases.map(({ bound, q }) => ({ bound, q, isAbove: quantile(buckets, q) > bound }))).toEqual(cases.map(({ bound, q, above }) => ({ bound, q, isAbove: above > 1 - q })));
 });
 
 test('each step has what was counted in it, and what was counted before the first belongs to none', async () => {

@@ -125,24 +125,25 @@ test('an event is seen within three seconds of its acknowledgement by Kafka', as
   for (let i = 0; i < 3; i++) {
     const before = await shownEvents(page, topic);
     await produce([{ topic, value: JSON.stringify({ event_message: 'hello', metadata: { project: 'p' } }) }]);
-    await waitFor(async () => (await shownEvents(page, topic)) === before + 1, 3_000, 'the event is counted');
+    const seen = await waitFor(async () => (await shownEvents(page, topic)) > before && (await shownEvents(page, topic)), 3_000, 'the event is counted');
+    expect(seen).toBe(before + 1);
   }
 });
 
 test('a dead letter is replayed, and all of a filter are, with progress and a result', async () => {
   const topic = topicOf('auth_logs');
-  // an hour ahead and a little: refused now, and fine as soon as the little is over
-  const ahead = Date.now() + 3_600_000 + 15_000;
+  // an hour ahead and a little: refused now, and fine as soon as the little is over; a busy machine takes its time until it evaluates them
+  const ahead = Date.now() + 3_600_000 + 45_000;
   await produce(Array.from({ length: 25 }, (_, i) => ({ topic, value: JSON.stringify({ timestamp: new Date(ahead).toISOString(), project: 'later', event_message: `letter ${i}` }), headers: [['trace', `t${i}`] as const], key: 'k' })));
   const { page, errors } = await open(`#/dead-letters?topic=${topic}&reason=timestamp_out_of_range&open=true`);
-  await waitFor(async () => (await askStatus()).system!.dead_letter_totals.some((t) => t.topic === topic && t.letters === 25), 20_000, '25 dead letters');
+  await waitFor(async () => (await askStatus()).system!.dead_letter_totals.some((t) => t.topic === topic && t.letters === 25), 45_000, '25 dead letters');
   await page.getByRole('button', { name: 'Replay 25 of' }).waitFor();
   await page.reload();
   await page.getByRole('button', { name: /^Open/ }).first().click();
   await page.locator('dialog pre').waitFor();
   expect(await page.locator('dialog pre').textContent()).toContain('"project":"later"');
   expect(await page.locator('dialog .properties').textContent()).toMatch(/Keyk.*Headerstrace t\d+/s);
-  await waitFor(() => Date.now() > ahead - 3_600_000 + 500, 30_000, 'the letters are no longer ahead');
+  await waitFor(() => Date.now() > ahead - 3_600_000 + 500, 60_000, 'the letters are no longer ahead');
   await page.locator('dialog').getByRole('button', { name: 'Replay' }).click();
   await page.getByText('Result: 1 stored.').waitFor();
   await page.locator('dialog').getByRole('button', { name: 'Close' }).click();
@@ -150,10 +151,11 @@ test('a dead letter is replayed, and all of a filter are, with progress and a re
   await page.getByRole('button', { name: 'Replay 24 of' }).click();
   await page.getByText('24 of 24 tried, done: 24 stored').waitFor({ timeout: 60_000 });
   await page.getByText('No dead letter matches.').waitFor();
-  const totals = (await askStatus()).system!.dead_letter_totals.find((t) => t.topic === topic && t.reason === 'timestamp_out_of_range');
+  // totals are some seconds old
+  const totals = await waitFor(async () => (await askStatus()).system!.dead_letter_totals.find((t) => t.topic === topic && t.reason === 'timestamp_out_of_range' && t.replayed > 24), 20_000, 'all of them are marked');
   expect(totals).toMatchObject({ letters: 25, replayed: 25 });
   expect(errors).toEqual([]);
-});
+}, 240_000);
 
 test('a key is made in the page, shown once, works, and its session ends when it is revoked', async () => {
   const { page } = await open('#/keys');

@@ -12,7 +12,7 @@ export interface Visit {
   readonly errors: readonly string[];
   /** addresses of other hosts that were asked for */
   readonly outside: readonly string[];
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 export interface VisitOptions extends BrowserContextOptions {
@@ -56,7 +56,7 @@ export async function drawnChart(page: Page, title: string, isStacked = false): 
   return await plot.evaluate((element, stacked) => {
     const { data, series } = (element as ChartElement).plot!;
     const [times, ...values] = data as unknown as (number | null)[][];
-    const labels = series.slice(1).map((s) => String(s.label));
+    const labels = series.slice(1).map((s) => (typeof s.label === 'string' ? s.label : ''));
     const curves = labels.map((label, i): [string, (number | null)[]] => [label, values[i]!.map((v, at) => (stacked && i + 1 < values.length && v !== null ? v - (values[i + 1]![at] ?? 0) : v))]);
     return { times: times as number[], curves: Object.fromEntries(curves) };
   }, isStacked);

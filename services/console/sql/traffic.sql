@@ -12,7 +12,7 @@ FROM
 (
     SELECT topic, source, stored, dead_lettered, written_at, end_record_time
     FROM batches
-    WHERE judged_at >= toDateTime64({evaluated_from:UInt32}, 3, 'UTC') AND written_at >= toDateTime64({written_from:UInt32}, 3, 'UTC')
+    WHERE evaluated_at >= toDateTime64({evaluated_from:UInt32}, 3, 'UTC') AND written_at >= toDateTime64({written_from:UInt32}, 3, 'UTC')
     LIMIT 1 BY topic, partition, incarnation, first
 )
 GROUP BY at, topic

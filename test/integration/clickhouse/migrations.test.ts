@@ -139,7 +139,7 @@ test("sluice's own migrations apply to an empty database, and a second time not 
 test('a ledger from before its batches had an end of their own keeps it', async () => {
   const all = loadMigrations();
   await migrate(clickhouse, testLogger, all.filter((m) => m.version < 19));
-  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, partition, first, last, source, judged_at, end_record_time, end_checksum) SELECT 'edge_logs', 0, number, 0, 41, 'edge_logs', now64(3), 1000, if(number = 0, 7, NULL) FROM numbers(2)" });
+  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, partition, first, last, source, evaluated_at, end_record_time, end_checksum) SELECT 'edge_logs', 0, number, 0, 41, 'edge_logs', now64(3), 1000, if(number = 0, 7, NULL) FROM numbers(2)" });
   await migrate(clickhouse, testLogger, all);
   const end = async (partition: number): Promise<unknown> => rows(await clickhouse.read({ sql: statements.ledgerEnd, params: { topic: 'edge_logs', partition }, format: 'JSONEachRow' }))[0];
   expect(await end(0)).toMatchObject({ last: 41, end_offset: 41, end_record_time: 1000, end_checksum: 7, closes: false });

@@ -44,7 +44,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
   /** A row of the ledger, as ingest writes it last. */
   async function ledger(topic: string, first: number, messages: number, bad: number): Promise<void> {
     await engine.clickhouse.execute({
-      sql: 'INSERT INTO batches (topic, incarnation, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, judged_at, end_record_time, end_checksum) SELECT {topic:String}, 1, 0, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, {bad:UInt32}, 0, 0, 0, now64(3), {time:Int64}, 1',
+      sql: 'INSERT INTO batches (topic, incarnation, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, evaluated_at, end_record_time, end_checksum) SELECT {topic:String}, 1, 0, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, {bad:UInt32}, 0, 0, 0, now64(3), {time:Int64}, 1',
       params: { topic, first, last: first + messages - 1, stored: messages - bad, bad, time: now - 2_000 },
     });
   }

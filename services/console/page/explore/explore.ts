@@ -9,7 +9,7 @@ import { Events, isEntries, Tree } from './events.ts';
 import { Form } from './form.ts';
 import { Digits, parseExactly } from './json.ts';
 import { nextPage, SHOWN, withoutShown } from './paging.ts';
-import { seriesOf, withEmptyBuckets, type Row } from './series.ts';
+import { secondsOf, seriesOf, withEmptyBuckets, type Row } from './series.ts';
 import { endpointsOf, type Endpoint, type Specification } from './specification.ts';
 
 interface Props {
@@ -138,7 +138,9 @@ function Rows({ endpoint, rows, place, zone }: { readonly endpoint: Endpoint; re
 
 function Cell({ name, value, zone }: { readonly name: string; readonly value: unknown; readonly zone: Zone }): View {
   if (value === null || value === undefined) return html`<span class="quiet">null</span>`;
-  if (name === 'timestamp' && typeof value === 'number') return html`<span title=${String(value)}>${timestamp(value, zone)}</span>`;
+  const seconds = name === 'timestamp' && typeof value === 'string' ? secondsOf(value) : undefined;
+  if (seconds !== undefined) return html`<span class="when" title=${value}>${timestamp(seconds * 1e6, zone)}</span>`;
+  if (name === 'timestamp' && typeof value === 'number') return html`<span class="when" title=${String(value)}>${timestamp(value, zone)}</span>`;
   if (typeof value === 'number') return number(value);
   if (value instanceof Digits) return value.source;
   if (typeof value === 'object') return html`<${Tree} name="" value=${value} depth=${9} />`;

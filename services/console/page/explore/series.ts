@@ -47,7 +47,7 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
 const isMeasure = (name: string): boolean => COUNT.test(name) || LENGTH.test(name);
 
 /** Unix microseconds, or `2026-03-01T09:00:00` in UTC. */
-function secondsOf(value: unknown): number | undefined {
+export function secondsOf(value: unknown): number | undefined {
   if (typeof value === 'number' && value > 1e14) return value / 1e6;
   if (typeof value !== 'string' || !/^\d{4}-\d\d-\d\d[T ]\d\d:\d\d/.test(value)) return undefined;
   const ms = Date.parse(/Z|[+-]\d\d:?\d\d$/.test(value) ? value : `${value.replace(' ', 'T')}Z`);

@@ -41,7 +41,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
   const canRotate = hasOperation(specification, ROTATE, 'post');
   const wanted = filter.trim().toLowerCase();
   const shown = (keys ?? []).filter((k) => wanted === '' || [k.id, k.name, ...k.scopes, ...k.projects].some((text) => text.toLowerCase().includes(wanted)));
-  const when = (iso: string | null, none: string): View => (iso === null ? html`<span class="quiet">${none}</span>` : timestamp(Date.parse(iso) * 1000, zone).slice(0, 19));
+  const when = (iso: string | null, none: string): View => (iso === null ? html`<span class="quiet">${none}</span>` : html`<span class="when">${timestamp(Date.parse(iso) * 1000, zone).slice(0, 19)}</span>`);
   return html`<h1>Keys</h1>
     <p class="description">A key is shown once, when it is made: the service keeps only its hash. The first admin key is not listed; it is API_KEY, or stands in the data folder.</p>
     <${Create} endpoints=${endpointsOf(specification).map((e) => e.name)} onMade=${(key: CreatedKey) => { setMade(key); load(); }} />

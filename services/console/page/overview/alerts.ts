@@ -3,6 +3,9 @@ import { html, type View } from '../html.ts';
 
 const words = { firing: 'fires', pending: 'is about to fire', ok: 'is fine', unknown: 'is not known here' } as const;
 
+/** Subjects that are named: of what fires all that a page can show, of what does not only the first. */
+const shownOf = ({ state }: AlertStatus): number => (state === 'firing' ? 100 : 3);
+
 /** Rules that fire or will, each with its section of the runbook; the others in one line. */
 export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }): View {
   const active = alerts.filter((a) => a.state === 'firing' || a.state === 'pending');
@@ -11,7 +14,7 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
   return html`<section class="alerts" aria-label="Alerts">
     ${active.map((alert) => html`<article key=${alert.alert} class=${`alert ${alert.state}`}>
       <header><strong>${alert.alert}</strong><span class=${`badge ${alert.state === 'firing' ? 'bad' : 'warn'}`}>${words[alert.state]}</span><span class="quiet">${alert.severity}</span></header>
-      <div><p>${sentence(alert.rule)}</p><ul>${alert.subjects.map((s) => html`<li><b>${s.name}</b> ${s.value}${alert.state === 'firing' && s.state === 'pending' && ' (about to fire)'}</li>`)}</ul></div>
+      <div><p>${sentence(alert.rule)}</p><ul>${alert.subjects.slice(0, shownOf(alert)).map((s) => html`<li><b>${s.name}</b> ${s.value}${alert.state === 'firing' && s.state === 'pending' && ' (about to fire)'}</li>`)}${alert.subjects.length > shownOf(alert) && html`<li class="quiet">and ${alert.subjects.length - shownOf(alert)} more</li>`}</ul></div>
       ${alert.runbook !== undefined && html`<details open=${alert.state === 'firing'}><summary>What to do</summary><p>${inline(alert.runbook)}</p></details>`}
     </article>`)}
     <details class="rules"><summary>${active.length === 0 ? 'No alert fires.' : `${fine} other rules are fine.`}${unknown.length > 0 && ` ${unknown.length} are not known here.`}</summary>
