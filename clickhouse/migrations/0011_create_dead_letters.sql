@@ -18,7 +18,7 @@ CREATE TABLE dead_letters
     headers           Array(Tuple(name String, value Nullable(String))),
     value             String CODEC(ZSTD(1)),
     inserted_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1)),
-    INDEX inserted_at_minmax inserted_at TYPE minmax GRANULARITY 1024
+    INDEX inserted_at_minmax inserted_at TYPE minmax GRANULARITY 1
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(evaluated_at)

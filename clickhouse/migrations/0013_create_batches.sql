@@ -36,7 +36,8 @@ CREATE TABLE batches
     end_checksum     Nullable(UInt32),
     closes           Bool DEFAULT false,
     min_timestamp    Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
-    written_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1))
+    written_at       DateTime64(3, 'UTC') DEFAULT now64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    INDEX written_at_minmax written_at TYPE minmax GRANULARITY 1
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toYYYYMM(written_at)

@@ -25,8 +25,6 @@ export interface Migration {
 
 const FOLDER = new URL('../../clickhouse/migrations/', import.meta.url);
 const FILE_NAME = /^(\d{4})_[a-z]+_[a-z0-9_]+\.sql$/;
-/** SHA-256 of a text that the file had for some hours, in which data folders were made: what 0019_add_end_offset_to_batches.sql adds was in it. */
-const ONCE_EDITED = new Map([['0fe42300ade15673621649ef0fdfc82526e6bb82b537ba9b7abdd58bd8ef257b', '0001_create_batches.sql']]);
 /** TABLE_ALREADY_EXISTS, DUPLICATE_COLUMN */
 const MADE_ALREADY = new Set<number | undefined>([57, 15]);
 
@@ -138,7 +136,7 @@ function checkRecorded(migrations: readonly Migration[], recorded: readonly Reco
     const file = migrations.find((m) => m.version === r.version);
     if (file === undefined && r.version > newest) throw new StartError(`the database has schema version ${r.version} (${r.name}), this build knows up to ${newest}; use the build that made it, or a newer one`);
     if (file === undefined) throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
-    if (file.name !== r.name || (file.checksum !== r.checksum && ONCE_EDITED.get(r.checksum) !== file.name)) throw new StartError(`migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`);
+    if (file.name !== r.name || file.checksum !== r.checksum) throw new StartError(`migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`);
   }
 }
 

@@ -8,12 +8,8 @@ const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = ['traffic', 'letters'
 
 /** What one look may take; ClickHouse ends a statement that takes longer. */
 const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
-/** Usually only the last steps are read anew: batches written since, evaluated a short time before. */
+/** Only the last steps are read again: nothing is written into older ones. */
 const TAIL_STEPS = 2;
-const TAIL_EVALUATED_SECONDS = 600;
-/** So often the whole hour is, with batches that took up to a day from evaluation to the ledger (a recovery). */
-const WHOLE_EVERY_MS = 60_000;
-const WHOLE_EVALUATED_SECONDS = 86_400;
 const SLOW_FACTS_EVERY_MS = 10_000;
 /** Totals read whole tables: they may take one part in this many of the time. */
 const TOTALS_SHARE = 50;
@@ -38,7 +34,6 @@ interface Traffic {
 
 /** What ClickHouse knows of the last hour, whichever process has ingested it: the ledger, dead letters, pauses, rollups. Read while somebody looks. */
 export function createStoreSamples(clickhouse: Reader, history: History) {
-  let wholeAt = Number.NEGATIVE_INFINITY;
   let slowAt = Number.NEGATIVE_INFINITY;
   let totalsAt = Number.NEGATIVE_INFINITY;
   /** first step of which nothing has been read yet */
@@ -50,11 +45,10 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
 
   async function readTraffic(now: number): Promise<void> {
     const step = stepOf(now);
-    const isWhole = now - wholeAt >= WHOLE_EVERY_MS || unread < step - HISTORY_STEPS;
-    const first = isWhole ? step - HISTORY_STEPS : Math.min(unread, step) - TAIL_STEPS;
+    const first = Math.max(step - HISTORY_STEPS, Math.min(unread, step) - TAIL_STEPS);
     const from = first * STEP_SECONDS;
     const [traffic, letters] = await Promise.all([
-      read<Traffic>(TRAFFIC, { step: STEP_SECONDS, written_from: from, evaluated_from: from - (isWhole ? WHOLE_EVALUATED_SECONDS : TAIL_EVALUATED_SECONDS) }),
+      read<Traffic>(TRAFFIC, { step: STEP_SECONDS, from }),
       read<{ at: number; reason: string; letters: number }>(LETTERS, { step: STEP_SECONDS, from }),
     ]);
     for (const prefix of ['events', 'bad', 'newest', 'delay', 'letters']) history.clearFrom(first, `${prefix}:`);
@@ -68,7 +62,6 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
     }
     for (const { at, reason, letters: count } of letters) history.set(`letters:${reason}`, at, count);
     unread = step;
-    if (isWhole) wholeAt = now;
   }
 
   async function readSlowFacts(now: number): Promise<void> {

@@ -1,4 +1,4 @@
--- What became visible in each step of time, by the ledger. Parameters: step (seconds), written_from, evaluated_from (unix seconds; the second prunes parts).
+-- What became visible in each step of time, by the ledger. Parameters: step (seconds), from (unix seconds). Prunes granules by time.
 -- delay_ms: how old the newest record of the last batch was when it became visible. One row per step and topic.
 SELECT
     intDiv(toUnixTimestamp(written_at), {step:UInt32}) AS at,
@@ -12,7 +12,7 @@ FROM
 (
     SELECT topic, source, stored, dead_lettered, written_at, end_record_time
     FROM batches
-    WHERE evaluated_at >= toDateTime64({evaluated_from:UInt32}, 3, 'UTC') AND written_at >= toDateTime64({written_from:UInt32}, 3, 'UTC')
+    WHERE written_at >= toDateTime64({from:UInt32}, 3, 'UTC')
     LIMIT 1 BY topic, partition, incarnation, first
 )
 GROUP BY at, topic

@@ -3,10 +3,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { loadMigrations, migrate, waitForSchema, type Migration } from '../../../common/clickhouse/migrations.ts';
 import { StartError } from '../../../common/errors.ts';
-import { statements } from '../../../services/ingest/statements.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 
 let opened: TestClickHouse;
@@ -136,20 +135,3 @@ test("sluice's own migrations apply to an empty database, and a second time not 
   expect(await migrate(clickhouse, testLogger, own)).toEqual({ version: own.length, applied: 0 });
 });
 
-test('a ledger from before its batches had an end of their own keeps it', async () => {
-  const all = loadMigrations();
-  await migrate(clickhouse, testLogger, all.filter((m) => m.version < 19));
-  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, partition, first, last, source, evaluated_at, end_record_time, end_checksum) SELECT 'edge_logs', 0, number, 0, 41, 'edge_logs', now64(3), 1000, if(number = 0, 7, NULL) FROM numbers(2)" });
-  await migrate(clickhouse, testLogger, all);
-  const end = async (partition: number): Promise<unknown> => rows(await clickhouse.read({ sql: statements.ledgerEnd, params: { topic: 'edge_logs', partition }, format: 'JSONEachRow' }))[0];
-  expect(await end(0)).toMatchObject({ last: 41, end_offset: 41, end_record_time: 1000, end_checksum: 7, closes: false });
-  expect(await end(1)).toMatchObject({ last: 41, end_offset: null, end_checksum: null, closes: false });
-});
-
-test('a ledger that was made with its end from the first day is taken as it is', async () => {
-  const [first, ...others] = loadMigrations();
-  const withEnd = { ...first!, checksum: '0fe42300ade15673621649ef0fdfc82526e6bb82b537ba9b7abdd58bd8ef257b', statements: [...first!.statements, ...others.find((m) => m.version === 19)!.statements] };
-  await migrate(clickhouse, testLogger, [withEnd, ...others.filter((m) => m.version < 19)]);
-  expect(await migrate(clickhouse, testLogger)).toEqual({ version: others.at(-1)!.version, applied: others.length - 17 });
-  await expect(migrate(clickhouse, testLogger, [first!, { ...others[0]!, checksum: withEnd.checksum }, ...others.slice(1)])).rejects.toThrow(/is not the one that was applied/);
-});
