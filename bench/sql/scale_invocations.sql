@@ -1,5 +1,5 @@
 -- One hour of invocations of every sixth project, by Zipf's law, and of its 20 functions by the same. Parameters: projects; events: of all projects in that hour; from: unix seconds.
-INSERT INTO function_edge_logs (project, timestamp, judged_at, function_id, is_invocation, status_code, execution_time_ms)
+INSERT INTO function_edge_logs (project, timestamp, evaluated_at, function_id, is_invocation, status_code, execution_time_ms)
 WITH
     toUInt32(pow({projects:UInt32}, sipHash64(number, 1) / 18446744073709551616)) - 1 AS rank,
     toUInt32(pow(20, sipHash64(number, 2) / 18446744073709551616)) AS function,

@@ -1,5 +1,5 @@
 -- One hour of edge requests of every sixth project, by Zipf's law. Parameters: projects; events: of all projects in that hour; from: unix seconds.
-INSERT INTO edge_logs (project, timestamp, judged_at, families, refs)
+INSERT INTO edge_logs (project, timestamp, evaluated_at, families, refs)
 WITH
     toUInt32(pow({projects:UInt32}, sipHash64(number, 1) / 18446744073709551616)) - 1 AS rank,
     substring(translate(hex(sipHash128(rank)), '0123456789ABCDEF', 'ghijklmnopqrstuv'), 1, 20) AS ref

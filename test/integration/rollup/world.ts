@@ -259,7 +259,7 @@ function valueOf(value: unknown): string {
   if (value instanceof Date) return `'${value.toISOString().replace('T', ' ').replace('Z', '')}'`;
   if (Array.isArray(value)) return `[${value.map(valueOf).join(', ')}]`;
   if (typeof value === 'string') return `'${value.replace(/[\\']/g, (c) => `\\${c}`)}'`;
-  return String(value);
+  return JSON.stringify(value);
 }
 
 /** An edge event as small as it can be. */
