@@ -119,7 +119,7 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
           const columns = Object.keys(stored[0]!);
           await clickhouse.execute({
             sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c])).join(', ')})`).join(', ')}`,
-            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : ':1'}` },
+            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}` },
           });
         },
         record: async () => {
