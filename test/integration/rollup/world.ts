@@ -219,14 +219,15 @@ const MAX_LETTERS = 256;
 
 interface Content {
   readonly id?: string | number;
-  readonly timestamp: number;
+  readonly timestamp: number | string;
   readonly project?: string;
   readonly metadata?: { readonly request?: { readonly url?: string; readonly path?: string }; readonly response?: unknown; readonly project_ref?: string; readonly function_id?: string; readonly execution_time_ms?: number | null };
 }
 
 /** A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top. */
 function rowOf(source: SourceName, json: string, { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number }) {
-  const { id, timestamp, project, metadata = {} } = JSON.parse(json) as Content;
+  const { id, timestamp: written, project, metadata = {} } = JSON.parse(json) as Content;
+  const timestamp = typeof written === 'number' ? written : Date.parse(`${written.slice(0, 19)}Z`) * 1000 + Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
   const place = {
     timestamp, id: String(id ?? `${partition}-${offset}`), message: json, kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
     evaluated_at: new Date(evaluatedAt), period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
