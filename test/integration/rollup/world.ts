@@ -229,7 +229,7 @@ function rowOf(source: SourceName, json: string, { partition, offset, last, eval
   const { id, timestamp: written, project, metadata = {} } = JSON.parse(json) as Content;
   const timestamp = typeof written === 'number' ? written : Date.parse(`${written.slice(0, 19)}Z`) * 1000 + Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
   const place = {
-    timestamp, id: String(id ?? `${partition}-${offset}`), message: json, kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
+    timestamp, id: String(id ?? `${partition}-${offset}`), message: '{}', kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
     evaluated_at: new Date(evaluatedAt), period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
   };
   if (source === 'edge_logs') {
