@@ -7,9 +7,9 @@ import { systemClock, type Clock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { createPopulation } from '../demo/population.ts';
+import type { Context } from '../services/rollup/context.ts';
+import { admitNew } from '../services/rollup/history.ts';
 import { createRollupMetrics } from '../services/rollup/metrics.ts';
-import { admitNew } from '../services/rollup/versions.ts';
-import { DEFAULT_TIMING, type Workshop } from '../services/rollup/workshop.ts';
 
 export const SEED = 20260301;
 export const PROJECTS = 5_000;
@@ -31,8 +31,8 @@ export function statement(name: string): string {
 }
 
 /** What the rollup service works with, at full speed. */
-export function workshopOf(clickhouse: ClickHouse, clock: Clock): Workshop {
-  return { clickhouse, settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }), logger: createLogger('warn'), metrics: createRollupMetrics(undefined), timing: DEFAULT_TIMING, clock, wait: () => Promise.resolve() };
+export function contextOf(clickhouse: ClickHouse, clock: Clock): Context {
+  return { clickhouse, settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }), logger: createLogger('warn'), metrics: createRollupMetrics(undefined), clock, wait: () => Promise.resolve() };
 }
 
 /** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. `messages`: of the requests. */
@@ -41,13 +41,13 @@ export async function openFilled(dataDir: string, events: number, messages: read
   const clickhouse = await openEmbedded({ dataDir, logger });
   await migrate(clickhouse, logger);
   // as the rollup service starts: until then, each view that queries read looks first whether history is being built
-  await admitNew(workshopOf(clickhouse, systemClock));
+  await admitNew(contextOf(clickhouse, systemClock));
   const population = createPopulation(SEED, PROJECTS, 0);
   const refs = Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref);
   const now = Date.now();
   const total = events / 2;
   const rowsPerInsert = Math.ceil(Math.min(ROWS_PER_INSERT, BYTES_PER_INSERT / messages[0]!.length));
-  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: rowsPerInsert, min_insert_block_size_bytes: 0, max_block_size: 65_536 };
+  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: rowsPerInsert, min_insert_block_size_bytes: 0, min_insert_block_size_rows_for_materialized_views: 10_000_000, max_block_size: 65_536 };
   for (const [sql, own] of [[statement('fill_edge_logs'), { messages }], [statement('fill_function_edge_logs'), {}]] as const) {
     for (let first = 0; first < total; first += rowsPerInsert) {
       await clickhouse.execute({ sql, params: { ...own, refs, seed: SEED, first, rows: Math.min(rowsPerInsert, total - first), total, now_micros: BigInt(now) * 1000n }, settings });

@@ -2,8 +2,8 @@
 SELECT
     (SELECT sum(length(refs)) FROM edge_logs) AS refs,
     (SELECT countIf(is_invocation) FROM function_edge_logs) AS invocations,
-    refs = (SELECT sum(requests) FROM api_requests_1m)
-        AND refs = (SELECT sum(requests) FROM api_requests_1h)
-        AND refs = (SELECT count() FROM api_request_events)
-        AND invocations = (SELECT sum(count) FROM function_invocations_1m)
-        AND invocations = (SELECT sum(count) FROM function_invocations_1h) AS equal
+    refs = (SELECT sumIf(requests, width = 0 AND url = '') FROM api_requests)
+        AND refs = (SELECT sumIf(requests, width = 60) FROM api_requests)
+        AND refs = (SELECT sumIf(requests, width = 3600) FROM api_requests)
+        AND invocations = (SELECT sumIf(count, width = 60) FROM function_invocations)
+        AND invocations = (SELECT sumIf(count, width = 3600) FROM function_invocations) AS equal

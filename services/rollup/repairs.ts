@@ -20,7 +20,7 @@ export interface Repair {
 }
 
 export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'read'>): Promise<Repair[]> {
-  return (await select<Repair>(clickhouse, statements.openRepairs)).map((r) => ({ ...r, accept_loss: Boolean(r.accept_loss) }));
+  return await select<Repair>(clickhouse, statements.openRepairs);
 }
 
 /** Asks for a repair. Asked for twice, it is done once. */

@@ -9,17 +9,17 @@
 -- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket is the one that @now is in.
 WITH
     indexOf(['5min', '15min', '1hr', '1day', '7day'], @interval) AS chosen,
-    toUInt32([1, 60, 60, 3600, 86400][chosen]) AS width,
+    toUInt32([1, 60, 60, 3600, 86400][chosen]) AS bucket_width,
     if(chosen > 3, 3600, 60) AS tier_width,
     toUInt32([300, 900, 3600, 86400, 604800][chosen]) AS span,
     toUnixTimestamp(@now) AS now_second,
-    toDateTime(now_second - now_second % width, 'UTC') AS last_bucket,
+    toDateTime(now_second - now_second % bucket_width, 'UTC') AS last_bucket,
     last_bucket - span AS first_bucket,
-    last_bucket + width AS series_end,
+    last_bucket + bucket_width AS series_end,
     toStartOfDay(first_bucket - 3600, 'UTC') AS first_period,
     quantilesTDigestMerge(0.95, 0.99)(tier.execution_quantiles) AS quantiles
 SELECT
-    toStartOfInterval(tier.bucket, toIntervalSecond(width), 'UTC') AS timestamp,
+    toStartOfInterval(tier.bucket, toIntervalSecond(bucket_width), 'UTC') AS timestamp,
     min(tier.execution_min) AS min_execution_time,
     max(tier.execution_max) AS max_execution_time,
     least(greatest(sum(tier.execution_sum) / nullIf(sum(tier.execution_count), 0), min_execution_time), max_execution_time) AS avg_execution_time,
@@ -62,4 +62,4 @@ FROM
       AND at < series_end
 ) AS tier
 GROUP BY timestamp
-ORDER BY timestamp WITH FILL FROM first_bucket TO series_end STEP width
+ORDER BY timestamp WITH FILL FROM first_bucket TO series_end STEP bucket_width

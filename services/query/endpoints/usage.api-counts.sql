@@ -19,7 +19,7 @@ WITH
     toDateTime64((intDiv(toUnixTimestamp64Micro(window_start) - 1, tier_width * 1000000) + 1) * tier_width, 6, 'UTC') AS first_whole,
     toStartOfDay(window_start - 3600, 'UTC') AS first_period
 SELECT
-    toStartOfInterval(counted.at, toIntervalSecond(bucket_width), 'UTC') AS timestamp,
+    toStartOfInterval(moment, toIntervalSecond(bucket_width), 'UTC') AS timestamp,
     sum(rest) AS total_rest_requests,
     sum(storage) AS total_storage_requests,
     sum(auth) AS total_auth_requests,
@@ -27,7 +27,7 @@ SELECT
 FROM
 (
     -- only project ~ ^[a-z]{20}$
-    SELECT toDateTime(at, 'UTC') AS at, rest, storage, auth, realtime
+    SELECT toDateTime(at, 'UTC') AS moment, rest, storage, auth, realtime
     FROM api_requests
     WHERE literal
       AND period >= first_period
@@ -41,12 +41,12 @@ FROM
 
     -- only project !~ ^[a-z]{20}$
     -- match('', pattern) is always true or false, and refuses a wrong pattern also where there is nothing to scan
-    SELECT toDateTime(timestamp, 'UTC') AS at, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
+    SELECT toDateTime(timestamp, 'UTC') AS moment, bitTest(families, 0) AS rest, bitTest(families, 1) AS storage, bitTest(families, 2) AS auth, bitTest(families, 3) AS realtime
     FROM edge_logs
     PREWHERE timestamp >= window_start
       AND match(url, pattern)
     WHERE NOT literal
       AND match('', pattern) IN (0, 1)
-) AS counted
+)
 GROUP BY timestamp
 ORDER BY timestamp

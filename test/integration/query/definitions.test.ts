@@ -152,13 +152,13 @@ it('definitions that are read twice at once: those read last are served', async 
 describe('the schema of this build', () => {
   it('is waited for, also where tables of an older one are there: callers get 503', async () => {
     // as a version had published it that knew nothing of periods
-    for (const table of ['api_requests_1m', 'api_requests_1h', 'api_request_events', 'api_requests_overflow']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * EXCEPT (period) FROM ${table}_v1` });
+    for (const table of ['api_requests']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * EXCEPT (period) FROM ${table}_v1` });
     const migrated = Promise.withResolvers<void>();
     const service = await startService(engine.clickhouse, engine.dataDir, {}, { schema: migrated.promise });
     const ask = () => call(service, 'usage.api-counts', { project: 'abcdefghijklmnopqrst', interval: 'daily' });
     const refused = await ask();
     expect([refused.status, refused.error.code]).toEqual([503, 'unavailable']);
-    for (const table of ['api_requests_1m', 'api_requests_1h', 'api_request_events', 'api_requests_overflow']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * FROM ${table}_v1` });
+    for (const table of ['api_requests']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * FROM ${table}_v1` });
     migrated.resolve();
     await service.ready;
     expect((await ask()).status).toBe(200);

@@ -16,7 +16,7 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
 
   test.each([
     ['one block', {}],
-    ['many blocks of one view', { max_block_size: 1_000, min_insert_block_size_rows_for_materialized_views: 1, min_insert_block_size_bytes_for_materialized_views: 1, group_by_two_level_threshold: 1 }],
+    ['many blocks of one view', { min_insert_block_size_rows_for_materialized_views: 1, min_insert_block_size_bytes_for_materialized_views: 1, group_by_two_level_threshold: 1 }],
     ['views in parallel', { parallel_view_processing: 1 }],
   ])('%s', async (_, settings) => {
     const { clickhouse } = engine;
@@ -28,7 +28,7 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
     let running = true;
     const insert = clickhouse.execute({
       sql: `INSERT INTO raw SELECT number % 3, number FROM numbers(${rows})`,
-      settings: { insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, insert_deduplication_token: JSON.stringify(settings), async_insert: 0, max_insert_threads: 1, max_threads: 1, max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, function_sleep_max_microseconds_per_block: 100_000_000, ...settings },
+      settings: { insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, insert_deduplication_token: JSON.stringify(settings), async_insert: 0, max_insert_threads: 1, max_threads: 1, max_block_size: 10_000_000, max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, function_sleep_max_microseconds_per_block: 100_000_000, ...settings },
     }).finally(() => { running = false; });
     const seen: { raw: number; made: number }[] = [];
     while (running) {

@@ -119,7 +119,7 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
           const columns = Object.keys(stored[0]!);
           await clickhouse.execute({
             sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c])).join(', ')})`).join(', ')}`,
-            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : ':1'}` },
+            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}` },
           });
         },
         record: async () => {
@@ -219,16 +219,17 @@ const MAX_LETTERS = 256;
 
 interface Content {
   readonly id?: string | number;
-  readonly timestamp: number;
+  readonly timestamp: number | string;
   readonly project?: string;
   readonly metadata?: { readonly request?: { readonly url?: string; readonly path?: string }; readonly response?: unknown; readonly project_ref?: string; readonly function_id?: string; readonly execution_time_ms?: number | null };
 }
 
 /** A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top. */
 function rowOf(source: SourceName, json: string, { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number }) {
-  const { id, timestamp, project, metadata = {} } = JSON.parse(json) as Content;
+  const { id, timestamp: written, project, metadata = {} } = JSON.parse(json) as Content;
+  const timestamp = typeof written === 'number' ? written : Date.parse(`${written.slice(0, 19)}Z`) * 1000 + Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
   const place = {
-    timestamp, id: String(id ?? `${partition}-${offset}`), message: json, kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
+    timestamp, id: String(id ?? `${partition}-${offset}`), message: '{}', kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
     evaluated_at: new Date(evaluatedAt), period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
   };
   if (source === 'edge_logs') {
@@ -259,7 +260,7 @@ function valueOf(value: unknown): string {
   if (value instanceof Date) return `'${value.toISOString().replace('T', ' ').replace('Z', '')}'`;
   if (Array.isArray(value)) return `[${value.map(valueOf).join(', ')}]`;
   if (typeof value === 'string') return `'${value.replace(/[\\']/g, (c) => `\\${c}`)}'`;
-  return String(value);
+  return JSON.stringify(value);
 }
 
 /** An edge event as small as it can be. */
