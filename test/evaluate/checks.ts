@@ -10,7 +10,7 @@ import { differences, evaluated, expectedOutcomes, outcomesOf, type Content } fr
 const scanner = createScanner(['id', 'project', 'metadata.request.url']);
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 /** What stands around a message in the memory that it is a part of: nothing of it may count. */
-const AROUND = Buffer.from('"}]},"a":"\\u00');
+const AROUND = Buffer.from(' "}]},"a":"\\u00');
 
 /** Whether JSON.parse and a strict decoder of UTF-8 take the bytes, as an object that is nested no deeper than allowed. */
 function isEvent(bytes: Uint8Array): boolean {
@@ -71,6 +71,7 @@ function* bytesAndPairs(): Generator<Buffer> {
 
 /** Strings of every length up to some words, with a byte of every class at every place, as a key and as a value. */
 function* lengths(): Generator<Buffer> {
+  for (let length = 0; length < 10; length++) for (const space of [' ', '\n']) yield Buffer.from(space.repeat(length));
   for (let length = 0; length < 14; length++) {
     for (const text of ['"', '\\n', '\\', '\u0000', '\u001f', 'é', '€', '😀', '!', '[', '~', '\u007f', '']) {
       for (let at = 0; at <= length; at++) {
