@@ -33,7 +33,8 @@ function isEvent(bytes: Uint8Array): boolean {
 
 /** Compares the scanner with JSON.parse, wherever in its memory the message lies. */
 function validityDiffers(bytes: Uint8Array, shift: number): string | undefined {
-  const memory = Buffer.concat([AROUND.subarray(0, shift & 7), bytes, AROUND.subarray(shift & 3)]);
+  // every second message ends where its memory ends
+  const memory = Uint8Array.from(Buffer.concat([AROUND.subarray(0, shift & 7), bytes, AROUND.subarray((shift & 1) === 0 ? AROUND.length : shift & 3)]));
   const at = scanner.scan(memory, shift & 7, (shift & 7) + bytes.length);
   const must = isEvent(bytes);
   return (at === VALID) === must ? undefined : `${must ? 'valid' : 'invalid'}, but scan says ${at}: ${Buffer.from(bytes).toString('latin1')}`;
