@@ -222,7 +222,7 @@ function isDigit(c: number): boolean {
 
 /** The length of null, true or false at i, else 0. None of them reaches beyond the bracket that ends the event. */
 function wordAt(bytes: Uint8Array, i: number): number {
-  switch (bytes[i]) {
+  switch (bytes[i]!) {
     case 0x6e: return bytes[i + 1] === 0x75 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x6c ? 4 : 0;
     case 0x74: return bytes[i + 1] === 0x72 && bytes[i + 2] === 0x75 && bytes[i + 3] === 0x65 ? 4 : 0;
     case 0x66: return bytes[i + 1] === 0x61 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x73 && bytes[i + 4] === 0x65 ? 5 : 0;

@@ -10,7 +10,7 @@ import { differences, evaluated, expectedOutcomes, outcomesOf, type Content } fr
 const scanner = createScanner(['id', 'project', 'metadata.request.url']);
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 /** What stands around a message in the memory that it is a part of: nothing of it may count. */
-const AROUND = Buffer.from('"}]},"a":"\\u00');
+const AROUND = Buffer.from(' "}]},"a":"\\u00');
 
 /** Whether JSON.parse and a strict decoder of UTF-8 take the bytes, as an object that is nested no deeper than allowed. */
 function isEvent(bytes: Uint8Array): boolean {
@@ -33,7 +33,8 @@ function isEvent(bytes: Uint8Array): boolean {
 
 /** Compares the scanner with JSON.parse, wherever in its memory the message lies. */
 function validityDiffers(bytes: Uint8Array, shift: number): string | undefined {
-  const memory = Buffer.concat([AROUND.subarray(0, shift & 7), bytes, AROUND.subarray(shift & 3)]);
+  // every second message ends where its memory ends
+  const memory = Uint8Array.from(Buffer.concat([AROUND.subarray(0, shift & 7), bytes, AROUND.subarray((shift & 1) === 0 ? AROUND.length : shift & 3)]));
   const at = scanner.scan(memory, shift & 7, (shift & 7) + bytes.length);
   const must = isEvent(bytes);
   return (at === VALID) === must ? undefined : `${must ? 'valid' : 'invalid'}, but scan says ${at}: ${Buffer.from(bytes).toString('latin1')}`;
@@ -71,6 +72,7 @@ function* bytesAndPairs(): Generator<Buffer> {
 
 /** Strings of every length up to some words, with a byte of every class at every place, as a key and as a value. */
 function* lengths(): Generator<Buffer> {
+  for (let length = 0; length < 10; length++) for (const space of [' ', '\n']) yield Buffer.from(space.repeat(length));
   for (let length = 0; length < 14; length++) {
     for (const text of ['"', '\\n', '\\', '\u0000', '\u001f', 'é', '€', '😀', '!', '[', '~', '\u007f', '']) {
       for (let at = 0; at <= length; at++) {

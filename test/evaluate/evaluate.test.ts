@@ -28,6 +28,6 @@ describe(`with seed ${SEED}`, () => {
   }, 60_000);
 
   test('random messages of all sources give what the oracle says', () => {
-    randomMessages(SEED, 12);
+    expect(() => { randomMessages(SEED, 12); }).not.toThrow();
   }, 60_000);
 });

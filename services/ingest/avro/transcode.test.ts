@@ -145,7 +145,7 @@ test('any value of any schema, written by avsc, becomes its text', () => {
     expect(text).toBe(sample.text);
     JSON.parse(text);
   }), { numRuns: 1500 });
-});
+}, 60_000);
 
 test('a datum that is cut off, or followed by more, is malformed', () => {
   fc.assert(fc.property(datums, fc.nat(), ({ schema, sample, encode }, at) => {
@@ -204,7 +204,8 @@ describe('what is noted on the way is what a scan of the text finds', () => {
   test('of two fields that are one of the reader by its aliases the first that is not null counts', () => {
     const writer = record('r', ['a', ['null', 'string']], ['b', ['null', 'string']]);
     const reader = { type: 'record', name: 'r', fields: [{ name: 'project', type: ['null', 'string'], aliases: ['a', 'b'], default: null }] };
-    for (const datum of [[2, 2, 0x78, 2, 2, 0x79], [0, 2, 2, 0x79], [0, 0]]) textOf(writer, Buffer.from(datum), reader);
+    const texts = [[2, 2, 0x78, 2, 2, 0x79], [0, 2, 2, 0x79], [0, 0]].map((datum) => textOf(writer, Buffer.from(datum), reader));
+    expect(texts).toEqual(['{"project":"x","project":"y"}', '{"project":"y"}', '{}']);
   });
 });
 

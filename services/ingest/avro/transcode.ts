@@ -8,7 +8,7 @@ import { ABSENT, ESCAPED, NULL, NUMBER, OBJECT, OTHER, STRING, type Scanner } fr
  *
  * What is written, and why it loses nothing:
  * - Everything that the WRITER's schema has, under the writer's names: fields that the reader (the schema of this folder) does not know are kept,
- *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by the mapping SQL:
+ *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
  *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the reader has a string
  *   defaults   every default of a reader's field is null, and null is an absent key (schemas/README.md)

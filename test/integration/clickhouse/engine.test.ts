@@ -30,6 +30,22 @@ describe.each(engines)('%s', (engine, openTest) => {
   }
 
   describe('inserts', () => {
+    test('rows arrive byte for byte, wherever their pieces are cut; columns that they lack have their defaults; half a row writes nothing', async () => {
+      await clickhouse.execute({ sql: "CREATE TABLE plain (n UInt64, `odd ``name` String, made String DEFAULT concat('made of ', toString(n))) ENGINE = MergeTree ORDER BY n" });
+      const all = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
+      const whole = Buffer.concat([row(1, all), row(2, ''), row(3, 'x'.repeat(3_000_000))]);
+      const into = { table: 'plain', columns: ['n', 'odd `name'] };
+      await clickhouse.insertRows({ ...into, pieces: [whole.subarray(0, 1), whole.subarray(1, 200), whole.subarray(200)] });
+      expect(await failure(clickhouse.insertRows({ ...into, pieces: [row(4, 'whole'), Buffer.from([1, 2, 3])] }))).toMatchObject({ code: 33, codeName: 'CANNOT_READ_ALL_DATA' });
+      expect(await failure(clickhouse.insertRows({ ...into, table: 'no_such_table', pieces: [row(5, '')] }))).toMatchObject({ code: 60, outcome: 'not_written' });
+      const found = await clickhouse.read({ sql: 'SELECT n, lower(hex(substring(`odd ``name`, 1, 256))) AS bytes, length(`odd ``name`) AS length, made FROM plain ORDER BY n', format: 'JSONEachRow' });
+      expect(rows(found)).toEqual([
+        { n: 1, bytes: all.toString('hex'), length: 256, made: 'made of 1' },
+        { n: 2, bytes: '', length: 0, made: 'made of 2' },
+        { n: 3, bytes: '78'.repeat(256), length: 3_000_000, made: 'made of 3' },
+      ]);
+    });
+
     test('frames arrive byte for byte, in order, wherever their chunks are cut', async () => {
       await clickhouse.execute({ sql: 'CREATE TABLE exact (n UInt64, a String, b String) ENGINE = MergeTree ORDER BY n' });
       const bytes = fc.uint8Array({ maxLength: 300, size: 'max' });
