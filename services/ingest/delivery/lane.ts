@@ -303,8 +303,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
   }
 
-  async function rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
-    return store.rulesFor(records, evaluatedAt, Math.max(period, (await store.register()).period));
+  /** Of a batch whose announcement is lost. Its rows may be of any period since the ledger's end, and so may those of the next open batch. */
+  function rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
+    return store.rulesFor(records, evaluatedAt, period);
   }
 
   /** Into the ledger with what it wrote: the records of its life are gone. */
@@ -370,7 +371,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (cut === undefined) return undefined;
       ports.onRoom();
       const { first, last, records } = cut;
-      const rules = await persistently('the rules', () => rulesOf(records, ports.clock()));
+      const rules = await persistently('the rules', async () => store.rulesFor(records, ports.clock(), Math.max(period, (await store.register()).period)));
       if (typeof rules === 'string') return rules;
       return await apply({ incarnation, first, last, rules, records }, { mayBeThere: false, needsRepair: false });
     } finally {
