@@ -5,7 +5,7 @@
 CREATE TABLE function_invocations_v1
 (
     period              DateTime('UTC'),
-    width               UInt16,
+    width               UInt32,
     project             String CODEC(ZSTD(1)),
     function_id         String CODEC(ZSTD(1)),
     at                  DateTime('UTC') CODEC(Delta, ZSTD(1)),
@@ -32,7 +32,7 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
 CREATE MATERIALIZED VIEW function_invocations_v1_mv TO function_invocations_v1 AS
 SELECT
     period,
-    toUInt16(arrayJoin([60, 3600])) AS width,
+    toUInt32(arrayJoin([60, 3600])) AS width,
     project,
     function_id,
     if(width = 60, toStartOfMinute(timestamp, 'UTC'), toStartOfHour(timestamp, 'UTC')) AS at,

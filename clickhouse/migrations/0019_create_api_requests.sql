@@ -5,7 +5,7 @@
 CREATE TABLE api_requests_v1
 (
     period   DateTime('UTC'),
-    width    UInt16,
+    width    UInt32,
     ref      FixedString(20),
     at       DateTime64(6, 'UTC') CODEC(Delta, ZSTD(1)),
     url      String CODEC(ZSTD(1)),
@@ -25,7 +25,7 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
 CREATE MATERIALIZED VIEW api_requests_v1_mv TO api_requests_v1 AS
 SELECT
     period,
-    toUInt16(arrayJoin(if(refs_overflow, [0], [0, 60, 3600]))) AS width,
+    toUInt32(arrayJoin(if(refs_overflow, [0], [0, 60, 3600]))) AS width,
     arrayJoin(if(refs_overflow, [toFixedString('', 20)], refs)) AS ref,
     if(width = 0, timestamp, toDateTime64(if(width = 60, toStartOfMinute(timestamp, 'UTC'), toStartOfHour(timestamp, 'UTC')), 6, 'UTC')) AS at,
     if(refs_overflow, assumeNotNull(e.url), '') AS url,

@@ -141,8 +141,8 @@ const isSame = (a: RawState, b: RawState): boolean => a.horizon === b.horizon &&
 
 /** Batches that the ledger says raw should have, and that it has not all of; without those that retention may have dropped rows of. */
 export async function lostBatches({ clickhouse }: Pick<Context, 'clickhouse'>, source: string, period: number, horizon: number): Promise<LostBatch[]> {
-  const [register] = await select<{ begin: number }>(clickhouse, statements.periodBefore, { period });
-  const range = { source, period, horizon, since: register?.begin ?? 0 };
+  const [register] = await select<{ since: number }>(clickhouse, statements.periodBefore, { period });
+  const range = { source, period, horizon, since: register?.since ?? 0 };
   const short = await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: period }, LONG_READ_SETTINGS);
   // the rest of their rows may be of later periods
   return short.length === 0 ? short : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);

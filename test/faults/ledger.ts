@@ -210,20 +210,23 @@ async function rollupDifferences(reader: Reader): Promise<Record<string, number>
     SELECT project, function_id, ${bucket}(timestamp, 'UTC') AS bucket, count() AS a, countIf(status_code >= 400) AS b, countIf(status_code BETWEEN 200 AND 299) AS c, countIf(status_code >= 500) AS d,
       count(execution_time_ms) AS e, toFloat64(ifNull(sum(execution_time_ms), 0)) AS f, min(execution_time_ms) AS g, max(execution_time_ms) AS h
     FROM function_edge_logs WHERE is_invocation GROUP BY project, function_id, bucket`;
-  const invocationRollup = (table: string): string => `
-    SELECT project, function_id, bucket, sum(count) AS a, sum(error_count) AS b, sum(status_2xx) AS c, sum(status_5xx) AS d, sum(execution_count) AS e, sum(execution_sum) AS f, min(execution_min) AS g, max(execution_max) AS h
-    FROM ${table} GROUP BY project, function_id, bucket`;
+  const invocationRollup = (width: number): string => `
+    SELECT project, function_id, at, sum(count) AS a, sum(error_count) AS b, sum(status_2xx) AS c, sum(status_5xx) AS d, sum(execution_count) AS e, sum(execution_sum) AS f, min(execution_min) AS g, max(execution_max) AS h
+    FROM function_invocations WHERE width = ${width} GROUP BY project, function_id, at`;
   const requests = (bucket: string): string => `
     SELECT arrayJoin(refs) AS ref, ${bucket}(timestamp, 'UTC') AS bucket, count() AS requests, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')}
     FROM edge_logs GROUP BY ref, bucket`;
-  const requestRollup = (table: string): string => `SELECT ref, bucket, sum(requests) AS requests, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM ${table} GROUP BY ref, bucket`;
+  const requestRollup = (width: number): string => `SELECT ref, toDateTime(at, 'UTC') AS bucket, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = ${width} GROUP BY ref, bucket`;
+  const single = (ref: string, url: string, where: string): string => `SELECT ${ref} AS reference, timestamp, ${url} AS address, count() AS n, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')} FROM edge_logs WHERE ${where} GROUP BY reference, timestamp, address`;
+  const singleRollup = (where: string): string => `SELECT ref, at, url, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = 0 AND ${where} GROUP BY ref, at, url`;
+  const NO_REF = "toFixedString('', 20)";
   const pairs: Record<string, readonly [string, string]> = {
-    function_invocations_1m: [invocations('toStartOfMinute'), invocationRollup('function_invocations_1m')],
-    function_invocations_1h: [invocations('toStartOfHour'), invocationRollup('function_invocations_1h')],
-    api_requests_1m: [requests('toStartOfMinute'), requestRollup('api_requests_1m')],
-    api_requests_1h: [requests('toStartOfHour'), requestRollup('api_requests_1h')],
-    api_request_events: ['SELECT ref, timestamp, families, count() AS n FROM (SELECT arrayJoin(refs) AS ref, timestamp, families FROM edge_logs) GROUP BY ALL', 'SELECT ref, timestamp, families, count() AS n FROM api_request_events GROUP BY ALL'],
-    api_requests_overflow: ['SELECT timestamp, assumeNotNull(url) AS address, families, count() AS n FROM edge_logs WHERE refs_overflow GROUP BY ALL', 'SELECT timestamp, url, families, count() AS n FROM api_requests_overflow GROUP BY ALL'],
+    'function_invocations by minute': [invocations('toStartOfMinute'), invocationRollup(60)],
+    'function_invocations by hour': [invocations('toStartOfHour'), invocationRollup(3600)],
+    'api_requests by minute': [requests('toStartOfMinute'), requestRollup(60)],
+    'api_requests by hour': [requests('toStartOfHour'), requestRollup(3600)],
+    'api_requests one by one': [single('arrayJoin(refs)', "''", 'NOT refs_overflow'), singleRollup(`ref != ${NO_REF}`)],
+    'api_requests with too many references': [single(NO_REF, 'assumeNotNull(url)', 'refs_overflow'), singleRollup(`ref = ${NO_REF}`)],
   };
   const differences: Record<string, number> = {};
   for (const [name, [raw, rollup]] of Object.entries(pairs)) {

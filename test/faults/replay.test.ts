@@ -78,7 +78,7 @@ test('killed at every step and repeated: each letter once', async () => {
     clickhouse = await open(folder.path);
     const select = async <T>(sql: string): Promise<T[]> => rows<T>(await clickhouse.read({ sql, format: 'JSONEachRow' }));
     expect(await select('SELECT toUInt32(kafka_offset) AS offset, toUInt32(count()) AS rows FROM edge_logs WHERE kafka_partition = 1 GROUP BY offset ORDER BY offset')).toEqual(LETTERS.flatMap((l, offset) => (l.becomesRow ? [{ offset, rows: 1 }] : [])));
-    expect(await select(`SELECT toUInt32(sum(requests)) AS requests FROM api_requests_1h WHERE ref = '${REF}'`)).toEqual([{ requests: ROWS - 1 }]);
+    expect(await select(`SELECT toUInt32(sum(requests)) AS requests FROM api_requests WHERE width = 3600 AND ref = '${REF}'`)).toEqual([{ requests: ROWS - 1 }]);
     expect((await listDeadLetters(clickhouse, { topic: TOPIC, open: true })).map((l) => l.offset)).toEqual(LETTERS.flatMap((l, offset) => (l.becomesRow ? [] : [String(offset)])));
     expect(await listDeadLetters(clickhouse, { topic: TOPIC, reason: 'too_large' })).toMatchObject([{ replayed_at: expect.stringMatching(/^\d{4}-/) as string }]);
     for (const [offset, { value, reason }] of LETTERS.entries()) {

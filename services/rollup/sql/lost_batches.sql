@@ -4,11 +4,11 @@
 WITH
     finished AS
     (
-        SELECT topic, incarnation, partition, last, max(stored) AS stored
-        FROM batches
-        WHERE source = {source:String} AND stored > 0
-            AND period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({period:UInt32}, 'UTC')
-            AND ifNull(min_timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
+        SELECT topic, incarnation, partition, last, max(b.stored) AS in_ledger
+        FROM batches AS b
+        WHERE b.source = {source:String} AND b.stored > 0
+            AND b.period >= toDateTime({since:UInt32}, 'UTC') AND b.period <= toDateTime({period:UInt32}, 'UTC')
+            AND ifNull(b.min_timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
         GROUP BY topic, incarnation, partition, last
     ),
     replayed AS
@@ -23,15 +23,15 @@ WITH
     (
         SELECT
             kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, batch_last AS last,
-            countIf((topic, incarnation, partition, kafka_offset) NOT IN (SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset FROM dead_letter_replays)) AS rows
+            countIf((topic, incarnation, partition, kafka_offset) NOT IN (SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset FROM dead_letter_replays)) AS in_raw
         FROM {source:Identifier}
         WHERE period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({until:UInt32}, 'UTC')
         GROUP BY topic, incarnation, partition, last
     )
-SELECT f.topic AS topic, f.incarnation AS incarnation, f.partition AS partition, f.last AS last, toUInt64(f.stored) AS stored, h.rows AS rows
+SELECT f.topic AS topic, f.incarnation AS incarnation, f.partition AS partition, f.last AS last, toUInt64(f.in_ledger) AS stored, h.in_raw AS rows
 FROM finished AS f
 LEFT JOIN held AS h ON f.topic = h.topic AND f.incarnation = h.incarnation AND f.partition = h.partition AND f.last = h.last
-WHERE f.stored > h.rows
+WHERE f.in_ledger > h.in_raw
 LIMIT 100
 UNION ALL
 SELECT topic, incarnation, partition, offset, toUInt64(1), toUInt64(0)

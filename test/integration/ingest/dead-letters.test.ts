@@ -96,12 +96,12 @@ describe('dead letters', () => {
   test('replay with rules that allow it stores the row once, with its own coordinates, in every rollup, however often it is repeated', async () => {
     const allowed: ReplayOptions = { ...replaying, retentionDays: 365 };
     const letter = (await readDeadLetter(engine.clickhouse, { topic, partition: 0, offset: '9' }))!;
-    const before = await count(`(SELECT sum(requests) FROM api_requests_1h)`);
+    const before = await count(`(SELECT sum(requests) FROM api_requests WHERE width = 3600)`);
     // two at the same time, and again after the mark: as after a kill between row and mark
     expect(await Promise.all([replayDeadLetter(allowed, letter), replayDeadLetter(allowed, letter)])).toEqual(['stored', 'stored']);
     expect(await replayDeadLetter(allowed, letter)).toBe('stored');
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${topic}' AND kafka_offset = 9 AND id = 'old')`)).toBe(1);
-    expect(await count(`(SELECT sum(requests) FROM api_requests_1h)`)).toBe(before + 1);
+    expect(await count(`(SELECT sum(requests) FROM api_requests WHERE width = 3600)`)).toBe(before + 1);
     expect(await account()).toMatchObject({ consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 });
     const [marked] = (await listDeadLetters(engine.clickhouse, { topic })).filter((d) => d.offset === '9');
     expect(marked!.replayed_at).toMatch(/^\d{4}-\d\d-\d\dT/);

@@ -164,7 +164,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
       expect(await one(clickhouse, 'SELECT toUInt32(sum(stored)) AS stored, toUInt32(count()) AS batches FROM batches')).toEqual({ stored: EVENTS, batches: 1 });
       // a period that is still written to is closed by the first try
       await waitFor(async () => (await repairOpen(context())) === 0, 20_000, 'the repair is done');
-      expect(await one(clickhouse, `SELECT toUInt32(sum(requests)) AS requests FROM api_requests_1h WHERE ref = '${REF}'`)).toEqual({ requests: EVENTS });
+      expect(await one(clickhouse, `SELECT toUInt32(sum(requests)) AS requests FROM api_requests WHERE width = 3600 AND ref = '${REF}'`)).toEqual({ requests: EVENTS });
     } finally {
       await clickhouse.close();
       folder.remove();

@@ -1,12 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
 import { contentOf, createTraffic, type Traffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
-import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { DAY } from '../../../services/rollup/periods.ts';
-import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
-import { testLogger } from '../../harness/clickhouse.ts';
+import { DAY } from '../../../services/rollup/context.ts';
+import { admitNew, nextStep } from '../../../services/rollup/history.ts';
+import { beginToday } from '../../../services/rollup/periods.ts';
+import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { apiCounts, invocationsOf, invocationStats, type Invocation, type StoredEvent } from '../../harness/oracle.ts';
 import { openWorld, type World } from './world.ts';
 
@@ -54,14 +53,14 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
   async function sendBatch(): Promise<void> {
     const times = Array.from({ length: BATCH }, (_, i) => FROM + Math.floor(((UNTIL - FROM) * (sent + i + 1)) / EVENTS));
     sent += BATCH;
-    const judgedAt = times.at(-1)!;
-    const events = times.map((at) => traffic.next(at * 1000)).filter((e) => e.timestampMicros <= (judgedAt + 3_600_000) * 1000);
+    const evaluatedAt = times.at(-1)!;
+    const events = times.map((at) => traffic.next(at * 1000)).filter((e) => e.timestampMicros <= (evaluatedAt + 3_600_000) * 1000);
     for (const source of ['edge_logs', 'function_edge_logs'] as const) {
       const ofSource = events.filter((e) => e.source === source);
-      await world.send(source, ofSource.map((e) => e.json), { judgedAt, partition: sent % 3 });
+      await world.send(source, ofSource.map((e) => e.json), { evaluatedAt, partition: sent % 3 });
       for (const event of ofSource) note(event);
     }
-    world.now = Math.max(world.now, judgedAt);
+    world.now = Math.max(world.now, evaluatedAt);
   }
 
   function note(event: TrafficEvent): void {
@@ -137,24 +136,25 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
   const states = async (): Promise<string[]> => (await readRollups(world.clickhouse)).map((r) => r.state);
 
   test('as soon as views are made over existing logs, from raw', async () => {
-    await migrate(world.clickhouse, testLogger, loadMigrations());
-    await admitNew(world.workshop);
+    await world.makeRollups();
+    await beginToday(world.context);
+    await admitNew(world.context);
     expect(await states()).toEqual(['building', 'building']);
     expect(await sample(world.now)).toBeGreaterThan(500);
   });
 
   test('while history is built and events go on, late ones among them', async () => {
-    const [first, halfWay] = [await readRollups(world.clickhouse), [] as number[]];
+    const left: number[] = [];
     let steps = 0;
-    for (let ms = await nextStep(world.workshop); ms !== undefined; ms = await nextStep(world.workshop)) {
-      await world.workshop.wait(ms);
+    for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) {
+      await world.context.wait(ms);
       if (sent < EVENTS * 0.97) await sendBatch();
       if (++steps % 4 === 0) await sample(world.now);
-      halfWay.push(...(await readRollups(world.clickhouse)).map((r) => r.covered_from));
+      left.push((await readRollups(world.clickhouse)).reduce((sum, r) => sum + r.pending.length, 0));
     }
-    // coverage went back in time step by step, for both
-    expect(new Set(halfWay).size).toBeGreaterThan(8);
-    expect(Math.max(...halfWay)).toBeLessThanOrEqual(Math.max(...first.map((r) => r.covered_from)));
+    // period by period, for both
+    expect(new Set(left).size).toBeGreaterThan(8);
+    expect(left).toEqual(left.toSorted((a, b) => b - a));
     expect(await states()).toEqual(['serving', 'serving']);
   });
 
@@ -204,20 +204,18 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
       if (++looks <= 8) await sendBatch();
       await sample(world.now);
     };
-    for (const rollup of await readRollups(world.clickhouse)) {
-      const starts = [0, 1, 2].map((days) => Math.floor(world.now / 1000 / DAY) * DAY - days * DAY);
-      expect(await rebuild(world.workshop, rollup, starts, 0)).toEqual({ built: 3, left: [] });
+    const today = Math.floor(world.now / 1000 / DAY) * DAY;
+    for (const source of ['edge_logs', 'function_edge_logs']) {
+      for (const days of [0, 1, 2]) await requestRepair(world.context, { source, period: today - days * DAY, from: today - 8 * DAY, to: today + 2 * DAY, reason: 'command', accept_loss: false });
     }
+    for (let left = 6; left > 0; left = await repairOpen(world.context)) await sendBatch();
     world.onWait = () => Promise.resolve();
     expect(looks).toBeGreaterThan(4);
     await sample(world.now);
   });
 
-  test('and so say the audits of every period', async () => {
-    const audit = createAudit(world.workshop);
-    await audit.compareDays(12);
-    await audit.round();
-    expect(audit.suspicions).toEqual([]);
+  test('and so says the comparison of everything', async () => {
+    for (const rollup of await readRollups(world.clickhouse)) expect(await differencesOf(world.context, rollup, undefined, { from: 0, to: 4_294_967_295 })).toEqual([]);
   });
 });
 

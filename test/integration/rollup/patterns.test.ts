@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { admitNew } from '../../../services/rollup/versions.ts';
+import { admitNew } from '../../../services/rollup/history.ts';
 import { apiCounts, type StoredEvent } from '../../harness/oracle.ts';
 import { edgeEvent, openWorld, type World } from './world.ts';
 
@@ -62,7 +62,7 @@ describe(`patterns (seed ${SEED})`, { timeout: 240_000 }, () => {
 
   beforeAll(async () => {
     world = await openWorld({ now: NOW });
-    await admitNew(world.workshop);
+    await admitNew(world.context);
     await world.send('edge_logs', requests.map(({ url: u, path: p, back }) => edgeEvent(NOW - back, u, { path: p })));
   });
   afterAll(() => world.close());
@@ -109,7 +109,7 @@ describe('windows', () => {
 
   beforeAll(async () => {
     world = await openWorld({ now: NOW });
-    await admitNew(world.workshop);
+    await admitNew(world.context);
   });
   afterAll(() => world.close());
 

@@ -1,12 +1,9 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { publicView, readShape } from '../../../services/rollup/shape.ts';
-import { admitNew, nextStep } from '../../../services/rollup/versions.ts';
-import { testLogger } from '../../harness/clickhouse.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { admitNew } from '../../../services/rollup/history.ts';
+import { beginToday } from '../../../services/rollup/periods.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
-// Answers look at the periods only that can have something of their window: nothing is judged more than an hour before its time.
+// Answers look only at the periods that can have something of their window: every row of an event at X has period >= the start of the day of X - 1 h.
 
 const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
@@ -30,8 +27,9 @@ describe('periods', { timeout: 120_000 }, () => {
   });
   afterAll(() => world.close());
 
-  async function send(at: number, judgedAt: number): Promise<void> {
-    world.now = judgedAt;
+  async function send(at: number, evaluatedAt: number): Promise<void> {
+    world.now = evaluatedAt;
+    await beginToday(world.context);
     await world.send('edge_logs', [edgeEvent(at, `https://${REF}.supabase.co/rest/v1/t`), edgeEvent(at, `https://${REF}.supabase.co/rest/v1/${Array.from({ length: 65 }, (_, i) => String.fromCharCode(97 + (i % 26)).repeat(20 + Math.floor(i / 26))).join('/')}`)]);
     await world.send('function_edge_logs', [invocationEvent(at, REF, 'f')]);
   }
@@ -45,7 +43,7 @@ describe('periods', { timeout: 120_000 }, () => {
 
     beforeAll(async () => {
       await world.reset({ now: MIDNIGHT - 20 * DAY_MS });
-      await admitNew(world.workshop);
+      await admitNew(world.context);
       for (let day = 20; day > 0; day--) await send(MIDNIGHT - day * DAY_MS - 2 * HOUR_MS, MIDNIGHT - day * DAY_MS - 2 * HOUR_MS);
       await send(AHEAD, AHEAD - HOUR_MS);
       await send(AHEAD, AHEAD + 5 * DAY_MS);
@@ -65,75 +63,14 @@ describe('periods', { timeout: 120_000 }, () => {
 
     // what is judged days later may be of any window before it
     test.each<[string, string, number, string[]]>([
-      ['functions.invocation-stats', '15min', 1, ['function_invocations_1m_v1']],
-      ['functions.invocation-stats', '1day', 2, ['function_invocations_1h_v1']],
-      ['functions.invocation-stats', '7day', 9, ['function_invocations_1h_v1']],
-      ['usage.api-counts', 'minutely', 1, ['api_request_events_v1', 'api_requests_1m_v1', 'api_requests_overflow_v1']],
-      ['usage.api-counts', 'daily', 8, ['api_request_events_v1', 'api_requests_1h_v1', 'api_requests_1m_v1', 'api_requests_overflow_v1']],
+      ['functions.invocation-stats', '15min', 1, ['function_invocations_v1']],
+      ['functions.invocation-stats', '1day', 2, ['function_invocations_v1']],
+      ['functions.invocation-stats', '7day', 9, ['function_invocations_v1']],
+      ['usage.api-counts', 'minutely', 1, ['api_requests_v1']],
+      ['usage.api-counts', 'daily', 8, ['api_requests_v1']],
     ])('%s %s: %i of 22 parts are looked at, the rest is of older periods', async (endpoint, interval, parts, tables) => {
       const looked = await world.explainPartitions(endpoint, { project: REF, interval }, MIDNIGHT + 12 * HOUR_MS + 500);
       expect(looked.toSorted((a, b) => (a.table < b.table ? -1 : 1))).toEqual(tables.map((table) => ({ table, parts, of: 22 })));
-    });
-  });
-
-  describe('after an upgrade of what the version before has published', () => {
-    let expected = 0;
-
-    beforeEach(async () => {
-      expected = 0;
-      await world.reset({ now: MIDNIGHT - 4 * DAY_MS, migrated: false });
-    });
-
-    async function days(): Promise<void> {
-      for (let day = 0; day < 3; day++) {
-        await send(world.now, world.now);
-        expected += 2;
-        world.now += DAY_MS;
-      }
-    }
-
-    /** The views as they were: without the period. */
-    async function publishOld(): Promise<void> {
-      for (const rollup of await readRollups(world.clickhouse)) {
-        const shape = await readShape(world.clickhouse, rollup);
-        for (const tier of shape.tiers) {
-          const shown = { ...tier, columns: tier.columns.filter((c) => c.name !== 'period') };
-          await world.clickhouse.execute({ sql: publicView(shape, shown, rollup.covered_from, `version ${rollup.version}, raw before ${rollup.covered_from}`) });
-        }
-      }
-    }
-    const before = loadMigrations().filter((m) => m.name !== '0023_show_periods_of_rollups.sql');
-    const answers = async (): Promise<unknown> => [await requests('daily', world.now), await invocations('7day', world.now)];
-
-    test('answers are right with the schema, before and after the service has published anew', async () => {
-      await migrate(world.clickhouse, testLogger, before);
-      await admitNew(world.workshop);
-      await days();
-      await publishOld();
-      await expect(requests('daily', world.now)).rejects.toMatchObject({ codeName: 'UNKNOWN_IDENTIFIER' });
-      await migrate(world.clickhouse, testLogger, loadMigrations());
-      expect(await answers()).toEqual([expected, expected / 2]);
-      await admitNew(world.workshop);
-      expect(await answers()).toEqual([expected, expected / 2]);
-      // by a service of the version before that was still running: the next start makes them anew
-      await publishOld();
-      await admitNew(world.workshop);
-      expect(await answers()).toEqual([expected, expected / 2]);
-    });
-
-    test('where history is being built, none is wrong: refused until the service has published, which is at once', async () => {
-      await days();
-      await migrate(world.clickhouse, testLogger, before);
-      await admitNew(world.workshop);
-      for (let step = 0; step < 3; step++) await world.workshop.wait((await nextStep(world.workshop))!);
-      await publishOld();
-      await migrate(world.clickhouse, testLogger, loadMigrations());
-      await expect(requests('daily', world.now)).rejects.toThrow('history is being built');
-      await expect(invocations('7day', world.now)).rejects.toThrow('history is being built');
-      await admitNew(world.workshop);
-      expect(await answers()).toEqual([expected, expected / 2]);
-      const [rest] = await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM api_requests_1h_v1 WHERE ref = '${REF}'`);
-      expect(rest!.n).toBeLessThan(expected / 2);
     });
   });
 });

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { admitNew } from '../../../services/rollup/versions.ts';
+import { admitNew } from '../../../services/rollup/history.ts';
 import { openWorld, type World } from './world.ts';
 
 // p95 and p99 out of the real tables, through both tiers, against the sorted values: never further off than one per cent in rank,
@@ -27,14 +27,14 @@ describe('quantiles', { timeout: 120_000 }, () => {
 
   beforeAll(async () => {
     world = await openWorld({ now: NOW });
-    await admitNew(world.workshop);
+    await admitNew(world.context);
     // spread over seven days, one function per distribution, in the order of a shuffle or (function s_) in that of the values
     for (const count of counts) {
       for (const [name, value] of Object.entries(distributions)) {
         for (const sorted of count > 100_000 ? [false] : [false, true]) {
           await world.clickhouse.execute({
-            sql: `INSERT INTO function_edge_logs (project, function_id, timestamp, judged_at, is_invocation, execution_time_ms)
-              SELECT 'p${count}', '${sorted ? 's_' : ''}${name}', toDateTime64(${NOW / 1000 - MINUTES * 60}, 6, 'UTC') + toIntervalSecond(intDiv(position * ${MINUTES * 60}, ${count})) AS timestamp, toDateTime64(timestamp, 3, 'UTC'), true, v
+            sql: `INSERT INTO function_edge_logs (project, function_id, timestamp, evaluated_at, period, is_invocation, execution_time_ms)
+              SELECT 'p${count}', '${sorted ? 's_' : ''}${name}', toDateTime64(${NOW / 1000 - MINUTES * 60}, 6, 'UTC') + toIntervalSecond(intDiv(position * ${MINUTES * 60}, ${count})) AS timestamp, toDateTime64(timestamp, 3, 'UTC'), toStartOfDay(timestamp, 'UTC'), true, v
               FROM (SELECT v, ${sorted ? 'row_number() OVER (ORDER BY v) - 1' : 'n'} AS position FROM (SELECT number AS n, ${value} AS v FROM numbers(${count})))`,
             settings: { max_partitions_per_insert_block: 0, max_execution_time: 0 },
           });
@@ -47,7 +47,7 @@ describe('quantiles', { timeout: 120_000 }, () => {
   test.each(counts)('of %i values over seven days', async (count) => {
     for (const name of count > 100_000 ? names : [...names, ...names.map((n) => `s_${n}`)]) {
       // all of them, as states of minutes and as states of hours; and what the endpoint says of each day
-      for (const tier of ['1m', '1h']) {
+      for (const width of [60, 3600]) {
         const [row] = await world.select<{ p: [number, number]; states: number; within: [number, number] }>(`
           WITH
             (SELECT arraySort(groupArray(assumeNotNull(execution_time_ms))) FROM function_edge_logs WHERE project = 'p${count}' AND function_id = '${name}') AS sorted
@@ -56,9 +56,9 @@ describe('quantiles', { timeout: 120_000 }, () => {
             toUInt32(count()) AS states,
             [p[1] >= sorted[greatest(1, toUInt32(floor(0.94 * ${count})))] * (1 - 1e-6) AND p[1] <= sorted[least(${count}, toUInt32(ceil(0.96 * ${count})) + 1)] * (1 + 1e-6),
              p[2] >= sorted[greatest(1, toUInt32(floor(0.98 * ${count})))] * (1 - 1e-6) AND p[2] <= sorted[${count}] * (1 + 1e-6)] AS within
-          FROM function_invocations_${tier}_v1 WHERE project = 'p${count}' AND function_id = '${name}'`);
-        expect(row!.within, `${name} ${tier} ${JSON.stringify(row)}`).toEqual([1, 1]);
-        expect(row!.states).toBeLessThanOrEqual(tier === '1m' ? MINUTES : 168);
+          FROM function_invocations_v1 WHERE width = ${width} AND project = 'p${count}' AND function_id = '${name}'`);
+        expect(row!.within, `${name} ${width} ${JSON.stringify(row)}`).toEqual([1, 1]);
+        expect(row!.states).toBeLessThanOrEqual(width === 60 ? MINUTES : 168);
       }
       const days = await world.ask('functions.invocation-stats', { project: `p${count}`, function_id: name, interval: '7day' });
       expect(days.reduce((sum, day) => sum + Number(day['count']), 0)).toBe(count);
@@ -69,7 +69,7 @@ describe('quantiles', { timeout: 120_000 }, () => {
   });
 
   test('10,080 states of minutes were merged', async () => {
-    const [row] = await world.select<{ states: number }>("SELECT toUInt32(max(states)) AS states FROM (SELECT count() AS states FROM function_invocations_1m_v1 FINAL GROUP BY project, function_id)");
+    const [row] = await world.select<{ states: number }>("SELECT toUInt32(max(states)) AS states FROM (SELECT count() AS states FROM function_invocations_v1 FINAL WHERE width = 60 GROUP BY project, function_id)");
     expect(row!.states).toBe(MINUTES);
   });
 });

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { createAudit, rebuild } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { DAY } from '../../../services/rollup/periods.ts';
-import { dropExpired, dropLeft } from '../../../services/rollup/retention.ts';
-import { admitNew } from '../../../services/rollup/versions.ts';
+import { DAY } from '../../../services/rollup/context.ts';
+import { admitNew } from '../../../services/rollup/history.ts';
+import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
+import { dropExpired } from '../../../services/rollup/retention.ts';
 import { edgeEvent, openWorld, type World } from './world.ts';
 
 const START = Date.parse('2028-01-31T12:00:00Z');
@@ -19,29 +19,29 @@ describe('retention', { timeout: 120_000 }, () => {
   afterAll(() => world.close());
   beforeEach(async () => {
     await world.reset({ now: START });
-    await admitNew(world.workshop);
+    await admitNew(world.context);
     // an event of each of the last 24 days, each judged when it happened, as one batch each
-    const of24Days = `toDateTime64(${START / 1000}, 6, 'UTC') - toIntervalDay(24 - number) AS timestamp, toDateTime64(timestamp, 3, 'UTC') AS judged_at, number AS kafka_offset, number AS batch_last`;
+    const of24Days = `toDateTime64(${START / 1000}, 6, 'UTC') - toIntervalDay(24 - number) AS timestamp, toDateTime64(timestamp, 3, 'UTC') AS evaluated_at, toStartOfDay(timestamp - 3600, 'UTC') AS period, number AS kafka_offset, number AS batch_last`;
     for (const [source, columns, values] of [
       ['edge_logs', 'url, families, refs', `'https://${REF}.supabase.co/rest/v1/t', 1, ['${REF}']`],
       ['function_edge_logs', 'function_id, is_invocation', `'f', true`],
     ]) {
-      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, judged_at, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of24Days}, 'old', ${values} FROM numbers(24)`, settings: { max_partitions_per_insert_block: 0 } });
+      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, evaluated_at, period, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of24Days}, 'old', ${values} FROM numbers(24)`, settings: { max_partitions_per_insert_block: 0 } });
     }
-    await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, first, last, judged_at) SELECT 'old', batch_last, batch_last, judged_at FROM edge_logs`, settings: { max_partitions_per_insert_block: 0 } });
+    await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, first, last, source, stored, period, min_timestamp) SELECT 'old', batch_last, batch_last, 'edge_logs', 1, period, timestamp FROM edge_logs`, settings: { max_partitions_per_insert_block: 0 } });
     world.now = START;
   });
 
-  const keeping = (raw: number, minutes: number, hours: number) => ({ ...world.workshop, settings: { ...world.workshop.settings, RAW_RETENTION_DAYS: raw, ROLLUP_1M_RETENTION_DAYS: minutes, ROLLUP_1H_RETENTION_DAYS: hours } });
+  const keeping = (raw: number, minutes: number, hours: number) => ({ ...world.context, settings: { ...world.context.settings, RAW_RETENTION_DAYS: raw, ROLLUP_1M_RETENTION_DAYS: minutes, ROLLUP_1H_RETENTION_DAYS: hours } });
   /** days back from now of the oldest event in each table */
   const oldest = async (): Promise<Record<string, number>> => Object.fromEntries((await world.select<{ name: string; days: number }>(
-    [['raw', 'edge_logs', 'timestamp'], ['invocations', 'function_edge_logs', 'timestamp'], ['minutes', 'api_requests_1m', 'bucket'], ['hours', 'api_requests_1h', 'bucket'], ['events', 'api_request_events', 'timestamp']]
-      .map(([name, table, time]) => `SELECT '${name}' AS name, dateDiff('day', min(${time}), toDateTime(${START / 1000}, 'UTC'), 'UTC') AS days FROM ${table}`).join(' UNION ALL '))).map((row) => [row.name, row.days]));
+    [['raw', 'edge_logs', 'timestamp', ''], ['invocations', 'function_edge_logs', 'timestamp', ''], ['minutes', 'api_requests', 'at', 'WHERE width = 60'], ['hours', 'api_requests', 'at', 'WHERE width = 3600'], ['events', 'api_requests', 'at', 'WHERE width = 0']]
+      .map(([name, table, time, where]) => `SELECT '${name}' AS name, dateDiff('day', min(${time}), toDateTime(${START / 1000}, 'UTC'), 'UTC') AS days FROM ${table} ${where}`).join(' UNION ALL '))).map((row) => [row.name, row.days]));
 
   test('raw days, minutes and hours each go when their own time has come', async () => {
     expect(await dropExpired(keeping(90, 90, 400))).toBe(0);
     expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24 });
-    expect(await dropExpired(keeping(8, 4, 16))).toBeGreaterThan(40);
+    expect(await dropExpired(keeping(8, 4, 16))).toBeGreaterThan(30);
     // a day or period is dropped when its newest possible event is older than the retention
     expect(await oldest()).toEqual({ raw: 8, invocations: 8, minutes: 4, hours: 16, events: 4 });
     expect(await dropExpired(keeping(8, 4, 16))).toBe(0);
@@ -59,19 +59,6 @@ describe('retention', { timeout: 120_000 }, () => {
     expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
   });
 
-  test('what a killed build has left goes a day later, and nothing else', async () => {
-    const names = ['api_requests_1h_v1_build_0123abcd', 'api_requests_1h_v1_build_other'];
-    for (const name of names) await world.clickhouse.execute({ sql: `CREATE TABLE ${name} AS api_requests_1h_v1` });
-    const tables = async (): Promise<string[]> => (await world.select<{ name: string }>('SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY name')).map((t) => t.name);
-    const before = await tables();
-    // by the time at which the engine has made them, which is not the world's
-    const later = (ms: number) => ({ ...world.workshop, clock: () => Date.now() + ms });
-    await dropLeft(later(DAY_MS - 600_000));
-    expect(await tables()).toEqual(before);
-    await dropLeft(later(DAY_MS + 600_000));
-    expect(await tables()).toEqual(before.filter((name) => name !== names[0]));
-  });
-
   test('parts are dropped whole: nothing is merged, mutated or written for it', async () => {
     const parts = (): Promise<{ name: string }[]> => world.select(`SELECT concat(table, ' ', name) AS name FROM system.parts WHERE database = currentDatabase() AND active AND table IN ('edge_logs', 'function_edge_logs') ORDER BY name`);
     const before = await parts();
@@ -82,28 +69,34 @@ describe('retention', { timeout: 120_000 }, () => {
     expect(await world.select("SELECT count() AS n FROM system.mutations WHERE database = currentDatabase() AND table LIKE 'edge%'")).toEqual([{ n: 0 }]);
   });
 
-  test('late events stay as long as the period in which they were judged', async () => {
-    world.now = START - 6 * DAY_MS;
-    await world.send('edge_logs', [edgeEvent(world.now - 30 * DAY_MS, `https://${REF}.supabase.co/auth/v1/t`)]);
-    world.now = START;
+  test('late events stay as long as the period in which they were stored', async () => {
+    await world.send('edge_logs', [edgeEvent(START - 36 * DAY_MS, `https://${REF}.supabase.co/auth/v1/t`)], { period: Math.floor(START / 1000 / DAY) * DAY - 6 * DAY });
+    const auth = async (): Promise<number> => (await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests WHERE width = 60'))[0]!.n;
     await dropExpired(keeping(90, 8, 8));
-    expect((await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests_1m'))[0]!.n).toBe(1);
+    expect(await auth()).toBe(1);
     await dropExpired({ ...keeping(90, 8, 8), clock: () => START + 4 * DAY_MS });
-    expect((await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests_1m'))[0]!.n).toBe(0);
+    expect(await auth()).toBe(0);
+  });
+
+  test('raw days stay while history is made of them', async () => {
+    const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
+    await world.clickhouse.execute({ sql: `INSERT INTO rollups (name, version, source, state, pending, progress) VALUES ('api_requests', ${rollup.version + 1}, 'edge_logs', 'building', [0], 1)` });
+    await world.clickhouse.execute({ sql: 'CREATE TABLE api_requests_v2 AS api_requests_v1' });
+    await dropExpired(keeping(8, 90, 400));
+    expect(await oldest()).toMatchObject({ raw: 24, invocations: 8 });
   });
 
   test('what is built anew keeps the buckets that the raw tables no longer have', async () => {
-    const total = async (table: string): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM ${table}`))[0]!.n;
-    const workshop = keeping(2, 12, 400);
-    await dropExpired(workshop);
-    const before = [await total('api_requests_1m'), await total('api_requests_1h')];
-    expect(before).toEqual([12, 24]);
+    const total = async (width: number): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = ${width}`))[0]!.n;
+    const context = keeping(2, 12, 400);
+    await dropExpired(context);
+    const before = [await total(60), await total(3600)];
+    expect(before).toEqual([13, 24]);
+    const today = Math.floor(START / 1000 / DAY) * DAY;
+    for (let i = 0; i < 5; i++) await requestRepair(context, { source: 'edge_logs', period: today - i * DAY, from: today - 30 * DAY, to: today + DAY, reason: 'command', accept_loss: false });
+    expect(await repairOpen(context)).toBe(0);
+    expect([await total(60), await total(3600)]).toEqual(before);
     const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
-    const starts = Array.from({ length: 4 }, (_, i) => Math.floor(START / 1000 / DAY) * DAY - (i + 1) * DAY);
-    expect(await rebuild(workshop, rollup, starts, 0)).toEqual({ built: 4, left: [] });
-    expect([await total('api_requests_1m'), await total('api_requests_1h')]).toEqual(before);
-    const audit = createAudit(workshop);
-    await audit.compareDays(24);
-    expect(audit.suspicions).toEqual([]);
+    expect(await differencesOf(context, rollup, undefined, { from: 0, to: 4_294_967_295 })).toEqual([]);
   });
 });

@@ -4,33 +4,30 @@ import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
-import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
-import type { Record as KafkaRecord } from '../../../services/ingest/record.ts';
-import { createStore } from '../../../services/ingest/store.ts';
 import { statementFor } from '../../../services/query/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
 import { readParams } from '../../../services/query/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render.ts';
+import { DAY, floorTo, HOUR, type Context } from '../../../services/rollup/context.ts';
 import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
-import { DEFAULT_TIMING, type Workshop } from '../../../services/rollup/workshop.ts';
-import { testDecoder } from '../../harness/avro.ts';
+import { newestPeriod } from '../../../services/rollup/periods.ts';
 import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
 
 /** Migrations that make rollups: a database can be filled before there are any. */
-export const ROLLUP_MIGRATIONS = /_(rollups|function_invocations|api_requests)\.sql$/;
+export const ROLLUP_MIGRATIONS = /_(rollup_catalogue|function_invocations|api_requests)\.sql$/;
 
 /** An engine whose time the test sets, with batches as ingest writes them and endpoints as the query service runs them. */
 export interface World {
   readonly clickhouse: ClickHouse;
-  readonly workshop: Workshop;
+  readonly context: Context;
   readonly registry: Registry;
   /** unix milliseconds; waiting moves it on */
   now: number;
   /** called with the clock moved on, whenever the service waits */
   onWait: () => Promise<void>;
-  /** Writes one batch: `insert` its rows, `record` it in the ledger. Judged now, unless said otherwise. */
-  send(source: SourceName, events: readonly string[], options?: { judgedAt?: number; partition?: number }): Promise<Batch>;
-  announce(source: SourceName, events: readonly string[], options?: { judgedAt?: number; partition?: number }): Batch;
+  /** Writes one batch: `insert` its rows, `record` it in the ledger. Evaluated now, in the newest period, unless said otherwise. */
+  send(source: SourceName, events: readonly string[], options?: BatchOptions): Promise<Batch>;
+  announce(source: SourceName, events: readonly string[], options?: BatchOptions): Batch;
   ask(endpoint: string, params: Record<string, string>, now?: number): Promise<Record<string, unknown>[]>;
   /** what an endpoint would read, by the engine's own account: parts, granules (marks) and rows of each table that are left after its indexes */
   explain(endpoint: string, params: Record<string, string>, now?: number): Promise<{ table: string; parts: number; rows: number; marks: number }[]>;
@@ -39,15 +36,27 @@ export interface World {
   select<T>(sql: string): Promise<T[]>;
   /** Empties the database and sets the clock: the world as it was opened, in a fraction of the time. With rollups made or not. */
   reset(options: { now: number; migrated?: boolean }): Promise<void>;
+  /** Makes the rollups, as an upgrade does: on top of the raw tables that are there. */
+  makeRollups(): Promise<void>;
   /** Closes the engine and opens it again. */
   restart(): Promise<void>;
   close(): Promise<void>;
 }
 
+export interface BatchOptions {
+  /** unix milliseconds */
+  readonly evaluatedAt?: number;
+  readonly partition?: number;
+  /** unix seconds: the least period of its rows */
+  readonly period?: number;
+}
+
 export interface Batch {
   readonly partition: number;
   readonly first: number;
-  insert(): Promise<void>;
+  readonly last: number;
+  /** Under the batch's token: repeated, it counts once. `without`: offsets that are left out, under a token of its own. */
+  insert(without?: ReadonlySet<number>): Promise<void>;
   record(): Promise<void>;
 }
 
@@ -66,7 +75,8 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
   let { clickhouse } = engine;
   await migrate(clickhouse, testLogger, loadMigrations().filter((m) => migrated || !ROLLUP_MIGRATIONS.test(m.name)));
   const registry = createRegistry();
-  const ingestMetrics = createIngestMetrics(createRegistry());
+  let rollupsAreMade = migrated;
+  const withRollups = (): boolean => rollupsAreMade;
   const offsets = new Map<string, number>();
   const definitions = readDefinitions([BUILT_IN]);
 
@@ -82,12 +92,11 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
     registry,
     now,
     onWait: () => Promise.resolve(),
-    workshop: {
+    context: {
       get clickhouse() { return clickhouse; },
       settings,
       logger: testLogger,
       metrics: createRollupMetrics(registry),
-      timing: DEFAULT_TIMING,
       clock: () => world.now,
       wait: async (ms) => {
         world.now += Math.ceil(ms);
@@ -95,21 +104,33 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
       },
     },
 
-    announce(source, events, { judgedAt = world.now, partition = 0 } = {}) {
+    announce(source, events, { evaluatedAt = world.now, partition = 0, period: leastPeriod } = {}) {
       const key = `${source}:${partition}`;
       const first = offsets.get(key) ?? 0;
-      offsets.set(key, first + events.length);
-      const records: KafkaRecord[] = events.map((json, i) => ({ offset: first + i, time: judgedAt, key: null, value: Buffer.from(json), headers: [] }));
-      const intent = { incarnation: 0, first, last: first + events.length - 1, judgedAt };
-      const store = createStore({ clickhouse, source, topic: source, partition, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES, avro: testDecoder(source), metrics: ingestMetrics, clock: () => world.now });
+      const last = first + events.length - 1;
+      offsets.set(key, last + 1);
+      const rowsOf = events.map((json, i) => rowOf(source, json, { partition, offset: first + i, last, evaluatedAt }));
+      let least = leastPeriod;
       return {
-        partition, first,
-        insert: async () => { await store.insert({ ...intent, records }); },
-        record: () => clickhouse.execute({
-          sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, stored, judged_at)
-            SELECT {topic:String}, 0, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({judged_at:Int64}, 'UTC')`,
-          params: { topic: source, partition, first, last: intent.last, stored: records.length, judged_at: judgedAt },
-        }),
+        partition, first, last,
+        insert: async (without) => {
+          least ??= withRollups() ? await newestPeriod({ clickhouse }) : 0;
+          const stored = rowsOf.filter((_, i) => without?.has(first + i) !== true).map((row) => ({ ...row, period: Math.max(least!, row.period) }));
+          const columns = Object.keys(stored[0]!);
+          await clickhouse.execute({
+            sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c])).join(', ')})`).join(', ')}`,
+            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : ':1'}` },
+          });
+        },
+        record: async () => {
+          least ??= withRollups() ? await newestPeriod({ clickhouse }) : 0;
+          await clickhouse.execute({
+            sql: `INSERT INTO batches (topic, partition, first, last, source, stored, evaluated_at, period, min_timestamp)
+              SELECT {topic:String}, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({evaluated_at:Int64}, 'UTC'), toDateTime({period:UInt32}, 'UTC'), fromUnixTimestamp64Micro({min_timestamp:Int64}, 'UTC')`,
+            params: { topic: source, partition, first, last, stored: events.length, evaluated_at: evaluatedAt, period: least, min_timestamp: Math.min(...rowsOf.map((r) => r.timestamp)) },
+            settings: { async_insert: 0, insert_deduplicate: 0 },
+          });
+        },
       };
     },
 
@@ -147,9 +168,9 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
       return rows<T>(await clickhouse.read({ sql, format: 'JSONEachRow' }));
     },
 
-    async reset({ now: at, migrated: withRollups = true }) {
+    async reset({ now: at, migrated: wanted = true }) {
       const tables = await world.select<{ name: string; engine: string }>("SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND NOT is_temporary");
-      const ofRollups = (name: string): boolean => /^(rollup|function_invocations|api_request)/.test(name);
+      const ofRollups = (name: string): boolean => /^(rollup|function_invocations|api_requests)/.test(name);
       // inner first: a view's target goes after the view
       const isView = ({ engine: kind }: { engine: string }): boolean => kind.endsWith('View');
       for (const { name } of tables.filter((t) => isView(t) && ofRollups(t.name))) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${name} SYNC` });
@@ -158,10 +179,17 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
         else if (table.name !== 'migrations') await clickhouse.execute({ sql: `TRUNCATE TABLE ${table.name}` });
       }
       await clickhouse.execute({ sql: `ALTER TABLE migrations DELETE WHERE match(name, '${ROLLUP_MIGRATIONS.source.replaceAll('\\', '\\\\')}') OR version > ${loadMigrations().length}`, settings: { mutations_sync: 1 } });
-      if (withRollups) await migrate(clickhouse, testLogger, loadMigrations());
+      if (wanted) await migrate(clickhouse, testLogger, loadMigrations());
+      rollupsAreMade = wanted;
+      offsets.clear();
       registry.resetMetrics();
       world.now = at;
       world.onWait = () => Promise.resolve();
+    },
+
+    async makeRollups() {
+      await migrate(clickhouse, testLogger, loadMigrations());
+      rollupsAreMade = true;
     },
 
     async restart() {
@@ -176,6 +204,62 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
     },
   };
   return world;
+}
+
+/** One block, as ingest writes a batch. */
+const INSERT_SETTINGS = {
+  async_insert: 0, insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, max_insert_threads: 1, max_threads: 1,
+  max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, min_insert_block_size_rows_for_materialized_views: 10_000_000,
+  max_partitions_per_insert_block: 0, input_format_parallel_parsing: 0, materialized_views_ignore_errors: 0,
+} as const;
+
+const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'];
+const MAX_WINDOWS = 64;
+const MAX_LETTERS = 256;
+
+interface Content {
+  readonly id?: string | number;
+  readonly timestamp: number;
+  readonly project?: string;
+  readonly metadata?: { readonly request?: { readonly url?: string; readonly path?: string }; readonly response?: unknown; readonly project_ref?: string; readonly function_id?: string; readonly execution_time_ms?: number | null };
+}
+
+/** A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top. */
+function rowOf(source: SourceName, json: string, { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number }) {
+  const { id, timestamp, project, metadata = {} } = JSON.parse(json) as Content;
+  const place = {
+    timestamp, id: String(id ?? `${partition}-${offset}`), message: json, kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
+    evaluated_at: new Date(evaluatedAt), period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
+  };
+  if (source === 'edge_logs') {
+    const { url, path } = metadata.request ?? {};
+    const windows = url === undefined ? [] : windowsOf(url);
+    const isOverflow = windows === undefined || windows.length > MAX_WINDOWS;
+    return { ...place, project: project ?? '', url: url ?? null, path: path ?? null, families: FAMILIES.reduce((bits, f, i) => bits + (path?.includes(f) === true ? 2 ** i : 0), 0), refs: isOverflow ? [] : windows, refs_overflow: isOverflow };
+  }
+  const response = metadata.response as { status_code?: number | null } | readonly { status_code?: number | null }[] | null | undefined;
+  const first = Array.isArray(response) ? (response as readonly { status_code?: number | null }[])[0] : (response as { status_code?: number | null } | null | undefined);
+  return { ...place, project: metadata.project_ref ?? project ?? '', function_id: metadata.function_id ?? '', is_invocation: typeof first === 'object' && first !== null, status_code: first?.status_code ?? null, execution_time_ms: metadata.execution_time_ms ?? null };
+}
+
+/** Distinct windows of 20 lower-case letters. Undefined where a run of letters is too long to be taken apart. */
+function windowsOf(url: string): string[] | undefined {
+  const windows = new Set<string>();
+  for (const [run] of url.matchAll(/[a-z]{20,}/g)) {
+    if (run.length > MAX_LETTERS) return undefined;
+    for (let i = 0; i + 20 <= run.length; i++) windows.add(run.slice(i, i + 20));
+  }
+  return [...windows];
+}
+
+const microsOf = (micros: number): string => `'${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19).replace('T', ' ')}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}'`;
+
+function valueOf(value: unknown): string {
+  if (value === null || value === undefined) return 'NULL';
+  if (value instanceof Date) return `'${value.toISOString().replace('T', ' ').replace('Z', '')}'`;
+  if (Array.isArray(value)) return `[${value.map(valueOf).join(', ')}]`;
+  if (typeof value === 'string') return `'${value.replace(/[\\']/g, (c) => `\\${c}`)}'`;
+  return String(value);
 }
 
 /** An edge event as small as it can be. */

@@ -1,0 +1,265 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
+import { createAudit } from '../../../services/rollup/audit.ts';
+import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { DAY, floorTo } from '../../../services/rollup/context.ts';
+import { admitNew } from '../../../services/rollup/history.ts';
+import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
+import { rollupNote } from '../../../services/rollup/readiness.ts';
+import { differencesOf, readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
+import { dropExpired } from '../../../services/rollup/retention.ts';
+import { edgeEvent, openWorld, type Batch, type World } from './world.ts';
+
+// Guarantee: a repair makes the rollup what raw is, and never takes away what raw once had and lost.
+
+const START = Date.parse('2028-02-27T10:20:00Z');
+const REF = 'abcdefghijklmnopqrst';
+const DAY_MS = DAY * 1000;
+const MINUTE_MS = 60_000;
+const ALL = { from: 0, to: 4_294_967_295 };
+
+describe('repairs', { timeout: 240_000 }, () => {
+  let world: World;
+
+  beforeAll(async () => {
+    world = await openWorld({ now: START, migrated: false });
+  });
+  afterAll(() => world.close());
+  beforeEach(async () => {
+    await world.reset({ now: START });
+    await beginToday(world.context);
+    await admitNew(world.context);
+  });
+
+  const eventsOf = (count: number, at = world.now): string[] => Array.from({ length: count }, (_, i) => edgeEvent(at - i * 1000, `https://${REF}.supabase.co/rest/v1/t`));
+  const held = async (): Promise<number[]> => (await world.select<{ n: number }>('SELECT toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width')).map((r) => r.n);
+  const today = (): number => floorTo(world.now / 1000, DAY);
+  const ask = (period: number, from: number, to: number, more: { accept_loss?: boolean } = {}): Promise<void> => requestRepair(world.context, { source: 'edge_logs', period, from, to, reason: 'command', accept_loss: false, ...more });
+  const outcomes = async (): Promise<string[]> => (await readOpenRepairs(world.clickhouse)).map((r) => r.outcome);
+  const metric = async (): Promise<string | undefined> => /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await world.registry.metrics())?.[1];
+
+  /** Killed between raw and the view. */
+  async function insertWithoutView(batch: Batch): Promise<void> {
+    await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
+    await batch.insert();
+    await world.clickhouse.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
+  }
+
+  /** What ingest's recovery does: the request first, the ledger row last. */
+  async function recover(batch: Batch, period: number, at = world.now): Promise<void> {
+    await world.clickhouse.execute({ sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time) VALUES ('edge_logs', toDateTime(${period}, 'UTC'), toDateTime(${Math.floor(at / 1000) - 60}, 'UTC'), toDateTime(${Math.floor(at / 1000) + 1}, 'UTC'))` });
+    await batch.record();
+  }
+
+  test('after a kill between raw and the view, the recovery asks for a repair, and the rollup is right in the next round', async () => {
+    await world.send('edge_logs', eventsOf(5, world.now - 3 * 3_600_000));
+    const batch = world.announce('edge_logs', eventsOf(4));
+    await insertWithoutView(batch);
+    const period = await newestPeriod(world.context);
+    await recover(batch, period);
+    expect(await held()).toEqual([5, 5, 5]);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([9, 9, 9]);
+    // and nothing more is done
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await world.registry.metrics()).toContain('sluice_rollup_repairs_total{rollup="api_requests"} 1');
+  });
+
+  test('a repair waits for the batch to be finished, and closes the open period', async () => {
+    const batch = world.announce('edge_logs', eventsOf(4));
+    await insertWithoutView(batch);
+    const period = await newestPeriod(world.context);
+    await ask(period, today(), today() + DAY);
+    expect(await repairOpen(world.context)).toBe(1);
+    expect(await outcomes()).toEqual(['unfinished']);
+    expect(await newestPeriod(world.context)).toBeGreaterThan(period);
+    await world.send('edge_logs', eventsOf(2));
+    await batch.insert();
+    await batch.record();
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([6, 6, 6]);
+  });
+
+  test('rows outside of the span are copied, rows within it are made from raw', async () => {
+    await world.send('edge_logs', eventsOf(5, world.now - 5 * 3_600_000));
+    await world.send('edge_logs', eventsOf(4));
+    // wrong on both sides of the span
+    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 10 WHERE 1', settings: { mutations_sync: 1 } });
+    await ask(today(), Math.floor(world.now / 1000) - 60, Math.floor(world.now / 1000) + 1);
+    expect(await repairOpen(world.context)).toBe(0);
+    const hours = await world.select<{ n: number }>('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600 GROUP BY at ORDER BY at');
+    expect(hours.map((h) => h.n)).toEqual([15, 4]);
+  });
+
+  test('a request that comes while the same one is worked on is not lost', async () => {
+    await world.send('edge_logs', eventsOf(4));
+    await ask(today(), today(), today() + DAY);
+    const engine = world.clickhouse;
+    let again = false;
+    await repairOpen({ ...world.context, clickhouse: { ...engine, execute: async (s: Statement) => {
+      if (!again && s.sql.includes('REPLACE PARTITION')) {
+        again = true;
+        await ask(today(), today(), today() + DAY);
+      }
+      await engine.execute(s);
+    } } });
+    expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
+    expect(await repairOpen(world.context)).toBe(0);
+  });
+
+  describe('where raw has lost rows that the ledger knows of, the rollup is left alone', () => {
+    async function lose(): Promise<void> {
+      const [part] = await world.select<{ name: string }>("SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1");
+      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DETACH PART '${part!.name}'` });
+    }
+
+    async function destroy(where: string): Promise<void> {
+      await world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' });
+      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DELETE WHERE ${where}`, settings: { mutations_sync: 1 } });
+    }
+
+    afterEach(() => world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' }));
+    beforeEach(async () => {
+      // one part a batch
+      await world.clickhouse.execute({ sql: 'SYSTEM STOP MERGES edge_logs' });
+      for (let i = 0; i < 4; i++) {
+        await world.send('edge_logs', eventsOf(10));
+        world.now += MINUTE_MS;
+      }
+    });
+
+    test('a part of raw is detached: the audit asks, the repair is refused and tells, until the part is back', async () => {
+      const [part] = await world.select<{ name: string }>("SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1");
+      await lose();
+      world.now += 3 * MINUTE_MS;
+      expect(await createAudit(world.context).round()).toBe(1);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect(await held()).toEqual([40, 40, 40]);
+      expect([await outcomes(), await metric()]).toEqual([['incomplete'], '1']);
+      expect((await rollupNote(world.clickhouse))?.note).toContain('(incomplete)');
+      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs ATTACH PART '${part!.name}'` });
+      expect(await repairOpen(world.context)).toBe(0);
+      expect([await held(), await metric()]).toEqual([[40, 40, 40], '0']);
+    });
+
+    test('the raw table comes from an older backup: newer batches are missing in it', async () => {
+      await destroy('kafka_offset >= 20');
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect([await held(), await outcomes()]).toEqual([[40, 40, 40], ['incomplete']]);
+    });
+
+    test('all rows of a batch are missing: its period is known from the ledger alone', async () => {
+      await destroy('kafka_offset < 10');
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect(await held()).toEqual([40, 40, 40]);
+    });
+
+    test('an operator may accept the loss', async () => {
+      await lose();
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      await ask(today(), today(), today() + DAY, { accept_loss: true });
+      expect(await repairOpen(world.context)).toBe(0);
+      expect([await held(), await metric()]).toEqual([[30, 30, 30], '0']);
+    });
+  });
+
+  test('days that retention dropped stay in the rollup, also when the retention is raised and an older event comes', async () => {
+    const keeping = (days: number) => ({ ...world.context, settings: { ...world.context.settings, RAW_RETENTION_DAYS: days } });
+    for (let d = 0; d < 6; d++) {
+      await beginToday(world.context);
+      await world.send('edge_logs', eventsOf(10));
+      await dropExpired(keeping(2));
+      world.now += DAY_MS;
+    }
+    world.now -= DAY_MS - 3_600_000;
+    await dropExpired(keeping(2));
+    expect((await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n).toBe(30);
+    await world.send('edge_logs', eventsOf(1, world.now - 20 * DAY_MS));
+    await beginToday(world.context);
+    expect(await createAudit(keeping(30)).compareDays(10)).toBe(0);
+    for (let d = 0; d < 7; d++) await ask(today() - d * DAY, today() - 30 * DAY, today() + DAY);
+    expect(await repairOpen(keeping(30))).toBe(0);
+    expect(await held()).toEqual([61, 61, 61]);
+  });
+
+  test.each([['5 minutes', 5], ['30 minutes', 30], ['2 days', 2 * 1_440], ['100 days', 100 * 1_440]])('with an ingest host %s ahead, a repair of the running period neither loses nor doubles its rows', async (_, minutes) => {
+    for (let i = 0; i < 3; i++) {
+      await world.send('edge_logs', eventsOf(10), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 0 });
+      await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 2 });
+      await world.send('edge_logs', eventsOf(3), { partition: 1 });
+      world.now += MINUTE_MS;
+    }
+    const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
+    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 1 WHERE 1', settings: { mutations_sync: 1 } });
+    for (const d of await differencesOf(world.context, rollup, undefined, ALL)) await ask(d.period, d.minute, d.minute + 3600);
+    expect(await repairOpen(world.context)).toBe(0);
+    await world.send('edge_logs', eventsOf(3), { partition: 1 });
+    await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 2 });
+    expect(await held()).toEqual([54, 54, 54]);
+    expect(await differencesOf(world.context, rollup, undefined, ALL)).toEqual([]);
+  });
+
+  test('a rebuild that is killed at any statement is found and finished, whatever the age of its period', async () => {
+    await world.send('edge_logs', eventsOf(10));
+    const period = today();
+    world.now += 25 * DAY_MS;
+    await beginToday(world.context);
+    const engine = world.clickhouse;
+    for (let at = 1, finished = false; !finished; at++) {
+      await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 DELETE WHERE 1', settings: { mutations_sync: 1 } });
+      await ask(period, period, period + DAY);
+      let statements = 0;
+      finished = await repairOpen({ ...world.context, clickhouse: { ...engine, execute: async (s: Statement) => {
+        if (++statements === at) throw new Error('killed');
+        await engine.execute(s);
+      } } }).then(() => true, (error: unknown) => {
+        expect((error as Error).message).toBe('killed');
+        return false;
+      });
+      expect(await repairOpen(world.context)).toBe(0);
+      expect(await held(), `killed at ${at}`).toEqual([10, 10, 10]);
+    }
+  });
+
+  describe('the replay of a dead letter', () => {
+    async function replayWithoutView(): Promise<number> {
+      const batch = world.announce('edge_logs', eventsOf(4));
+      await batch.insert(new Set([batch.last]));
+      await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, first, last, source, stored, dead_lettered, period, min_timestamp) SELECT 'edge_logs', 0, ${batch.first}, ${batch.last}, 'edge_logs', 3, 1, toDateTime(${today()}, 'UTC'), now64(6)` });
+      await world.clickhouse.execute({ sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${batch.last}, false, toDateTime(${today()}, 'UTC'), now64(6)` });
+      await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
+      await batch.insert(new Set([batch.first, batch.first + 1, batch.first + 2]));
+      await world.clickhouse.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
+      return batch.last;
+    }
+    const finish = (offset: number): Promise<void> => world.clickhouse.execute({ sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${offset}, true, toDateTime(${today()}, 'UTC'), now64(6)` });
+
+    test('killed between raw and the view holds the build up until it is done, and then counts once', async () => {
+      const offset = await replayWithoutView();
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect(await outcomes()).toEqual(['unfinished']);
+      await finish(offset);
+      expect(await repairOpen(world.context)).toBe(0);
+      expect(await held()).toEqual([4, 4, 4]);
+    });
+
+    test('does not hide a row of its batch that raw has lost', async () => {
+      const offset = await replayWithoutView();
+      await finish(offset);
+      await world.clickhouse.execute({ sql: 'ALTER TABLE edge_logs DELETE WHERE kafka_offset = 0', settings: { mutations_sync: 1 } });
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect(await outcomes()).toEqual(['incomplete']);
+    });
+  });
+
+  test('an insert reads nothing that grows with the number of periods: its views name the raw table alone', async () => {
+    const views = await world.select<{ name: string; select: string }>("SELECT name, as_select AS select FROM system.tables WHERE database = currentDatabase() AND engine = 'MaterializedView'");
+    expect(views).toHaveLength(2);
+    for (const { name, select } of views) expect(select.match(/\b(?:FROM|JOIN)\b/g), name).toHaveLength(1);
+  });
+});
