@@ -29,7 +29,7 @@ export default defineConfig({
   test: {
     retry: 0,
     projects: [
-      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts', 'test/harness/*.test.ts'], retry: 0 } },
+      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts', 'test/{harness,evaluate}/*.test.ts'], retry: 0 } },
       onClickHouse('integration', 'embedded', ['test/{integration,e2e}/**/*.test.ts'], 1),
       onClickHouse('faults', 'embedded', ['test/faults/**/*.test.ts'], 2),
     ],

@@ -1,5 +1,6 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
+import { benchEvaluate } from './evaluate.ts';
 import { benchFreshness } from './freshness.ts';
 import { benchFsync } from './fsync.ts';
 import { benchIngest, benchSmoke } from './ingest.ts';
@@ -16,6 +17,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
   ingest: benchIngest,
   smoke: benchSmoke,
+  evaluate: benchEvaluate,
   freshness: benchFreshness,
   memory: benchMemory,
   fsync: benchFsync,

@@ -23,5 +23,7 @@ SELECT
     toUInt32(_partition) AS kafka_partition,
     _offset AS kafka_offset,
     _offset AS batch_last,
-    now64(3, 'UTC') AS judged_at
+    now64(3, 'UTC') AS evaluated_at,
+    1 AS rules,
+    toStartOfDay(timestamp - INTERVAL 1 HOUR, 'UTC') AS period
 FROM edge_queue

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { makeDataFolder } from '../config/data-folder.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse } from './clickhouse.ts';
@@ -14,6 +15,7 @@ export async function openClickHouse(settings: Pick<Settings, 'CLICKHOUSE_URL' |
     const { openServer } = await import('./server.ts');
     return await openServer({ url: settings.CLICKHOUSE_URL, logger, wait, readers: Math.max(readers, 16), ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }), ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }), ...(signal === undefined ? {} : { signal }) });
   }
+  if (!makeDataFolder(settings.DATA_DIR)) logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');
   const { openEmbedded } = await import('./embedded.ts');
   return await openEmbedded({ dataDir: settings.DATA_DIR, logger, readers });
 }

@@ -1,4 +1,5 @@
 import type { ParseArgsConfig } from 'node:util';
+import type { ArgumentsSchema } from './arguments.ts';
 import type { ClickHouse } from '../clickhouse/clickhouse.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
@@ -20,6 +21,8 @@ export interface Command<Args = unknown, Result = unknown> {
   /** what --help prints */
   readonly help: string;
   readonly options: NonNullable<ParseArgsConfig['options']>;
+  /** JSON Schema of the arguments: whoever calls, by the command line or over HTTP, run() gets nothing else */
+  readonly args: ArgumentsSchema;
   /** Arguments from the command line, as JSON. Throws a UsageError. */
   readArgs(values: Readonly<Record<string, string | boolean | undefined>>, positionals: readonly string[]): Args;
   /** The answer, as JSON. */
@@ -32,8 +35,7 @@ export interface Command<Args = unknown, Result = unknown> {
   json?(result: Result): unknown;
 }
 
-/** The call's words are off; the message says which. */
-export class UsageError extends Error {}
+export { UsageError } from './usage-error.ts';
 
 /** Exit code of a call whose words are off (EX_USAGE of sysexits.h). */
 export const EXIT_USAGE = 64;

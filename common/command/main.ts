@@ -1,18 +1,23 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
+import { keepToOwner } from '../config/data-folder.ts';
 import { keyFile } from '../config/key-file.ts';
+import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
 import { createLogger } from '../logger.ts';
+import { checkArguments } from './arguments.ts';
 import { EXIT_USAGE, UsageError, type Command } from './command.ts';
+import { printable } from './printable.ts';
 
 const COMMON_HELP = `
   --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
@@ -25,6 +30,7 @@ const COMMAND_TIMEOUT_MS = 600_000;
 
 /** Runs a command line to its end and sets the exit code; never throws. */
 export async function runCommandLine<Args, Result>(command: Command<Args, Result>): Promise<void> {
+  keepToOwner();
   try {
     const { values, positionals } = parse(command);
     if (values['help'] === true) {
@@ -32,14 +38,17 @@ export async function runCommandLine<Args, Result>(command: Command<Args, Result
       return;
     }
     const args = command.readArgs(values, positionals);
+    checkArguments(command.args, args);
     const settings = readSettings();
     const result = await resultOf(command, args, settings, typeof values['url'] === 'string' ? values['url'] : undefined);
     const text = values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
-    await new Promise<void>((resolve) => { process.stdout.write(text, () => resolve()); });
+    // bytes are what somebody sent: to a file as they are, to a terminal as text
+    const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
+    await new Promise<void>((resolve) => { process.stdout.write(shown, () => resolve()); });
     process.exitCode = command.exitCode(result);
   } catch (error) {
-    if (error instanceof UsageError) process.stderr.write(`${error.message}; see npm run ${command.name} -- --help\n`);
-    else process.stderr.write(`sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`);
+    if (error instanceof UsageError) process.stderr.write(printable(`${error.message}; see npm run ${command.name} -- --help\n`));
+    else process.stderr.write(printable(`sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`));
     process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
   }
 }
@@ -59,7 +68,7 @@ function parse<Args, Result>(command: Command<Args, Result>): { values: Record<s
 
 async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string | undefined): Promise<Result> {
   if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
-    const answered = await askService(command, args, settings, url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'));
+    const answered = await askService(command, args, settings, url !== undefined, url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'));
     if (answered !== undefined) return answered.result as Result;
     if (url !== undefined) throw new StartError(`no service answers at ${url}`);
   }
@@ -75,20 +84,37 @@ async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args
   }
 }
 
-/** Undefined = nobody listens there. */
-async function askService<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string): Promise<{ result: unknown } | undefined> {
+/**
+ * Undefined = nobody listens there. Who is at an address that the operator did not name has to prove that it is the service of the data folder:
+ * only then, and on the same connection, the key is sent.
+ */
+async function askService<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, isNamed: boolean, url: string): Promise<{ result: unknown } | undefined> {
   const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
+  const connection = connectTo(url, settings.HTTPS_CERT);
   let answer: Answer;
   try {
-    answer = await post(new URL(`/api/commands/${command.name}`, url), { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) }, JSON.stringify(args), settings.HTTPS_CERT);
+    if (!isNamed) await demandProof(connection, url, settings.DATA_DIR);
+    answer = await connection.send('POST', `/api/commands/${command.name}`, { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) }, JSON.stringify(args), !isNamed);
   } catch (error) {
+    if (error instanceof StartError) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ECONNREFUSED') return undefined;
     throw new StartError(`the service at ${url} does not answer: ${code ?? message}`);
+  } finally {
+    connection.close();
   }
   const body = parsed(answer.text);
   if (answer.status === 200 && body !== undefined && 'result' in body) return { result: body.result };
   throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`);
+}
+
+async function demandProof(connection: Connection, url: string, dataDir: string): Promise<void> {
+  const nonce = newNonce();
+  const { text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
+  const secret = readProofSecret(dataDir);
+  const { port, protocol } = new URL(url);
+  if (secret !== undefined && isProof(secret, Number(port) || (protocol === 'https:' ? 443 : 80), nonce, parsed(answer)?.proof)) return;
+  throw new StartError(`who listens at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT as the service has them, or name it with --url ${url}`);
 }
 
 interface Answer {
@@ -96,16 +122,30 @@ interface Answer {
   readonly text: string;
 }
 
-function parsed(text: string): { result?: unknown; error?: { message?: string } } | undefined {
+interface Body {
+  readonly result?: unknown;
+  readonly proof?: unknown;
+  readonly error?: { readonly message?: string };
+}
+
+/** Undefined = no JSON object. */
+function parsed(text: string): Body | undefined {
   try {
-    return JSON.parse(text) as { result?: unknown; error?: { message?: string } };
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** By TLS the service's own certificate, where it is known, is trusted under whatever name the service is called. */
-function post(url: URL, headers: Readonly<Record<string, string>>, body: string, certificate: string | undefined): Promise<Answer> {
+interface Connection {
+  /** `again`: only on the connection of the call before; rejects where that is gone */
+  send(method: 'GET' | 'POST', path: string, headers: Readonly<Record<string, string>>, body: string, again: boolean): Promise<Answer>;
+  close(): void;
+}
+
+/** One connection. By TLS the service's own certificate, where it is known, is trusted under whatever name the service is called. */
+function connectTo(url: string, certificate: string | undefined): Connection {
   const own = certificate === undefined ? undefined : readFileSync(certificate);
   const fingerprint = own && new X509Certificate(own).fingerprint256;
   const trusted = own && {
@@ -113,15 +153,26 @@ function post(url: URL, headers: Readonly<Record<string, string>>, body: string,
     allowPartialTrustChain: true,
     checkServerIdentity: (host: string, peer: PeerCertificate) => (peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer)),
   };
-  return new Promise((resolve, reject) => {
-    const options = { method: 'POST', headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) }, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) };
-    const request = url.protocol === 'https:' ? httpsRequest(url, { ...options, ...trusted }) : httpRequest(url, options);
-    request.once('error', reject);
-    request.once('response', (response) => {
-      text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
-    });
-    request.end(body);
-  });
+  const isTls = new URL(url).protocol === 'https:';
+  const agent = isTls ? new HttpsAgent({ keepAlive: true, maxSockets: 1 }) : new HttpAgent({ keepAlive: true, maxSockets: 1 });
+  let used: Socket | undefined;
+  return {
+    close: () => agent.destroy(),
+    send: (method, path, headers, body, again) => new Promise((resolve, reject) => {
+      const options = { method, agent, headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) }, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) };
+      const request = isTls ? httpsRequest(new URL(path, url), { ...options, ...trusted }) : httpRequest(new URL(path, url), options);
+      request.once('error', reject);
+      request.once('response', (response) => {
+        text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
+      });
+      // nothing is sent before it is known where to
+      request.once('socket', (socket) => {
+        if (again && socket !== used) request.destroy(new Error('the connection was closed'));
+        else request.end(body);
+        used = socket;
+      });
+    }),
+  };
 }
 
 function storedKey(dataDir: string): string | undefined {

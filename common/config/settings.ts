@@ -3,6 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { backupPlaces, type BackupPlaces } from './backup-places.ts';
 import { sources, type SourceName } from '../sources.ts';
 
 /**
@@ -168,11 +169,12 @@ export const settingsTable = {
   KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
   KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
   BATCH_MAX_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one insert takes of a partition that has a backlog; all partitions together hold about twice as much, or four times where many begin at once. Larger ones cost less CPU an event, and memory (bench/README.md)', parse: integer(1024 * 1024, 256 * 1024 * 1024) }),
-  PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
+  PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged, no key more than half of it; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
   CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
   CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
   CLICKHOUSE_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the certificate of an `https` CLICKHOUSE_URL', parse: certificateFile }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
+  BACKUP_PLACES: setting<BackupPlaces>({ default: {}, shown: 'none', secret: true, description: "where `npm run backup` may write to and read from, by name: `local=/var/backups/sluice,cloud=S3('https://bucket.s3.amazonaws.com/sluice','key','secret')`; also `Disk('disk')` of the server's configuration and `AzureBlobStorage(...)`", parse: backupPlaces }),
   CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),
   JAVA_HOME: setting<string | undefined>({ default: undefined, shown: '`java` on the PATH', description: 'Java for the local broker, 17 or newer', parse: text }),
   FSYNC: setting({ default: false, description: 'true: an insert, a merge and the local broker wait until the disk has what they wrote, so that power loss loses nothing of it; for all tables, by `npm start` or `npm run rollup`; about 20 ms more a batch on a virtual disk', parse: yesOrNo }),

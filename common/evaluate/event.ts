@@ -1,5 +1,5 @@
 import type { KnownSource } from '../sources.ts';
-import { ABSENT, createScanner, ESCAPED, NULL, NUMBER, OBJECT, STRING, VALID } from './scanner.ts';
+import { ABSENT, createScanner, ESCAPED, MAX_DEPTH, NULL, NUMBER, OBJECT, STRING, TOO_DEEP, VALID, type Scanner } from './scanner.ts';
 import { calendarToMicros, digitsToMicros } from './timestamp.ts';
 
 /** Why an event is none that its raw table takes. */
@@ -26,11 +26,17 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 export interface EventReader {
   /** The JSON text in bytes[start, end). recordTime: of its record, unix ms, -1 = none. Returns undefined where it is an event. */
   read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined;
+  /** The same for a text that is known to be JSON, whose values whoever made it has noted in `scanner.found`, by their places in it. */
+  judge(text: Buffer, recordTime: number, range: TimeRange): EventFault | undefined;
+  readonly scanner: Scanner;
   /** what is wrong with it, in words */
   readonly detail: string;
   /** unix microseconds */
   readonly timestamp: number;
-  readonly nodes: { readonly project: number; readonly id: number; readonly columns: readonly number[] };
+  /** orText: 0 where the source has none */
+  readonly nodes: { readonly project: number; readonly orText: number; readonly id: number; readonly columns: readonly number[] };
+  /** The string, or the number as it is written if `numbersToo`, at the node; undefined where there is none. */
+  textAt(node: number, numbersToo: boolean): string | undefined;
   /** Whether a string, or a number if `numbersToo`, stands at the node: from now on `text` is it. */
   locate(node: number, numbersToo: boolean): boolean;
   /** bytes[from, to): characters of a string, lone surrogates as U+FFFD, or a number as it is written */
@@ -47,16 +53,18 @@ const DETAIL_LENGTH = 100;
 const NOTHING: Buffer = Buffer.alloc(0);
 
 export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
-  const { paths, found, scan } = createScanner(['id', 'timestamp', project, ...columns.map(({ path }) => path)]);
-  const nodes = { project: paths.nodeOf(project), id: paths.nodeOf('id'), columns: columns.map(({ path }) => paths.nodeOf(path)) };
+  const scanner = createScanner(['id', 'timestamp', project, ...(orText === undefined ? [] : [orText]), ...columns.map(({ path }) => path)]);
+  const { paths, found } = scanner;
+  const nodes = { project: paths.nodeOf(project), orText: orText === undefined ? 0 : paths.nodeOf(orText), id: paths.nodeOf('id'), columns: columns.map(({ path }) => paths.nodeOf(path)) };
   const time = paths.nodeOf('timestamp');
-  const instead = orText === undefined ? 0 : paths.nodeOf(orText);
   const text = { bytes: NOTHING, from: 0, to: 0 };
   let event = NOTHING;
   let detail = '';
   let timestamp = 0;
 
   return {
+    scanner,
+    judge,
     nodes,
     text,
     locate,
@@ -64,18 +72,24 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
     get detail() { return detail; },
     get timestamp() { return timestamp; },
     isObject: (node) => found[node * 3] === OBJECT,
+    textAt: (node, numbersToo) => (locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined),
 
-    read(bytes, start, end, recordTime, { earliest, latest }) {
-      event = bytes;
-      const invalidAt = scan(bytes, start, end);
-      if (invalidAt !== VALID) return fault('malformed_json', `byte ${invalidAt} of ${end - start}`);
-      if (!(locate(nodes.project, true) && text.from < text.to) && !(instead !== 0 && locate(instead, false))) return fault('missing_project', `no text and no number at ${project}`);
-      timestamp = timeOf(recordTime);
-      if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
-      if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
-      return undefined;
+    read(bytes, start, end, recordTime, range) {
+      const invalidAt = scanner.scan(bytes, start, end);
+      if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
+      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
+      return judge(bytes, recordTime, range);
     },
   };
+
+  function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
+    event = bytes;
+    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false)) return fault('missing_project', `no text and no number at ${project}`);
+    timestamp = timeOf(recordTime);
+    if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
+    if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
+    return undefined;
+  }
 
   function fault(reason: EventFault, words: string): EventFault {
     detail = words;

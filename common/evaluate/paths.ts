@@ -7,6 +7,7 @@ export interface Paths {
   readonly size: number;
   /** the node of a path, names joined by dots */
   nodeOf(path: string): number;
+  parentOf(node: number): number;
   /** The child of `node` whose name stands in bytes[from, from + length); 0 = none. */
   childOf(node: number, bytes: Uint8Array, from: number, length: number): number;
 }
@@ -29,11 +30,13 @@ export function createPaths(paths: readonly string[]): Paths {
   const last = new Uint16Array(all.length * MAX_NAME);
   const before = new Uint16Array(all.length);
   const start = new Uint16Array(all.length);
+  const parents = new Uint16Array(all.length);
   const letters: number[] = [];
   for (let node = 2; node < all.length; node++) {
     const path = all[node]!;
     const dot = path.lastIndexOf('.');
-    const slot = (dot < 0 ? 1 : all.indexOf(path.slice(0, dot))) * MAX_NAME + (path.length - dot - 1);
+    parents[node] = dot < 0 ? 1 : all.indexOf(path.slice(0, dot));
+    const slot = parents[node]! * MAX_NAME + (path.length - dot - 1);
     start[node] = letters.length;
     letters.push(...Buffer.from(path.slice(dot + 1)));
     before[node] = last[slot]!;
@@ -44,6 +47,7 @@ export function createPaths(paths: readonly string[]): Paths {
   return {
     size: all.length,
     nodeOf: (path) => all.indexOf(path),
+    parentOf: (node) => parents[node]!,
     childOf(node, bytes, from, length) {
       if (length >= MAX_NAME) return 0;
       for (let child = last[node * MAX_NAME + length]!; child !== 0; child = before[child]!) {

@@ -9,11 +9,14 @@ export interface Scanner {
   readonly paths: Paths;
   /** by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes, starts and ends of texts and numbers only */
   readonly found: Int32Array;
-  /** Returns VALID, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
+  /** The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there before. */
+  memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
+  /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
   scan(bytes: Uint8Array, start: number, limit: number): number;
 }
 
 export const VALID = -1;
+export const TOO_DEEP = -2;
 /** Objects and lists within each other, the event itself among them. */
 export const MAX_DEPTH = 512;
 
@@ -51,9 +54,8 @@ export function createScanner(wanted: readonly string[]): Scanner {
   /** of each open container but the innermost: its node * 2, and 1 where it is a list */
   const open = new Uint16Array(MAX_DEPTH);
   const name = new Uint8Array(MAX_NAME);
-  return { paths, found, scan };
+  return { paths, found, memberOf, scan };
 
-  /** The node of the member whose key stands in bytes[from, to), 0 where nobody asks for it or it was there before. */
   function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
     const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
     return found[child * 3] === ABSENT ? child : 0;
@@ -100,9 +102,9 @@ export function createScanner(wanted: readonly string[]): Scanner {
     /** of the value that comes */
     let child = 1;
     let isKey = false;
+    let c = 0x7b;
+    // a value, or a key, begins at i with c
     for (;;) {
-      // a value, or a key, begins at i
-      let c = bytes[i]!;
       if (c === 0x22) {
         const from = ++i;
         let isEscaped = false;
@@ -117,10 +119,12 @@ export function createScanner(wanted: readonly string[]): Scanner {
             }
             i += 4;
           }
+          if (bytes[i] === 0x22 && i < end) break;
+          // behind the last word, byte by byte
           while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
-          if (i >= end) return end - start;
+          if (i === end) return end - start;
+          if (bytes[i] === 0x22) break;
           const kind = CLASS[bytes[i]!]!;
-          if (kind === QUOTE) break;
           const next = kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
           if (next < 0) return i - start;
           if (kind === BACKSLASH) isEscaped = true;
@@ -143,7 +147,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
       } else if (isKey) {
         return i - start;
       } else if (c === 0x7b || c === 0x5b) {
-        if (depth === MAX_DEPTH) return i - start;
+        if (depth === MAX_DEPTH) return TOO_DEEP;
         open[depth++] = node * 2 + (isList ? 1 : 0);
         isList = c === 0x5b;
         do c = bytes[++i]!; while (isSpace(c));
@@ -190,9 +194,10 @@ export function createScanner(wanted: readonly string[]): Scanner {
       }
       // behind a value, or at the bracket that closes an empty container
       for (;;) {
-        while (isSpace(bytes[i]!)) i++;
-        if (bytes[i] === 0x2c) break;
-        if (bytes[i] !== (isList ? 0x5d : 0x7d)) return i - start;
+        c = bytes[i]!;
+        while (isSpace(c)) c = bytes[++i]!;
+        if (c === 0x2c) break;
+        if (c !== (isList ? 0x5d : 0x7d)) return i - start;
         i++;
         const outer = open[--depth]!;
         if (depth === 0) return i === end ? VALID : i - start;
@@ -200,7 +205,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
         isList = (outer & 1) === 1;
         node = outer >> 1;
       }
-      do i++; while (isSpace(bytes[i]!));
+      do c = bytes[++i]!; while (isSpace(c));
       isKey = !isList;
       child = 0;
     }
@@ -217,7 +222,7 @@ function isDigit(c: number): boolean {
 
 /** The length of null, true or false at i, else 0. None of them reaches beyond the bracket that ends the event. */
 function wordAt(bytes: Uint8Array, i: number): number {
-  switch (bytes[i]) {
+  switch (bytes[i]!) {
     case 0x6e: return bytes[i + 1] === 0x75 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x6c ? 4 : 0;
     case 0x74: return bytes[i + 1] === 0x72 && bytes[i + 2] === 0x75 && bytes[i + 3] === 0x65 ? 4 : 0;
     case 0x66: return bytes[i + 1] === 0x61 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x73 && bytes[i + 4] === 0x65 ? 5 : 0;

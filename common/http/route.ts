@@ -12,12 +12,14 @@ export interface Route {
   readonly path: string;
   /** the scope that a key needs */
   readonly scope: string;
+  /** needs no key after all; a caller without one has the empty id */
+  readonly open?: true;
   /** larger bodies are refused with 413 */
   readonly bodyLimit: number;
   /** how /openapi.json and /docs show it; absent = not at all */
   readonly documented?: Operation;
-  /** Asked before the body is read, with the length it may have, bytes. Throws ApiError; what it gives is called when the request has been answered. */
-  admit?(bytes: number): () => void;
+  /** Asked for every piece of the body as it comes, bytes. Throws ApiError; what it returns is called when the request has been answered. */
+  admit?(bytes: number, key: Caller): () => void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
 }
@@ -36,6 +38,10 @@ export interface RouteRequest {
   /** as it was sent: still compressed where content-encoding says so */
   readonly body: Buffer;
   readonly key: Caller;
+  /** of the caller, as TRUST_PROXY has it */
+  readonly address: string;
+  /** that the caller is connected to */
+  readonly port: number;
   /** fires when the caller goes away */
   readonly signal: AbortSignal;
 }
@@ -45,4 +51,6 @@ export interface RouteResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** sent as JSON; undefined = no body */
   readonly json?: unknown;
+  /** for the log line that an admin's POST or DELETE leaves, beside key, address and path; no secrets */
+  readonly audit?: Readonly<Record<string, unknown>>;
 }

@@ -5,6 +5,7 @@ import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
 import type { Place } from './fetch-response.ts';
 import { readFetchesWith, scheduleOnlyWhilePending } from './kafkajs-internals.ts';
+import { partitionOf } from './partitioner.ts';
 import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
 
 export type { FetchedRecord } from './record-batch.ts';
@@ -88,8 +89,10 @@ const CONNECTION_TIMEOUT_MS = 5_000;
 
 /** Without it, a retry after partitions were added could store a message again in another one, and nobody could tell which partitions have to acknowledge. */
 const pinningPartitioner: ICustomPartitioner = () => {
-  const choose = kafkajs.Partitioners.DefaultPartitioner();
-  return (args) => (args.message.partition ??= choose(args));
+  const chooseWithoutKey = kafkajs.Partitioners.DefaultPartitioner();
+  return (args) => (args.message.partition ??= typeof args.message.key === 'string' || Buffer.isBuffer(args.message.key)
+    ? partitionOf(Buffer.from(args.message.key), args.partitionMetadata.length)
+    : chooseWithoutKey(args));
 };
 
 const REPORT_EVERY_MS = 60_000;

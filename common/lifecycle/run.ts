@@ -1,3 +1,4 @@
+import { keepToOwner } from '../config/data-folder.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 
@@ -16,11 +17,12 @@ const STOP_DEADLINE_MS = 9_500;
 const SECOND_SIGNAL_AFTER_MS = 1_000;
 
 /**
- * Runs a service: `start` builds its parts in data order and hands each to `add` as soon as it runs;
+ * Runs a service, whose files are for their owner only: `start` builds its parts in data order and hands each to `add` as soon as it runs;
  * then waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and stops the parts in reverse order.
  * A signal during start stops what was started so far. A second signal, more than a second later, exits at once.
  */
 export async function runProcess(getLogger: () => Logger | undefined, start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>): Promise<never> {
+  keepToOwner();
   const parts: Part[] = [];
   const stopping = new AbortController();
   let firstSignalAt: number | undefined;

@@ -1,7 +1,9 @@
+import { checkArguments } from '../../common/command/arguments.ts';
 import type { Command, CommandContext } from '../../common/command/command.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
-import { ApiError } from '../../common/http/errors.ts';
+import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
+import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import type { Route } from '../../common/http/route.ts';
 import { backupCommand } from '../ingest/commands/backup.ts';
 import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
@@ -15,6 +17,30 @@ import { keysCommand } from '../query/commands/keys.ts';
 const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLettersCommand, ingestCommand, rollupCommand, keysCommand, endpointsCommand()];
 
 const MAX_ARGS_BYTES = 64 * 1024;
+
+/** What the log says of a call's arguments: what was done, and to what backup, topic or key. */
+const AUDITED = new Set(['do', 'action', 'place', 'base', 'topic', 'id', 'name']);
+
+function auditedArgs(args: object): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(args).filter(([name]) => AUDITED.has(name)));
+}
+
+/** Proves to commands that this is the service of their data folder, before they send it their key. */
+export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Route {
+  const secret = proofSecret(settings.DATA_DIR);
+  return {
+    method: 'GET',
+    path: PROOF_PATH,
+    scope: 'admin',
+    open: true,
+    bodyLimit: 1,
+    handle: async ({ query, port }) => {
+      const proof = proofOf(secret, port, query.get('nonce') ?? '');
+      if (proof === undefined) throw invalidParameters([{ parameter: 'nonce', message: 'must be 64 hexadecimal digits' }]);
+      return { status: 200, json: { proof } };
+    },
+  };
+}
 
 /** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. What a command refuses is a 409 with its reason. */
 export function commandRoutes(context: CommandContext): Route[] {
@@ -30,8 +56,9 @@ export function commandRoutes(context: CommandContext): Route[] {
       } catch (error) {
         throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
       }
+      checkArguments(command.args, args);
       try {
-        return { status: 200, json: { result: await command.run(context, args) } };
+        return { status: 200, json: { result: await command.run(context, args) }, audit: { command: command.name, ...auditedArgs(args as object) } };
       } catch (error) {
         if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });
         throw error instanceof ClickHouseError ? apiErrorOf(error, { parameters: [] }) : error;

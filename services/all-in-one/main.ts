@@ -13,7 +13,7 @@ import { startPush } from '../push/push.ts';
 import { startQuery } from '../query/start.ts';
 import { rollupNote } from '../rollup/readiness.ts';
 import { startRollup } from '../rollup/rollup.ts';
-import { commandRoutes } from './commands.ts';
+import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 
 let logger: Logger | undefined;
@@ -43,7 +43,7 @@ await runProcess(() => logger, async (add, stopping) => {
       consumer: consumerCheck(() => ingest),
       rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
     },
-    routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger })],
+    routes: [...push.routes, ...commandRoutes({ clickhouse, settings, logger }), proofRoute({ settings })],
   });
   add(query);
   const kafkaBroker = await broker;

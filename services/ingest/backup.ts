@@ -1,14 +1,25 @@
 import { randomUUID } from 'node:crypto';
-import { resolve } from 'node:path';
+import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
 import { identifier, quote } from '../../common/clickhouse/sql.ts';
+import { folderIn, type BackupPlaces } from '../../common/config/backup-places.ts';
 import { StartError } from '../../common/errors.ts';
+import type { Logger } from '../../common/logger.ts';
 import { assertNothingUnderWay, assertStoodStill } from './standstill.ts';
 import { statements } from './statements.ts';
 
-/** `place`: a path, or a destination in ClickHouse's own words (`Disk('backups', 'monday')`, `S3('https://...', 'key', 'secret')`). */
+/** Where backups stand, and who hears what the engine says of them: its words may name hosts, paths and accounts, so callers do not. */
+export interface BackupContext {
+  readonly clickhouse: ClickHouse;
+  readonly places: BackupPlaces;
+  readonly logger: Logger;
+}
+
+/** A backup as `place/name`: a place of BACKUP_PLACES, and a folder in it. */
+export const BACKUP_NAME = /^([A-Za-z0-9_-]{1,64})\/([A-Za-z0-9][A-Za-z0-9._-]{0,127})$/;
+
 export interface BackupOptions {
   readonly place: string;
   /** the backup that this one adds to */
@@ -23,46 +34,87 @@ export interface BackupResult {
 }
 
 const POLL_MS = 200;
-const DESTINATION = /^(?:File|Disk|S3|AzureBlobStorage)\(\s*'(?:[^'\\]|\\.)*'(?:\s*,\s*'(?:[^'\\]|\\.)*')*\s*\)$/;
 
-/** A destination as BACKUP and RESTORE take it. Throws StartError where it is in ClickHouse's words, but not one destination of literals. */
-export function destinationOf(place: string, isEmbedded: boolean): string {
-  if (!/^[A-Za-z0-9]+\(/.test(place)) return `File(${quote(isEmbedded ? resolve(place) : place)})`;
-  if (!DESTINATION.test(place)) throw new StartError(`${JSON.stringify(place)} is no destination; use a path, File('...'), Disk('...', '...'), S3('...', ...) or AzureBlobStorage('...', ...)`);
-  return place;
+/** A destination as BACKUP and RESTORE take it. Throws StartError where there is no such place. */
+export function destinationOf(places: BackupPlaces, backup: string): string {
+  const { engine, args } = placeOf(places, backup);
+  return `${engine}(${args.map((arg) => quote(arg)).join(', ')})`;
+}
+
+function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folderIn> {
+  const [, name = '', folder = ''] = BACKUP_NAME.exec(backup) ?? [];
+  if (name === '') throw new StartError('a backup is named PLACE/NAME, for instance local/monday, with a place of BACKUP_PLACES');
+  const place = Object.hasOwn(places, name) ? places[name] : undefined;
+  if (place === undefined) {
+    const known = Object.keys(places);
+    throw new StartError(`there is no place ${name}; ${known.length === 0 ? `set BACKUP_PLACES where the service or the command runs, for instance BACKUP_PLACES=${name}=/var/backups/sluice` : `BACKUP_PLACES has ${known.join(', ')}`}`);
+  }
+  return folderIn(place, folder);
 }
 
 /**
  * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Ingest has to stand still from its beginning to its end, which is
  * checked: the tables are read one after the other. Throws StartError.
  */
-export async function createBackup(clickhouse: ClickHouse, { place, base }: BackupOptions): Promise<BackupResult> {
-  const isEmbedded = clickhouse.where === 'embedded';
+export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
+  const { clickhouse, places } = context;
+  const destination = destinationOf(places, place);
+  const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base)}`];
   const before = await assertNothingUnderWay(clickhouse, 'a backup');
-  const settings = base === undefined ? [] : [`base_backup = ${destinationOf(base, isEmbedded)}`];
-  const state = await run(clickhouse, `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destinationOf(place, isEmbedded)}`, settings);
+  makeFolder(clickhouse, places, place);
+  const state = await run(context, place, `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destination}`, settings);
   await assertStoodStill(clickhouse, before, `the backup ${place}`);
   return { ...state, last_evaluated_at: before.last_evaluated_at };
 }
 
 /** A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError. */
-export async function restoreBackup(clickhouse: ClickHouse, { place, database }: { readonly place: string; readonly database?: string }): Promise<BackupResult> {
+export async function restoreBackup(context: BackupContext, { place, database }: { readonly place: string; readonly database?: string }): Promise<BackupResult> {
+  const { clickhouse, places } = context;
+  const destination = destinationOf(places, place);
   await assertEmpty(clickhouse, 'a backup that is restored');
   const name = identifier(await databaseOf(clickhouse));
-  const state = await run(clickhouse, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destinationOf(place, clickhouse.where === 'embedded')}`, []);
+  const state = await run(context, place, `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destination}`, []);
   const { last_evaluated_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
   return { ...state, last_evaluated_at };
 }
 
+/** The folder of a place, for its owner only. What the embedded engine writes into it has the modes that the process's umask leaves. */
+function makeFolder(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
+  const place = places[backup.split('/')[0]!]!;
+  if (clickhouse.where !== 'embedded' || place.engine !== 'File') return;
+  try {
+    mkdirSync(place.args[0]!, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new StartError(`the folder of the place ${backup.split('/')[0]} cannot be made (${(error as NodeJS.ErrnoException).code})`, { cause: error });
+  }
+}
+
 /** In the background of the engine and polled: a connection does not stay silent for as long as a large backup takes. */
-async function run(clickhouse: ClickHouse, statement: string, settings: readonly string[]): Promise<{ files: number; bytes: number }> {
+async function run({ clickhouse, logger }: BackupContext, backup: string, statement: string, settings: readonly string[]): Promise<{ files: number; bytes: number }> {
   const id = randomUUID();
   await clickhouse.execute({ sql: `${statement} SETTINGS ${[`id = ${quote(id)}`, ...settings].join(', ')} ASYNC` });
   for (;;) {
     const [state] = await select<{ status: string; error: string; files: number; bytes: number }>(clickhouse, statements.backupState, { id });
-    if (state === undefined) throw new StartError('the engine no longer knows of it: it was started anew meanwhile; repeat with another place');
+    if (state === undefined) throw new StartError('the engine no longer knows of it: it was restarted meanwhile; repeat with another name');
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED') return { files: state.files, bytes: state.bytes };
-    if (state.error !== '') throw new StartError(`${clickhouse.where} says ${state.status}: ${state.error.split('\n')[0]}`);
+    if (state.error !== '') {
+      logger.error({ backup, status: state.status, reason: state.error.split('\n')[0] }, 'backup_failed');
+      throw new StartError(`${backup}: ${REASONS[Number(/^Code: (\d+)/.exec(state.error)?.[1])] ?? 'the engine refused'} (${state.status}); the log line backup_failed has the reason`);
+    }
     await sleep(POLL_MS);
   }
 }
+
+/** ClickHouse's numbers, in our words. */
+const REASONS: Readonly<Record<number, string>> = {
+  // ACCESS_DENIED, AUTHENTICATION_FAILED
+  497: 'ClickHouse refuses its user this',
+  516: 'ClickHouse refuses its user this',
+  // BACKUP_NOT_FOUND
+  598: 'there is no backup of this name',
+  // BACKUP_ALREADY_EXISTS
+  599: 'there is a backup of this name already',
+  // CANNOT_RESTORE_DATABASE, CANNOT_RESTORE_TABLE
+  608: 'the backup does not fit this database',
+  609: 'the backup does not fit this database',
+};

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
-import { createBudget } from '../../common/http/budget.ts';
+import { createSharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import { createAcknowledgedProducer, NotAcknowledged, type AcknowledgedProducer, type OutgoingMessage } from '../../common/kafka/acknowledged-producer.ts';
@@ -11,7 +11,7 @@ import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { findSource, sources, type KnownSource } from '../../common/sources.ts';
 import { decompressBody, eventTexts } from './body.ts';
-import { mayPush, readEvent } from './event.ts';
+import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
 
 export interface PushOptions {
@@ -36,17 +36,17 @@ const MAX_EVENTS = 100_000;
 /** What an event costs in memory beside its bytes. */
 const EVENT_BYTES = 256;
 const MAX_MISTAKES = 100;
-/** Other requests get their turn after so much of a body, characters. */
+/** Other requests get their turn after so much of a body, characters; an event counts with EVENT_BYTES more. */
 const TURN_AFTER = 256 * 1024;
 const RETRY_FULL_SECONDS = 1;
 const RETRY_KAFKA_SECONDS = 5;
 
 /**
  * HTTP push: events for producers without a Kafka client. `Logged!` is said when Kafka has acknowledged every event of a request; else nothing is promised
- * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by PUSH_BUFFER_BYTES.
+ * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by PUSH_BUFFER_BYTES, of which no key takes more than half.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
-  const memory = createBudget(settings.PUSH_BUFFER_BYTES, () => new ApiError('rate_limited', 'as much as may be held waits for Kafka', { retryAfterSeconds: RETRY_FULL_SECONDS }));
+  const memory = createSharedBudget(settings.PUSH_BUFFER_BYTES, () => new ApiError('rate_limited', 'the push buffer is full: Kafka has not acknowledged earlier events of this key', { retryAfterSeconds: RETRY_FULL_SECONDS }));
   const metrics = createPushMetrics(registry, memory.used);
   let producer: AcknowledgedProducer | undefined;
   let stopped = false;
@@ -70,10 +70,10 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has gone');
       const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
       metrics.bytes.inc({ source: source.name }, body.length);
-      const releaseBytes = memory.take(body.length);
+      const releaseBytes = memory.take(request.key.id, body.length);
       try {
         const read = await readEvents(body, source, request.key.projects, settings.MAX_EVENT_BYTES, timestamp);
-        const releaseEvents = memory.take(read.length * EVENT_BYTES);
+        const releaseEvents = memory.take(request.key.id, read.length * EVENT_BYTES);
         return { messages: read, release: () => { releaseBytes(); releaseEvents(); } };
       } catch (error) {
         releaseBytes();
@@ -108,7 +108,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   };
   return {
     name: 'push',
-    routes: PATHS.map((path) => ({ method: 'POST', path, scope: 'ingest', bodyLimit: BODY_LIMIT, admit: memory.take, handle, ...(path === '/api/logs' && { documented: OPERATION }) })),
+    routes: PATHS.map((path) => ({ method: 'POST', path, scope: 'ingest', bodyLimit: BODY_LIMIT, admit: (bytes, key) => memory.take(key.id, bytes), handle, ...(path === '/api/logs' && { documented: OPERATION }) })),
     async stop() {
       stopped = true;
       await producer?.stop();
@@ -140,16 +140,17 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
   let untilTurn = TURN_AFTER;
   for (const text of eventTexts(body)) {
     if (index === MAX_EVENTS) throw new ApiError('payload_too_large', `the body has more than ${MAX_EVENTS} events`);
-    const event = readEvent(text, source, maxEventBytes);
-    if ('mistake' in event) mistakes.push({ index, message: event.mistake });
-    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project}` });
-    else messages.push({ key: event.project, value: event.value, timestamp });
-    index++;
-    untilTurn -= text.length;
+    untilTurn -= text.length + EVENT_BYTES;
     if (untilTurn < 0) {
       untilTurn = TURN_AFTER;
       await turn();
     }
+    const event = readEvent(text, source, maxEventBytes);
+    if ('mistake' in event) mistakes.push({ index, message: event.mistake });
+    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project}` });
+    else if (namesAnother(projects, event)) mistakes.push({ index, message: 'has a url whose host contains a reference that is none of the key\'s projects' });
+    else messages.push({ key: event.project, value: event.value, timestamp });
+    index++;
   }
   if (forbidden.length > 0) throw new ApiError('forbidden', 'the key is limited to other projects; nothing of the request was taken', { mistakes: forbidden.slice(0, MAX_MISTAKES) });
   if (mistakes.length > 0) throw new ApiError('invalid_events', `${mistakes.length} of ${index} events cannot be stored; nothing of the request was taken`, { mistakes: mistakes.slice(0, MAX_MISTAKES) });
@@ -181,6 +182,7 @@ const OPERATION: Operation = {
     401: { $ref: '#/components/responses/401' },
     403: anError('The key may not push, or not for the projects of these events'),
     404: anError('No such source'),
+    408: anError('Nothing of the body came for 15 seconds'),
     413: anError('More than 10 MB, or than 100,000 events'),
     415: anError('Another Content-Encoding'),
     422: anError('Some events cannot be stored; `errors` names them by index. Nothing of the request was taken'),

@@ -10,6 +10,7 @@ import { readinessOf, type Check } from '../../common/readiness.ts';
 import { createAuthentication, type AuthenticationOptions } from './authentication.ts';
 import { docsPage } from './docs.ts';
 import { openapi } from './openapi.ts';
+import { closeUnlessRead } from './receive-body.ts';
 import { CORS, JSON_TYPE } from './request.ts';
 import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
@@ -107,6 +108,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   });
 
   app.addHook('onResponse', async (request, reply) => {
+    closeUnlessRead(request.raw);
     const { endpoint, cache } = request.told;
     const seconds = reply.elapsedTime / 1000;
     metrics.requests.inc({ endpoint, status: reply.statusCode, cache });

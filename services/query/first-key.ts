@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { makeDataFolder } from '../../common/config/data-folder.ts';
 import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { StartError } from '../../common/errors.ts';
@@ -24,7 +25,7 @@ export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA
   }
   const made = randomKey();
   try {
-    mkdirSync(DATA_DIR, { recursive: true });
+    makeDataFolder(DATA_DIR);
     writeFileSync(file, `${made}\n`, { mode: 0o600 });
     chmodSync(file, 0o600);
   } catch (error) {

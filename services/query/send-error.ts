@@ -7,6 +7,7 @@ import { UsageError } from '../../common/command/command.ts';
 import { ApiError, envelope } from '../../common/http/errors.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { QueryMetrics } from './metrics.ts';
+import { endSocket } from './receive-body.ts';
 import { CALLER_LEFT, CORS, JSON_TYPE } from './request.ts';
 
 /** What nginx calls a request whose caller left, for the metrics. */
@@ -58,5 +59,5 @@ export function answerBrokenRequest(error: Error & { code?: string }, socket: So
   const answer = tooLarge ? new ApiError('too_large', 'the request line and headers are too large', { status: 431 }) : new ApiError('invalid_request', 'the request cannot be read');
   const body = envelope(answer, requestId);
   const headers = { ...CORS, 'content-type': JSON_TYPE, 'content-length': Buffer.byteLength(body), 'cache-control': 'private, no-store', 'x-request-id': requestId, connection: 'close' };
-  socket.end(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}\r\n${body}`);
+  endSocket(socket, `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('')}\r\n${body}`);
 }

@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node
 import net from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { makeDataFolder } from '../../config/data-folder.ts';
 import { StartError } from '../../errors.ts';
 import type { Part } from '../../lifecycle/run.ts';
 import type { Logger } from '../../logger.ts';
@@ -109,7 +110,8 @@ export async function endLeftBroker(dataDir: string): Promise<boolean> {
 
 function makeFolder(home: string): void {
   try {
-    mkdirSync(home, { recursive: true });
+    makeDataFolder(dirname(home));
+    mkdirSync(home, { recursive: true, mode: 0o700 });
   } catch (error) {
     throw new StartError(`the folder ${home} cannot be made (${(error as NodeJS.ErrnoException).code}); set DATA_DIR to one that can be written`, { cause: error });
   }

@@ -1,4 +1,5 @@
 import type { SourceName } from '../../../common/sources.ts';
+import { readerOf } from '../evaluate/reader.ts';
 import type { Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { compile, isNamed, MalformedAvro, TextTooLarge, type Transcode } from './transcode.ts';
@@ -9,7 +10,7 @@ export interface Refusal {
   readonly detail: string;
 }
 
-/** Avro messages of one topic → the JSON text of their events. */
+/** Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the source's reader. */
 export interface AvroDecoder {
   /** A datum of the source's present schema and nothing else. maxBytes, here and below: of the JSON text, as of the same event in JSON. */
   raw(value: Buffer, maxBytes: number): Buffer | Refusal;
@@ -104,7 +105,7 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
     let way = ways.get(schema);
     if (way === undefined) {
       way = schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
-        ? compile(schema.type, reader.type)
+        ? compile(schema.type, reader.type, readerOf(source).scanner)
         : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
       ways.set(schema, way);
     }

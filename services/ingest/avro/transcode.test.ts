@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import avro from 'avsc';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { createScanner, TOO_DEEP, VALID } from '../../../common/evaluate/scanner.ts';
 import { sources } from '../../../common/sources.ts';
 import { parseSchema } from './schemas.ts';
 import { compile, MalformedAvro, MAX_DEPTH, MAX_EMPTY_ITEMS, TextTooLarge } from './transcode.ts';
@@ -11,9 +12,20 @@ const MAX_BYTES = 8 * 1024 * 1024;
 const schemaFolder = new URL('../../../schemas/', import.meta.url);
 const read = (path: string): string => readFileSync(new URL(path, schemaFolder), 'utf8');
 
+/** Of the sources, and of the schemas of this file: at every depth, beside and within each other. */
+const PATHS = ['id', 'timestamp', 'project', 'metadata.level', 'metadata.project', 'metadata.parsed.error_severity', 'metadata.request.url', 'metadata.response.status_code', 'field_0', 'field_1.field_0.field_0', 'field_1.field_1', 'field_2.field_0', 'field_3', 'a', 'b.a', 'k.a', 'm', 'x.y'];
+const [noting, scanning] = [createScanner(PATHS), createScanner(PATHS)];
+
+/** The JSON text of the datum; of an object, what is noted of it on the way is what a scan of the text finds. */
 function textOf(schema: unknown, datum: Buffer, reader?: unknown, maxBytes = MAX_BYTES): string {
   const type = (s: unknown): avro.Type => parseSchema(JSON.stringify(s)).type;
-  return compile(type(schema), reader === undefined ? undefined : type(reader))(datum, 0, maxBytes).toString('utf8');
+  const text = compile(type(schema), reader === undefined ? undefined : type(reader), noting)(datum, 0, maxBytes);
+  const noted = noting.found.join();
+  if (text[0] === 0x7b) {
+    const verdict = scanning.scan(text, 0, text.length);
+    if (verdict !== TOO_DEEP) expect([verdict, noted]).toEqual([VALID, scanning.found.join()]);
+  }
+  return text.toString('utf8');
 }
 
 // --- what others say of the same bytes ---
@@ -133,7 +145,7 @@ test('any value of any schema, written by avsc, becomes its text', () => {
     expect(text).toBe(sample.text);
     JSON.parse(text);
   }), { numRuns: 1500 });
-});
+}, 60_000);
 
 test('a datum that is cut off, or followed by more, is malformed', () => {
   fc.assert(fc.property(datums, fc.nat(), ({ schema, sample, encode }, at) => {
@@ -158,10 +170,47 @@ test('changed bytes are malformed or become valid JSON, and nothing else ever ha
     JSON.parse(text);
     expect(Buffer.from(text).toString('utf8')).toBe(text);
   }), { numRuns: 1500 });
+}, 60_000);
+
+describe('what is noted on the way is what a scan of the text finds', () => {
+  const record = (name: string, ...fields: readonly (readonly [string, unknown])[]): object => ({ type: 'record', name, fields: fields.map(([field, type]) => ({ name: field, type })) });
+  const request = record('Request', ['url', ['null', 'string', 'bytes', 'double', { type: 'enum', name: 'E', symbols: ['A', 'B'] }, { type: 'fixed', name: 'F', size: 2 }]]);
+  const cases: readonly (readonly [string, object, unknown])[] = [
+    ['texts and numbers', record('r', ['id', 'long'], ['project', 'string'], ['timestamp', 'double']), { id: 5, project: 'é', timestamp: 1.5 }],
+    ['escapes', record('r', ['id', 'string'], ['project', 'bytes']), { id: 'a"\n', project: Buffer.from([0xff, 0x0a]) }],
+    ['numbers that are not finite', record('r', ['timestamp', 'double']), { timestamp: Infinity }],
+    ['booleans and nulls', record('r', ['id', 'boolean'], ['project', 'null'], ['timestamp', ['null', 'long']]), { id: true, project: null, timestamp: null }],
+    ...[{ string: 'u' }, { bytes: Buffer.from('u\n') }, { double: 1 }, { E: 'B' }, { F: Buffer.from('ab') }, null].map((url) => ['a union', record('r', ['metadata', record('M', ['request', request])]), { metadata: { request: { url } } }] as const),
+    ...[[], [{ url: { string: 'first' } }, { url: { string: 'second' } }]].map((requests) => ['a list of records', record('r', ['metadata', { type: 'array', items: record('M', ['request', { type: 'array', items: request }]) }]), { metadata: [{ request: requests }, { request: [] }] }] as const),
+    ['a list of strings', record('r', ['metadata', { type: 'array', items: 'string' }], ['id', { type: 'array', items: 'string' }]), { metadata: ['x'], id: ['y'] }],
+    ['a list of lists', record('r', ['metadata', { type: 'array', items: { type: 'array', items: record('M', ['level', 'string']) } }]), { metadata: [[{ level: 'x' }]] }],
+    ['a list that begins with null', record('r', ['metadata', { type: 'array', items: ['null', record('M', ['level', 'string'])] }]), { metadata: [null, { M: { level: 'x' } }] }],
+    ['a list that begins with an object', record('r', ['metadata', { type: 'array', items: ['null', record('M', ['level', 'string'])] }]), { metadata: [{ M: { level: 'x' } }, null, { M: { level: 'y' } }] }],
+    ['a map', record('r', ['metadata', { type: 'map', values: ['string', { type: 'map', values: 'string' }] }]), { metadata: { level: { string: 'x' }, other: { string: 'y' }, request: { map: { url: 'u', urls: 'v' } }, project: { string: 'p' } } }],
+    ['a map with a key of escapes', record('r', ['metadata', { type: 'map', values: 'string' }]), { metadata: { 'lev\nel': 'x', 'é': 'y', 'level': 'z' } }],
+  ];
+
+  test.each(cases)('%s', (_, schema, value) => {
+    const type = parseSchema(JSON.stringify(schema)).type;
+    expect(JSON.parse(textOf(schema, type.toBuffer(value)))).toBeTypeOf('object');
+  });
+
+  test('of duplicate keys of a map the first counts', () => {
+    const entry = (key: string, text: string): Buffer => Buffer.concat([Buffer.of(key.length * 2), Buffer.from(key), Buffer.of(text.length * 2), Buffer.from(text)]);
+    const datum = Buffer.concat([Buffer.of(4), entry('level', 'one'), entry('level', 'two'), Buffer.of(2), entry('level', 'three'), Buffer.of(0)]);
+    expect(textOf(record('r', ['metadata', { type: 'map', values: 'string' }]), datum)).toBe('{"metadata":{"level":"one","level":"two","level":"three"}}');
+  });
+
+  test('of two fields that are one of the reader by its aliases the first that is not null counts', () => {
+    const writer = record('r', ['a', ['null', 'string']], ['b', ['null', 'string']]);
+    const reader = { type: 'record', name: 'r', fields: [{ name: 'project', type: ['null', 'string'], aliases: ['a', 'b'], default: null }] };
+    const texts = [[2, 2, 0x78, 2, 2, 0x79], [0, 2, 2, 0x79], [0, 0]].map((datum) => textOf(writer, Buffer.from(datum), reader));
+    expect(texts).toEqual(['{"project":"x","project":"y"}', '{"project":"y"}', '{}']);
+  });
 });
 
 test('a datum anywhere in a message, beside others in the same memory, has the same text', () => {
-  const transcode = compile(parseSchema('{"type":"record","name":"r","fields":[{"name":"a","type":"string"},{"name":"b","type":"double"}]}').type, undefined);
+  const transcode = compile(parseSchema('{"type":"record","name":"r","fields":[{"name":"a","type":"string"},{"name":"b","type":"double"}]}').type, undefined, noting);
   const datum = Buffer.concat([Buffer.of(6), Buffer.from('xyz'), Buffer.from([0, 0, 0, 0, 0, 0, 0xf8, 0x3f])]);
   const texts = Array.from({ length: 9 }, (_, before) => transcode(Buffer.concat([Buffer.alloc(before, 0x41), datum]), before, 100));
   expect(texts.map((text) => text.toString())).toEqual(texts.map(() => '{"a":"xyz","b":1.5}'));

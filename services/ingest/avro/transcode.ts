@@ -1,4 +1,5 @@
 import avro from 'avsc';
+import { ABSENT, ESCAPED, NULL, NUMBER, OBJECT, OTHER, STRING, type Scanner } from '../../../common/evaluate/scanner.ts';
 
 /**
  * Avro datum → JSON text, straight from bytes to bytes: no object is built, a string is copied as it is where it needs no escape.
@@ -7,7 +8,7 @@ import avro from 'avsc';
  *
  * What is written, and why it loses nothing:
  * - Everything that the WRITER's schema has, under the writer's names: fields that the reader (the schema of this folder) does not know are kept,
- *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by the mapping SQL:
+ *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
  *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the reader has a string
  *   defaults   every default of a reader's field is null, and null is an absent key (schemas/README.md)
@@ -16,6 +17,8 @@ import avro from 'avsc';
  * - int and long: all digits, also beyond 2^53. float (as the double it is) and double: the shortest text that reads back as the same, null where
  *   it is not finite. bytes and fixed: one character U+0000 to U+00FF for each byte, as in Avro's own JSON encoding. enum: its symbol.
  *   map: an object. union: the value of its branch, without the branch's name.
+ *
+ * What the columns are read from is noted on the way, as the scanner would note it of the text: a scan of the text would cost half as much again.
  *
  * Hostile datums: every read is within the datum, every count is checked against the bytes that are left, so time and memory are linear in
  * the datum; what takes no bytes (lists of nulls or of empty records) is bounded by MAX_EMPTY_ITEMS, nesting by MAX_DEPTH, the text by the caller.
@@ -35,7 +38,8 @@ export const MAX_EMPTY_ITEMS = 1_000;
 /** JSON text of the datum that fills `bytes` from `start` to its end; at most maxBytes long. Throws MalformedAvro, TextTooLarge. The result's memory is its own. */
 export type Transcode = (bytes: Buffer, start: number, maxBytes: number) => Buffer;
 
-type Write = () => void;
+/** Writes a value; of text it returns whether there are escapes in it. */
+type Write = () => boolean | void;
 
 /** Texts of many datums share one chunk. */
 const CHUNK_BYTES = 1024 * 1024;
@@ -56,10 +60,10 @@ let emptyItems = 0;
 
 /**
  * Prepares the way from datums of `writer` to JSON text that `reader` would understand.
- * Both are types of avsc made with wrapUnions, so that every union is allowed.
+ * Both are types of avsc made with wrapUnions, so that every union is allowed. The places of its values in the text are left in `scanner.found`.
  */
-export function compile(writer: avro.Type, reader: avro.Type | undefined): Transcode {
-  const write = valueWriter(writer, reader, new Map());
+export function compile(writer: avro.Type, reader: avro.Type | undefined, scanner: Scanner): Transcode {
+  const write = notedWriter(writer, reader, { made: new Map(), scanner }, EVENT, false);
   return (bytes, start, maxBytes) => {
     if (bytes.buffer !== input.buffer) {
       input = new Uint8Array(bytes.buffer);
@@ -73,6 +77,7 @@ export function compile(writer: avro.Type, reader: avro.Type | undefined): Trans
     textLimit = maxBytes;
     depth = 0;
     emptyItems = 0;
+    scanner.found.fill(0);
     write();
     if (at !== end) throw new MalformedAvro(`${end - at} bytes left over`);
     if (pos - textStart > maxBytes) throw tooLarge();
@@ -236,7 +241,8 @@ const byteClass = Uint8Array.from({ length: 256 }, (_, byte) => {
 const shortEscape = new Uint8Array(0x60);
 for (const [byte, letter] of [[0x08, 'b'], [0x09, 't'], [0x0a, 'n'], [0x0c, 'f'], [0x0d, 'r'], [0x22, '"'], [0x5c, '\\']] as const) shortEscape[byte] = letter.charCodeAt(0);
 
-function writeString(): void {
+/** Returns whether it has escapes. */
+function writeString(): boolean {
   const length = readLength();
   // room for one byte each; an escape asks for more
   reserve(length + 2);
@@ -246,6 +252,7 @@ function writeString(): void {
   const lastWord = stop - 4;
   let i = at;
   let p = pos;
+  let isEscaped = false;
   target.setUint8(p++, 0x22);
   for (;;) {
     while (i <= lastWord) {
@@ -269,6 +276,7 @@ function writeString(): void {
         target.setUint8(p++, byte);
         i++;
       } else if (kind === ESCAPE) {
+        isEscaped = true;
         i++;
         pos = p;
         reserve(stop - i + 7);
@@ -284,6 +292,7 @@ function writeString(): void {
   target.setUint8(p++, 0x22);
   at = stop;
   pos = p;
+  return isEscaped;
 }
 
 function writeEscape(byte: number): void {
@@ -304,14 +313,15 @@ function checkCharacter(source: DataView, i: number, stop: number, size: number)
   if (!valid) throw new MalformedAvro(`string that is not UTF-8 at byte ${i - base}`);
 }
 
-function writeBytes(): void {
-  writeLatin1(readLength());
+function writeBytes(): boolean {
+  return writeLatin1(readLength());
 }
 
-/** Each byte as the character of its number. */
-function writeLatin1(length: number): void {
+/** Each byte as the character of its number. Returns whether there are escapes. */
+function writeLatin1(length: number): boolean {
   if (length > end - at) throw cutOff();
   reserve(length * 6 + 2);
+  let isEscaped = false;
   out[pos++] = 0x22;
   for (const stop = at + length; at < stop; at++) {
     const byte = input[at]!;
@@ -319,12 +329,14 @@ function writeLatin1(length: number): void {
       out[pos++] = 0xc0 | (byte >>> 6);
       out[pos++] = 0x80 | (byte & 0x3f);
     } else if (byteClass[byte] === ESCAPE) {
+      isEscaped = true;
       writeEscape(byte);
     } else {
       out[pos++] = byte;
     }
   }
   out[pos++] = 0x22;
+  return isEscaped;
 }
 
 /** Text that a schema gives, in words of 4 bytes; what the last of them has too much is overwritten by what follows. */
@@ -361,8 +373,8 @@ function close(bracket: number): void {
 }
 
 /** Blocks of a list or a map: a count of items, or its negative with the bytes of the block; 0 ends. */
-function writeBlocks(writeItem: Write, minItemBytes: number): void {
-  for (;;) {
+function writeBlocks(writeItem: Write, minItemBytes: number, writeFirst: Write = writeItem): void {
+  for (let next = writeFirst; ;) {
     let count = readNumber();
     let blockEnd = -1;
     if (count === 0) return;
@@ -373,7 +385,8 @@ function writeBlocks(writeItem: Write, minItemBytes: number): void {
     }
     if (minItemBytes > 0 ? count * minItemBytes > end - at : (emptyItems += count) > MAX_EMPTY_ITEMS) throw new MalformedAvro(`block of ${count} items with ${end - at} bytes left at byte ${at - base}`);
     for (let i = 0; i < count; i++) {
-      writeItem();
+      next();
+      next = writeItem;
       reserve(1);
       out[pos++] = 0x2c;
     }
@@ -386,19 +399,33 @@ function writeBlocks(writeItem: Write, minItemBytes: number): void {
 /** Writers by writer's type and reader's type: a type that holds itself finds its own. */
 type Made = Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
 
-function valueWriter(writer: avro.Type, reader: avro.Type | undefined, made: Made): Write {
+interface Context {
+  readonly made: Made;
+  readonly scanner: Scanner;
+}
+
+/** The scanner's node of the event itself. */
+const EVENT = 1;
+/** The scanner's node of what nobody asks for. */
+const NOBODY = 0;
+
+/** Stands for a writer while that is being made. */
+const unmade: Write = () => {};
+
+function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context): Write {
+  const { made } = context;
   const ofWriter = made.get(writer) ?? new Map<avro.Type | undefined, { write: Write }>();
   made.set(writer, ofWriter);
   const known = ofWriter.get(reader);
-  if (known !== undefined) return () => known.write();
-  const entry: { write: Write } = { write: writeNull };
+  if (known !== undefined) return known.write === unmade ? () => known.write() : known.write;
+  const entry: { write: Write } = { write: unmade };
   ofWriter.set(reader, entry);
-  entry.write = makeWriter(writer, reader, made);
+  entry.write = makeWriter(writer, reader, context);
   return entry.write;
 }
 
-function makeWriter(writer: avro.Type, reader: avro.Type | undefined, made: Made): Write {
-  if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, made)));
+function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context): Write {
+  if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
   switch (writer.typeName) {
     case 'null': return writeNull;
     case 'boolean': return writeBoolean;
@@ -410,36 +437,97 @@ function makeWriter(writer: avro.Type, reader: avro.Type | undefined, made: Made
     case 'bytes': return branchOf(reader, 'bytes') === undefined && branchOf(reader, 'string') !== undefined ? writeString : writeBytes;
     case 'fixed': return fixedWriter(writer as avro.types.FixedType);
     case 'enum': return enumWriter(writer as avro.types.EnumType);
-    case 'array': {
-      const readerItems = (branchOf(reader, 'array') as avro.types.ArrayType | undefined)?.itemsType;
-      const { itemsType } = writer as avro.types.ArrayType;
-      return arrayWriter(valueWriter(itemsType, readerItems, made), minBytes(itemsType));
-    }
-    case 'map': {
-      const readerValues = (branchOf(reader, 'map') as avro.types.MapType | undefined)?.valuesType;
-      return mapWriter(valueWriter((writer as avro.types.MapType).valuesType, readerValues, made));
-    }
-    case 'record': return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), made);
+    case 'array': return arrayWriter(writer as avro.types.ArrayType, reader, context, NOBODY);
+    case 'map': return mapWriter(writer as avro.types.MapType, reader, context, NOBODY);
+    case 'record': return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, NOBODY);
     default: throw new Error(`a type ${writer.typeName}`);
   }
 }
 
-function arrayWriter(writeItem: Write, minItemBytes: number): Write {
+/**
+ * A writer that notes at the node what it has written, unless something is noted there already: of duplicate keys the first counts. isItem: it is the
+ * first of a list, which stands for the list where it is an object. Nodes are a tree, so this ends also where a type holds itself.
+ */
+function notedWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number, isItem: boolean): Write {
+  const plain = valueWriter(writer, reader, context);
+  if (node === NOBODY) return plain;
+  if (isUnion(writer)) return unionWriter(writer.types.map((branch) => notedWriter(branch, reader, context, node, isItem)));
+  const { found } = context.scanner;
+  const note = (kind: number, from = 0, to = 0): void => {
+    found[node * 3] = kind;
+    found[node * 3 + 1] = from;
+    found[node * 3 + 2] = to;
+  };
+  const noted = ((): Write => {
+    switch (writer.typeName) {
+      case 'record': case 'map': {
+        const write = writer.typeName === 'map' ? mapWriter(writer as avro.types.MapType, reader, context, node) : recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
+        return () => {
+          note(OBJECT);
+          write();
+        };
+      }
+      default:
+        if (isItem) return () => {
+          note(OTHER);
+          plain();
+        };
+    }
+    switch (writer.typeName) {
+      case 'array': {
+        const write = arrayWriter(writer as avro.types.ArrayType, reader, context, node);
+        return () => {
+          write();
+          if (found[node * 3] === ABSENT) note(OTHER);
+        };
+      }
+      case 'string': case 'bytes': case 'fixed': case 'enum': return () => {
+        const from = pos - textStart + 1;
+        const isEscaped = plain() === true;
+        note(isEscaped ? ESCAPED : STRING, from, pos - textStart - 1);
+      };
+      case 'int': case 'long': case 'float': case 'double': return () => {
+        const from = pos - textStart;
+        plain();
+        // a number that is not finite is written as null
+        if (out[textStart + from] === 0x6e) note(NULL);
+        else note(NUMBER, from, pos - textStart);
+      };
+      default: return () => {
+        plain();
+        note(writer.typeName === 'null' ? NULL : OTHER);
+      };
+    }
+  })();
+  return () => (found[node * 3] === ABSENT ? noted() : plain());
+}
+
+function arrayWriter({ itemsType }: avro.types.ArrayType, reader: avro.Type | undefined, context: Context, node: number): Write {
+  const readerItems = (branchOf(reader, 'array') as avro.types.ArrayType | undefined)?.itemsType;
+  const writeItem = valueWriter(itemsType, readerItems, context);
+  const writeFirst = notedWriter(itemsType, readerItems, context, node, true);
+  const minItemBytes = minBytes(itemsType);
   return () => {
     enter();
     reserve(1);
     out[pos++] = 0x5b;
-    writeBlocks(writeItem, minItemBytes);
+    writeBlocks(writeItem, minItemBytes, writeFirst);
     close(0x5d);
   };
 }
 
-function mapWriter(writeValue: Write): Write {
+function mapWriter({ valuesType }: avro.types.MapType, reader: avro.Type | undefined, context: Context, node: number): Write {
+  const readerValues = (branchOf(reader, 'map') as avro.types.MapType | undefined)?.valuesType;
+  const { scanner } = context;
+  const writeValue = valueWriter(valuesType, readerValues, context);
+  const noted = Array.from({ length: scanner.paths.size }, (_, child) => (node !== NOBODY && scanner.paths.parentOf(child) === node ? notedWriter(valuesType, readerValues, context, child, false) : writeValue));
   const writeEntry = (): void => {
-    writeString();
+    const from = pos - textStart + 1;
+    const isEscaped = writeString();
+    const child = node === NOBODY ? NOBODY : scanner.memberOf(node, out, textStart + from, pos - 1, isEscaped);
     reserve(1);
     out[pos++] = 0x3a;
-    writeValue();
+    noted[child]!();
   };
   return () => {
     enter();
@@ -461,10 +549,11 @@ interface FieldPlan {
   readonly write: Write;
 }
 
-function recordWriter(writer: avro.types.RecordType, reader: avro.types.RecordType | undefined, made: Made): Write {
+function recordWriter(writer: avro.types.RecordType, reader: avro.types.RecordType | undefined, context: Context, node: number): Write {
   const fields = writer.fields.filter((field) => field.type.typeName !== 'null').map((field) => {
     const readerField = fieldOf(reader, writer, field);
-    return fieldPlan(readerField?.name ?? field.name, field.type, readerField?.type, made);
+    const name = Buffer.from(readerField?.name ?? field.name);
+    return fieldPlan(name.toString(), field.type, readerField?.type, context, node === NOBODY ? NOBODY : context.scanner.paths.childOf(node, name, 0, name.length));
   });
   return () => {
     enter();
@@ -491,10 +580,10 @@ function recordWriter(writer: avro.types.RecordType, reader: avro.types.RecordTy
   };
 }
 
-function fieldPlan(name: string, writer: avro.Type, reader: avro.Type | undefined, made: Made): FieldPlan {
+function fieldPlan(name: string, writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): FieldPlan {
   const key = constant(`${JSON.stringify(name)}:`);
   const plan = (nullBranch: number, type: avro.Type): FieldPlan => {
-    const write = valueWriter(type, reader, made);
+    const write = notedWriter(type, reader, context, node, false);
     return { key, nullBranch, kind: write === writeString ? 'string' : write === writeLong ? 'long' : 'other', write };
   };
   if (!isUnion(writer)) return plan(-1, writer);
@@ -502,7 +591,7 @@ function fieldPlan(name: string, writer: avro.Type, reader: avro.Type | undefine
   if (writer.types.length === 2 && nullBranch !== -1) return plan(nullBranch, writer.types[1 - nullBranch]!);
   const branches = writer.types.map((branch): Write => {
     if (branch.typeName === 'null') return () => {};
-    const write = valueWriter(branch, reader, made);
+    const write = notedWriter(branch, reader, context, node, false);
     return () => {
       writeConstant(key);
       write();
@@ -518,7 +607,7 @@ function unionWriter(branches: readonly Write[]): Write {
     const index = readNumber();
     const write = branches[index];
     if (write === undefined) throw badBranch(index, branches.length);
-    write();
+    return write();
   };
 }
 

@@ -1,3 +1,4 @@
+import { PARTITION, TOPIC, oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { StartError } from '../../../common/errors.ts';
@@ -16,6 +17,9 @@ type Result =
   | { readonly replayed: { readonly [outcome in ReplayOutcome]?: number } };
 
 const LIMIT = 1_000;
+const MOST_LETTERS = 1_000_000;
+const FILTER = { type: 'object', properties: { topic: TOPIC, reason: { type: 'string', enum: reasons }, open: { type: 'boolean' } }, additionalProperties: false };
+const AT = { type: 'object', properties: { topic: TOPIC, partition: PARTITION, offset: { type: 'string', pattern: '^[0-9]{1,18}$' } }, required: ['topic', 'partition', 'offset'], additionalProperties: false };
 
 export const deadLettersCommand: Command<Args, Result> = {
   name: 'dead-letters',
@@ -25,6 +29,12 @@ npm run dead-letters -- replay TOPIC PARTITION OFFSET
 npm run dead-letters -- replay --topic T [--reason R]
 replay evaluates a letter again with today's rules and writes its row with its original coordinates, once. Exit code 1 where one was not stored.
 unfinished: its batch is not finished yet; try again.`,
+  args: oneOfActions('do', {
+    list: { properties: { filter: FILTER, limit: { type: 'integer', minimum: 1, maximum: MOST_LETTERS } }, required: ['filter', 'limit'] },
+    show: { properties: { at: AT }, required: ['at'] },
+    replay: { properties: { at: AT }, required: ['at'] },
+    replay_all: { properties: { filter: { ...FILTER, required: ['topic'] } }, required: ['filter'] },
+  }),
   options: { topic: { type: 'string' }, reason: { type: 'string' }, open: { type: 'boolean' }, limit: { type: 'string' } },
 
   readArgs(values, [verb, ...rest]) {
@@ -37,7 +47,7 @@ unfinished: its batch is not finished yet; try again.`,
     };
     if (verb === 'list' && rest.length === 0) {
       const limit = Number(values['limit'] ?? LIMIT);
-      if (!Number.isInteger(limit) || limit < 1 || limit > 1_000_000) throw new UsageError('--limit takes an integer from 1 to 1000000');
+      if (!Number.isInteger(limit) || limit < 1 || limit > MOST_LETTERS) throw new UsageError(`--limit takes an integer from 1 to ${MOST_LETTERS}`);
       return { do: 'list', filter, limit };
     }
     if (verb === 'replay' && rest.length === 0) {

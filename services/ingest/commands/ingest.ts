@@ -1,3 +1,4 @@
+import { PARTITION, TOPIC, oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { readPauses, resumePartition } from '../brake.ts';
 
@@ -20,6 +21,7 @@ export const ingestCommand: Command<Args, Result> = {
   help: `npm run ingest                              the service: Kafka into the raw tables
 npm run ingest -- paused                    partitions that are paused because too many of their last messages were bad
 npm run ingest -- resume TOPIC PARTITION    lets one go on now, within two seconds; what was bad before counts no more. Exit code 1 where it is not paused`,
+  args: oneOfActions('action', { paused: {}, resume: { properties: { topic: TOPIC, partition: PARTITION }, required: ['topic', 'partition'] } }),
   options: {},
 
   readArgs(_, [action, topic, partition, ...rest]) {

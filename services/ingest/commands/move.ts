@@ -1,4 +1,5 @@
 import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { NO_ARGUMENTS } from '../../../common/command/arguments.ts';
 import type { Command } from '../../../common/command/command.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { moveTables, type Moved } from '../move.ts';
@@ -8,6 +9,7 @@ export const moveCommand: Command<Record<string, never>, Moved> = {
   help: `CLICKHOUSE_URL=http://user:password@host:8123/database npm run move
 Copies the embedded ClickHouse in DATA_DIR, every table and the ledger included, into the empty database of CLICKHOUSE_URL. npm start has to be stopped,
 with no batch under way. Afterwards start the services with that CLICKHOUSE_URL and the same Kafka: they go on where the ledger ends. DATA_DIR is left as it is.`,
+  args: NO_ARGUMENTS,
   options: {},
   readArgs: () => ({}),
   async run({ clickhouse, settings, logger }) {

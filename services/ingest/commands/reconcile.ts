@@ -1,3 +1,4 @@
+import { NO_ARGUMENTS } from '../../../common/command/arguments.ts';
 import type { Command } from '../../../common/command/command.ts';
 import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
 
@@ -8,6 +9,7 @@ export const reconcileCommand: Command<Record<string, never>, Reconciliation> = 
   help: `npm run reconcile [-- flags]
 Proves that every offset ever taken is one row, one dead letter, or skipped, once: per topic and partition
 consumed = stored + dead_lettered + skipped. Exit code 1 where it does not hold, with the first range.`,
+  args: NO_ARGUMENTS,
   options: {},
   readArgs: () => ({}),
   run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),

@@ -1,8 +1,9 @@
-import { createEventReader, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
+import { timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
 import { formOf, type Reason, type Record } from '../record.ts';
-import { refsOf, familiesOf, WINDOW } from './requests.ts';
+import { readerOf } from './reader.ts';
+import { familiesOf, refsOf, WINDOW } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
 /**
@@ -79,7 +80,6 @@ export function confluentMessages(records: readonly Record[], { maxEventBytes, r
 }
 
 /** Made once: they keep their buffers from batch to batch. */
-const readers = new Map<SourceName, EventReader>();
 const rows = new RowBinary();
 const deadLetters = new RowBinary();
 
@@ -89,8 +89,7 @@ const deadLetters = new RowBinary();
  */
 export function evaluateBatch(source: SourceName, place: Place, rules: Rules, records: readonly Record[], avro: AvroDecoder, without?: ReadonlySet<number>): EvaluatedBatch {
   const known = sourceOf(source);
-  let reader = readers.get(source);
-  if (reader === undefined) readers.set(source, reader = createEventReader(known));
+  const reader = readerOf(source);
   // what an error has left there
   rows.take();
   deadLetters.take();
@@ -140,12 +139,15 @@ export function evaluateBatch(source: SourceName, place: Place, rules: Rules, re
   }
 
   function ofAvro(record: Record, text: Buffer | Refusal): Refusal | undefined {
-    return 'reason' in text ? text : ofText(record, text);
+    return 'reason' in text ? text : written(record, text, reader.judge(text, record.time, range));
   }
 
   function ofText(record: Record, text: Buffer): Refusal | undefined {
-    const reason = reader!.read(text, 0, text.length, record.time, range);
-    if (reason !== undefined) return { reason, detail: reader!.detail };
+    return written(record, text, reader.read(text, 0, text.length, record.time, range));
+  }
+
+  function written(record: Record, text: Buffer, reason: Reason | undefined): Refusal | undefined {
+    if (reason !== undefined) return { reason, detail: reader.detail };
     row(record.offset, text);
     return undefined;
   }

@@ -1,5 +1,6 @@
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
+import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { checkDefinition } from '../check.ts';
 import { describe, foldersOf, readDefinitions } from '../definition.ts';
@@ -32,6 +33,11 @@ npm run endpoints -- check                          looks at every definition, a
 npm run endpoints -- run NAME --parameter value...  the rows of one call, not from the cache
 
 for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst --project_tier PRO`,
+    args: oneOfActions('action', {
+      list: {},
+      check: {},
+      run: { properties: { endpoint: { type: 'string', maxLength: 200 }, parameters: { type: 'object', additionalProperties: { type: 'string' }, maxProperties: 100 } }, required: ['endpoint', 'parameters'] },
+    }),
     options,
 
     readArgs(values, [action, endpoint, ...rest]) {

@@ -1,4 +1,5 @@
 import { systemClock } from '../../../common/clock.ts';
+import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { createKey, listKeys, readNewKey, revokeKey, type CreatedKey, type ListedKey } from '../key-table.ts';
 
@@ -13,6 +14,10 @@ function all(value: unknown): string[] {
   return [value].flat().flatMap((v) => (typeof v === 'string' ? v.split(',') : [])).map((v) => v.trim()).filter((v) => v !== '');
 }
 
+/** What is right beyond it is told by readNewKey. */
+const TEXT = { type: 'string', maxLength: 200 };
+const TEXTS = { type: 'array', items: TEXT, maxItems: 1_000 };
+
 /** Keys of callers. A new one works everywhere at once, a revoked one stops working everywhere within 10 s. */
 export const keysCommand: Command<Args, Result> = {
   name: 'keys',
@@ -23,6 +28,11 @@ npm run keys -- revoke ID     for good; it stops working within 10 s
 
   --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
   --project  the key sees only these; repeated or with commas`,
+  args: oneOfActions('action', {
+    create: { properties: { name: TEXT, scopes: TEXTS, projects: TEXTS, expires_at: { ...TEXT, nullable: true } }, required: ['name', 'scopes', 'projects', 'expires_at'] },
+    list: {},
+    revoke: { properties: { id: { type: 'string', pattern: '^[A-Za-z0-9-]{1,100}$' } }, required: ['id'] },
+  }),
   options: { name: { type: 'string' }, scope: { type: 'string', multiple: true }, project: { type: 'string', multiple: true }, expires: { type: 'string' } },
 
   readArgs(values, [action, ...rest]) {

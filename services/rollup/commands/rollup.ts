@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
+import { oneOfActions } from '../../../common/command/arguments.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { readRollups, statements, type Rollup } from '../catalogue.ts';
@@ -27,6 +28,8 @@ type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
 
 /** How long to wait for unfinished batches, milliseconds. */
 const PATIENCE_MS = 120_000;
+/** Unix seconds; 2106 is where ClickHouse's DateTime ends. */
+const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
 const RETRY_MS = 2_000;
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
@@ -53,6 +56,10 @@ npm run rollup -- status             what each rollup holds, and what is to be r
 npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--accept-loss]
                                      builds from the raw tables, anew, what events of that time went into; answers stay right meanwhile
                                      --accept-loss: also where raw has lost rows that the ledger knows of; the rollup loses them too`,
+  args: oneOfActions('action', {
+    status: {},
+    rebuild: { properties: { from: TIME_SCHEMA, to: TIME_SCHEMA, rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true }, acceptLoss: { type: 'boolean' } }, required: ['from', 'to', 'rollup', 'acceptLoss'] },
+  }),
   options: { from: { type: 'string' }, to: { type: 'string' }, rollup: { type: 'string' }, 'accept-loss': { type: 'boolean' } },
 
   readArgs(values, [action, ...rest]) {
@@ -64,6 +71,7 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
   },
 
   async run({ clickhouse, settings, logger }, args) {
+    if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from has to be before to');
     const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
     if (args.action === 'status') {
       return {

@@ -2,14 +2,15 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows } from '../../../common/clickhouse/clickhouse.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
-import { encodeFrames, FRAME_STRUCTURE } from '../../../services/ingest/frames.ts';
-import { mappingOf } from '../../../services/ingest/statements.ts';
+import { evaluateBatch, rawColumns, RULES_VERSION } from '../../../services/ingest/evaluate/evaluate.ts';
+import { testDecoder } from '../../harness/avro.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
-// The registry of sources × every example of each source: the mapping makes the row that a plain reading of the example says.
+// The registry of sources × every example of each source: evaluation makes the row that a plain reading of the example says.
 
 const EXAMPLES = new URL('../../../schemas/examples/', import.meta.url);
 const RECORD_TIME = Date.parse('2026-10-01T00:00:00Z');
+const RULES = { version: RULES_VERSION, evaluatedAt: RECORD_TIME, retentionDays: 3650, maxEventBytes: 8 * 1024 * 1024, rawAvro: false, schemaIds: [], period: 0 } as const;
 const CASES = ['all-null', 'largest', 'self-hosted', 'typical', 'unicode'];
 
 type Json = { readonly [key: string]: unknown };
@@ -71,7 +72,7 @@ function microsOf(event: Json): string {
   return digits.length === 13 ? `${digits}000` : digits.length === 10 ? `${digits}000000` : digits.slice(0, 16);
 }
 
-describe('the mapping makes the row that the example says', () => {
+describe('evaluation makes the row that the example says', () => {
   let engine: TestClickHouse;
   beforeAll(async () => { engine = await openTestClickHouse(); });
   afterAll(async () => engine.close());
@@ -82,13 +83,8 @@ describe('the mapping makes the row that the example says', () => {
       const json = readFileSync(new URL(`${source}/${name}.json`, EXAMPLES), 'utf8');
       const event = JSON.parse(json) as Json;
       const value = Buffer.from(json);
-      await engine.clickhouse.insert({
-        sql: mappingOf(source, 'usual'),
-        structure: FRAME_STRUCTURE,
-        frames: encodeFrames([{ record: { offset, time: RECORD_TIME, key: null, value, headers: [] }, value, original: Buffer.alloc(0), reason: '', detail: '', probe: '' }]),
-        params: { topic: source, partition: 0, incarnation: 0, batch_last: offset, judged_at: '2026-10-01 00:00:00.000', retention_days: 3650 },
-        settings: { insert_deduplication_token: `${source}:${name}` },
-      });
+      const batch = evaluateBatch(source, { topic: source, partition: 0, incarnation: 0, batchLast: offset }, RULES, [{ offset, time: RECORD_TIME, key: null, value, headers: [] }], testDecoder(source));
+      await engine.clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces: batch.rows, settings: { async_insert: 0 } });
       const [row] = rows<Json>(await engine.clickhouse.read({
         sql: `SELECT * EXCEPT (timestamp), toUnixTimestamp64Micro(timestamp) AS micros FROM ${source} WHERE kafka_offset = ${offset}`,
         format: 'JSONEachRow',

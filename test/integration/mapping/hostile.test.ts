@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
-import { eventWith } from './messages.ts';
-import { createWorld, differences, EVALUATED_AT, RECORD_TIME, type Content, type World } from './world.ts';
+import { eventWith } from '../../evaluate/messages.ts';
+import { differences, EVALUATED_AT, RECORD_TIME, type Content } from '../../evaluate/outcomes.ts';
+import { createWorld, type World } from './world.ts';
 
 // Guarantee: one bad message never holds back or takes along a good one, and no content of a message can add, remove or change another row.
 // Each hostile message has the outcome written beside it, alone and among good ones, whose rows are what they are without it.
@@ -144,11 +145,11 @@ describe('hostile messages', () => {
   /** What differs from the oracle, and from what is written beside the case; empty = nothing. */
   async function faults(source: SourceName, cases: readonly Case[]): Promise<object[]> {
     const contents = cases.map((c) => c.message);
-    const stored = await world.store(source, contents);
-    const wrong = differences(stored, contents);
+    const { actual: stored, expected } = await world.store(source, contents);
+    const wrong = differences(stored, expected, contents);
     if (source !== SOURCE) return wrong;
     for (const [offset, { name, outcome, row = {} }] of cases.entries()) {
-      const actual = stored.actual.get(offset);
+      const actual = stored.get(offset);
       const is = actual === undefined ? 'skipped' : (actual.reason ?? 'row');
       if (is !== outcome) wrong.push({ name, is, must: outcome });
       for (const [column, must] of Object.entries(row)) if (actual?.row?.[column] !== must) wrong.push({ name, column, is: actual?.row?.[column], must });

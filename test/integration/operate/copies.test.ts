@@ -1,9 +1,9 @@
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
 import { waitForSchema } from '../../../common/clickhouse/migrations.ts';
 import { openServer } from '../../../common/clickhouse/server.ts';
+import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/backup.ts';
@@ -28,7 +28,8 @@ const newFolder = (): string => {
   return folder.path;
 };
 const backups = newFolder();
-const [full, increment] = [join(backups, 'full'), join(backups, 'increment')];
+const [full, increment] = ['local/full', 'local/increment'];
+const places = backupPlaces(`local=${backups}`);
 
 let world: World;
 let embedded: ClickHouse;
@@ -90,13 +91,13 @@ describe('backups', () => {
   test('of the embedded engine, whole and as an increment; not over one that is there', async () => {
     await world.produce({ edge_logs: 200, function_edge_logs: 100, auth_logs: 30 });
     await ingestAll(embedded);
-    const made = await createBackup(embedded, { place: full });
+    const made = await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full });
     expect(made.bytes).toBeGreaterThan(0);
     evaluatedAt = made.last_evaluated_at;
     await world.produce({ edge_logs: 100, function_edge_logs: 50 });
     await ingestAll(embedded);
-    await createBackup(embedded, { place: increment, base: full });
-    await expect(createBackup(embedded, { place: full })).rejects.toThrow(/BACKUP_FAILED/);
+    await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: increment, base: full });
+    await expect(createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full })).rejects.toThrow('local/full: there is a backup of this name already (BACKUP_FAILED)');
   });
 
   test('an increment, restored by a server under another name, and backed up there', async () => {
@@ -105,21 +106,24 @@ describe('backups', () => {
     await home.close();
     const restored = await openServer({ url: face.url.replace(/\/sluice$/, '/restored'), logger: testLogger });
     try {
-      await restoreBackup(restored, { place: increment, database: 'sluice' });
+      await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment, database: 'sluice' });
       const now = new Date();
       await world.expectExact(restored);
       expect(await answersOf(restored, now)).toEqual(await answersOf(embedded, now));
-      expect((await createBackup(restored, { place: `File('${join(backups, 'of-the-server')}')` })).files).toBeGreaterThan(0);
+      expect((await createBackup({ clickhouse: restored, places, logger: testLogger }, { place: 'local/of-the-server' })).files).toBeGreaterThan(0);
     } finally {
       await restored.close();
     }
   });
 
-  test('a destination in ClickHouse\'s words is one destination, made of literals', () => {
-    expect(destinationOf('monday', false)).toBe("File('monday')");
-    expect(destinationOf("it's", false)).toBe("File('it\\'s')");
-    expect(destinationOf("Disk('backups', 'monday')", false)).toBe("Disk('backups', 'monday')");
-    for (const wrong of ["Disk('backups', 'monday') SETTINGS password = 'x'", "url('http://x')", 'Disk(backups)', "Disk('a'); DROP TABLE batches", "S3('a' || 'b')"]) expect(() => destinationOf(wrong, false), wrong).toThrow('is no destination');
+  test('a destination is a folder in a place of the operator, and nothing else', () => {
+    const of = backupPlaces("local=/var/it's,disk=Disk('backups'),s3=S3('https://b.example/x','k','s')");
+    expect(destinationOf(of, 'local/monday')).toBe("File('/var/it\\'s/monday')");
+    expect(destinationOf(of, 'disk/monday')).toBe("Disk('backups', 'monday')");
+    expect(destinationOf(of, 's3/2026-03-01.full')).toBe("S3('https://b.example/x/2026-03-01.full', 'k', 's')");
+    for (const wrong of ['monday', '/tmp/monday', 'local/', 'local/..', 'local/.x', 'local/a/b', 'local/a\n', "local/a'", "Disk('backups', 'monday')", "url('http://x')"]) expect(() => destinationOf(of, wrong), wrong).toThrow('a backup is named PLACE/NAME');
+    for (const unknown of ['other/monday', 'constructor/monday', '__proto__/x']) expect(() => destinationOf(of, unknown), unknown).toThrow('BACKUP_PLACES has local, disk, s3');
+    expect(() => destinationOf({}, 'local/monday')).toThrow('set BACKUP_PLACES');
   });
 });
 
@@ -146,7 +150,7 @@ describe('from the embedded engine to a server', () => {
   test('neither a move nor a backup while a batch is under way', async () => {
     // rows of a batch whose ledger row is not there yet
     await embedded.execute({ sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')` });
-    for (const attempt of [() => moveTables(embedded, server, 90, testLogger), () => createBackup(embedded, { place: join(backups, 'never') })]) await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
+    for (const attempt of [() => moveTables(embedded, server, 90, testLogger), () => createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/never' })]) await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
   });
 });
 
@@ -156,14 +160,14 @@ describe('a backup that is restored', () => {
     await embedded.close();
     const restored = await openEmbedded({ dataDir: newFolder(), logger: testLogger });
     try {
-      const { last_evaluated_at } = await restoreBackup(restored, { place: full });
+      const { last_evaluated_at } = await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: full });
       expect(last_evaluated_at).toBe(evaluatedAt);
       expect((await world.behind(restored)).length).toBeGreaterThan(0);
       await waitForSchema(restored, testLogger);
       await world.produce({ edge_logs: 50, function_edge_logs: 20 });
       await withRollup(restored, () => ingestAll(restored));
       await world.expectExact(restored);
-      await expect(restoreBackup(restored, { place: increment })).rejects.toThrow('needs an empty database');
+      await expect(restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment })).rejects.toThrow('needs an empty database');
     } finally {
       await restored.close();
     }

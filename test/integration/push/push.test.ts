@@ -180,15 +180,17 @@ describe('push', () => {
     expect(await post('{"metadata":{"project":"mine"},"project":"other"}', { key, source: 'realtime.logs.prod' })).toMatchObject(logged);
   });
 
-  it('429 with retry-after when as much as may be held is held; what bodies hold is given back when their callers go', async () => {
+  it('429 with retry-after when a key holds as much as it may; what bodies hold is given back when their callers go', async () => {
     const { hostname, port } = new URL(service.address);
-    const open = await Promise.all(Array.from({ length: 6 }, () => new Promise<Socket>((resolve) => {
+    const part = Buffer.alloc(9 * MiB, ' ');
+    const open = await Promise.all(Array.from({ length: 3 }, () => new Promise<Socket>((resolve) => {
       const socket = connect({ host: hostname, port: Number(port) }, () => {
-        socket.write(`POST /api/logs?source_name=edge_logs HTTP/1.1\r\nhost: ${host}\r\nx-api-key: ${API_KEY}\r\ncontent-length: ${10 * MiB}\r\n\r\n[`, () => resolve(socket));
+        socket.write(`POST /api/logs?source_name=edge_logs HTTP/1.1\r\nhost: ${host}\r\nx-api-key: ${API_KEY}\r\ncontent-length: ${10 * MiB}\r\n\r\n`);
+        socket.write(part, () => resolve(socket));
       });
       socket.on('error', () => undefined);
     })));
-    const body = Buffer.alloc(5 * MiB, ' ');
+    const body = Buffer.alloc(6 * MiB, ' ');
     const refused = await waitFor(async () => {
       const reply = await post(body);
       return reply.status === 429 ? reply : undefined;

@@ -12,7 +12,7 @@ import type { Face } from '../../harness/clickhouse-face.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
 import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
 
-/** The query service over a real engine and a real socket; events come in through the mapping SQL of ingest, without Kafka. */
+/** The query service over a real engine and a real socket; events come in through the store of ingest, without Kafka. */
 export const API_KEY = 'the-key-of-the-tests';
 export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
 

@@ -1,4 +1,4 @@
-import type { SourceName } from '../../../common/sources.ts';
+import type { SourceName } from '../../common/sources.ts';
 import { NotJson, readJson, type Json } from './json.ts';
 
 /**

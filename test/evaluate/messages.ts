@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { SourceName } from '../../../common/sources.ts';
+import type { SourceName } from '../../common/sources.ts';
 
 /** Where the mapping of each source reads; also what stands beside and above it. */
 export const PATHS: { readonly [source in SourceName]: readonly (readonly string[])[] } = {

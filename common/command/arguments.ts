@@ -1,0 +1,41 @@
+import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
+import { UsageError } from './usage-error.ts';
+
+/** JSON Schema, draft 7: an object, or a choice of objects by one member. */
+export type ArgumentsSchema = Readonly<Record<string, unknown>>;
+
+const ajv = new Ajv({ allErrors: true, strict: true, strictRequired: false, discriminator: true });
+const validators = new WeakMap<ArgumentsSchema, ValidateFunction>();
+const MOST_MISTAKES = 5;
+
+export const TOPIC = { type: 'string', pattern: '^[A-Za-z0-9._-]{1,249}$' } as const;
+export const PARTITION = { type: 'integer', minimum: 0, maximum: 2 ** 31 - 1 } as const;
+
+/** Arguments without any member. */
+export const NO_ARGUMENTS: ArgumentsSchema = { type: 'object', properties: {}, additionalProperties: false };
+
+/** Arguments of a command that does several things, named by the member `by`. */
+export function oneOfActions(by: string, actions: Readonly<Record<string, { readonly properties?: Readonly<Record<string, unknown>>; readonly required?: readonly string[] }>>): ArgumentsSchema {
+  return {
+    type: 'object',
+    discriminator: { propertyName: by },
+    required: [by],
+    oneOf: Object.entries(actions).map(([name, { properties = {}, required = [] }]) => ({ properties: { [by]: { const: name }, ...properties }, required: [by, ...required], additionalProperties: false })),
+  };
+}
+
+/** Throws UsageError that names what does not fit the schema: members, never values. */
+export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
+  let validate = validators.get(schema);
+  if (validate === undefined) validators.set(schema, (validate = ajv.compile(schema)));
+  if (validate(given)) return;
+  throw new UsageError(`the arguments are wrong: ${(validate.errors ?? []).slice(0, MOST_MISTAKES).map(sentence).join('; ')}`);
+}
+
+function sentence({ instancePath, keyword, message = 'is wrong', params }: ErrorObject): string {
+  const { tag, allowedValues } = params as { tag?: string; allowedValues?: readonly unknown[] };
+  const at = instancePath === '' ? 'they' : instancePath.slice(1).replaceAll('/', '.');
+  if (keyword === 'discriminator') return `${tag} must be one of its names`;
+  if (keyword === 'enum') return `${at} must be one of ${allowedValues?.join(', ')}`;
+  return `${at} ${message}`;
+}

@@ -1,0 +1,54 @@
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { makeDataFolder } from './data-folder.ts';
+
+/**
+ * How a command knows the service of its data folder before it sends it the admin key: any user of the machine can listen on the service's port while
+ * it is stopped. The service has a secret in the data folder, which only its owner can read, and answers a nonce with a MAC of nonce and port.
+ * The port keeps others from passing the question on to the service, which listens on another one.
+ */
+export const PROOF_PATH = '/proof';
+const NONCE = /^[0-9a-f]{64}$/;
+
+const proofFile = (dataDir: string): string => join(dataDir, 'service-proof');
+
+/** The secret of a data folder; undefined where no service ever ran on it, or the folder is somebody else's. */
+export function readProofSecret(dataDir: string): string | undefined {
+  try {
+    return readFileSync(proofFile(dataDir), 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/** The secret of a data folder, made where there is none. */
+export function proofSecret(dataDir: string): string {
+  makeDataFolder(dataDir);
+  const file = proofFile(dataDir);
+  const part = `${file}.${process.pid}.part`;
+  writeFileSync(part, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600 });
+  try {
+    // whole or not at all, and never over the one that is there
+    linkSync(part, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    rmSync(part, { force: true });
+  }
+  return readFileSync(file, 'utf8').trim();
+}
+
+export function newNonce(): string {
+  return randomBytes(32).toString('hex');
+}
+
+/** Undefined where the nonce is none. */
+export function proofOf(secret: string, port: number, nonce: string): string | undefined {
+  return NONCE.test(nonce) ? createHmac('sha256', secret).update(`sluice ${port} ${nonce}`).digest('hex') : undefined;
+}
+
+export function isProof(secret: string, port: number, nonce: string, given: unknown): boolean {
+  const right = proofOf(secret, port, nonce);
+  return right !== undefined && typeof given === 'string' && given.length === right.length && timingSafeEqual(Buffer.from(given), Buffer.from(right));
+}

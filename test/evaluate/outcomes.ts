@@ -1,0 +1,148 @@
+import { sourceOf, type Column, type SourceName } from '../../common/sources.ts';
+import { createAvroDecoder, type AvroDecoder } from '../../services/ingest/avro/decoder.ts';
+import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
+import { evaluateBatch, RULES_VERSION, type EvaluatedBatch, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
+import type { Record as KafkaRecord } from '../../services/ingest/record.ts';
+import { RowBinaryReader } from '../harness/row-binary-reader.ts';
+import { fateOf, type Fate, type Place } from './oracle.ts';
+
+export const EVALUATED_AT = Date.parse('2026-03-01T12:00:00Z');
+/** What every record carries unless a test says otherwise. */
+export const RECORD_TIME = Date.parse('2026-03-01T11:59:59.250Z');
+export const LEAST_PERIOD = Date.parse('2026-02-27T00:00:00Z') / 1000;
+export const RULES: Rules = { version: RULES_VERSION, evaluatedAt: EVALUATED_AT, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, rawAvro: false, schemaIds: [], period: LEAST_PERIOD };
+const PARTITION = 3;
+const INCARNATION = 2;
+
+/** A message as a test writes it. */
+export type Content = string | Uint8Array | Partial<KafkaRecord> & { readonly value: Buffer | null };
+
+/** What became of a message, or what has to. */
+export interface Outcome {
+  readonly row?: { readonly [column: string]: unknown };
+  readonly reason?: string;
+  /** record time, key, headers and bytes as hex: of a dead letter all, of a row the bytes */
+  readonly kept: { readonly [column: string]: unknown };
+}
+
+/** By offset. */
+export type Outcomes = Map<number, Outcome>;
+
+export function recordsOf(contents: readonly Content[]): KafkaRecord[] {
+  return contents.map((content, offset) => ({
+    offset, time: RECORD_TIME, key: null, headers: [],
+    ...(typeof content === 'string' || content instanceof Uint8Array ? { value: Buffer.from(content) } : content),
+  }));
+}
+
+const schemas = readKnownSchemas(undefined);
+const decoders = new Map<SourceName, AvroDecoder>();
+
+/** The messages as one batch of the topic. */
+export function evaluated(source: SourceName, topic: string, contents: readonly Content[]): EvaluatedBatch {
+  if (!decoders.has(source)) decoders.set(source, createAvroDecoder({ source, schemas, registry: undefined }));
+  return evaluateBatch(source, { topic, partition: PARTITION, incarnation: INCARNATION, batchLast: contents.length - 1 }, RULES, recordsOf(contents), decoders.get(source)!);
+}
+
+/** What the rows and the dead letters of a batch hold. */
+export function outcomesOf(source: SourceName, { rows, deadLetters }: Pick<EvaluatedBatch, 'rows' | 'deadLetters'>): Outcomes {
+  const outcomes: Outcomes = new Map();
+  const add = (offset: bigint, outcome: Outcome): void => {
+    if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is there twice`);
+    outcomes.set(Number(offset), outcome);
+  };
+  const row = new RowBinaryReader(rows);
+  while (!row.isAtEnd) {
+    const own = { project: row.text(), timestamp: String(row.int64()), id: row.text() };
+    const hot = Object.assign({}, ...sourceOf(source).columns.map((column) => readColumn(row, column))) as object;
+    const kept = { value: brief(hex(row.string())) };
+    const { offset, ...where } = readPlace(row);
+    add(offset, { row: { ...own, ...hot, ...where, period: row.uint32() }, kept });
+  }
+  const letter = new RowBinaryReader(deadLetters);
+  while (!letter.isAtEnd) {
+    if (letter.text() !== source) throw new Error('a dead letter of another source');
+    const { offset } = readPlace(letter);
+    const record_time = String(letter.int64());
+    const reason = letter.text();
+    letter.text();
+    const key = letter.nullable(() => hex(letter.string()));
+    const headers = letter.array(() => [letter.text(), letter.nullable(() => hex(letter.string()))]);
+    add(offset, { reason, kept: { value: brief(hex(letter.string())), key, headers, record_time } });
+  }
+  return outcomes;
+}
+
+function readPlace(reader: RowBinaryReader): { offset: bigint; kafka_incarnation: number; kafka_partition: number; batch_last: string; evaluated_at: string; rules: number } {
+  reader.text();
+  const [kafka_incarnation, kafka_partition, offset] = [reader.uint32(), reader.uint32(), reader.int64()];
+  return { offset, kafka_incarnation, kafka_partition, batch_last: String(reader.int64()), evaluated_at: String(reader.int64()), rules: reader.uint16() };
+}
+
+function readColumn(reader: RowBinaryReader, { kind, names: [name, second] }: Column): object {
+  switch (kind) {
+    case 'text': return { [name!]: reader.text() };
+    case 'string': case 'nullable_text': return { [name!]: reader.nullable(() => reader.text()) };
+    case 'status': return { [name!]: reader.nullable(() => reader.uint16()) };
+    case 'duration': return { [name!]: reader.nullable(() => reader.float64()) };
+    case 'is_object': return { [name!]: reader.boolean() };
+    case 'families': return { [name!]: reader.uint8() };
+    case 'refs': return { [name!]: reader.array(() => reader.bytes(20).toString('latin1')).toSorted(), [second!]: reader.boolean() };
+  }
+}
+
+/** What a plain reading of the messages says (oracle.ts). */
+export function expectedOutcomes(source: SourceName, topic: string, contents: readonly Content[]): Outcomes {
+  const place: Place = { source, topic, partition: PARTITION, evaluatedAt: EVALUATED_AT, retentionDays: RULES.retentionDays, maxEventBytes: RULES.maxEventBytes };
+  return new Map(recordsOf(contents).flatMap((record) => {
+    if (record.value === null) return [];
+    const fate = fateOf({ value: record.value, recordTime: record.time, offset: record.offset }, place);
+    return [[record.offset, outcomeOf(fate, record, contents.length - 1)] as const];
+  }));
+}
+
+function outcomeOf(fate: Fate, record: KafkaRecord, last: number): Outcome {
+  if ('reason' in fate) {
+    return { reason: fate.reason, kept: { value: brief(hex(record.value)), key: hex(record.key), headers: record.headers.map(([name, value]) => [name, hex(value)]), record_time: String(record.time) } };
+  }
+  const { hot, ...row } = fate.row;
+  const sorted = 'refs' in hot ? { ...hot, refs: (hot['refs'] as string[]).toSorted() } : hot;
+  return {
+    row: { ...row, ...sorted, kafka_partition: PARTITION, kafka_incarnation: INCARNATION, batch_last: String(last), evaluated_at: String(EVALUATED_AT), rules: RULES_VERSION, period: periodOf(row.timestamp) },
+    kept: { value: brief(hex(record.value)) },
+  };
+}
+
+/** The UTC day of an hour before the event, but none before LEAST_PERIOD. */
+function periodOf(timestamp: string): number {
+  return Math.max(LEAST_PERIOD, Number((BigInt(timestamp) - 3_600_000_000n) / 86_400_000_000n) * 86_400);
+}
+
+export function hex(bytes: Uint8Array | null): string | null {
+  return bytes === null ? null : Buffer.from(bytes).toString('hex');
+}
+
+/** The bytes themselves, or of large ones enough to tell them apart. */
+export function brief(text: string | null): string | null {
+  return text !== null && text.length > 20_000 ? `${text.length} ${text.slice(0, 100)}..${text.slice(-100)}` : text;
+}
+
+/** Differences by offset with what the message was, readable; empty = none. */
+export function differences(actual: Outcomes, expected: Outcomes, contents: readonly Content[]): object[] {
+  const found: object[] = [];
+  for (const offset of new Set([...actual.keys(), ...expected.keys()])) {
+    const [is, must] = [actual.get(offset), expected.get(offset)];
+    if (JSON.stringify(sortKeys(is)) !== JSON.stringify(sortKeys(must))) {
+      const content = contents[offset];
+      const text = typeof content === 'string' ? content : content === undefined ? undefined : Buffer.from(content instanceof Uint8Array ? content : (content.value ?? '')).toString('latin1');
+      found.push({ message: text?.slice(0, 400), is, must });
+    }
+  }
+  return found;
+}
+
+function sortKeys(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortKeys);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, sortKeys(v)]));
+}

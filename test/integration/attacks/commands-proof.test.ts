@@ -1,0 +1,106 @@
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { isProof, newNonce, proofOf, proofSecret } from '../../../common/config/service-proof.ts';
+import { endAll, startScript } from '../../harness/service.ts';
+
+// Guarantee: a command sends the admin key to nobody but the service of its data folder, and shows nothing that orders a terminal about.
+
+const KEY = 'the-admin-key-of-the-tests';
+const folder = mkdtempSync(join(tmpdir(), 'sluice-test-'));
+const servers: Server[] = [];
+afterAll(async () => {
+  await endAll();
+  for (const server of servers) {
+    server.close();
+    server.closeAllConnections();
+  }
+  rmSync(folder, { recursive: true, force: true });
+});
+
+interface Listener {
+  readonly port: number;
+  /** every header and path that came */
+  readonly heard: string[];
+}
+
+/** Somebody who listens; what `prove` gives is sent as the proof, `result` as the answer to a command. */
+async function listen(prove: (nonce: string, port: number) => unknown, result: unknown = {}, keepAlive = true): Promise<Listener> {
+  const heard: string[] = [];
+  const server = createServer((request, response) => {
+    heard.push(`${request.url} ${JSON.stringify(request.headers)}`);
+    const { port } = server.address() as AddressInfo;
+    const nonce = new URL(request.url ?? '', 'http://x').searchParams.get('nonce');
+    if (!keepAlive) response.setHeader('connection', 'close');
+    response.end(nonce === null ? JSON.stringify({ result }) : JSON.stringify({ proof: prove(nonce, port) }));
+  });
+  servers.push(server);
+  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  return { port: (server.address() as AddressInfo).port, heard };
+}
+
+async function reconcile(port: number, dataDir: string, args: readonly string[] = []): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const command = startScript('reconcile', { DATA_DIR: dataDir, PORT: String(port), API_KEY: KEY }, args);
+  return { code: await command.exited, stdout: command.stdout(), stderr: command.stderr() };
+}
+
+const secret = proofSecret(folder);
+const account = { ok: true, partitions: [], faults: [] };
+
+test('the secret of a data folder is made once, for its owner only, and so is the folder', () => {
+  expect(proofSecret(folder)).toBe(secret);
+  expect(secret).toMatch(/^[0-9a-f]{64}$/);
+  expect(statSync(join(folder, 'service-proof')).mode & 0o777).toBe(0o600);
+  expect(statSync(folder).mode & 0o777).toBe(0o700);
+  expect(readFileSync(join(folder, 'service-proof'), 'utf8')).toBe(`${secret}\n`);
+});
+
+test('a proof is of one secret, one port and one nonce', () => {
+  const nonce = newNonce();
+  const proof = proofOf(secret, 4000, nonce);
+  expect(isProof(secret, 4000, nonce, proof)).toBe(true);
+  for (const [of, port, asked] of [[secret, 4001, nonce], [secret, 4000, newNonce()], [`${secret}0`, 4000, nonce]] as const) expect(isProof(of, port, asked, proof)).toBe(false);
+  for (const given of [undefined, '', 7, ['x'], proof!.slice(1), `${proof}0`]) expect(isProof(secret, 4000, nonce, given)).toBe(false);
+  expect(proofOf(secret, 4000, 'short')).toBeUndefined();
+});
+
+test('whoever does not prove to be the service hears no key, and the command says so', async () => {
+  const strangers = [
+    await listen(() => 'x'),
+    await listen((nonce) => nonce),
+    await listen(() => undefined),
+    // asks the service itself, which listens on another port
+    await listen((nonce, port) => proofOf(secret, port + 1, nonce)),
+    // proves it, but then the call would go out on another connection
+    await listen((nonce, port) => proofOf(secret, port, nonce), account, false),
+  ];
+  for (const { port, heard } of strangers) {
+    const { code, stderr } = await reconcile(port, folder);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/does not prove to be the service of the data folder .*--url|the connection was closed/);
+    expect(heard).toHaveLength(1);
+    expect(heard.join('\n')).not.toContain(KEY);
+  }
+});
+
+test('the service that proves itself gets the key, and so does an address that the operator names', async () => {
+  const service = await listen((nonce, port) => proofOf(secret, port, nonce), account);
+  expect(await reconcile(service.port, folder)).toMatchObject({ code: 0, stderr: '' });
+  expect(service.heard.map((line) => line.includes(KEY))).toEqual([false, true]);
+  const named = await listen(() => undefined, account);
+  expect((await reconcile(1, folder, ['--url', `http://127.0.0.1:${named.port}`])).code).toBe(0);
+  expect(named.heard.map((line) => line.includes(KEY))).toEqual([true]);
+});
+
+test('what a service sends is shown without control characters, as text and as JSON', async () => {
+  const evil = { ok: false, partitions: [], faults: ['\u001b[2J\u001b]0;owned\u0007\u202e'] };
+  const service = await listen((nonce, port) => proofOf(secret, port, nonce), evil);
+  const shown = await reconcile(service.port, folder);
+  expect(shown.stdout).toContain(String.raw`\u001b[2J\u001b]0;owned\u0007\u202e`);
+  const json = await reconcile(service.port, folder, ['--json']);
+  for (const { stdout, stderr } of [shown, json]) expect(stdout + stderr).not.toMatch(/[^\P{Cc}\n]|\u202e/u);
+  expect(JSON.parse(json.stdout)).toMatchObject({ faults: evil.faults });
+});

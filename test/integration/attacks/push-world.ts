@@ -1,0 +1,103 @@
+import { connect, type Socket } from 'node:net';
+import { systemClock } from '../../../common/clock.ts';
+import { readSettings } from '../../../common/config/settings.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { sources } from '../../../common/sources.ts';
+import { startPush } from '../../../services/push/push.ts';
+import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
+import { waitFor } from '../../harness/wait-for.ts';
+import { API_KEY, logger, openEngine, send, startService, type Mode, type Reply, type TestSettings } from '../query/service.ts';
+
+/** A service with push, over a real broker and a real engine, that attackers and others share. */
+export interface PushWorld {
+  readonly address: string;
+  /** what push holds, bytes */
+  heldBytes(): Promise<number>;
+  createKey(body: object): Promise<string>;
+  push(key: string, body: string | Buffer, headers?: Record<string, string>): Promise<Reply>;
+  close(): Promise<void>;
+}
+
+export async function openPushWorld(mode: Mode, settings: TestSettings = {}): Promise<PushWorld> {
+  const engine = await openEngine(mode);
+  const prefix = uniqueName('attack');
+  await createTopic('attack', { partitions: 3 }, `${prefix}.edge_logs`);
+  const topics = sources.map(({ name }) => `${name}=${prefix}.${name}`).join(',');
+  const registry = createRegistry();
+  const push = startPush({ kafka: Promise.resolve(testKafka()), settings: readSettings({ KAFKA_TOPICS: topics, ...settings }), logger, registry, clock: systemClock });
+  const service = await startService(engine.clickhouse, engine.dataDir, {}, { routes: push.routes });
+  await service.ready;
+  const { address } = service;
+  return {
+    address,
+    heldBytes: async () => Number(/^sluice_push_held_bytes (\d+)$/m.exec(await registry.metrics())?.[1]),
+    async createKey(body) {
+      const reply = await send(address, '/api/keys', { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify({ name: 'test', scopes: ['ingest'], ...body }) });
+      const { key } = JSON.parse(reply.text) as { key: string };
+      await waitFor(async () => (await send(address, '/api/logs', { method: 'POST', headers: { 'x-api-key': key }, body: '[]' })).status === 400, 10_000, 'the key is known');
+      return key;
+    },
+    push: async (key, body, headers = {}) => await send(address, '/api/logs?source_name=edge_logs', { method: 'POST', headers: { 'x-api-key': key, ...headers }, body }),
+    async close() {
+      await push.stop();
+      await service.stop();
+      await engine.close();
+    },
+  };
+}
+
+const SAMPLE_MS = 100;
+/** What an attack may take from everybody else, milliseconds. */
+export const LONGEST_GAP_MS = 1_000;
+
+/** Runs `work` while it asks /livez every 100 ms; the longest time between two answers, milliseconds. */
+export async function longestGap(address: string, work: () => Promise<unknown>): Promise<number> {
+  const live = async (): Promise<number> => {
+    const reply = await send(address, '/livez');
+    if (reply.status !== 200) throw new Error(`/livez: ${reply.status}`);
+    return performance.now();
+  };
+  let longest = 0;
+  let last = await live();
+  let isOver = false;
+  const sampling = (async () => {
+    for (let done = false; !done;) {
+      done = isOver;
+      const now = await live();
+      longest = Math.max(longest, now - last);
+      last = now;
+      await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
+    }
+  })();
+  await Promise.all([work().finally(() => { isOver = true; }), sampling]);
+  return longest;
+}
+
+export interface RawCall {
+  readonly socket: Socket;
+  /** what the service has sent so far */
+  answer(): string;
+  /** resolves when the service has closed its side entirely: nothing can be sent any more */
+  readonly closed: Promise<void>;
+}
+
+/** Sends the head of a push that announces a body, and so much of it. The socket stays open on our side whatever the service does. */
+export async function announce(address: string, key: string, announced: number | 'chunked', body: Buffer = Buffer.alloc(0)): Promise<RawCall> {
+  const { hostname, port, host } = new URL(address);
+  const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+  let answer = '';
+  socket.on('data', (chunk: Buffer) => { answer += chunk.toString('utf8'); });
+  const closed = new Promise<void>((resolve) => {
+    socket.once('close', () => resolve());
+    socket.on('error', () => undefined);
+  });
+  const length = announced === 'chunked' ? 'transfer-encoding: chunked' : `content-length: ${announced}`;
+  await new Promise<void>((resolve) => {
+    socket.once('connect', () => {
+      socket.write(`POST /api/logs?source_name=edge_logs HTTP/1.1\r\nhost: ${host}\r\nx-api-key: ${key}\r\n${length}\r\n\r\n`);
+      socket.write(body, () => resolve());
+    });
+    socket.once('close', () => resolve());
+  });
+  return { socket, answer: () => answer, closed };
+}
