@@ -49,9 +49,9 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
     return { files: after.files - before.files, directories: after.directories - before.directories };
   }
   const insert = async (): Promise<void> => {
-    for (const at of [1, 2]) await clickhouse.execute({ sql: `INSERT INTO rollup_cuts VALUES (${at})` });
+    for (const at of [1, 2]) await clickhouse.execute({ sql: `INSERT INTO rollup_periods (begin) VALUES (${at})` });
   };
-  const merge = (): Promise<void> => clickhouse.execute({ sql: 'OPTIMIZE TABLE rollup_cuts FINAL' });
+  const merge = (): Promise<void> => clickhouse.execute({ sql: 'OPTIMIZE TABLE rollup_periods FINAL' });
 
   const own = loadMigrations();
   const later: readonly Migration[] = [...own, { version: own.length + 1, name: 'later.sql', checksum: '', statements: ['CREATE TABLE later_v2 (n UInt32) ENGINE = MergeTree ORDER BY n'] }];
@@ -67,7 +67,7 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
     };
     await migrate(watched, testLogger, own, true);
     const made = await tables();
-    expect(made.map((t) => t.name)).toEqual(expect.arrayContaining(['batches', 'dead_letters', 'dead_letter_replays', 'paused_partitions', 'api_keys', 'migrations', 'rollups', 'edge_logs', 'pgbouncer_logs', 'api_requests_1h_v1']));
+    expect(made.map((t) => t.name)).toEqual(expect.arrayContaining(['batches', 'dead_letters', 'dead_letter_replays', 'paused_partitions', 'api_keys', 'migrations', 'rollups', 'edge_logs', 'pgbouncer_logs', 'api_requests_v1']));
     expect(made.filter((t) => !waits(t))).toEqual([]);
     const ofInserts = await synced(insert);
     expect(ofInserts.files).toBeGreaterThan(2);
@@ -77,9 +77,9 @@ describe.each([['embedded', openTestEmbedded], ['server over HTTP', openTestFace
 
   test('those that are made later too: by a migration, and of another table while history is built', async () => {
     await migrate(clickhouse, testLogger, later, true);
-    await clickhouse.execute({ sql: 'CREATE TABLE api_requests_1m_v1_build AS api_requests_1m_v1' });
+    await clickhouse.execute({ sql: 'CREATE TABLE api_requests_v1_build AS api_requests_v1' });
     expect((await tables()).filter((t) => /^later_v2$|_build$/.test(t.name)).map(waits)).toEqual([true, true]);
-    await clickhouse.execute({ sql: 'DROP TABLE api_requests_1m_v1_build SYNC' });
+    await clickhouse.execute({ sql: 'DROP TABLE api_requests_v1_build SYNC' });
   });
 
   test('no more when it is turned off, and the tables are as they were', async () => {
