@@ -41,6 +41,8 @@ export async function compareLog(compare: Compare, { incarnation, from }: { read
 async function compareLife(compare: Compare, life: number, all: readonly RecordMark[], from: number, bound: number): Promise<number | undefined | Ended> {
   const marks = all.filter((m) => m.offset >= from && m.offset < bound);
   let same = -1;
+  /** another record stands where the first one of this life did; one that is gone, as by compaction, proves nothing */
+  let isOther = false;
   for (let after = marks.length; same + 1 < after;) {
     const middle = (same + after) >> 1;
     const mark = marks[middle]!;
@@ -49,9 +51,10 @@ async function compareLife(compare: Compare, life: number, all: readonly RecordM
     const record = fetched.records.find((r) => r.offset === mark.offset);
     if (record !== undefined && isAt(record, mark)) same = middle;
     else after = middle;
+    if (middle === 0) isOther = record !== undefined && same < 0;
   }
   const isCut = all[0] !== undefined && all[0].offset >= bound;
-  if (same < 0 && (isCut || (marks.length > 0 && marks[0] === all[0]))) return undefined;
+  if (same < 0 && (isCut || (isOther && marks[0] === all[0]))) return undefined;
   for (let at = same < 0 ? from : marks[same]!.offset + 1; at < bound;) {
     const fetched = await compare.peek(at);
     if (typeof fetched === 'string') return fetched;

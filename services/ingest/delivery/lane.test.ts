@@ -297,6 +297,12 @@ describe('a log that is another', () => {
     expect(entries).toMatchObject([{ incarnation: 1, first: 5, last: 6 }]);
   });
 
+  test('lost its end, and its first record to compaction: nothing that is stored is stored again', async () => {
+    const log = [record(1), record(2), record(5, 'another')];
+    const { did } = await run({ end: endAt(9), marks: [markAt(0), markAt(9)], log, low: 0 });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:5-5 at ${NOW} of 5`]);
+  });
+
   test('is only shorter: the next life begins at its end', async () => {
     const { did, entries } = await run({ end: endAt(9), marks: [0, 2, 3, 6, 7, 9].map(markAt), log: records(0, 4) });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
