@@ -93,7 +93,7 @@ interface Request {
 }
 
 /** Resolves when the server has answered. Throws StartError (one line) where waiting cannot help: wrong user, no such database, too old, TLS where there is none or the other way round. */
-export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 16, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl, authorities }: ServerOptions): Promise<ClickHouse> {
+export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 64, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl, authorities }: ServerOptions): Promise<ClickHouse> {
   const address = new URL(url);
   const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
   const where = `${address.protocol}//${address.host}/${database}`;

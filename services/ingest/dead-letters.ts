@@ -148,8 +148,12 @@ async function storeLetter(options: ReplayOptions, letter: DeadLetterContent, an
   const place = { source, topic, partition, incarnation, first: record.offset, last: record.offset, period: Math.min(leastPeriod, announced.period) };
   const count = async (): Promise<number> => (await select<{ rows: number }>(clickhouse, statements.rowsAt, { ...place }))[0]!.rows;
   if (reason !== undefined && (await count()) === 0) return reason;
+  let looks = 0;
   await storeBatch({
-    endRunning: () => clickhouse.killInsert(queryId),
+    // another replay of the letter writes the same row under the same token: it is ended only where its part does not come
+    async endRunning() {
+      if (looks++ > 0 && (await count()) === 0) await clickhouse.killInsert(queryId);
+    },
     async found() {
       const rows = await count();
       return { offsets: new Set(rows > 0 ? [record.offset] : []), stored: { rows, deadLetters: 0, minTimestamp: undefined } };

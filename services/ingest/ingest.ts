@@ -74,14 +74,15 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: createLedger(clickhouse),
   };
-  // an insert keeps one core of ours busy, more of them keep each other waiting; what a server can do at once it knows itself
-  const size = clickhouse.where === 'embedded' ? Math.min(clickhouse.writers - 1, Math.max(2, availableParallelism())) : clickhouse.writers - 1;
+  // an insert keeps one core of ours busy, more of them keep each other waiting; a server does more at once, and has room for as many again that hang
+  const most = clickhouse.writers - 1;
+  const size = Math.min(most, clickhouse.where === 'embedded' ? Math.max(2, availableParallelism()) : SERVER_BATCHES_AT_ONCE);
   const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
-    permits: { size, most: clickhouse.writers - 1 },
+    permits: { size, most },
     logger,
     metrics,
     clock,
@@ -94,6 +95,9 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
   });
   return { name: 'ingest', ...consumer };
 }
+
+/** Batches that a server is given at a time; those that take long do not count. */
+const SERVER_BATCHES_AT_ONCE = 16;
 
 /** Of the clock of ClickHouse: beyond it events are dead letters that are not, milliseconds. */
 const CLOCK_TOLERANCE_MS = 60_000;

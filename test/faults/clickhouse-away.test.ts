@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { select } from '../../common/clickhouse/clickhouse.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
@@ -11,7 +12,7 @@ import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: whatever becomes of a statement on its way to a ClickHouse server (never sent, cut in the middle, executed without an answer, refused,
-// hanging), the batch is written once: the same insert is repeated under the same token for as long as it takes. Meanwhile intake pauses, the
+// hanging), the batch is written once: what is there is looked at, and what is missing is inserted, for as long as it takes. Meanwhile intake pauses, the
 // process keeps its membership, and the partitions that can write go on. An error that nobody knows ends the process, with nothing committed past it.
 
 const EDGE_INSERT = 'INSERT INTO `edge_logs`';
@@ -75,6 +76,20 @@ describe('ClickHouse over HTTP', () => {
     expect(await world.behind(engine.clickhouse)).toEqual([`${world.topicOf('edge_logs')}:0:0`]);
     await world.finished(engine.clickhouse);
     expect(performance.now() - since).toBeGreaterThan(REQUEST_TIMEOUT_MS);
+    await world.expectExact(engine.clickhouse);
+  });
+
+  test('sixteen inserts that hang hold up no other partition', { timeout: 120_000 }, async () => {
+    world = await createWorld({ partitions: 16 });
+    await start();
+    await engine.face.inject({ action: 'hang_after', match: EDGE_INSERT, times: 16 });
+    await world.produce({ edge_logs: 320 });
+    await waitFor(async () => (await select<{ n: number }>(engine.clickhouse, "SELECT toUInt32(uniqExact(kafka_partition)) AS n FROM edge_logs WHERE kafka_topic = {topic:String}", { topic: world.topicOf('edge_logs') }))[0]!.n === 16, 30_000, 'sixteen inserts hang, their rows stored');
+    expect((await world.behind(engine.clickhouse)).length).toBe(16);
+    await world.produce({ postgres_logs: 160 });
+    await waitFor(async () => (await world.behind(engine.clickhouse)).every((place) => place.startsWith('edge_logs.')), 10_000, 'the other topic goes on');
+    expect((await world.behind(engine.clickhouse)).length).toBe(16);
+    await world.finished(engine.clickhouse, 60_000);
     await world.expectExact(engine.clickhouse);
   });
 

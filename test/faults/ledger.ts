@@ -216,15 +216,17 @@ async function rollupDifferences(reader: Reader): Promise<Record<string, number>
   const requests = (bucket: string): string => `
     SELECT arrayJoin(refs) AS ref, ${bucket}(timestamp, 'UTC') AS bucket, count() AS requests, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')}
     FROM edge_logs GROUP BY ref, bucket`;
-  const requestRollup = (width: number): string => `SELECT ref, toDateTime(at, 'UTC') AS bucket, sum(requests) AS requests, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = ${width} GROUP BY ref, bucket`;
+  const requestRollup = (width: number): string => `SELECT ref, toDateTime(at, 'UTC') AS bucket, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = ${width} GROUP BY ref, bucket`;
+  const single = (ref: string, url: string, where: string): string => `SELECT ${ref} AS reference, timestamp, ${url} AS address, count() AS n, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')} FROM edge_logs WHERE ${where} GROUP BY reference, timestamp, address`;
+  const singleRollup = (where: string): string => `SELECT ref, at, url, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = 0 AND ${where} GROUP BY ref, at, url`;
+  const NO_REF = "toFixedString('', 20)";
   const pairs: Record<string, readonly [string, string]> = {
-    invocations_of_minutes: [invocations('toStartOfMinute'), invocationRollup(60)],
-    invocations_of_hours: [invocations('toStartOfHour'), invocationRollup(3600)],
-    requests_of_minutes: [requests('toStartOfMinute'), requestRollup(60)],
-    requests_of_hours: [requests('toStartOfHour'), requestRollup(3600)],
-    single_requests: [`SELECT ref, timestamp, sum(bitTest(families, 0)) AS a, sum(bitTest(families, 1)) AS b, sum(bitTest(families, 2)) AS c, sum(bitTest(families, 3)) AS d, count() AS n FROM (SELECT arrayJoin(refs) AS ref, timestamp, families FROM edge_logs) GROUP BY ref, timestamp`,
-      `SELECT ref, at, sum(rest) AS a, sum(storage) AS b, sum(auth) AS c, sum(realtime) AS d, sum(requests) AS n FROM api_requests WHERE width = 0 AND url = '' GROUP BY ref, at`],
-    overflowing_requests: ['SELECT timestamp, assumeNotNull(url) AS address, count() AS n FROM edge_logs WHERE refs_overflow GROUP BY ALL', "SELECT at, url, sum(requests) AS n FROM api_requests WHERE url != '' GROUP BY ALL"],
+    'function_invocations by minute': [invocations('toStartOfMinute'), invocationRollup(60)],
+    'function_invocations by hour': [invocations('toStartOfHour'), invocationRollup(3600)],
+    'api_requests by minute': [requests('toStartOfMinute'), requestRollup(60)],
+    'api_requests by hour': [requests('toStartOfHour'), requestRollup(3600)],
+    'api_requests one by one': [single('arrayJoin(refs)', "''", 'NOT refs_overflow'), singleRollup(`ref != ${NO_REF}`)],
+    'api_requests with too many references': [single(NO_REF, 'assumeNotNull(url)', 'refs_overflow'), singleRollup(`ref = ${NO_REF}`)],
   };
   const differences: Record<string, number> = {};
   for (const [name, [raw, rollup]] of Object.entries(pairs)) {

@@ -260,9 +260,10 @@ describe('an open batch', () => {
     expect(entries).toMatchObject([{ first: 5, last: 6, stored: { rows: 1 }, gap: 1 }, { first: 7, last: 19, gap: 13 }]);
   });
 
-  test('whose announcement is lost is known by its rows, and announced again with its moment', async () => {
+  test('whose announcement is lost is known by its rows, and announced again with its moment and the least period that its rows may have', async () => {
     const { did } = await run({ end: endAt(4), log: records(0, 7), orphans: [orphan(6, [5])] });
-    expect(did.slice(0, 5)).toEqual(['fetch from 4', announced(5, 6, 777), 'insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
+    const again = encodeIntent(intentOf(5, 6, { period: 40 }));
+    expect(did.slice(0, 5)).toEqual(['fetch from 4', `commit 5 ${again}`, 'insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
   });
 
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {
@@ -294,6 +295,12 @@ describe('a log that is another', () => {
     const { did, entries } = await run({ end: endAt(9), marks: [0, 2, 3, 6, 7, 9].map(markAt), log });
     expect(did).toContain(`insert 1:5-6 at ${NOW} of 5,6`);
     expect(entries).toMatchObject([{ incarnation: 1, first: 5, last: 6 }]);
+  });
+
+  test('lost its end, and its first record to compaction: nothing that is stored is stored again', async () => {
+    const log = [record(1), record(2), record(5, 'another')];
+    const { did } = await run({ end: endAt(9), marks: [markAt(0), markAt(9)], log, low: 0 });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:5-5 at ${NOW} of 5`]);
   });
 
   test('is only shorter: the next life begins at its end', async () => {

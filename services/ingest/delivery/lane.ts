@@ -1,10 +1,11 @@
 import { createInbox, type Cut, type CutLimits, type Fetched } from '../inbox.ts';
-import { checksum, type Record } from '../record.ts';
+import type { Record } from '../record.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
+import { compareLog, isAt, markOf } from './comparison.ts';
 import { decodeIntent, encodeIntent, type Intent } from './intent.ts';
 import { foundOf, storeBatch, type Progress } from './recovery.ts';
 import { planTakeover, type Compared, type Facts, type OpenBatch, type Plan } from './takeover.ts';
-import type { Batch, Ended, Lane, LaneState, Ports, RecordMark, Service, Stored } from './ports.ts';
+import type { Batch, Ended, Lane, LaneState, LedgerEntry, Ports, RecordMark, Service, Stored } from './ports.ts';
 
 /**
  * The delivery protocol of one partition, from the moment it is assigned until it is taken away.
@@ -156,7 +157,11 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         case 'wait_for_group': ended = await waitForGroup(plan.group); break;
         case 'claim': ended = await claim(plan); break;
         case 'compare': {
-          const result = await compare(plan, facts.high);
+          const result = await compareLog({
+            marks: (life) => persistently('the comparison', () => store.marks(life)),
+            firstDifference: (life, of) => persistently('the comparison', () => store.firstDifference(life, of)),
+            peek,
+          }, plan, facts.high);
           if (typeof result === 'string') ended = result;
           else compared = result;
           break;
@@ -224,44 +229,6 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     return ports.isOver() ? 'over' : undefined;
   }
 
-  /** Finds the first offset at which the log is not what is stored. A log that was cut twice may agree only with an older life. */
-  async function compare({ incarnation: life, from }: Extract<Plan, { kind: 'compare' }>, high: number): Promise<Compared | Ended> {
-    for (let of = life, bound = high; ; of--) {
-      const marks = await persistently('the comparison', () => store.marks(of));
-      if (typeof marks === 'string') return marks;
-      const differsFrom = await compareLife(of, marks, from, bound);
-      if (typeof differsFrom === 'string') return differsFrom;
-      const begin = marks[0]?.offset ?? 0;
-      if (differsFrom !== undefined || of === 0 || begin <= from) return { incarnation: life, differsFrom };
-      bound = Math.min(bound, begin);
-    }
-  }
-
-  /** The same for one life, in front of `bound`. Undefined: not even the first record of this life is in the log. */
-  async function compareLife(of: number, all: readonly RecordMark[], from: number, bound: number): Promise<number | undefined | Ended> {
-    const marks = all.filter((m) => m.offset >= from && m.offset < bound);
-    let same = -1;
-    for (let after = marks.length; same + 1 < after;) {
-      const middle = (same + after) >> 1;
-      const mark = marks[middle]!;
-      const fetched = await peek(mark.offset);
-      if (typeof fetched === 'string') return fetched;
-      const record = fetched.records.find((r) => r.offset === mark.offset);
-      if (record !== undefined && isAt(record, mark)) same = middle;
-      else after = middle;
-    }
-    const isCut = all[0] !== undefined && all[0].offset >= bound;
-    if (same < 0 && (isCut || (marks.length > 0 && marks[0] === all[0]))) return undefined;
-    for (let at = same < 0 ? from : marks[same]!.offset + 1; at < bound;) {
-      const fetched = await peek(at);
-      if (typeof fetched === 'string') return fetched;
-      const differs = await persistently('the comparison', () => store.firstDifference(of, fetched.records.filter((r) => r.offset < bound)));
-      if (differs !== undefined) return differs;
-      at = fetched.to + 1;
-    }
-    return bound;
-  }
-
   /** What stands in the log at this offset and after. */
   async function peek(at: number): Promise<Fetched | Ended> {
     state = 'comparing';
@@ -303,8 +270,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
   }
 
-  async function rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
-    return store.rulesFor(records, evaluatedAt, Math.max(period, (await store.register()).period));
+  /** Of a batch whose announcement is lost. Its rows may be of any period since the ledger's end, and so may those of the next open batch. */
+  function rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
+    return store.rulesFor(records, evaluatedAt, period);
   }
 
   /** Into the ledger with what it wrote: the records of its life are gone. */
@@ -370,7 +338,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (cut === undefined) return undefined;
       ports.onRoom();
       const { first, last, records } = cut;
-      const rules = await persistently('the rules', () => rulesOf(records, ports.clock()));
+      const rules = await persistently('the rules', async () => store.rulesFor(records, ports.clock(), Math.max(period, (await store.register()).period)));
       if (typeof rules === 'string') return rules;
       return await apply({ incarnation, first, last, rules, records }, { mayBeThere: false, needsRepair: false });
     } finally {
@@ -405,7 +373,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     if (typeof stored === 'string') return stored;
     // the ledger has room of its own
     letGo();
-    const recorded = await persistently(`the ledger row of ${nameOf(batch)}`, async () => (await asMember()) ?? await store.record(entryOf(batch, stored)));
+    const entry = ledgerEntry(batch, stored, low, lastRecord);
+    lastRecord = entry.end;
+    const recorded = await persistently(`the ledger row of ${nameOf(batch)}`, async () => (await asMember()) ?? await store.record(entry));
     if (recorded === 'over' || recorded === 'retake') return recorded;
     announced = undefined;
     period = Math.max(period, batch.rules.period);
@@ -414,16 +384,6 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     badShare.add(stored.deadLetters);
     ports.onRoom();
     return undefined;
-  }
-
-  function entryOf({ records, ...intent }: Batch, stored: Stored) {
-    const { first, last } = intent;
-    const nullValues = records.filter((r) => r.value === null).length;
-    const rest = last - first + 1 - stored.rows - stored.deadLetters - nullValues;
-    const gap = Math.min(rest, Math.max(0, Math.min(low, records[0]?.offset ?? last + 1, last + 1) - first));
-    const [begun, ended] = [records[0], records.at(-1)];
-    if (ended !== undefined) lastRecord = markOf(ended);
-    return { ...intent, stored, nullValues, noRecords: rest - gap, gap, begin: begun === undefined ? undefined : markOf(begun), end: lastRecord, closes: false };
   }
 
   function letGo(): void {
@@ -472,17 +432,18 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   }
 }
 
-/** A record's time may be any 64-bit integer; the ledger keeps what a number holds exactly. */
-function markOf(record: Record): RecordMark {
-  const time = Math.max(Number.MIN_SAFE_INTEGER, Math.min(record.time, Number.MAX_SAFE_INTEGER));
-  return { offset: record.offset, time, checksum: checksum(record) };
-}
-
-function isAt(record: Record, mark: RecordMark): boolean {
-  const { offset, time, checksum: of } = markOf(record);
-  return offset === mark.offset && time === mark.time && of === mark.checksum;
-}
-
 function nameOf({ incarnation, first, last }: Intent): string {
   return `batch ${incarnation}:${first}-${last}`;
+}
+
+/** `low`: first offset of Kafka's log: what is missing before it is the gap. `before`: the last record before the batch. */
+function ledgerEntry({ records, incarnation, first, last, rules }: Batch, stored: Stored, low: number, before: RecordMark | undefined): LedgerEntry {
+  const nullValues = records.filter((r) => r.value === null).length;
+  const rest = last - first + 1 - stored.rows - stored.deadLetters - nullValues;
+  const [begin, end] = [records[0], records.at(-1)];
+  const gap = Math.min(rest, Math.max(0, Math.min(low, begin?.offset ?? last + 1, last + 1) - first));
+  return {
+    incarnation, first, last, rules, stored, nullValues, gap, noRecords: rest - gap, closes: false,
+    begin: begin === undefined ? undefined : markOf(begin), end: end === undefined ? before : markOf(end),
+  };
 }

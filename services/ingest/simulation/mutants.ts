@@ -42,8 +42,6 @@ export const mutants = {
   'no-doubt': { ports: (ports) => ({ ...ports, isMember: () => true }) },
   /** rows beyond the ledger's end are not looked for */
   'no-orphans': { ports: (ports) => withStore(ports, { orphans: async () => [] }) },
-  /** what may still run of a batch is not ended before it is looked at */
-  'no-kill': { ports: (ports) => withStore(ports, { endRunning: async () => {} }) },
   /** the rollups of a batch that was found in part are not rebuilt */
   'no-repair': { ports: (ports) => withStore(ports, { requestRepair: async () => {} }) },
   /** a topic is the same as long as its name is */

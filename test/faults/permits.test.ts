@@ -8,10 +8,10 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
-import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 4), and inserts that hang, be they as many, hold back no other partition.
+// Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that are slow hold back no other partition for longer
+// than a second. (That inserts which hang hold back nobody, through the pools of a server: clickhouse-away.test.ts.)
 
 const SLOW_MS = 300;
 /** of two partitions each */
@@ -37,16 +37,16 @@ afterAll(async () => {
 async function start(world: World, before: () => Promise<unknown>): Promise<void> {
   const slow: ClickHouse = {
     ...clickhouse,
-    insert: async (statement) => {
-      await before();
-      return await clickhouse.insert(statement);
+    insertRows: async (rows) => {
+      if (rows.table !== 'batches') await before();
+      return await clickhouse.insertRows(rows);
     },
   };
-  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'turns', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
+  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'permits', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
   ingest = await startIngest({ clickhouse: slow, kafka, settings: world.settings, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000 });
 }
 
-test('some are written at a time, the others wait; as many that hang hold back nobody', async () => {
+test('some are written at a time, the others wait', async () => {
   let most = 0;
   let running = 0;
   const world = await createWorld();
@@ -59,18 +59,5 @@ test('some are written at a time, the others wait; as many that hang hold back n
   await world.finished(clickhouse);
   await world.expectExact(clickhouse);
   expect(most).toBeGreaterThanOrEqual(2);
-  expect(most).toBeLessThanOrEqual(4);
-  await ingest?.stop();
-
-  const hanging = Promise.withResolvers<void>();
-  let begun = 0;
-  const another = await createWorld();
-  await another.produce(EVENTS);
-  await start(another, async () => {
-    if (++begun <= most) await hanging.promise;
-  });
-  await waitFor(async () => (await another.behind(clickhouse)).length === most, 20_000, 'every other partition is in the ledger');
-  hanging.resolve();
-  await another.finished(clickhouse);
-  await another.expectExact(clickhouse);
+  expect(most).toBeLessThanOrEqual(3);
 });
