@@ -154,13 +154,14 @@ function connectTo(url: string, certificate: string | undefined): Connection {
     checkServerIdentity: (host: string, peer: PeerCertificate) => (peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer)),
   };
   const isTls = new URL(url).protocol === 'https:';
-  const agent = isTls ? new HttpsAgent({ keepAlive: true, maxSockets: 1 }) : new HttpAgent({ keepAlive: true, maxSockets: 1 });
+  // a check of identity that is given with a request keeps the agent from using a connection again
+  const agent = isTls ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted }) : new HttpAgent({ keepAlive: true, maxSockets: 1 });
   let used: Socket | undefined;
   return {
     close: () => agent.destroy(),
     send: (method, path, headers, body, again) => new Promise((resolve, reject) => {
       const options = { method, agent, headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) }, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) };
-      const request = isTls ? httpsRequest(new URL(path, url), { ...options, ...trusted }) : httpRequest(new URL(path, url), options);
+      const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);
       request.once('error', reject);
       request.once('response', (response) => {
         text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);

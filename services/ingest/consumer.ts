@@ -258,15 +258,20 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
 
   function commit(topic: string, partition: number, epoch: number, offset: number, metadata: string): Promise<boolean> {
     const offsets = { topics: [{ topic, partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }] }] };
+    let refused = 0;
     return commitInEpoch(
       membership,
       keyOf(topic, partition),
       epoch,
       () => (commitNow === undefined ? Promise.reject(new Error('nothing was fetched yet')) : commitNow(offsets)),
       async (attempt, error) => {
-        metrics.commitsRefused.inc();
-        // a rejoin refuses one or two
-        logger[attempt === 2 ? 'warn' : 'debug']({ err: error instanceof Error ? error.message : error, topic, partition, offset, attempts: attempt + 1 }, 'commit_refused');
+        // the client hands out the way to commit with the first fetch
+        if (commitNow !== undefined) {
+          refused++;
+          metrics.commitsRefused.inc();
+          // a rejoin refuses one or two
+          logger[refused === 3 ? 'warn' : 'debug']({ err: error instanceof Error ? error.message : error, topic, partition, offset, attempts: refused }, 'commit_refused');
+        }
         if (draining && (commitNow === undefined || attempt > 5)) return false;
         await new Promise((resolve) => { setTimeout(resolve, COMMIT_RETRY_MS); });
         return true;

@@ -166,7 +166,7 @@ describe('ClickHouse', () => {
   });
 
   it('what does not fit is one clear line, at once', async () => {
-    expect(await failure(open((url) => { url.password = 'wrong-s3cr3t'; }, authority.cert))).toMatch(/^ClickHouse at \S+ refuses the user default or its password; check CLICKHOUSE_URL$/);
+    expect(await failure(open((url) => { url.password = 'wrong-s3cr3t'; }, authority.cert))).toMatch(/^ClickHouse at \S+ refuses the user sluice or its password; check CLICKHOUSE_URL$/);
     for (const ca of [stranger.cert, undefined]) expect(await failure(open(() => {}, ca))).toMatch(/^ClickHouse at \S+ has a certificate that is not trusted \(\w+\); CLICKHOUSE_SSL_CA names the file of its authority$/);
     expect(await failure(open((url) => { url.protocol = 'http:'; }, undefined))).toMatch(/^ClickHouse at \S+ speaks TLS on this port; use https:\/\/ in CLICKHOUSE_URL$/);
     const plain = createServer((_request, response) => response.end());

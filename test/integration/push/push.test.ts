@@ -169,7 +169,7 @@ describe('push', () => {
       errors: [{ index: 1, message: 'has no project' }, { index: 2, message: 'is not a JSON object' }, { index: 3, message: 'has a timestamp that is none' }],
     });
     expect((await post(event('half', 'p', { filler: 'x'.repeat(8 * MiB) }))).error).toMatchObject({ status: 422, errors: [{ index: 0 }] });
-    expect((await post('{"project":"p"}\n{"project":')).error.errors).toEqual([{ index: 1, message: 'is not JSON' }]);
+    expect((await post('{"project":"p"}\n{"project":')).error.errors).toEqual([{ index: 1, message: 'is not JSON at byte 11 of 11' }]);
   });
 
   it('a key that is limited to projects pushes for these only', async () => {
