@@ -58,10 +58,10 @@ export function createAuthentication(app: FastifyInstance, { keys, onKeyUsed, re
   /** The key that decides, as the newest list has it. Counts a failure before it waits for that list: many guesses at once are many. */
   async function verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
     const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
-    if (verdict !== 'unauthorized') return verdict;
-    noteFailure(request);
+    if (typeof verdict === 'object') return verdict;
+    if (verdict === 'unauthorized') noteFailure(request);
     if (presented === undefined) return verdict;
-    // it may have been made a moment ago, by another process
+    // it may have been made a moment ago, by another process; or this process slept until its list was too old
     await refreshKeys();
     return keys.verdict(presented, clock());
   }
