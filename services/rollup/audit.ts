@@ -14,7 +14,7 @@ const NIGHT_HOUR = 2;
 
 /** Compares rollups with the raw tables. What differs becomes a repair (repairs.ts), which changes nothing where raw is what lacks rows. */
 export interface Audit {
-  /** One round: the minutes since the last one, by event time, and the closed periods of the last days where it is night. Gives the number of repairs asked for. */
+  /** One round: the minutes since the last one, by event time, in buckets of up to a minute, and the closed periods of the last days where it is night. Gives the number of repairs asked for. */
   round(): Promise<number>;
   /** Compares the closed periods of the last days now. */
   compareDays(days: number): Promise<number>;
@@ -46,7 +46,7 @@ export function createAudit(context: Context): Audit {
 
       /** False when batches in flight may be what differs: the minutes are compared again in the next round. */
       async function compareMinutes(rollup: Rollup, span: Span): Promise<boolean> {
-        const found = await look(rollup, undefined, span);
+        const found = await look(rollup, undefined, span, MINUTE);
         if (found === 'in flight') return false;
         asked += await ask(rollup, found);
         return true;
@@ -65,7 +65,7 @@ export function createAudit(context: Context): Audit {
     for (const rollup of await serving()) {
       const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, { source: rollup.source, from: Math.max(0, floorTo(now, DAY) - days * DAY), before: newest });
       for (const { period } of periods) {
-        const found = await look(rollup, period, { from: 0, to: END });
+        const found = await look(rollup, period, { from: 0, to: END }, rollup.widest);
         if (found !== 'in flight') asked += await ask(rollup, found);
       }
       logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
@@ -73,16 +73,16 @@ export function createAudit(context: Context): Audit {
     return asked;
   }
 
-  /** What differs, seen twice. Batches that are not in the ledger may still fill their views, so what differs in their periods says nothing. */
-  async function look(rollup: Rollup, period: number | undefined, span: Span): Promise<readonly Difference[] | 'in flight'> {
+  /** What differs in buckets of up to `widest` seconds, seen twice. Batches that are not in the ledger may still fill their views, so what differs in their periods says nothing. */
+  async function look(rollup: Rollup, period: number | undefined, span: Span, widest: number): Promise<readonly Difference[] | 'in flight'> {
     const since = performance.now();
     try {
-      const first = await differencesOf(context, rollup, period, span);
+      const first = await differencesOf(context, rollup, period, span, widest);
       for (const p of new Set(first.map((d) => d.period))) {
         if ((await select(clickhouse, statements.unfinishedBatches, { source: rollup.source, period: p }, LONG_READ_SETTINGS)).length > 0) return 'in flight';
       }
       if (first.length === 0) return first;
-      const second = await differencesOf(context, rollup, period, span);
+      const second = await differencesOf(context, rollup, period, span, widest);
       return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
     } finally {
       metrics.auditSeconds.inc({ rollup: rollup.name }, (performance.now() - since) / 1000);

@@ -63,7 +63,7 @@ export function definitionOf(rollup: Pick<Rollup, 'name' | 'version' | 'source'>
 function columnOf({ name, type }: { name: string; type: string }): Column {
   const [, merge, argument] = /^SimpleAggregateFunction\((\w+), (.+)\)$/.exec(type) ?? [];
   const valueType = argument ?? type;
-  const kind = type.startsWith('AggregateFunction(') ? 'state' : merge === undefined ? 'key' : merge === 'sum' && isFloat(valueType) ? 'sum' : 'exact';
+  const kind = type.startsWith('AggregateFunction(') ? 'state' : merge === undefined ? 'key' : /^sum(WithOverflow)?$/.test(merge) && isFloat(valueType) ? 'sum' : 'exact';
   return { name, type, kind, merge, valueType };
 }
 
@@ -114,15 +114,16 @@ const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : t
  * Minutes (and periods) in which a rollup is not what its view makes of raw: one row (period, minute) each, ascending, at most 10,000.
  * Of both sides one fingerprint per minute: the sum of a hash of every merged row. `raw` selects rows of the raw table, `held` rows of the rollup.
  * -0 equals 0, NaN equals NaN, and a value counts as what the column can hold of it.
+ * Buckets wider than `widest` are left out: where a span ends within a bucket, raw has a part of it and the rollup all of it.
  */
-export function differences({ table, columns, ...definition }: Definition, raw: string, held: string): string {
+export function differences({ table, columns, ...definition }: Definition, raw: string, held: string, widest: number): string {
   const by = (kind: Column['kind']): Column[] => columns.filter((c) => c.kind === kind);
   const keys = names(by('key'));
   const merged = [...by('exact'), ...by('sum')];
   const stored = merged.length === 0
-    ? `SELECT ${keys} FROM ${table} WHERE ${held}`
-    : `SELECT ${[keys, ...merged.map((c) => `${c.merge}(t.${c.name}) AS ${c.name}`)].join(', ')} FROM ${table} AS t WHERE ${held} GROUP BY ${keys}`;
-  const made = `SELECT ${columns.map((c) => (c.kind === 'state' ? `0 AS ${c.name}` : `CAST(r.${c.name}, '${c.valueType.replaceAll("'", "\\'")}') AS ${c.name}`)).join(', ')} FROM (${madeFromRaw({ table, columns, ...definition }, raw)}) AS r`;
+    ? `SELECT ${keys} FROM ${table} WHERE ${held} AND width <= ${widest}`
+    : `SELECT ${[keys, ...merged.map((c) => `${c.merge}(t.${c.name}) AS ${c.name}`)].join(', ')} FROM ${table} AS t WHERE ${held} AND width <= ${widest} GROUP BY ${keys}`;
+  const made = `SELECT ${columns.map((c) => (c.kind === 'state' ? `0 AS ${c.name}` : `CAST(r.${c.name}, '${c.valueType.replaceAll("'", "\\'")}') AS ${c.name}`)).join(', ')} FROM (${madeFromRaw({ table, columns, ...definition }, raw)}) AS r WHERE r.width <= ${widest}`;
   const hashed = [...by('key'), ...by('exact')].map(({ name, valueType }) => {
     const value = isFloat(valueType) ? `if(isNaN(${name}), toFloat64(nan), toFloat64(${name}) + 0)` : name;
     return valueType.includes('Nullable(') ? `ifNull(toString(${value}), '')` : value;

@@ -82,11 +82,11 @@ export interface Difference {
   readonly minute: number;
 }
 
-/** Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out. */
-export async function differencesOf({ clickhouse }: Pick<Context, 'clickhouse'>, rollup: Rollup, period: number | undefined, span: Span): Promise<Difference[]> {
+/** Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out, and buckets wider than `widest`, seconds. */
+export async function differencesOf({ clickhouse }: Pick<Context, 'clickhouse'>, rollup: Rollup, period: number | undefined, span: Span, widest = rollup.widest): Promise<Difference[]> {
   const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source: rollup.source });
   const from = Math.max(span.from, held?.horizon ?? 0);
   if (from >= span.to) return [];
   const condition = (column: 'timestamp' | 'at'): string => [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
-  return await select<Difference>(clickhouse, differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at')), {}, LONG_READ_SETTINGS);
+  return await select<Difference>(clickhouse, differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at'), widest), {}, LONG_READ_SETTINGS);
 }

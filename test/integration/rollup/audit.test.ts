@@ -122,7 +122,7 @@ describe('the audit', { timeout: 240_000 }, () => {
   });
 
   test('-0, NaN, infinities and the rounding of Float32 are no differences', async () => {
-    await world.clickhouse.execute({ sql: `CREATE TABLE odd_v1 (period DateTime('UTC'), width UInt32, at DateTime('UTC'), least SimpleAggregateFunction(min, Float64), total SimpleAggregateFunction(sum, Float64), small SimpleAggregateFunction(sum, Float32), most SimpleAggregateFunction(max, Nullable(Float32)))
+    await world.clickhouse.execute({ sql: `CREATE TABLE odd_v1 (period DateTime('UTC'), width UInt32, at DateTime('UTC'), least SimpleAggregateFunction(min, Float64), total SimpleAggregateFunction(sum, Float64), small SimpleAggregateFunction(sumWithOverflow, Float32), most SimpleAggregateFunction(max, Nullable(Float32)))
       ENGINE = AggregatingMergeTree PARTITION BY period ORDER BY (width, at)` });
     await world.clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW odd_v1_mv TO odd_v1 AS SELECT period, toUInt32(60) AS width, toStartOfMinute(timestamp, 'UTC') AS at,
       min(assumeNotNull(execution_time_ms)) AS least, sum(assumeNotNull(execution_time_ms)) AS total, toFloat32(sum(if(isFinite(execution_time_ms), assumeNotNull(execution_time_ms) / 3, 1 / 3))) AS small, max(toFloat32(execution_time_ms / 3)) AS most

@@ -258,7 +258,7 @@ describe('repairs', { timeout: 240_000 }, () => {
   });
 
   test('an insert reads nothing that grows with the number of periods: its views name the raw table alone', async () => {
-    const views = await world.select<{ name: string; select: string }>("SELECT name, as_select AS select FROM system.tables WHERE database = currentDatabase() AND engine = 'MaterializedView'");
+    const views = await world.select<{ name: string; select: string }>("SELECT name, as_select AS select FROM system.tables WHERE database = currentDatabase() AND engine = 'MaterializedView' AND name NOT LIKE 'canary%'");
     expect(views).toHaveLength(2);
     for (const { name, select } of views) expect(select.match(/\b(?:FROM|JOIN)\b/g), name).toHaveLength(1);
   });
