@@ -45,7 +45,7 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
 
 describe('a rule', () => {
   const NOW = 10_000;
-  const facts = (more: Partial<Facts> = {}): Facts => ({ store: createHistory(), process: createHistory(), ingestHere: true, pushHere: true, ...more });
+  const facts = (more: Partial<Facts> = {}): Facts => ({ store: createHistory(), process: createHistory(), ingestHere: true, pushHere: true, rollupHere: true, ...more });
   const stateOf = (alert: string, of: Facts, step = NOW): unknown => {
     const { state, subjects, runbook } = evaluateAlerts(of, step, () => 'what to do').find((a) => a.alert === alert)!;
     return { state, subjects: subjects.map((s) => `${s.name} ${s.state}`), runbook };
@@ -66,6 +66,7 @@ describe('a rule', () => {
   test('that needs the metrics of a process elsewhere is not known', () => {
     expect(stateOf('SluiceLag', facts({ ingestHere: false }))).toMatchObject({ state: 'unknown' });
     expect(stateOf('SluicePushRefused', facts({ pushHere: false }))).toMatchObject({ state: 'unknown' });
+    expect(stateOf('SluiceAuditBehind', facts({ rollupHere: false }))).toMatchObject({ state: 'unknown' });
   });
 
   test('of a pause fires at once, and no longer when the partition goes on', () => {

@@ -5,9 +5,10 @@ import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus } from './wire.ts';
 export interface Facts {
   readonly store: History;
   readonly process: History;
-  /** whether ingest, or push, run in this process */
+  /** whether ingest, push, or the rollup service run in this process */
   readonly ingestHere: boolean;
   readonly pushHere: boolean;
+  readonly rollupHere: boolean;
 }
 
 /**
@@ -99,12 +100,13 @@ export const rules: readonly Rule[] = [
   {
     alert: 'SluiceRollupDiffers', severity: 'page', forSeconds: 1800, threshold: 0,
     rule: 'a rollup differs from its raw table',
-    subjects: ofStore('differs:'), value: levelOfStore('differs:'), show: (value) => `${value} minutes`,
+    subjects: ofStore('differs:'), value: levelOfStore('differs:'), show: (value) => `${value} ${value === 1 ? 'span' : 'spans'} of time`,
   },
   {
     alert: 'SluiceAuditBehind', severity: 'ticket', forSeconds: 900, threshold: 7200,
     rule: 'a rollup was last compared with its raw table more than 2 hours ago',
-    subjects: ofStore('unaudited:'), value: levelOfStore('unaudited:'), show: (value) => `${Math.round(value / 60)} min ago`,
+    subjects: ofProcess('unaudited:'), value: ({ process }, subject, step) => process.get(`unaudited:${subject}`, step), show: (value) => `${Math.round(value / 60)} min ago`,
+    unknown: ({ rollupHere }) => (rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.'),
   },
   {
     alert: 'SluiceErrors', severity: 'page', forSeconds: 300, threshold: 0.02,

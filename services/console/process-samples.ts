@@ -101,6 +101,14 @@ export function createProcessSamples(registry: Registry, history: History) {
     history.set('refused pushes:push', step, refused);
   }
 
+  /** Event time up to which each rollup was compared with its raw table, unix seconds. */
+  async function auditedTo(): Promise<ReadonlyMap<string, number>> {
+    return new Map((await read('sluice_rollup_audited_to_seconds')).map(({ labels, value }) => [String(labels['rollup']), value]));
+  }
+  async function rollups(step: number): Promise<void> {
+    for (const [rollup, time] of await auditedTo()) history.set(`unaudited:${rollup}`, step, (step + 1) * STEP_SECONDS - time);
+  }
+
   return {
     /** Notes what was gained since the last call as of this step. */
     async take(step: number): Promise<void> {
@@ -108,9 +116,11 @@ export function createProcessSamples(registry: Registry, history: History) {
       await durations(step);
       await ingest(step);
       await pushes(step);
+      await rollups(step);
       isFirst = false;
     },
     has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,
+    auditedTo,
     /** Records that wait now, by topic. */
     async lagNow(): Promise<ReadonlyMap<string, number>> {
       const byTopic = Map.groupBy(await read('sluice_ingest_lag_records'), ({ labels }) => String(labels['topic']));

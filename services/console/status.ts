@@ -83,7 +83,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   let alerts: readonly AlertStatus[] = [];
   let alertsOf = '';
   function currentAlerts(step: number): readonly AlertStatus[] {
-    const facts: Facts = { store, process: ofProcess, ingestHere: samples.has('sluice_ingest_lag_records'), pushHere: samples.has('sluice_push_requests_total') };
+    const facts: Facts = { store, process: ofProcess, ingestHere: samples.has('sluice_ingest_lag_records'), pushHere: samples.has('sluice_push_requests_total'), rollupHere: samples.has('sluice_rollup_audited_to_seconds') };
     // they change with a step, and at once with a pause
     const version = `${step} ${seenAt === null} ${storeSamples.facts().paused.map((p) => `${p.topic} ${p.partition}`).join()}`;
     if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, runbook), version];
@@ -94,7 +94,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     const facts = storeSamples.facts();
     const hourFrom = to - HISTORY_STEPS + 1;
     const topics = new Set([...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap((name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? []));
-    const lagNow = await samples.lagNow();
+    const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
       topics: [...topics].sort().map((topic) => ({
         topic,
@@ -109,7 +109,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
       dead_letters: store.names(hourFrom, to).filter((name) => name.startsWith('letters:')).map((name) => ({ reason: name.slice('letters:'.length), letters: store.values(name, from, to, 0) })),
       dead_letter_totals: facts.totals,
       paused: facts.paused,
-      rollups: facts.rollups,
+      rollups: facts.rollups.map((rollup) => ({ ...rollup, audited_to: rollup.state === 'serving' ? auditedTo.get(rollup.name) ?? null : null })),
       alerts: currentAlerts(to + 1),
       store_answers: answers,
       store_seen_at: seenAt,

@@ -19,8 +19,11 @@ export interface StoreFacts {
   readonly sources: ReadonlyMap<string, string>;
   readonly totals: readonly DeadLetterTotal[];
   readonly paused: readonly PausedPartition[];
-  readonly rollups: readonly RollupStatus[];
+  readonly rollups: readonly CataloguedRollup[];
 }
+
+/** What the catalogue says of a rollup. */
+export type CataloguedRollup = Omit<RollupStatus, 'audited_to'>;
 
 interface Traffic {
   readonly at: number;
@@ -39,7 +42,7 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
   /** first step of which nothing has been read yet */
   let unread = 0;
   const sources = new Map<string, string>();
-  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly RollupStatus[]] = [[], [], []];
+  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly CataloguedRollup[]] = [[], [], []];
 
   const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> => select<T>(clickhouse, sql, params, LIMITS);
 
@@ -66,14 +69,10 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
 
   async function readSlowFacts(now: number): Promise<void> {
     if (now - slowAt < SLOW_FACTS_EVERY_MS) return;
-    const [found, parts] = await Promise.all([read<RollupStatus>(ROLLUPS), read<{ table: string; parts: number }>(PARTS)]);
+    const [found, parts] = await Promise.all([read<CataloguedRollup>(ROLLUPS), read<{ table: string; parts: number }>(PARTS)]);
     const step = stepOf(now);
     rollups = found;
-    for (const { name, state, differences, audited_to: auditedTo } of found) {
-      if (state !== 'serving') continue;
-      history.set(`differs:${name}`, step, differences);
-      if (auditedTo > 0) history.set(`unaudited:${name}`, step, now / 1000 - auditedTo);
-    }
+    for (const { name, state, differences } of found) if (state === 'serving') history.set(`differs:${name}`, step, differences);
     for (const { table, parts: count } of parts) history.set(`parts:${table}`, step, count);
     slowAt = now;
   }

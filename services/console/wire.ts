@@ -51,11 +51,14 @@ export interface RollupStatus {
   readonly name: string;
   readonly version: number;
   readonly state: string;
-  /** unix seconds; 0 = always */
-  readonly covered_from: number;
-  /** unix seconds; 0 = not compared yet */
-  readonly audited_to: number;
+  /** periods that are not built yet: queries get them from raw */
+  readonly pending: number;
+  /** spans that have to be built anew */
+  readonly repairs: number;
+  /** spans that differ from raw after they were built anew */
   readonly differences: number;
+  /** unix seconds; null = not compared yet, or the rollup service runs in another process */
+  readonly audited_to: number | null;
 }
 
 export interface EndpointStatus {

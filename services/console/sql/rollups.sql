@@ -1,5 +1,16 @@
--- The catalogue of rollups without retired versions. Reads rollups; one row per rollup and version.
-SELECT name, version, state, toUnixTimestamp(covered_from) AS covered_from, toUnixTimestamp(audited_to) AS audited_to, differences
-FROM rollups FINAL
-WHERE state != 'retired'
+-- The catalogue of rollups without retired versions, and what is to be repaired of them. Reads rollups and rollup_repairs; one row per rollup and version.
+-- pending: periods that are not built yet; repairs: spans that have to be built anew; differences: those that differ from raw after they were.
+SELECT r.name AS name, r.version AS version, r.state AS state, length(r.pending) AS pending, o.repairs AS repairs, o.differences AS differences
+FROM (SELECT name, version, source, state, pending FROM rollups FINAL WHERE state != 'retired') AS r
+LEFT JOIN
+(
+    SELECT source, countIf(not is_done) AS repairs, countIf(not is_done AND last_outcome = 'differs') AS differences
+    FROM
+    (
+        SELECT source, maxIf(requested_at, done) >= maxIf(requested_at, not done) AS is_done, argMaxIf(outcome, requested_at, not done) AS last_outcome
+        FROM rollup_repairs
+        GROUP BY source, period, from_time, to_time
+    )
+    GROUP BY source
+) AS o ON o.source = r.source
 ORDER BY name, version

@@ -61,7 +61,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
     expect(result.system!.topics[0]!.age_ms.at(-1)).toBeGreaterThan(2_000);
     expect(result.system!.topics[0]!.lag_now).toBeNull();
     expect(result.system).toMatchObject({ ingest_here: false, store_answers: true, paused: [] });
-    expect(result.system!.rollups.map((r) => r.name)).toEqual(['api_requests', 'function_invocations']);
+    expect(result.system!.rollups).toEqual(['api_requests', 'function_invocations'].map((name) => ({ name, version: 1, state: 'new', pending: 0, repairs: 0, differences: 0, audited_to: null })));
     expect(result.system!.alerts.find((a) => a.alert === 'SluiceLag')).toMatchObject({ state: 'unknown', reason: expect.stringContaining('another process') as string });
   });
 

@@ -128,8 +128,9 @@ function Tables({ system, status, zone }: { readonly system: SystemStatus } & Om
     <section class="panel"><h2>Rollups</h2><${Table} label="Rollups" rows=${system.rollups} columns=${[
       { name: 'Rollup', cell: (r: SystemStatus['rollups'][number]) => `${r.name} v${r.version}` },
       { name: 'State', cell: (r: SystemStatus['rollups'][number]) => html`<span class=${`badge ${r.state === 'serving' ? 'good' : 'warn'}`}>${r.state}</span>` },
-      { name: 'Holds', cell: (r: SystemStatus['rollups'][number]) => (r.covered_from === 0 ? 'everything' : `events from ${new Date(r.covered_from * 1000).toISOString().slice(0, 16).replace('T', ' ')} UTC on`) },
-      { name: 'Compared with raw up to', cell: (r: SystemStatus['rollups'][number]) => (r.audited_to === 0 ? 'not yet' : when(r.audited_to)) },
-      { name: 'Minutes that differ', isNumber: true, cell: (r: SystemStatus['rollups'][number]) => html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>` },
+      { name: 'Holds', cell: (r: SystemStatus['rollups'][number]) => (r.pending === 0 ? 'everything' : `all but ${r.pending.toLocaleString('en')} ${r.pending === 1 ? 'period' : 'periods'}`) },
+      { name: 'Compared with raw up to', cell: (r: SystemStatus['rollups'][number]) => (r.audited_to === null ? 'unknown' : when(r.audited_to)) },
+      { name: 'To be repaired', isNumber: true, cell: (r: SystemStatus['rollups'][number]) => r.repairs },
+      { name: 'Spans that differ', isNumber: true, cell: (r: SystemStatus['rollups'][number]) => html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>` },
     ]} /></section>`;
 }
