@@ -43,11 +43,18 @@ interface State {
   readonly parts: number;
   readonly differences: number;
   readonly audits: boolean;
+  /** spans of a rollup whose raw rows are fewer than the ledger says */
+  readonly incomplete: number;
+  /** of ingest's clock before ClickHouse's, seconds */
+  readonly clockAhead: number;
+  readonly waitsForGroup: boolean;
+  /** commits that Kafka refuses, each minute */
+  readonly refusedCommits: number;
 }
 
 const HEALTHY: State = {
   clickhouse: true, kafka: true, ingest: 'runs', traffic: true, pushes: true, badShare: 0.001, paused: false, stuck: false, lag: 40, freshness: 0.6, insertSeconds: 0.05,
-  querySeconds: 0.05, hitShare: 0.9, failedShare: 0, refusedShare: 0, parts: 20, differences: 0, audits: true,
+  querySeconds: 0.05, hitShare: 0.9, failedShare: 0, refusedShare: 0, parts: 20, differences: 0, audits: true, incomplete: 0, clockAhead: 0.2, waitsForGroup: false, refusedCommits: 1,
 };
 
 const CAUSE = 60;
@@ -87,6 +94,9 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
       set('sluice_ready', { ...ingest, check: 'clickhouse' }, Number(s.clickhouse));
       set('sluice_ready', { ...ingest, check: 'consumer' }, Number(s.kafka));
       set('sluice_ingest_partitions', ingest, s.kafka ? 3 : 0);
+      set('sluice_ingest_clock_ahead_seconds', ingest, s.clockAhead);
+      if (s.kafka) count('sluice_ingest_commits_refused_total', ingest, s.refusedCommits);
+      if (s.waitsForGroup) set('sluice_ingest_partition_waits_for_group', { ...ingest, topic: 'edge_logs', partition: '1' }, 1);
       if (s.traffic) {
         for (const [topic, partition] of [['edge_logs', '0'], ['edge_logs', '1'], ['auth_logs', '0']] as const) {
           const here = { ...ingest, topic, partition };
@@ -109,6 +119,7 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
     if (s.clickhouse && s.audits) audited = minute * 60 - 180;
     set('sluice_rollup_audited_to_seconds', { ...rollup, rollup: 'api_requests' }, audited);
     set('sluice_rollup_differences', { ...rollup, rollup: 'api_requests' }, s.differences);
+    set('sluice_rollup_source_incomplete', { ...rollup, rollup: 'api_requests' }, s.incomplete);
     for (const table of ['edge_logs', 'batches']) set('sluice_rollup_table_fullest_partition_parts', { ...rollup, table }, table === 'edge_logs' ? s.parts : 5);
     if (s.traffic) for (const source of ['edge_logs', 'auth_logs']) set('sluice_rollup_dead_letter_share', { ...rollup, source }, source === 'edge_logs' ? s.badShare : 0);
 
@@ -170,6 +181,10 @@ const scenarios: readonly Scenario[] = [
   { cause: 'inserts take eight seconds', fires: 'SluiceInsertsSlow', during: { insertSeconds: 8 } },
   { cause: 'merges do not keep up', fires: 'SluiceTooManyParts', during: { parts: 800 } },
   { cause: 'a rollup cannot be repaired', fires: 'SluiceRollupDiffers', during: { differences: 2 } },
+  { cause: 'a raw table has lost rows', fires: 'SluiceRollupSourceIncomplete', during: { incomplete: 1 } },
+  { cause: 'the clock of ingest is two minutes ahead', fires: 'SluiceClockDiffers', during: { clockAhead: 120 } },
+  { cause: 'another group has the topics', fires: 'SluiceWaitsForGroup', during: { waitsForGroup: true } },
+  { cause: 'Kafka refuses commits', fires: 'SluiceCommitsRefused', during: { refusedCommits: 60 } },
   { cause: 'the audit stops', fires: 'SluiceAuditBehind', during: { audits: false } },
   { cause: 'one request in twenty fails', fires: 'SluiceErrors', during: { failedShare: 0.05 } },
   { cause: 'queries take four seconds', fires: 'SluiceQueriesSlow', during: { querySeconds: 4 } },

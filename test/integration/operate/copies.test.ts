@@ -34,19 +34,25 @@ const places = backupPlaces(`local=${backups}`);
 let world: World;
 let embedded: ClickHouse;
 let face: Face;
+/** a server of the embedded engine's version: a backup belongs to the version that made it */
+let twin: Face;
 let server: ClickHouse;
 /** how far the first backup goes */
 let evaluatedAt: number;
 
 beforeAll(async () => {
   world = await createWorld();
-  [embedded, face] = await Promise.all([openEmbedded({ dataDir: newFolder(), logger: testLogger }), startFace({ dataDir: newFolder(), password: 'secret' })]);
+  [embedded, face, twin] = await Promise.all([
+    openEmbedded({ dataDir: newFolder(), logger: testLogger }), startFace({ dataDir: newFolder(), password: 'secret' }),
+    startFace({ dataDir: newFolder(), engine: '26.7', profile: 'plain', password: 'secret' }),
+  ]);
   await withRollup(embedded, () => Promise.resolve());
 });
 afterAll(async () => {
   await server?.close();
   await embedded.close();
   await face.stop();
+  await twin.stop();
   for (const folder of folders) folder.remove();
 });
 
@@ -101,10 +107,10 @@ describe('backups', () => {
   });
 
   test('an increment, restored by a server under another name, and backed up there', async () => {
-    const home = await openServer({ url: face.url, logger: testLogger });
+    const home = await openServer({ url: twin.url, logger: testLogger });
     await home.execute({ sql: 'CREATE DATABASE restored' });
     await home.close();
-    const restored = await openServer({ url: face.url.replace(/\/sluice$/, '/restored'), logger: testLogger });
+    const restored = await openServer({ url: twin.url.replace(/\/sluice$/, '/restored'), logger: testLogger });
     try {
       await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment, database: 'sluice' });
       const now = new Date();

@@ -38,15 +38,30 @@ afterAll(async () => {
 function watchingTheLedger(clickhouse: ClickHouse): ClickHouse {
   return {
     ...clickhouse,
-    execute: async (statement) => {
-      const { topic, partition, first } = statement.params ?? {};
-      if (statement.sql.includes('INSERT INTO batches')) {
+    insertRows: async (insert) => {
+      if (insert.table === 'batches') {
         const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
-        beforeLedger.push({ position: positions.find(({ labels }) => labels['topic'] === topic && labels['partition'] === partition)?.value, first: Number(first) });
+        for (const { topic, partition, first } of firstOffsetsOf(insert.pieces)) {
+          beforeLedger.push({ position: positions.find(({ labels }) => labels['topic'] === topic && labels['partition'] === partition)?.value, first });
+        }
       }
-      return clickhouse.execute(statement);
+      return clickhouse.insertRows(insert);
     },
   };
+}
+
+/** Of ledger rows in RowBinary: topic, incarnation, partition, first. A row's place is found by the topic that it begins with. */
+function firstOffsetsOf(pieces: Iterable<Uint8Array>): { topic: string; partition: number; first: number }[] {
+  const bytes = Buffer.concat([...pieces]);
+  return ['edge_logs', 'auth_logs'].map((source) => world.settings.KAFKA_TOPICS[source as 'edge_logs' | 'auth_logs']).flatMap((topic) => {
+    const found: { topic: string; partition: number; first: number }[] = [];
+    const start = Buffer.concat([Buffer.from([topic.length]), Buffer.from(topic)]);
+    for (let at = bytes.indexOf(start); at >= 0; at = bytes.indexOf(start, at + 1)) {
+      const fields = at + start.length;
+      found.push({ topic, partition: bytes.readUInt32LE(fields + 4), first: Number(bytes.readBigUInt64LE(fields + 8)) });
+    }
+    return found;
+  });
 }
 
 async function valuesOf(registry: Registry, name: string): Promise<{ labels: Partial<Record<string, string | number>>; value: number }[]> {
