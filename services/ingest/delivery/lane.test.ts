@@ -63,7 +63,7 @@ interface World {
 }
 
 const NOTED = new Set(['topic_recreated', 'intent_dropped', 'partition_paused', 'partition_resumed', 'waiting_for_group', 'partition_claimed', 'clickhouse_unavailable', 'available_again']);
-const OURS: Owner = { group: 'ours', epoch: 1, former: undefined };
+const OURS: Owner = { group: 'ours', epoch: 1, former: undefined, isSettled: true };
 
 /** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
 async function run(setup: Setup) {
@@ -144,7 +144,8 @@ async function run(setup: Setup) {
       register: async () => ({ period: 50, owner: world.owner }),
       async claim(epoch) {
         act(`claim ${epoch}`);
-        world.owner = { group: 'ours', epoch, former: world.owner?.group };
+        const { group, former } = world.owner ?? { group: 'ours', former: undefined };
+        world.owner = { group: 'ours', epoch, former: group === 'ours' ? former : group, isSettled: group === 'ours' };
       },
       rulesFor: async (_, evaluatedAt, period) => ({ ...RULES, evaluatedAt, period }),
       endRunning: async () => {},
@@ -318,12 +319,12 @@ describe('a log that is another', () => {
 });
 
 describe('a partition of another group', () => {
-  const theirs: Owner = { group: 'theirs', epoch: 4, former: undefined };
+  const theirs: Owner = { group: 'theirs', epoch: 4, former: undefined, isSettled: true };
 
-  test('is waited for while that has members, then claimed, and looked at five seconds later', async () => {
+  test('is waited for while that has members, then claimed, and claimed once more five seconds later, before it is looked at', async () => {
     let looks = 0;
     const { did } = await run({ owner: theirs, log: records(0, 0), on: (what, world) => { if (what.startsWith('wait')) world.members = ++looks < 2; } });
-    expect(did.slice(0, 3)).toEqual(['claim 5', 'partition_claimed', 'fetch from 0']);
+    expect(did.slice(0, 4)).toEqual(['claim 5', 'partition_claimed', 'claim 6', 'fetch from 0']);
   });
 
   test('that takes ours while we write: nothing more is inserted', async () => {

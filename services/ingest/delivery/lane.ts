@@ -31,7 +31,7 @@ const PAUSE_LOOK_MS = 2_000;
 /** A lane whose partition belongs to another group looks this often, milliseconds. */
 const GROUP_LOOK_MS = 5_000;
 /** After a claim: a writer of the former group sends nothing later than this, because it reads the register every two seconds. */
-const CLAIM_WAIT_MS = 5_000;
+const SETTLE_MS = 5_000;
 /** A lane with nothing to write commits its end after this long, milliseconds. */
 const IDLE_COMMIT_MS = 1_000;
 /** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
@@ -156,6 +156,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       switch (plan.kind) {
         case 'wait_for_group': ended = await waitForGroup(plan.group); break;
         case 'claim': ended = await claim(plan); break;
+        case 'settle': ended = await settle(plan.epoch); break;
         case 'compare': {
           const result = await compareLog({
             marks: (life) => persistently('the comparison', () => store.marks(life)),
@@ -224,9 +225,15 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     const claimed = await persistently('the claim', async () => (await asMember()) ?? await store.claim(epoch));
     if (claimed === 'over' || claimed === 'retake') return claimed;
     ports.log('partition_claimed', { epoch, former });
-    const until = ports.monotonic() + CLAIM_WAIT_MS;
-    if (former !== undefined) while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
     return ports.isOver() ? 'over' : undefined;
+  }
+
+  /** Ends the time in which the former group may still write. Only the second claim says that it is over: the one who made the first may not have lived. */
+  async function settle(epoch: number): Promise<Ended | undefined> {
+    const until = ports.monotonic() + SETTLE_MS;
+    while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
+    const settled = await persistently('the claim', async () => (await asMember()) ?? await store.claim(epoch));
+    return settled === 'over' || settled === 'retake' ? settled : undefined;
   }
 
   /** What stands in the log at this offset and after. */

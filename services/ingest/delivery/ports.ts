@@ -73,6 +73,8 @@ export interface Owner {
   readonly epoch: number;
   /** the group that had it before: what that one announced may be open */
   readonly former: string | undefined;
+  /** nothing of the former group can be on its way any more: somebody of this group has waited, and claimed it once more */
+  readonly isSettled: boolean;
 }
 
 /** What ingest reads again at most two seconds later, before every insert. */

@@ -3,7 +3,7 @@ import type { Clock } from '../../../common/clock.ts';
 import { statements } from '../statements.ts';
 import type { Owner, Register } from './ports.ts';
 
-/** What was read before is used again for this long. A claim waits longer before the claimer looks at what is there (lane.ts). */
+/** What was read before is used again for this long. Whoever takes a partition after a claim waits longer before it looks at what is there (lane.ts). */
 const AGE_MS = 2_000;
 
 export interface RegisterReader {
@@ -13,7 +13,7 @@ export interface RegisterReader {
   forget(): void;
 }
 
-type Row = { period: number; now: string; owners: [topic: string, partition: number, group: string, epoch: string, former: string][] };
+type Row = { period: number; now: string; owners: [topic: string, partition: number, group: string, epoch: string, former: string, isSettled: number][] };
 
 /**
  * Reads the register of periods and owners, for all partitions of the process at once. `onClock` is told how far our clock is ahead of the engine's at
@@ -44,7 +44,7 @@ export function createRegister(clickhouse: Reader, clock: Clock, onClock: (ahead
     onClock((before + clock()) / 2 - Number(row!.now));
     return {
       period: row!.period,
-      owners: new Map(row!.owners.map(([topic, partition, group, epoch, former]) => [`${topic}:${partition}`, { group, epoch: Number(epoch), former: former === '' ? undefined : former }])),
+      owners: new Map(row!.owners.map(([topic, partition, group, epoch, former, isSettled]) => [`${topic}:${partition}`, { group, epoch: Number(epoch), former: former === '' ? undefined : former, isSettled: isSettled === 1 }])),
     };
   }
 }

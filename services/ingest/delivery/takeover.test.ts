@@ -11,12 +11,13 @@ const intent = (first: number, last: number, rest: Partial<Intent> = {}): Intent
 const orphan = (last: number, offsets: number[], rest: Partial<OrphanRows> = {}): OrphanRows => ({ incarnation: 0, last, evaluatedAt: 777, offsets, deadOffsets: [], minTimestamp: undefined, ...rest });
 
 const FACTS: Facts = {
-  group: 'ours', end: undefined, owner: { group: 'ours', epoch: 1, former: undefined }, ownerHasMembers: false, intents: [], orphans: [], low: 0, high: 100, isChanged: false, compared: undefined,
+  group: 'ours', end: undefined, owner: { group: 'ours', epoch: 1, former: undefined, isSettled: true }, ownerHasMembers: false, intents: [], orphans: [], low: 0, high: 100, isChanged: false, compared: undefined,
 };
 
 /** A plan in a few words: `incarnation:next, batches to recover and to close as first-last@evaluatedAt (! = announced), what is dropped, what is met again`. */
 function brief(plan: Plan): string {
   if (plan.kind === 'wait_for_group') return `wait for ${plan.group}`;
+  if (plan.kind === 'settle') return `settle ${plan.epoch}`;
   if (plan.kind === 'claim') return `claim ${plan.epoch}${plan.former === undefined ? '' : ` from ${plan.former}`}`;
   if (plan.kind === 'compare') return `compare ${plan.incarnation} from ${plan.from}`;
   const batches = (of: typeof plan.recover): string => of.map((b) => `${b.first}-${b.last}@${b.evaluatedAt}${b.intent === undefined ? '' : '!'}`).join(' ');
@@ -33,10 +34,13 @@ test.each<[string, Partial<Facts>, string]>([
   // groups
   ['a partition that nobody ever had is claimed', { owner: undefined }, 'claim 1'],
   ['one that our group wrote before there was a register is claimed', { owner: undefined, end: end(4) }, 'claim 1'],
-  ['one of a group that has members is waited for', { owner: { group: 'theirs', epoch: 3, former: undefined }, ownerHasMembers: true }, 'wait for theirs'],
-  ['one of a group without members is claimed from it', { owner: { group: 'theirs', epoch: 3, former: undefined } }, 'claim 4 from theirs'],
+  ['one of a group that has members is waited for', { owner: { group: 'theirs', epoch: 3, former: undefined, isSettled: true }, ownerHasMembers: true }, 'wait for theirs'],
+  ['one of a group without members is claimed from it', { owner: { group: 'theirs', epoch: 3, former: undefined, isSettled: true } }, 'claim 4 from theirs'],
   ['one that only the ledger knows of another group is waited for', { owner: undefined, end: end(4, { group: 'theirs' }), ownerHasMembers: true }, 'wait for theirs'],
   ['and claimed when that has no members', { owner: undefined, end: end(4, { group: 'theirs' }) }, 'claim 1 from theirs'],
+  ['one that another member of our group has claimed from theirs is settled, whoever claimed it', { owner: { group: 'ours', epoch: 4, former: 'theirs', isSettled: false } }, 'settle 5'],
+  ['and so is one whose former group only the ledger knows', { end: end(4, { group: 'theirs' }) }, 'settle 2'],
+  ['settled, it is taken', { owner: { group: 'ours', epoch: 5, former: 'theirs', isSettled: true } }, '0:0'],
 
   // where it goes on
   ['never taken: the first offset', { low: 3 }, '0:3'],

@@ -40,6 +40,8 @@ export type Plan =
   | { readonly kind: 'wait_for_group'; readonly group: string }
   /** former: the group that had it */
   | { readonly kind: 'claim'; readonly epoch: number; readonly former: string | undefined }
+  /** claimed from another group, which may write for a moment still: wait, and claim once more. Who claimed it may have been killed since. */
+  | { readonly kind: 'settle'; readonly epoch: number }
   /** the log ends before what is stored of this life of the topic, or another record stands there */
   | { readonly kind: 'compare'; readonly incarnation: number; readonly from: number }
   | {
@@ -60,10 +62,13 @@ export type Plan =
 /** Decides how a partition is taken. */
 export function planTakeover(known: Facts): Plan {
   const { group, end, orphans, low } = known;
-  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined });
+  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
   const former = owner?.group === group ? undefined : owner?.group;
   if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
   if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
+  // of the group before the first claim, only the ledger knows
+  const isSettled = known.owner.isSettled && !(known.owner.epoch === 1 && end !== undefined && end.group !== group);
+  if (!isSettled) return { kind: 'settle', epoch: known.owner.epoch + 1 };
 
   const inLedger = end?.incarnation ?? -1;
   const isOpen = (i: Intent): boolean => i.incarnation > inLedger || (i.incarnation === inLedger && i.last > end!.last);

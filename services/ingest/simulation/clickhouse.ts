@@ -283,7 +283,9 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
   function ownerOf(partition: number): Owner | undefined {
     const [last, ...before] = owners.filter((o) => o.partition === partition).toSorted((a, b) => b.epoch - a.epoch);
-    return last === undefined ? undefined : { group: last.group, epoch: last.epoch, former: before.find((o) => o.group !== last.group)?.group };
+    if (last === undefined) return undefined;
+    const former = before.find((o) => o.group !== last.group)?.group;
+    return { group: last.group, epoch: last.epoch, former, isSettled: former === undefined || before[0]?.group === last.group };
   }
 
   function batchOf({ incarnation, event }: Row): LedgerRow | undefined {

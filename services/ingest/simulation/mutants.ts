@@ -56,7 +56,16 @@ export const mutants = {
   /** a log that ends before the ledger was recreated */
   'no-comparison': { ports: (ports) => withStore(ports, { marks: async () => [{ offset: 0, time: -1, checksum: 0 }] }) },
   /** a partition belongs to whoever consumes it */
-  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1, former: undefined } }) }) },
+  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1, former: undefined, isSettled: true } }) }) },
+  /** a claim is taken for settled at once: the one who made it has waited, if it lives */
+  'no-settling': {
+    ports: (ports) => withStore(ports, {
+      register: async (fresh) => {
+        const register = await ports.store.register(fresh);
+        return { ...register, owner: register.owner === undefined ? undefined : { ...register.owner, isSettled: true } };
+      },
+    }),
+  },
   /** a batch is recovered by the rules of today */
   'other-rules': {
     ports: (ports) => ({
