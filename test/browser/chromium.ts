@@ -51,7 +51,8 @@ async function unpackedChromium(): Promise<string> {
 async function untar(file: string, into: string): Promise<void> {
   const tar = spawn('tar', ['-x', '-C', into], { stdio: ['pipe', 'ignore', 'inherit'] });
   const ended = once(tar, 'close');
-  await pipeline(createReadStream(file), createBrotliDecompress(), tar.stdin);
+  // tar may end at the archive's end mark, before it has read the zeros behind it: its exit code says whether the archive was whole
+  const broken = await pipeline(createReadStream(file), createBrotliDecompress(), tar.stdin).then(() => undefined, (error: unknown) => error);
   const [code] = (await ended) as [number | null];
-  if (code !== 0) throw new Error(`tar ended with ${code} for ${file}`);
+  if (code !== 0) throw new Error(`tar ended with ${code} for ${file}`, { cause: broken });
 }

@@ -27,7 +27,7 @@ const bodies: readonly (readonly [string, Buffer, number])[] = [
   ['twenty thousand events', fill(17 * 20_000, '[', '{"project":"p"},', '{"project":"p"}]'), 200],
   ['ninety thousand wrong events', fill(3 * 90_000, '[', '{},', '{}]'), 422],
   ['a url of eight million letters', fill(8 * MB - 100, '{"metadata":{"request":{"url":"', 'a', '"}}}'), 200],
-  ['a timestamp of eight million digits', fill(8 * MB, '{"project":"p","timestamp":"', '1', '"}'), 200],
+  ['a timestamp of eight million digits', fill(8 * MB, '{"project":"p","timestamp":"', '1', '"}'), 422],
   ['ten million empty lines', fill(10 * MB, '', '\n', ''), 400],
 ];
 
