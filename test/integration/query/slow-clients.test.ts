@@ -19,7 +19,8 @@ import { logger } from './service.ts';
 const KEY = 'the-key';
 const ANSWER_BYTES = 20 * 1024 * 1024;
 const result = Buffer.from(`{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`);
-const clickhouse: Reader = { read: () => Promise.resolve({ body: result, readRows: 1, readBytes: 1 }) };
+// a copy each time: what makes the body takes the result's memory
+const clickhouse: Reader = { read: () => Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 }) };
 const shares = createShares();
 let sending = createSending({ roomBytes: 2.5 * ANSWER_BYTES });
 let app: Awaited<ReturnType<typeof createApp>>;
