@@ -1,4 +1,5 @@
 -- Batches with rows in a period that the ledger lacks, and replays of dead letters with a row in it that are not done: their views may still be filled.
+-- A batch of a life of the topic that is over is none of them: nobody finishes what an owner sent for it too late.
 -- Parameters: source (the raw table), period (unix seconds). At most 100 rows.
 WITH held AS
 (
@@ -14,6 +15,13 @@ WHERE (topic, incarnation, partition, last) NOT IN
     FROM batches
     WHERE (topic, incarnation, partition, last) IN (SELECT topic, incarnation, partition, last FROM held)
 )
+    AND (topic, partition, incarnation) NOT IN
+    (
+        SELECT held.topic, held.partition, held.incarnation
+        FROM held
+        INNER JOIN (SELECT topic, partition, max(incarnation) AS present FROM batches GROUP BY topic, partition) AS lives USING (topic, partition)
+        WHERE held.incarnation < lives.present
+    )
 LIMIT 100
 UNION ALL
 SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset
