@@ -45,8 +45,6 @@ export interface BuildOptions {
 }
 
 const ATTEMPTS = 3;
-/** what a statement ends with whose table is dropped before or while it runs */
-const GONE = new Set(['UNKNOWN_TABLE', 'TABLE_IS_DROPPED', 'TABLE_IS_BEING_RESTARTED', 'ABORTED']);
 /** Rows of the ledger are kept this long, days: a batch of an older period counts as finished. */
 const LEDGER_DAYS = 400;
 const END_OF_TIME = ALL_TIME.to;
@@ -90,8 +88,8 @@ export async function build(context: Context, rollup: Rollup, period: number, { 
       return outcome;
     }
   } catch (error) {
-    // another service began to build this rollup and dropped the side table
-    if (!(error instanceof ClickHouseError) || !GONE.has(error.codeName) || (await sideTables(definition)).includes(side)) throw error;
+    // another service began to build this rollup and dropped the side table: whatever a statement on it ends with, that is why
+    if (!(error instanceof ClickHouseError) || (await sideTables(definition)).includes(side)) throw error;
     return { kind: 'taken' };
   } finally {
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS });

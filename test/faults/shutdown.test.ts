@@ -10,7 +10,7 @@ import { createWorld, type World } from './ledger.ts';
 afterEach(endIngestChildren);
 
 function start(world: World, dataDir: string, at?: At, env: Record<string, string> = {}): IngestChild {
-  return startIngestChild({ env: { ...world.env, ...env, DATA_DIR: dataDir }, sessionTimeoutMs: 3_000, at: at === undefined ? undefined : { match: '^edge_logs\\b', ...at } });
+  return startIngestChild({ env: { ...world.env, ...env, DATA_DIR: dataDir }, sessionTimeoutMs: 3_000, at: at === undefined ? undefined : { match: '^(edge_logs|batches)\\b', ...at } });
 }
 
 describe('shutdown', () => {
