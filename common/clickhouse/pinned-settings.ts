@@ -44,6 +44,9 @@ const EVERY_STATEMENT = {
   extremes: 0,
   use_query_cache: 0,
   max_query_size: 1_048_576,
+  // rows and bytes of one step: a profile that makes them tiny makes a statement take a thousand times as long
+  max_block_size: 65_409,
+  preferred_block_size_bytes: 1_000_000,
   // where there is a limit, passing it is an error and never a part of the answer
   max_execution_time: 0,
   timeout_overflow_mode: 'throw',
@@ -107,6 +110,9 @@ const WRITES = {
   ignore_materialized_views_with_dropped_target_table: 0,
   parallel_view_processing: 0,
   max_partitions_per_insert_block: 0,
+  max_insert_block_size: 1_048_449,
+  min_insert_block_size_rows: 1_048_449,
+  min_insert_block_size_bytes: 268_402_944,
   min_insert_block_size_rows_for_materialized_views: 0,
   min_insert_block_size_bytes_for_materialized_views: 0,
   data_type_default_nullable: 0,
