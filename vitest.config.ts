@@ -1,11 +1,18 @@
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import type { Run } from './test/harness/clickhouse-run.ts';
 
-// Before the workers start: there the pool is in use before any module of ours is loaded (common/config/thread-pool.ts).
+// Before the workers start: there the pool is in use before any module of ours is loaded
+// (common/config/thread-pool.ts).
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
 
 /** Suites that need a broker and an engine; they run on the ClickHouse of `run`. */
-export function onClickHouse(name: string, run: Run, include: readonly string[], groupOrder: number, maxWorkers = 2): TestProjectInlineConfiguration {
+export function onClickHouse(
+  name: string,
+  run: Run,
+  include: readonly string[],
+  groupOrder: number,
+  maxWorkers = 2,
+): TestProjectInlineConfiguration {
   return {
     test: {
       name,
@@ -21,21 +28,43 @@ export function onClickHouse(name: string, run: Run, include: readonly string[],
   };
 }
 
-// unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults on purpose.
-// Two files at a time: they wait for a broker as long as they compute, and each brings its own engine, folder and topics.
+// unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults
+// on purpose.
+// Two files at a time: they wait for a broker as long as they compute, and each brings its own engine, folder and
+// topics.
 // browser: a real browser on a real service.
 // retry 0 everywhere: a test that fails once has found something.
-// server, hostile: what says most about a ClickHouse server, on a genuine one under a plain and under a hostile profile. The suites on every server, whole: vitest.servers.config.ts.
+// server, hostile: what says most about a ClickHouse server, on a genuine one under a plain and under a hostile
+// profile. The suites on every server, whole: vitest.servers.config.ts.
 // What needs a server of its own starts one in every project (test/harness/clickhouse-server.ts).
 export default defineConfig({
   test: {
     retry: 0,
     projects: [
-      { test: { name: 'unit', include: ['{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts', 'test/{harness,evaluate}/*.test.ts'], retry: 0 } },
+      {
+        test: {
+          name: 'unit',
+          include: [
+            '{common,services,demo,scripts,schemas,bench,deploy}/**/*.test.ts',
+            'test/{harness,evaluate}/*.test.ts',
+          ],
+          retry: 0,
+        },
+      },
       onClickHouse('integration', 'embedded', ['test/{integration,e2e}/**/*.test.ts'], 1),
       onClickHouse('faults', 'embedded', ['test/faults/**/*.test.ts'], 2),
       onClickHouse('server', '25.8 plain', ['test/integration/ingest/**/*.test.ts', 'test/e2e/oracle.test.ts'], 3),
-      onClickHouse('hostile', '25.8 hostile', ['test/integration/ingest/**/*.test.ts', 'test/integration/rollup/{oracle,service}.test.ts', 'test/integration/query/{answers,contract}.test.ts', 'test/e2e/oracle.test.ts'], 4),
+      onClickHouse(
+        'hostile',
+        '25.8 hostile',
+        [
+          'test/integration/ingest/**/*.test.ts',
+          'test/integration/rollup/{oracle,service}.test.ts',
+          'test/integration/query/{answers,contract}.test.ts',
+          'test/e2e/oracle.test.ts',
+        ],
+        4,
+      ),
       // a browser beside a service takes both cores
       onClickHouse('browser', 'embedded', ['test/browser/**/*.test.ts'], 5, 1),
     ],

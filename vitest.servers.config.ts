@@ -1,7 +1,8 @@
 import { defineConfig } from 'vitest/config';
 import { onClickHouse } from './vitest.config.ts';
 
-// Every suite that meets an engine, on every kind of server: `npm run test:servers`. The default configuration runs them on the embedded engine.
+// Every suite that meets an engine, on every kind of server: `npm run test:servers`. The default configuration runs
+// them on the embedded engine.
 const SUITES = ['test/{integration,faults}/**/*.test.ts', 'test/e2e/oracle.test.ts'];
 
 export default defineConfig({

@@ -17,7 +17,10 @@ declare module 'autocannon' {
     readonly non2xx: number;
   }
   export interface Running extends Promise<Outcome> {
-    on(event: 'response', listener: (client: unknown, status: number, bytes: number, milliseconds: number) => void): void;
+    on(
+      event: 'response',
+      listener: (client: unknown, status: number, bytes: number, milliseconds: number) => void,
+    ): void;
   }
   export default function autocannon(load: Load): Running;
 }

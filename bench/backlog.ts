@@ -23,13 +23,31 @@ export interface BenchBroker {
 export async function startBenchBroker(folder: string): Promise<BenchBroker> {
   const logger = createLogger('error');
   const { CACHE_DIR, JAVA_HOME, KAFKA_MAX_DECOMPRESSED_BYTES } = readSettings();
-  const broker = await startLocalBroker({ dataDir: folder, port: await freePort(), cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
-  return { brokers: broker.brokers, kafka: createKafka({ brokers: broker.brokers, clientId: 'bench', logger, maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES }), stop: () => broker.stop() };
+  const broker = await startLocalBroker({
+    dataDir: folder,
+    port: await freePort(),
+    cacheDir: CACHE_DIR,
+    javaHome: JAVA_HOME,
+    logger,
+  });
+  return {
+    brokers: broker.brokers,
+    kafka: createKafka({
+      brokers: broker.brokers,
+      clientId: 'bench',
+      logger,
+      maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES,
+    }),
+    stop: () => broker.stop(),
+  };
 }
 
 /** What waits in Kafka. */
 export interface Backlog {
-  /** edge: edge events of 2.4 kB in JSON; avro: the same as Avro single objects; mix: all sources by their natural shares, in JSON */
+  /**
+   * edge: edge events of 2.4 kB in JSON; avro: the same as Avro single objects; mix: all sources by their natural
+   * shares, in JSON
+   */
   readonly kind: 'edge' | 'avro' | 'mix';
   readonly events: number;
 }
@@ -53,7 +71,11 @@ export interface Producing {
 /** lz4, three partitions a topic. The same seed gives the same events, apart from their time. */
 export async function openProducing({ kafka }: BenchBroker, backlog: Backlog): Promise<Producing> {
   const { kind } = backlog;
-  await ensureTopics(kafka, kind === 'mix' ? sources.map(({ name }) => topicOf(backlog, name)) : [topicOf(backlog, 'edge_logs')], PARTITIONS);
+  await ensureTopics(
+    kafka,
+    kind === 'mix' ? sources.map(({ name }) => topicOf(backlog, name)) : [topicOf(backlog, 'edge_logs')],
+    PARTITIONS,
+  );
   const traffic = createTraffic({ seed: SEED, projects: PROJECTS, functionsPerProject: FUNCTIONS });
   const schema = schemaOf('edge_logs');
   const datum = writerOf(schema);
@@ -62,7 +84,9 @@ export async function openProducing({ kafka }: BenchBroker, backlog: Backlog): P
   await producer.connect();
   let produced = 0;
   return {
-    get produced() { return produced; },
+    get produced() {
+      return produced;
+    },
     async add(events) {
       let sending: Promise<unknown> = Promise.resolve();
       for (const until = produced + events; produced < until;) {
@@ -75,7 +99,10 @@ export async function openProducing({ kafka }: BenchBroker, backlog: Backlog): P
           perTopic.set(topic, messages);
         }
         await sending;
-        sending = producer.sendBatch({ compression: CompressionTypes.LZ4, topicMessages: [...perTopic].map(([topic, messages]) => ({ topic, messages })) });
+        sending = producer.sendBatch({
+          compression: CompressionTypes.LZ4,
+          topicMessages: [...perTopic].map(([topic, messages]) => ({ topic, messages })),
+        });
       }
       await sending;
     },

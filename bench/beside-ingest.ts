@@ -12,7 +12,10 @@ const SECONDS = 15;
 const RATE = 1_000;
 const STORED = 'sluice_ingest_events_total';
 
-/** Cached answers of `npm start` while its ingest works off a backlog of edge events as fast as it can: the load generator and the broker are on the same cores. */
+/**
+ * Cached answers of `npm start` while its ingest works off a backlog of edge events as fast as it can: the load
+ * generator and the broker are on the same cores.
+ */
 export async function benchBesideIngest(): Promise<void> {
   const folder = temporaryFolder();
   const broker = await startBenchBroker(folder.path);
@@ -27,21 +30,36 @@ export async function benchBesideIngest(): Promise<void> {
       await sluice.ask('functions.invocation-stats', { project });
       // each scrape begins the lag of the event loop anew
       const [from, before] = [performance.now(), (await scrape(sluice.address))(STORED)];
-      const outcome = await load(`${sluice.address}/api/endpoints/${path}`, { connections: 50, seconds: SECONDS, rate: RATE });
+      const outcome = await load(`${sluice.address}/api/endpoints/${path}`, {
+        connections: 50,
+        seconds: SECONDS,
+        rate: RATE,
+      });
       const [seconds, metrics] = [(performance.now() - from) / 1000, await scrape(sluice.address)];
       const after = metrics(STORED);
       if (after >= BACKLOG) throw new Error('the backlog came to its end before the load did');
       report({
-        bench: 'beside-ingest', seed: SEED, measurements: [
+        bench: 'beside-ingest',
+        seed: SEED,
+        measurements: [
           { what: 'events stored meanwhile', value: (after - before) / seconds, unit: 'events/s' },
           { what: 'cached answers meanwhile', value: outcome.requests.average, unit: 'requests/s' },
           { what: `cached answers, ${RATE} wanted a second, p50`, value: outcome.latency.p50, unit: 'ms' },
           { what: 'the same, p90', value: outcome.latency.p90, unit: 'ms' },
           { what: 'the same, p99', value: outcome.latency.p99, unit: 'ms', goal: { atMost: 50 } },
           { what: 'the same, the longest', value: outcome.latency.max, unit: 'ms' },
-          { what: 'without the first second, in which 50 connections are opened at once, p99', value: quantile(outcome.open, 0.99), unit: 'ms', goal: { atMost: 50 } },
+          {
+            what: 'without the first second, in which 50 connections are opened at once, p99',
+            value: quantile(outcome.open, 0.99),
+            unit: 'ms',
+            goal: { atMost: 50 },
+          },
           { what: 'the same, the longest', value: outcome.open.at(-1) ?? Number.NaN, unit: 'ms' },
-          { what: 'lag of the event loop, p99 (its own work and its wait for a core)', value: metrics('nodejs_eventloop_lag_p99_seconds') * 1000, unit: 'ms' },
+          {
+            what: 'lag of the event loop, p99 (its own work and its wait for a core)',
+            value: metrics('nodejs_eventloop_lag_p99_seconds') * 1000,
+            unit: 'ms',
+          },
         ],
       });
     } finally {

@@ -14,29 +14,47 @@ const WARM_UP_SECONDS = 3;
 const OPENING_MS = 1_000;
 
 /**
- * Loads one address and throws unless every answer was a 200. `open`: the times of answers on connections that were open already, milliseconds, ascending:
+ * Loads one address and throws unless every answer was a 200. `open`: the times of answers on connections that were
+ * open already, milliseconds, ascending:
  * all connections come at once, and Node takes one in each turn of its event loop.
  */
-export async function load(url: string, options: { connections: number; seconds: number; rate?: number; headers?: Record<string, string> }): Promise<Outcome & { readonly open: readonly number[] }> {
+export async function load(
+  url: string,
+  options: { connections: number; seconds: number; rate?: number; headers?: Record<string, string> },
+): Promise<Outcome & { readonly open: readonly number[] }> {
   const { connections, seconds, rate, headers } = options;
   const from = performance.now();
   const open: number[] = [];
-  const running = autocannon({ url, connections, duration: seconds, headers: { 'x-api-key': API_KEY, ...headers }, ...(rate !== undefined && { overallRate: rate }) });
+  const running = autocannon({
+    url,
+    connections,
+    duration: seconds,
+    headers: { 'x-api-key': API_KEY, ...headers },
+    ...(rate !== undefined && { overallRate: rate }),
+  });
   running.on('response', (_client, _status, _bytes, milliseconds) => {
     if (performance.now() - milliseconds - from > OPENING_MS) open.push(milliseconds);
   });
   const outcome = await running;
-  if (outcome.errors + outcome.timeouts + outcome.non2xx > 0) throw new Error(`${outcome.errors} errors, ${outcome.timeouts} timeouts, ${outcome.non2xx} answers that are no 200`);
+  if (outcome.errors + outcome.timeouts + outcome.non2xx > 0)
+    throw new Error(
+      `${outcome.errors} errors, ${outcome.timeouts} timeouts, ${outcome.non2xx} answers that are no 200`,
+    );
   return { ...outcome, open: open.toSorted((a, b) => a - b) };
 }
 
-/** Cached answers of one query process, the load generator on the same cores: how many a second, and how late at 1,000 a second. */
+/**
+ * Cached answers of one query process, the load generator on the same cores: how many a second, and how late at 1,000 a
+ * second.
+ */
 export async function benchCached(): Promise<void> {
   const folder = temporaryFolder();
   const { clickhouse, refs } = await openFilled(folder.path, EVENTS);
   const engine = clickhouse.version;
   await clickhouse.close();
-  const child = fork(fileURLToPath(new URL('query-process.ts', import.meta.url)), { env: { ...process.env, DATA_DIR: folder.path, API_KEY, PORT: '0' } });
+  const child = fork(fileURLToPath(new URL('query-process.ts', import.meta.url)), {
+    env: { ...process.env, DATA_DIR: folder.path, API_KEY, PORT: '0' },
+  });
   try {
     const [address] = (await once(child, 'message')) as [string];
     const day = `${address}/api/endpoints/functions.invocation-stats?project=${refs[0]}`;
@@ -44,10 +62,22 @@ export async function benchCached(): Promise<void> {
     const most = await load(day, { connections: 50, seconds: SECONDS });
     const steady = await load(day, { connections: 50, seconds: SECONDS, rate: 1_000 });
     const large = await load(`${day}&interval=5min`, { connections: 50, seconds: SECONDS });
-    const compressed = await load(`${day}&interval=5min`, { connections: 50, seconds: SECONDS, headers: { 'accept-encoding': 'gzip, br' } });
+    const compressed = await load(`${day}&interval=5min`, {
+      connections: 50,
+      seconds: SECONDS,
+      headers: { 'accept-encoding': 'gzip, br' },
+    });
     report({
-      bench: 'cached', seed: SEED, engine, measurements: [
-        { what: 'answers of 25 rows, 50 connections', value: most.requests.average, unit: 'requests/s', goal: { atLeast: 10_000 } },
+      bench: 'cached',
+      seed: SEED,
+      engine,
+      measurements: [
+        {
+          what: 'answers of 25 rows, 50 connections',
+          value: most.requests.average,
+          unit: 'requests/s',
+          goal: { atLeast: 10_000 },
+        },
         { what: 'the same, p50', value: most.latency.p50, unit: 'ms' },
         { what: 'the same, p99', value: most.latency.p99, unit: 'ms' },
         { what: 'at 1,000 requests/s, p50', value: steady.latency.p50, unit: 'ms' },

@@ -20,10 +20,27 @@ export interface Consumer {
 
 const PROCESS = fileURLToPath(new URL('consumer-process.ts', import.meta.url));
 
-/** A contestant on an empty engine, ready to consume as a group that never was: all there is, and no dead member is waited for. */
-export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'env'> & { readonly env: Omit<Contestant['env'], 'DATA_DIR' | 'KAFKA_GROUP_ID'> }): Promise<Consumer> {
+/**
+ * A contestant on an empty engine, ready to consume as a group that never was: all there is, and no dead member is
+ * waited for.
+ */
+export async function startConsumer({
+  env,
+  ...contestant
+}: Omit<Contestant, 'env'> & {
+  readonly env: Omit<Contestant['env'], 'DATA_DIR' | 'KAFKA_GROUP_ID'>;
+}): Promise<Consumer> {
   const folder = temporaryFolder();
-  const child = fork(PROCESS, [JSON.stringify({ ...contestant, env: { ...env, DATA_DIR: folder.path, KAFKA_GROUP_ID: `bench-${randomUUID()}` } } satisfies Contestant)], { execArgv: ['--no-warnings'], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+  const child = fork(
+    PROCESS,
+    [
+      JSON.stringify({
+        ...contestant,
+        env: { ...env, DATA_DIR: folder.path, KAFKA_GROUP_ID: `bench-${randomUUID()}` },
+      } satisfies Contestant),
+    ],
+    { execArgv: ['--no-warnings'], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
+  );
   const waiting = new Map<number, PromiseWithResolvers<string>>();
   const ready = Promise.withResolvers<string>();
   child.on('message', (message: FromConsumer) => {
@@ -39,7 +56,9 @@ export async function startConsumer({ env, ...contestant }: Omit<Contestant, 'en
     ready.reject(error);
     for (const { reject } of waiting.values()) reject(error);
   });
-  const tell = (message: ToConsumer): void => { child.send(message); };
+  const tell = (message: ToConsumer): void => {
+    child.send(message);
+  };
   let reads = 0;
   const read = (what: Read): Promise<string> => {
     const asked = Promise.withResolvers<string>();

@@ -18,25 +18,49 @@ const ROUNDS = 12;
 const WARM_UP = 4;
 const FEW = [1, 9] as const;
 /** As the store inserts: one block. */
-const SETTINGS = { async_insert: 0, max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, max_insert_threads: 1, max_threads: 1, deduplicate_blocks_in_dependent_materialized_views: 1, max_partitions_per_insert_block: 0 } as const;
+const SETTINGS = {
+  async_insert: 0,
+  max_insert_block_size: 10_000_000,
+  min_insert_block_size_rows: 0,
+  min_insert_block_size_bytes: 0,
+  max_insert_threads: 1,
+  max_threads: 1,
+  deduplicate_blocks_in_dependent_materialized_views: 1,
+  max_partitions_per_insert_block: 0,
+} as const;
 
-/** CPU of evaluation, an event in JSON and in Avro; and of one insert of few events with its rollup views, of every source. CPU of the whole process, embedded engine. */
+/**
+ * CPU of evaluation, an event in JSON and in Avro; and of one insert of few events with its rollup views, of every
+ * source. CPU of the whole process, embedded engine.
+ */
 export async function benchEvaluate(): Promise<void> {
   const now = Date.now();
-  const rules: Rules = { version: RULES_VERSION, evaluatedAt: now, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, rawAvro: false, schemaIds: [], period: 0 };
+  const rules: Rules = {
+    version: RULES_VERSION,
+    evaluatedAt: now,
+    retentionDays: 90,
+    maxEventBytes: 8 * 1024 * 1024,
+    rawAvro: false,
+    schemaIds: [],
+    period: 0,
+  };
   const schemas = readKnownSchemas(undefined);
   const decoderOf = (source: SourceName) => createAvroDecoder({ source, schemas, registry: undefined });
   const valuesOf = (source: SourceName, count: number): Buffer[] => {
     const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 3, shares: { [source]: 1 } });
     return Array.from({ length: count }, () => Buffer.from(traffic.next(now * 1000).json));
   };
-  const recordsOf = (values: readonly Buffer[], first = 0): KafkaRecord[] => values.map((value, i) => ({ offset: first + i, time: now, key: null, headers: [], value }));
+  const recordsOf = (values: readonly Buffer[], first = 0): KafkaRecord[] =>
+    values.map((value, i) => ({ offset: first + i, time: now, key: null, headers: [], value }));
   const placeOf = (topic: string, batchLast: number) => ({ topic, partition: 0, incarnation: 0, batchLast });
   const measurements: Measurement[] = [];
 
   const texts = valuesOf('edge_logs', EVENTS);
   const schema = schemaOf('edge_logs');
-  const forms = { JSON: recordsOf(texts), Avro: recordsOf(texts.map((text) => singleObject(schema, JSON.parse(text.toString())))) };
+  const forms = {
+    JSON: recordsOf(texts),
+    Avro: recordsOf(texts.map((text) => singleObject(schema, JSON.parse(text.toString())))),
+  };
   const avro = decoderOf('edge_logs');
   const micros = new Map<string, number[]>();
   for (let round = 0; round < ROUNDS; round++) {
@@ -45,7 +69,8 @@ export async function benchEvaluate(): Promise<void> {
       if (round >= WARM_UP) micros.set(form, [...(micros.get(form) ?? []), (ms * 1000) / EVENTS]);
     }
   }
-  for (const [form, values] of micros) measurements.push({ what: `an edge event in ${form}: verdict and row`, unit: 'us of CPU', ...ofRuns(values) });
+  for (const [form, values] of micros)
+    measurements.push({ what: `an edge event in ${form}: verdict and row`, unit: 'us of CPU', ...ofRuns(values) });
 
   const folder = temporaryFolder();
   const logger = createLogger('error');
@@ -57,7 +82,12 @@ export async function benchEvaluate(): Promise<void> {
       const insert = async (topic: string, records: readonly KafkaRecord[]): Promise<void> => {
         const last = records.at(-1)!.offset;
         const { rows } = evaluateBatch(name, placeOf(topic, last), rules, records, decoder);
-        await clickhouse.insertRows({ table: name, columns: rawColumns(name), pieces: rows, settings: { ...SETTINGS, insert_deduplication_token: `${topic}:${last}` } });
+        await clickhouse.insertRows({
+          table: name,
+          columns: rawColumns(name),
+          pieces: rows,
+          settings: { ...SETTINGS, insert_deduplication_token: `${topic}:${last}` },
+        });
       };
       for (const events of FEW) {
         const values = valuesOf(name, events);
@@ -66,7 +96,11 @@ export async function benchEvaluate(): Promise<void> {
           const ms = await cpuMs(() => insert(`${name}-${events}`, recordsOf(values, round * events)));
           if (round >= WARM_UP) spent.push(ms);
         }
-        measurements.push({ what: `one insert of ${events} into ${name}, with its views`, unit: 'ms of CPU', ...ofRuns(spent) });
+        measurements.push({
+          what: `one insert of ${events} into ${name}, with its views`,
+          unit: 'ms of CPU',
+          ...ofRuns(spent),
+        });
       }
     }
     report({ bench: 'evaluate', seed: SEED, engine: clickhouse.version, measurements });

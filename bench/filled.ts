@@ -32,11 +32,25 @@ export function statement(name: string): string {
 
 /** What the rollup service works with, at full speed. */
 export function contextOf(clickhouse: ClickHouse, clock: Clock): Context {
-  return { clickhouse, settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }), logger: createLogger('warn'), metrics: createRollupMetrics(undefined), clock, wait: () => Promise.resolve() };
+  return {
+    clickhouse,
+    settings: readSettings({ ROLLUP_BUILD_PERCENT: '100' }),
+    logger: createLogger('warn'),
+    metrics: createRollupMetrics(undefined),
+    clock,
+    wait: () => Promise.resolve(),
+  };
 }
 
-/** Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half invocations, through the views that ingest writes through. `messages`: of the requests. */
-export async function openFilled(dataDir: string, events: number, messages: readonly string[] = ['{}']): Promise<Filled> {
+/**
+ * Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half
+ * invocations, through the views that ingest writes through. `messages`: of the requests.
+ */
+export async function openFilled(
+  dataDir: string,
+  events: number,
+  messages: readonly string[] = ['{}'],
+): Promise<Filled> {
   const logger = createLogger('warn');
   const clickhouse = await openEmbedded({ dataDir, logger });
   await migrate(clickhouse, logger);
@@ -47,13 +61,37 @@ export async function openFilled(dataDir: string, events: number, messages: read
   const now = Date.now();
   const total = events / 2;
   const rowsPerInsert = Math.ceil(Math.min(ROWS_PER_INSERT, BYTES_PER_INSERT / messages[0]!.length));
-  const settings = { deduplicate_blocks_in_dependent_materialized_views: 1, min_insert_block_size_rows: rowsPerInsert, min_insert_block_size_bytes: 0, min_insert_block_size_rows_for_materialized_views: 10_000_000, max_block_size: 65_536 };
-  for (const [sql, own] of [[statement('fill_edge_logs'), { messages }], [statement('fill_function_edge_logs'), {}]] as const) {
+  const settings = {
+    deduplicate_blocks_in_dependent_materialized_views: 1,
+    min_insert_block_size_rows: rowsPerInsert,
+    min_insert_block_size_bytes: 0,
+    min_insert_block_size_rows_for_materialized_views: 10_000_000,
+    max_block_size: 65_536,
+  };
+  for (const [sql, own] of [
+    [statement('fill_edge_logs'), { messages }],
+    [statement('fill_function_edge_logs'), {}],
+  ] as const) {
     for (let first = 0; first < total; first += rowsPerInsert) {
-      await clickhouse.execute({ sql, params: { ...own, refs, seed: SEED, first, rows: Math.min(rowsPerInsert, total - first), total, now_micros: BigInt(now) * 1000n }, settings });
+      await clickhouse.execute({
+        sql,
+        params: {
+          ...own,
+          refs,
+          seed: SEED,
+          first,
+          rows: Math.min(rowsPerInsert, total - first),
+          total,
+          now_micros: BigInt(now) * 1000n,
+        },
+        settings,
+      });
     }
   }
-  const merging = async (): Promise<boolean> => rows<{ n: number }>(await clickhouse.read({ sql: 'SELECT toFloat64(count()) AS n FROM system.merges', format: 'JSONEachRow' }))[0]?.n !== 0;
+  const merging = async (): Promise<boolean> =>
+    rows<{ n: number }>(
+      await clickhouse.read({ sql: 'SELECT toFloat64(count()) AS n FROM system.merges', format: 'JSONEachRow' }),
+    )[0]?.n !== 0;
   for (const until = Date.now() + MERGE_DEADLINE_MS; Date.now() < until && (await merging());) await sleep(500);
   return { clickhouse, refs, now };
 }

@@ -4,7 +4,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import type { RunningSluice } from '../test/harness/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
-import { openProducing, startBenchBroker, topicOf, topicsOf, type Backlog, type BenchBroker, type Producing } from './backlog.ts';
+import {
+  openProducing,
+  startBenchBroker,
+  topicOf,
+  topicsOf,
+  type Backlog,
+  type BenchBroker,
+  type Producing,
+} from './backlog.ts';
 import { SEED } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
 import { position, startService } from './service.ts';
@@ -26,21 +34,48 @@ const backlog: Backlog = { kind: 'mix', events: WAITING };
 /** So far; two events each. */
 let probes = 0;
 
-/** npm run bench -- freshness: acknowledged produce to visible in an answer, at a low rate and at shares of the most that goes in. Producer and broker are on the same cores. */
+/**
+ * npm run bench -- freshness: acknowledged produce to visible in an answer, at a low rate and at shares of the most
+ * that goes in. Producer and broker are on the same cores.
+ */
 export async function benchFreshness(): Promise<void> {
   const folder = temporaryFolder();
   const broker = await startBenchBroker(folder.path);
   const producing = await openProducing(broker, backlog);
   try {
-    const sluice = await startService(broker, folder.path, topicsOf(backlog), { ENDPOINTS_DIR: writeUncached(folder.path) });
+    const sluice = await startService(broker, folder.path, topicsOf(backlog), {
+      ENDPOINTS_DIR: writeUncached(folder.path),
+    });
     try {
       const most = await maximum(sluice, producing);
-      const measurements: Measurement[] = [{ what: 'most that goes in, nine sources, producer and broker on the same cores', value: most, unit: 'events/s' }];
-      for (const { rate, what, goal } of [{ rate: LOW_RATE, what: `${LOW_RATE} events/s`, goal: undefined }, ...RATES.map((r) => ({ rate: most * r.share, what: `${r.share * 100} % of the most`, goal: 'goal' in r ? r.goal : undefined }))]) {
+      const measurements: Measurement[] = [
+        {
+          what: 'most that goes in, nine sources, producer and broker on the same cores',
+          value: most,
+          unit: 'events/s',
+        },
+      ];
+      for (const { rate, what, goal } of [
+        { rate: LOW_RATE, what: `${LOW_RATE} events/s`, goal: undefined },
+        ...RATES.map((r) => ({
+          rate: most * r.share,
+          what: `${r.share * 100} % of the most`,
+          goal: 'goal' in r ? r.goal : undefined,
+        })),
+      ]) {
         const { perSecond, logs, stats } = await atRate(sluice, broker, producing, rate);
         measurements.push({ what: `${what}: events sent`, value: perSecond, unit: 'events/s' });
-        for (const [name, ages] of [['logs.all', logs], ['functions.invocation-stats', stats]] as const) {
-          for (const q of [0.5, 0.95, 0.99]) measurements.push({ what: `${what}: acknowledged to visible in ${name}, p${q * 100} of ${ages.length}`, value: quantile(ages, q), unit: 's', ...(goal !== undefined && q === 0.95 && { goal }) });
+        for (const [name, ages] of [
+          ['logs.all', logs],
+          ['functions.invocation-stats', stats],
+        ] as const) {
+          for (const q of [0.5, 0.95, 0.99])
+            measurements.push({
+              what: `${what}: acknowledged to visible in ${name}, p${q * 100} of ${ages.length}`,
+              value: quantile(ages, q),
+              unit: 's',
+              ...(goal !== undefined && q === 0.95 && { goal }),
+            });
         }
         await caughtUp(sluice, producing);
       }
@@ -61,13 +96,20 @@ function writeUncached(folder: string): string {
   const endpoints = join(folder, 'endpoints');
   mkdirSync(endpoints);
   writeFileSync(join(endpoints, `${UNCACHED}.sql`), readFileSync(new URL(`${shipped}.sql`)));
-  const yaml = readFileSync(new URL(`${shipped}.yaml`), 'utf8').replace(/^id: .*$/m, 'id: 00000000-0000-4000-8000-000000000001').replace(/^name: .*$/m, `name: ${UNCACHED}`).replace(/^cache_seconds: .*\nrequery_seconds: .*$/m, 'cache_seconds: 0');
+  const yaml = readFileSync(new URL(`${shipped}.yaml`), 'utf8')
+    .replace(/^id: .*$/m, 'id: 00000000-0000-4000-8000-000000000001')
+    .replace(/^name: .*$/m, `name: ${UNCACHED}`)
+    .replace(/^cache_seconds: .*\nrequery_seconds: .*$/m, 'cache_seconds: 0');
   writeFileSync(join(endpoints, `${UNCACHED}.yaml`), yaml);
   return endpoints;
 }
 
 async function caughtUp(sluice: RunningSluice, producing: Producing): Promise<void> {
-  await waitFor(async () => (await position(sluice.address)) === producing.produced + 2 * probes, DEADLINE_MS, 'all events are stored');
+  await waitFor(
+    async () => (await position(sluice.address)) === producing.produced + 2 * probes,
+    DEADLINE_MS,
+    'all events are stored',
+  );
 }
 
 /** Events a second while some wait always. */
@@ -86,29 +128,55 @@ async function maximum(sluice: RunningSluice, producing: Producing): Promise<num
   return perSecond;
 }
 
-/** Sends at that rate; beside it, one after the other, an edge event and an invocation of a project of their own are looked for. Ages ascending, seconds. */
-async function atRate(sluice: RunningSluice, broker: BenchBroker, producing: Producing, rate: number): Promise<{ perSecond: number; logs: number[]; stats: number[] }> {
+/**
+ * Sends at that rate; beside it, one after the other, an edge event and an invocation of a project of their own are
+ * looked for. Ages ascending, seconds.
+ */
+async function atRate(
+  sluice: RunningSluice,
+  broker: BenchBroker,
+  producing: Producing,
+  rate: number,
+): Promise<{ perSecond: number; logs: number[]; stats: number[] }> {
   const producer = broker.kafka.producer();
   await producer.connect();
   const [logs, stats]: [number[], number[]] = [[], []];
-  const look = async (endpoint: string, params: Record<string, string>, isThere: (row: Record<string, unknown>) => boolean, ages: number[]): Promise<void> => {
+  const look = async (
+    endpoint: string,
+    params: Record<string, string>,
+    isThere: (row: Record<string, unknown>) => boolean,
+    ages: number[],
+  ): Promise<void> => {
     const from = performance.now();
     while (!(await sluice.ask(endpoint, params)).some(isThere)) {
-      if (performance.now() - from > DEADLINE_MS) throw new Error(`not in ${endpoint} within ${DEADLINE_MS} ms: ${JSON.stringify(params)}`);
+      if (performance.now() - from > DEADLINE_MS)
+        throw new Error(`not in ${endpoint} within ${DEADLINE_MS} ms: ${JSON.stringify(params)}`);
       await sleep(POLL_MS);
     }
     ages.push((performance.now() - from) / 1000);
   };
   const probe = async (): Promise<void> => {
     const project = `probe-${++probes}`;
-    const invocation = { id: project, metadata: { project_ref: project, function_id: 'probe', execution_time_ms: 1, response: { status_code: 200 } } };
+    const invocation = {
+      id: project,
+      metadata: { project_ref: project, function_id: 'probe', execution_time_ms: 1, response: { status_code: 200 } },
+    };
     await producer.sendBatch({
       topicMessages: [
-        { topic: topicOf(backlog, 'edge_logs'), messages: [{ key: project, value: JSON.stringify({ id: project, project, metadata: {} }) }] },
-        { topic: topicOf(backlog, 'function_edge_logs'), messages: [{ key: project, value: JSON.stringify(invocation) }] },
+        {
+          topic: topicOf(backlog, 'edge_logs'),
+          messages: [{ key: project, value: JSON.stringify({ id: project, project, metadata: {} }) }],
+        },
+        {
+          topic: topicOf(backlog, 'function_edge_logs'),
+          messages: [{ key: project, value: JSON.stringify(invocation) }],
+        },
       ],
     });
-    await Promise.all([look('logs.all', { project }, () => true, logs), look(UNCACHED, { project, interval: '15min' }, (row) => Number(row['count']) > 0, stats)]);
+    await Promise.all([
+      look('logs.all', { project }, () => true, logs),
+      look(UNCACHED, { project, interval: '15min' }, (row) => Number(row['count']) > 0, stats),
+    ]);
   };
 
   const [from, before] = [performance.now(), producing.produced];

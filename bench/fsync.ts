@@ -10,9 +10,15 @@ import { ofRuns, report, type Measurement } from './report.ts';
 
 const SEED = 9;
 const ROUNDS = 20;
-const BATCHES = [{ events: 9, inserts: 12 }, { events: 3_400, inserts: 2 }] as const;
+const BATCHES = [
+  { events: 9, inserts: 12 },
+  { events: 3_400, inserts: 2 },
+] as const;
 
-/** What FSYNC costs: batches of edge events into the raw table, its rollups and the ledger, with the setting and without it in turn; each round has both in another order. */
+/**
+ * What FSYNC costs: batches of edge events into the raw table, its rollups and the ledger, with the setting and without
+ * it in turn; each round has both in another order.
+ */
 export async function benchFsync(): Promise<void> {
   const folder = temporaryFolder();
   const logger = createLogger('error');
@@ -23,15 +29,30 @@ export async function benchFsync(): Promise<void> {
     const measured = new Map<string, number[]>();
     const bytes = new Map<number, number>();
     const waits = new Map<string, number[]>();
-    const synced = async (): Promise<number> => rows<{ n: number }>(await clickhouse.read({ sql: "SELECT toUInt32(sum(value)) AS n FROM system.events WHERE event IN ('FileSync', 'DirectorySync')", format: 'JSONEachRow' }))[0]!.n;
+    const synced = async (): Promise<number> =>
+      rows<{ n: number }>(
+        await clickhouse.read({
+          sql: "SELECT toUInt32(sum(value)) AS n FROM system.events WHERE event IN ('FileSync', 'DirectorySync')",
+          format: 'JSONEachRow',
+        }),
+      )[0]!.n;
     let offset = 0;
     for (let round = 0; round <= ROUNDS; round++) {
       for (const fsync of round % 2 === 0 ? [false, true] : [true, false]) {
         await migrate(clickhouse, logger, loadMigrations(), fsync);
         for (const { events, inserts } of BATCHES) {
           for (let n = 0; n < inserts; n++) {
-            const records = Array.from({ length: events }, () => ({ offset: offset++, time: Date.now(), key: null, value: Buffer.from(traffic.next(Date.now() * 1000).json), headers: [] }));
-            bytes.set(events, records.reduce((sum, r) => sum + r.value.length, 0));
+            const records = Array.from({ length: events }, () => ({
+              offset: offset++,
+              time: Date.now(),
+              key: null,
+              value: Buffer.from(traffic.next(Date.now() * 1000).json),
+              headers: [],
+            }));
+            bytes.set(
+              events,
+              records.reduce((sum, r) => sum + r.value.length, 0),
+            );
             const before = await synced();
             const from = performance.now();
             await store.writeBatch({ records });
@@ -45,14 +66,26 @@ export async function benchFsync(): Promise<void> {
       }
     }
     report({
-      bench: 'fsync', seed: SEED, engine: clickhouse.version,
-      measurements: BATCHES.flatMap(({ events }) => [false, true].flatMap((fsync): Measurement[] => {
-        const key = `${events} ${fsync}`;
-        return [
-          { what: `a batch of ${events} events (${Math.round(bytes.get(events)! / 1000)} kB) and its row of the ledger, FSYNC=${fsync}`, unit: 'ms', ...ofRuns(measured.get(key)!) },
-          { what: 'the same, files and folders that it waited for (merges beside it too)', unit: '', ...ofRuns(waits.get(key)!) },
-        ];
-      })),
+      bench: 'fsync',
+      seed: SEED,
+      engine: clickhouse.version,
+      measurements: BATCHES.flatMap(({ events }) =>
+        [false, true].flatMap((fsync): Measurement[] => {
+          const key = `${events} ${fsync}`;
+          return [
+            {
+              what: `a batch of ${events} events (${Math.round(bytes.get(events)! / 1000)} kB) and its row of the ledger, FSYNC=${fsync}`,
+              unit: 'ms',
+              ...ofRuns(measured.get(key)!),
+            },
+            {
+              what: 'the same, files and folders that it waited for (merges beside it too)',
+              unit: '',
+              ...ofRuns(waits.get(key)!),
+            },
+          ];
+        }),
+      ),
     });
   } finally {
     await clickhouse.close();

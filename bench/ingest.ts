@@ -9,7 +9,8 @@ import { ofRuns, report, type Measurement } from './report.ts';
 import { cpuSeconds, residentOf } from './service.ts';
 
 /** ClickHouse's Kafka table at the best settings that were found for it; what else was tried stands in README.md. */
-const TUNED = ', kafka_num_consumers = 3, kafka_thread_per_consumer = 1, kafka_flush_interval_ms = 500, kafka_max_block_size = 65536, kafka_poll_max_batch_size = 65536';
+const TUNED =
+  ', kafka_num_consumers = 3, kafka_thread_per_consumer = 1, kafka_flush_interval_ms = 500, kafka_max_block_size = 65536, kafka_poll_max_batch_size = 65536';
 const DEADLINE_MS = 120_000;
 /** Of the smaller backlogs: what takes as long as the large one at a quarter of its speed. */
 const SMALLER = 4;
@@ -31,27 +32,49 @@ interface Ingested {
   readonly version: string;
 }
 
-/** From the start of consumption to all events queryable in their raw tables and in every rollup, on an engine that was empty. */
+/**
+ * From the start of consumption to all events queryable in their raw tables and in every rollup, on an engine that was
+ * empty.
+ */
 async function ingestOnce(broker: BenchBroker, { batchBytes, ...runner }: Runner, backlog: Backlog): Promise<Ingested> {
   const { events } = backlog;
-  const consumer = await startConsumer({ ...runner, env: { KAFKA_BROKERS: broker.brokers.join(','), KAFKA_TOPICS: topicsOf(backlog), ...(batchBytes !== undefined && { BATCH_MAX_BYTES: String(batchBytes) }) } });
+  const consumer = await startConsumer({
+    ...runner,
+    env: {
+      KAFKA_BROKERS: broker.brokers.join(','),
+      KAFKA_TOPICS: topicsOf(backlog),
+      ...(batchBytes !== undefined && { BATCH_MAX_BYTES: String(batchBytes) }),
+    },
+  });
   try {
     const [from, cpuBefore] = [performance.now(), cpuSeconds(consumer.pid)];
     consumer.consume();
-    await waitFor(async () => {
-      const { stored, dead_lettered } = await consumer.row<{ stored: number; dead_lettered: number }>('ingested');
-      if (dead_lettered > 0) throw new Error(`${dead_lettered} dead letters`);
-      return stored >= events && (await consumer.row<{ equal: number }>('rollups_equal_raw')).equal === 1;
-    }, DEADLINE_MS, `${events} events in the raw tables and in the rollups`);
+    await waitFor(
+      async () => {
+        const { stored, dead_lettered } = await consumer.row<{ stored: number; dead_lettered: number }>('ingested');
+        if (dead_lettered > 0) throw new Error(`${dead_lettered} dead letters`);
+        return stored >= events && (await consumer.row<{ equal: number }>('rollups_equal_raw')).equal === 1;
+      },
+      DEADLINE_MS,
+      `${events} events in the raw tables and in the rollups`,
+    );
     const [seconds, cpu] = [(performance.now() - from) / 1000, cpuSeconds(consumer.pid) - cpuBefore];
-    return { perSecond: events / seconds, cpuMicros: (cpu * 1e6) / events, resident: residentOf(consumer.pid).most, version: consumer.version };
+    return {
+      perSecond: events / seconds,
+      cpuMicros: (cpu * 1e6) / events,
+      resident: residentOf(consumer.pid).most,
+      version: consumer.version,
+    };
   } finally {
     await consumer.end();
   }
 }
 
 /** Runs of several contestants in turn, so that what else the machine does meets all of them. */
-async function inTurn<K extends string>(rounds: number, runs: Readonly<Record<K, () => Promise<Ingested>>>): Promise<Record<K, Ingested[]>> {
+async function inTurn<K extends string>(
+  rounds: number,
+  runs: Readonly<Record<K, () => Promise<Ingested>>>,
+): Promise<Record<K, Ingested[]>> {
   const names = Object.keys(runs) as K[];
   const results = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<K, Ingested[]>;
   for (let round = 0; round < rounds; round++) {
@@ -59,7 +82,9 @@ async function inTurn<K extends string>(rounds: number, runs: Readonly<Record<K,
     for (const name of [...names.slice(round % names.length), ...names.slice(0, round % names.length)]) {
       const result = await runs[name]();
       results[name].push(result);
-      process.stderr.write(`round ${round + 1}, ${name}: ${Math.round(result.perSecond)} events/s, ${result.cpuMicros.toFixed(1)} us CPU an event, ${result.resident} MB\n`);
+      process.stderr.write(
+        `round ${round + 1}, ${name}: ${Math.round(result.perSecond)} events/s, ${result.cpuMicros.toFixed(1)} us CPU an event, ${result.resident} MB\n`,
+      );
     }
   }
   return results;
@@ -70,9 +95,19 @@ const costs = (runs: readonly Ingested[]): number[] => runs.map((r) => r.cpuMicr
 /** of the runs of one round */
 const ratios = (a: readonly number[], b: readonly number[]): number[] => a.map((value, i) => value / b[i]!);
 
-/** npm run bench -- ingest [--events 400000] [--rounds 3]: this ingest beside what one would take instead, on the same events, engine, tables and views. */
+/**
+ * npm run bench -- ingest [--events 400000] [--rounds 3]: this ingest beside what one would take instead, on the same
+ * events, engine, tables and views.
+ */
 export async function benchIngest(): Promise<void> {
-  const { values } = parseArgs({ args: process.argv.slice(3), options: { events: { type: 'string', default: '400000' }, rounds: { type: 'string', default: '3' }, json: { type: 'boolean' } } });
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: {
+      events: { type: 'string', default: '400000' },
+      rounds: { type: 'string', default: '3' },
+      json: { type: 'boolean' },
+    },
+  });
   const events = Number(values.events);
   const edge: Backlog = { kind: 'edge', events };
   const fewer: Backlog = { kind: 'edge', events: Math.ceil(events / SMALLER) };
@@ -97,22 +132,55 @@ export async function benchIngest(): Promise<void> {
       { what: 'the same, resident at most', unit: 'MB', ...ofRuns(runs.map((run) => run.resident)) },
     ];
     const beside = (what: string, runs: readonly Ingested[], others: readonly Ingested[]): Measurement[] => [
-      { what: `${what}, events/s`, unit: 'times', ...ofRuns(ratios(rates(runs), rates(others))), goal: { atLeast: 1.2 } },
-      { what: 'the same, CPU an event', unit: 'times', ...ofRuns(ratios(costs(runs), costs(others))), goal: { atMost: 1.2 } },
+      {
+        what: `${what}, events/s`,
+        unit: 'times',
+        ...ofRuns(ratios(rates(runs), rates(others))),
+        goal: { atLeast: 1.2 },
+      },
+      {
+        what: 'the same, CPU an event',
+        unit: 'times',
+        ...ofRuns(ratios(costs(runs), costs(others))),
+        goal: { atMost: 1.2 },
+      },
     ];
     report({
-      bench: 'ingest', seed: SEED, engine: r.sluice[0]!.version, measurements: [
+      bench: 'ingest',
+      seed: SEED,
+      engine: r.sluice[0]!.version,
+      measurements: [
         ...perSecond(`sluice, ${events} edge events in JSON`, r.sluice),
         ...perSecond(`sluice, BATCH_MAX_BYTES=${roomySluice.batchBytes}, the same`, r.roomy),
         ...perSecond(`Kafka table engine, best settings, ${events} of the same`, r.tuned),
         ...perSecond(`Kafka table engine, default settings, ${fewer.events} of the same`, r.byDefault),
         ...perSecond(`kafkajs, JSON.parse and client.insert, ${fewer.events} of the same`, r.plain),
         ...beside('sluice to the Kafka table engine at its best', r.sluice, r.tuned),
-        ...beside(`sluice, BATCH_MAX_BYTES=${roomySluice.batchBytes}, to the Kafka table engine at its best`, r.roomy, r.tuned),
-        { what: 'sluice to the Kafka table engine by default, events/s', unit: 'times', ...ofRuns(ratios(rates(r.sluice), rates(r.byDefault))), goal: { atLeast: 3 } },
-        { what: 'sluice to the plain consumer, events/s', unit: 'times', ...ofRuns(ratios(rates(r.sluice), rates(r.plain))) },
-        ...perSecond(`sluice, ${avro.events} edge events as Avro single objects`, r.avro).map((m, i) => (i === 0 ? { ...m, goal: { atLeast: 50_000 } } : m)),
-        { what: 'Avro to JSON, CPU an event', unit: 'times', ...ofRuns(ratios(costs(r.avro), costs(r.sluice))), goal: { atMost: 1 } },
+        ...beside(
+          `sluice, BATCH_MAX_BYTES=${roomySluice.batchBytes}, to the Kafka table engine at its best`,
+          r.roomy,
+          r.tuned,
+        ),
+        {
+          what: 'sluice to the Kafka table engine by default, events/s',
+          unit: 'times',
+          ...ofRuns(ratios(rates(r.sluice), rates(r.byDefault))),
+          goal: { atLeast: 3 },
+        },
+        {
+          what: 'sluice to the plain consumer, events/s',
+          unit: 'times',
+          ...ofRuns(ratios(rates(r.sluice), rates(r.plain))),
+        },
+        ...perSecond(`sluice, ${avro.events} edge events as Avro single objects`, r.avro).map((m, i) =>
+          i === 0 ? { ...m, goal: { atLeast: 50_000 } } : m,
+        ),
+        {
+          what: 'Avro to JSON, CPU an event',
+          unit: 'times',
+          ...ofRuns(ratios(costs(r.avro), costs(r.sluice))),
+          goal: { atMost: 1 },
+        },
         ...perSecond(`sluice, ${mix.events} events of the nine sources`, r.mix),
       ],
     });
@@ -124,20 +192,37 @@ export async function benchIngest(): Promise<void> {
 
 const SMOKE_EVENTS = 60_000;
 const SMOKE_ROUNDS = 2;
-/** Measured 0.65 to 0.77 on two cores with nothing else to do: far enough below that noise does not reach it, and a large regression does. */
+/**
+ * Measured 0.65 to 0.77 on two cores with nothing else to do: far enough below that noise does not reach it, and a
+ * large regression does.
+ */
 const SMOKE_RATIO = 0.4;
 
-/** npm run bench -- smoke: a guard for every change, under a minute. The best run of each counts: other work on the machine only ever slows a run. */
+/**
+ * npm run bench -- smoke: a guard for every change, under a minute. The best run of each counts: other work on the
+ * machine only ever slows a run.
+ */
 export async function benchSmoke(): Promise<void> {
   const backlog: Backlog = { kind: 'edge', events: SMOKE_EVENTS };
   const folder = temporaryFolder();
   const broker = await startBenchBroker(folder.path);
   try {
     await produceBacklog(broker, backlog);
-    const r = await inTurn(SMOKE_ROUNDS, { sluice: () => ingestOnce(broker, sluice, backlog), tuned: () => ingestOnce(broker, tunedKafkaEngine, backlog) });
+    const r = await inTurn(SMOKE_ROUNDS, {
+      sluice: () => ingestOnce(broker, sluice, backlog),
+      tuned: () => ingestOnce(broker, tunedKafkaEngine, backlog),
+    });
     report({
-      bench: 'smoke', seed: SEED, engine: r.sluice[0]!.version, measurements: [
-        { what: `sluice to the Kafka table engine at its best, ${SMOKE_EVENTS} edge events, best of ${SMOKE_ROUNDS}, events/s`, value: Math.max(...rates(r.sluice)) / Math.max(...rates(r.tuned)), unit: 'times', goal: { atLeast: SMOKE_RATIO } },
+      bench: 'smoke',
+      seed: SEED,
+      engine: r.sluice[0]!.version,
+      measurements: [
+        {
+          what: `sluice to the Kafka table engine at its best, ${SMOKE_EVENTS} edge events, best of ${SMOKE_ROUNDS}, events/s`,
+          value: Math.max(...rates(r.sluice)) / Math.max(...rates(r.tuned)),
+          unit: 'times',
+          goal: { atLeast: SMOKE_RATIO },
+        },
       ],
     });
   } finally {

@@ -17,24 +17,53 @@ import { createTraffic } from '../demo/traffic.ts';
 import { startIngest } from '../services/ingest/ingest.ts';
 
 /**
- * How many inserts and parts a minute come of many partitions that trickle: 9 topics x 12 partitions, one event a second in each.
+ * How many inserts and parts a minute come of many partitions that trickle: 9 topics x 12 partitions, one event a
+ * second in each.
  * node bench/insert-rate.ts [--minutes 10] [--partitions 12] [--per-second 108]
- * Prints one line a minute: inserts, new parts of all tables (blocks written), active parts of the fullest table, oldest event waiting.
+ * Prints one line a minute: inserts, new parts of all tables (blocks written), active parts of the fullest table,
+ * oldest event waiting.
  */
-const { values } = parseArgs({ options: { minutes: { type: 'string', default: '10' }, partitions: { type: 'string', default: '12' }, 'per-second': { type: 'string', default: '108' } } });
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    partitions: { type: 'string', default: '12' },
+    'per-second': { type: 'string', default: '108' },
+  },
+});
 const partitions = Number(values.partitions);
 const perSecond = Number(values['per-second']);
 const logger = createLogger('warn');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
 const { CACHE_DIR, JAVA_HOME } = readSettings();
-const broker = await startLocalBroker({ dataDir: folder, port: await freePort(), cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger });
+const broker = await startLocalBroker({
+  dataDir: folder,
+  port: await freePort(),
+  cacheDir: CACHE_DIR,
+  javaHome: JAVA_HOME,
+  logger,
+});
 const clickhouse = await openEmbedded({ dataDir: folder, logger });
 await migrate(clickhouse, logger);
 const settings = readSettings({ KAFKA_BROKERS: broker.brokers.join(','), KAFKA_TOPIC_PARTITIONS: String(partitions) });
-const kafka = createKafka({ brokers: broker.brokers, clientId: 'bench', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-await ensureTopics(kafka, sources.map((s) => s.name), partitions);
+const kafka = createKafka({
+  brokers: broker.brokers,
+  clientId: 'bench',
+  logger,
+  maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+});
+await ensureTopics(
+  kafka,
+  sources.map((s) => s.name),
+  partitions,
+);
 let inserts = 0;
-const counted = { ...clickhouse, insert: (insert: Parameters<typeof clickhouse.insert>[0]) => { inserts++; return clickhouse.insert(insert); } };
+const counted = {
+  ...clickhouse,
+  insert: (insert: Parameters<typeof clickhouse.insert>[0]) => {
+    inserts++;
+    return clickhouse.insert(insert);
+  },
+};
 const ingest = await startIngest({ clickhouse: counted, kafka, settings, logger, registry: createRegistry() });
 const producer = kafka.producer();
 await producer.connect();
@@ -43,8 +72,12 @@ const traffic = createTraffic({ seed: 1, projects: 50, functionsPerProject: 3, d
 async function count(sql: string): Promise<number> {
   return rows<{ n: number }>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]?.n ?? 0;
 }
-const blocks = (): Promise<number> => count(`SELECT toFloat64(sum(value)) AS n FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'`);
-const fullest = (): Promise<number> => count(`SELECT toFloat64(max(parts)) AS n FROM (SELECT count() AS parts FROM system.parts WHERE active GROUP BY database, table)`);
+const blocks = (): Promise<number> =>
+  count(`SELECT toFloat64(sum(value)) AS n FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'`);
+const fullest = (): Promise<number> =>
+  count(
+    `SELECT toFloat64(max(parts)) AS n FROM (SELECT count() AS parts FROM system.parts WHERE active GROUP BY database, table)`,
+  );
 
 const TICK_MS = 100;
 let sent = 0;
@@ -56,14 +89,20 @@ for (let minute = 1; minute <= Number(values.minutes); minute++) {
     for (let i = 0; i < (perSecond * TICK_MS) / 1000; i++, sent++) {
       const { name } = sources[sent % sources.length]!;
       const messages = topicMessages.get(name) ?? [];
-      messages.push({ value: traffic.next(Date.now() * 1000, name).json, partition: Math.floor(sent / sources.length) % partitions, timestamp: String(Date.now()) });
+      messages.push({
+        value: traffic.next(Date.now() * 1000, name).json,
+        partition: Math.floor(sent / sources.length) % partitions,
+        timestamp: String(Date.now()),
+      });
       topicMessages.set(name, messages);
     }
     const next = sleep(TICK_MS);
     await producer.sendBatch({ topicMessages: [...topicMessages].map(([topic, messages]) => ({ topic, messages })) });
     await next;
   }
-  process.stdout.write(`minute ${minute}: ${inserts - before.inserts} inserts, ${(await blocks()) - before.blocks} parts in all tables, fullest table ${await fullest()} active parts, ${sent} events sent\n`);
+  process.stdout.write(
+    `minute ${minute}: ${inserts - before.inserts} inserts, ${(await blocks()) - before.blocks} parts in all tables, fullest table ${await fullest()} active parts, ${sent} events sent\n`,
+  );
 }
 await producer.disconnect();
 await ingest.stop();

@@ -12,7 +12,10 @@ import { benchRollups } from './rollups.ts';
 import { benchScale } from './scale.ts';
 import { benchStart } from './start.ts';
 
-/** One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document (report.ts), and ends within a few minutes. */
+/**
+ * One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document
+ * (report.ts), and ends within a few minutes.
+ */
 const benches: Readonly<Record<string, () => Promise<void>>> = {
   start: benchStart,
   ingest: benchIngest,

@@ -18,16 +18,28 @@ const SAMPLE_MS = 500;
 const IDLE_MS = 20_000;
 const DEADLINE_MS = 120_000;
 
-/** npm run bench -- memory [--minutes 2] [--batch-bytes 33554432]: what `npm start` holds while it ingests events of the nine sources as fast as it can, and after; what they take on disk. */
+/**
+ * npm run bench -- memory [--minutes 2] [--batch-bytes 33554432]: what `npm start` holds while it ingests events of the
+ * nine sources as fast as it can, and after; what they take on disk.
+ */
 export async function benchMemory(): Promise<void> {
-  const { values } = parseArgs({ args: process.argv.slice(3), options: { minutes: { type: 'string', default: '2' }, 'batch-bytes': { type: 'string', default: String(settingsTable.BATCH_MAX_BYTES.default) }, json: { type: 'boolean' } } });
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: {
+      minutes: { type: 'string', default: '2' },
+      'batch-bytes': { type: 'string', default: String(settingsTable.BATCH_MAX_BYTES.default) },
+      json: { type: 'boolean' },
+    },
+  });
   const folder = temporaryFolder();
   const broker = await startBenchBroker(folder.path);
   const backlog: Backlog = { kind: 'mix', events: WAITING };
   const producing = await openProducing(broker, backlog);
   try {
     await producing.add(WAITING);
-    const sluice = await startService(broker, folder.path, topicsOf(backlog), { BATCH_MAX_BYTES: values['batch-bytes'] });
+    const sluice = await startService(broker, folder.path, topicsOf(backlog), {
+      BATCH_MAX_BYTES: values['batch-bytes'],
+    });
     const service = serviceOf(sluice.pid);
     const resident: number[] = [];
     const sampling = setInterval(() => resident.push(residentOf(service).total), SAMPLE_MS);
@@ -40,18 +52,31 @@ export async function benchMemory(): Promise<void> {
       }
       const perSecond = (await position(sluice.address)) / ((performance.now() - from) / 1000);
       clearInterval(sampling);
-      await waitFor(async () => (await position(sluice.address)) === producing.produced, DEADLINE_MS, 'all events are stored');
+      await waitFor(
+        async () => (await position(sluice.address)) === producing.produced,
+        DEADLINE_MS,
+        'all events are stored',
+      );
       await sleep(IDLE_MS);
       const idle = residentOf(service);
       await sluice.end();
 
       const clickhouse = await openEmbedded({ dataDir: folder.path, logger: createLogger('error') });
-      const onDisk = rows<{ table: string; bytes: number }>(await clickhouse.read({ sql: statement('bytes_per_event'), format: 'JSONEachRow' }));
+      const onDisk = rows<{ table: string; bytes: number }>(
+        await clickhouse.read({ sql: statement('bytes_per_event'), format: 'JSONEachRow' }),
+      );
       await clickhouse.close();
       const ascending = resident.toSorted((a, b) => a - b);
       report({
-        bench: 'memory', seed: SEED, engine: clickhouse.version, measurements: [
-          { what: `resident while ${producing.produced} events of nine sources go in, ${values.minutes} minutes, BATCH_MAX_BYTES=${values['batch-bytes']}, median`, value: quantile(ascending, 0.5), unit: 'MB' },
+        bench: 'memory',
+        seed: SEED,
+        engine: clickhouse.version,
+        measurements: [
+          {
+            what: `resident while ${producing.produced} events of nine sources go in, ${values.minutes} minutes, BATCH_MAX_BYTES=${values['batch-bytes']}, median`,
+            value: quantile(ascending, 0.5),
+            unit: 'MB',
+          },
           { what: 'the same, most', value: quantile(ascending, 1), unit: 'MB', goal: { atMost: 800 } },
           { what: 'events stored meanwhile, their producer on the same cores', value: perSecond, unit: 'events/s' },
           { what: `resident ${IDLE_MS / 1000} s after the last event`, value: idle.total, unit: 'MB' },

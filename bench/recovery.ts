@@ -11,9 +11,15 @@ import { API_KEY, position, serviceOf, startService } from './service.ts';
 const BEFORE = 0.2;
 const DEADLINE_MS = 180_000;
 
-/** npm run bench -- recovery [--events 1000000]: kill -9 in the middle of full ingest, with that many events waiting, and a new start at once. */
+/**
+ * npm run bench -- recovery [--events 1000000]: kill -9 in the middle of full ingest, with that many events waiting,
+ * and a new start at once.
+ */
 export async function benchRecovery(): Promise<void> {
-  const { values } = parseArgs({ args: process.argv.slice(3), options: { events: { type: 'string', default: '1000000' }, json: { type: 'boolean' } } });
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: { events: { type: 'string', default: '1000000' }, json: { type: 'boolean' } },
+  });
   const waiting = Number(values.events);
   const backlog: Backlog = { kind: 'edge', events: Math.ceil(waiting * (1 + BEFORE)) };
   const folder = temporaryFolder();
@@ -32,21 +38,41 @@ export async function benchRecovery(): Promise<void> {
       const ready = (performance.now() - from) / 1000;
       await waitFor(async () => (await position(second.address)) > before, DEADLINE_MS, 'ingest goes on');
       const goesOn = (performance.now() - from) / 1000;
-      await waitFor(async () => (await position(second.address)) === backlog.events, DEADLINE_MS, 'all events are stored');
+      await waitFor(
+        async () => (await position(second.address)) === backlog.events,
+        DEADLINE_MS,
+        'all events are stored',
+      );
       const caughtUp = (performance.now() - from) / 1000;
       const account = startScript('reconcile', { API_KEY, DATA_DIR: folder.path }, ['--json', '--url', second.address]);
       await account.exited;
       const { ok, partitions } = JSON.parse(account.stdout()) as { ok: boolean; partitions: { stored: number }[] };
       const stored = partitions.reduce((sum, p) => sum + p.stored, 0);
       report({
-        bench: 'recovery', seed: SEED, measurements: [
+        bench: 'recovery',
+        seed: SEED,
+        measurements: [
           { what: 'events in the ledger at the kill', value: before, unit: '' },
           { what: 'kill -9 to ready again', value: ready, unit: 's' },
           { what: 'kill -9 to the first batch after it', value: goesOn, unit: 's' },
           { what: `kill -9 to all ${backlog.events} events in the ledger`, value: caughtUp, unit: 's' },
-          { what: 'events/s from that first batch on', value: (backlog.events - before) / (caughtUp - goesOn), unit: 'events/s' },
-          { what: 'rows that reconcile counts, every offset accounted for once, beside what was sent', value: ok ? stored - backlog.events : Number.NaN, unit: 'too many', goal: { atMost: 0 } },
-          { what: 'the same, missing', value: ok ? backlog.events - stored : Number.NaN, unit: 'events', goal: { atMost: 0 } },
+          {
+            what: 'events/s from that first batch on',
+            value: (backlog.events - before) / (caughtUp - goesOn),
+            unit: 'events/s',
+          },
+          {
+            what: 'rows that reconcile counts, every offset accounted for once, beside what was sent',
+            value: ok ? stored - backlog.events : Number.NaN,
+            unit: 'too many',
+            goal: { atMost: 0 },
+          },
+          {
+            what: 'the same, missing',
+            value: ok ? backlog.events - stored : Number.NaN,
+            unit: 'events',
+            goal: { atMost: 0 },
+          },
         ],
       });
     } finally {

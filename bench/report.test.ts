@@ -4,8 +4,14 @@ import { holds, ofRuns, quantile } from './report.ts';
 describe('a report', () => {
   it('tells whether a goal is held', () => {
     const at = { what: 'w', value: 10, unit: 'ms' };
-    expect([holds(at), holds({ ...at, goal: { atMost: 10 } }), holds({ ...at, goal: { atMost: 9.9 } }), holds({ ...at, goal: { atLeast: 10 } }), holds({ ...at, goal: { atLeast: 10.1 } }), holds({ ...at, value: Number.NaN, goal: { atMost: 1 } })])
-      .toEqual([true, true, false, true, false, false]);
+    expect([
+      holds(at),
+      holds({ ...at, goal: { atMost: 10 } }),
+      holds({ ...at, goal: { atMost: 9.9 } }),
+      holds({ ...at, goal: { atLeast: 10 } }),
+      holds({ ...at, goal: { atLeast: 10.1 } }),
+      holds({ ...at, value: Number.NaN, goal: { atMost: 1 } }),
+    ]).toEqual([true, true, false, true, false, false]);
   });
 
   it('takes quantiles by nearest rank', () => {
@@ -15,6 +21,9 @@ describe('a report', () => {
   });
 
   it('gives the median of several runs and how far they lie apart', () => {
-    expect([ofRuns([30, 10, 20]), ofRuns([7])]).toEqual([{ value: 20, range: { least: 10, most: 30 } }, { value: 7, range: { least: 7, most: 7 } }]);
+    expect([ofRuns([30, 10, 20]), ofRuns([7])]).toEqual([
+      { value: 20, range: { least: 10, most: 30 } },
+      { value: 7, range: { least: 7, most: 7 } },
+    ]);
   });
 });

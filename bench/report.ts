@@ -49,11 +49,18 @@ export function holds({ value, goal }: Measurement): boolean {
 
 function goalOf({ goal }: Measurement): string {
   if (goal === undefined) return '';
-  return 'atLeast' in goal ? `at least ${goal.atLeast.toLocaleString('en')}` : `at most ${goal.atMost.toLocaleString('en')}`;
+  return 'atLeast' in goal
+    ? `at least ${goal.atLeast.toLocaleString('en')}`
+    : `at most ${goal.atMost.toLocaleString('en')}`;
 }
 
 function commit(): string {
-  const git = (...args: string[]): string => execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  const git = (...args: string[]): string =>
+    execFileSync('git', args, {
+      cwd: import.meta.dirname,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
   try {
     return `${git('rev-parse', '--short=12', 'HEAD')}${git('status', '--porcelain', '--untracked-files=no') === '' ? '' : ' with changes'}`;
   } catch {
@@ -61,9 +68,17 @@ function commit(): string {
   }
 }
 
-/** What the numbers depend on besides the code. `load` tells whether the machine had other work when the bench ended. */
+/**
+ * What the numbers depend on besides the code. `load` tells whether the machine had other work when the bench ended.
+ */
 function machine(): { cpu: string; cores: number; memory_gb: number; kernel: string; load: number } {
-  return { cpu: cpus()[0]?.model ?? 'unknown', cores: cpus().length, memory_gb: Math.round(totalmem() / 1e9), kernel: `${process.platform} ${release()} ${process.arch}`, load: rounded(loadavg()[0] ?? 0) };
+  return {
+    cpu: cpus()[0]?.model ?? 'unknown',
+    cores: cpus().length,
+    memory_gb: Math.round(totalmem() / 1e9),
+    kernel: `${process.platform} ${release()} ${process.arch}`,
+    load: rounded(loadavg()[0] ?? 0),
+  };
 }
 
 /** Prints a table, or with --json one document; the exit code is 1 where a goal is missed. */
@@ -72,14 +87,31 @@ export function report({ bench, seed, engine, measurements }: Report): void {
   const versions = { node: process.versions.node, ...(engine !== undefined && { clickhouse: engine }) };
   const made = commit();
   if (process.argv.includes('--json')) {
-    const results = measurements.map((m) => ({ ...m, value: rounded(m.value), ...(m.range !== undefined && { range: { least: rounded(m.range.least), most: rounded(m.range.most) } }), holds: holds(m) }));
-    process.stdout.write(`${JSON.stringify({ bench, at: new Date().toISOString(), commit: made, seed, machine: on, versions, results })}\n`);
+    const results = measurements.map((m) => ({
+      ...m,
+      value: rounded(m.value),
+      ...(m.range !== undefined && { range: { least: rounded(m.range.least), most: rounded(m.range.most) } }),
+      holds: holds(m),
+    }));
+    process.stdout.write(
+      `${JSON.stringify({ bench, at: new Date().toISOString(), commit: made, seed, machine: on, versions, results })}\n`,
+    );
   } else {
-    process.stdout.write([
-      '| what | measured | goal | |', '|---|---:|---:|---|',
-      ...measurements.map((m) => `| ${m.what} | ${shown(m)} | ${goalOf(m)} | ${m.goal === undefined ? '' : holds(m) ? 'held' : 'MISSED'} |`),
-      '', `${on.cores} x ${on.cpu}, ${on.memory_gb} GB, ${on.kernel}, load ${on.load}; ${Object.entries(versions).map(([k, v]) => `${k} ${v}`).join(', ')}; commit ${made}${seed === undefined ? '' : `; seed ${seed}`}`, '',
-    ].join('\n'));
+    process.stdout.write(
+      [
+        '| what | measured | goal | |',
+        '|---|---:|---:|---|',
+        ...measurements.map(
+          (m) =>
+            `| ${m.what} | ${shown(m)} | ${goalOf(m)} | ${m.goal === undefined ? '' : holds(m) ? 'held' : 'MISSED'} |`,
+        ),
+        '',
+        `${on.cores} x ${on.cpu}, ${on.memory_gb} GB, ${on.kernel}, load ${on.load}; ${Object.entries(versions)
+          .map(([k, v]) => `${k} ${v}`)
+          .join(', ')}; commit ${made}${seed === undefined ? '' : `; seed ${seed}`}`,
+        '',
+      ].join('\n'),
+    );
   }
   if (!measurements.every(holds)) process.exitCode = 1;
 }

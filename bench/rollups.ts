@@ -31,18 +31,30 @@ const MESSAGES = 256;
 type Endpoint = keyof typeof INTERVALS | 'logs.all';
 
 /**
- * npm run bench -- rollups [--events 20000000] [--answers | --logs]: what each endpoint × interval costs from rollups and from the raw logs, and the same with a fifth of
- * the traffic; what building a day and comparing cost. With --answers from rollups alone, at that size: for a hundred million events; with --logs those of logs.all, the requests with whole messages. Statements are run as the
+ * npm run bench -- rollups [--events 20000000] [--answers | --logs]: what each endpoint × interval costs from rollups
+ * and from the raw logs, and the same with a fifth of
+ * the traffic; what building a day and comparing cost. With --answers from rollups alone, at that size: for a hundred
+ * million events; with --logs those of logs.all, the requests with whole messages. Statements are run as the
  * query service runs them, without HTTP and without the cache of answers.
  */
 export async function benchRollups(): Promise<void> {
-  const { values } = parseArgs({ args: process.argv.slice(3), options: { events: { type: 'string', default: '20000000' }, answers: { type: 'boolean', default: false }, logs: { type: 'boolean', default: false }, json: { type: 'boolean' } } });
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: {
+      events: { type: 'string', default: '20000000' },
+      answers: { type: 'boolean', default: false },
+      logs: { type: 'boolean', default: false },
+      json: { type: 'boolean' },
+    },
+  });
   const events = Number(values.events);
   const measurements = values.logs
     ? await withFilled(events, ofLogs, messagesOf())
     : values.answers
-    ? await withFilled(events, async (filled) => [...(await fromRollups(filled))].flatMap(([what, cost]) => answersOf(what, cost, GOAL_MS)))
-    : await besideRawAndLess(events);
+      ? await withFilled(events, async (filled) =>
+          [...(await fromRollups(filled))].flatMap(([what, cost]) => answersOf(what, cost, GOAL_MS)),
+        )
+      : await besideRawAndLess(events);
   report({ bench: 'rollups', seed: SEED, measurements });
 }
 
@@ -59,7 +71,8 @@ async function besideRawAndLess(events: number): Promise<Measurement[]> {
         { what: `${what}, p50 with a fifth of the traffic`, value: fifth.p50, unit: 'ms' },
         { what: `${what}, rows read with a fifth of the traffic`, value: fifth.rows, unit: 'at most' },
         { what: `${what} from raw, p50`, value: raw.get(what)!.p50, unit: 'ms' },
-        { what: `${what} from raw, rows read`, value: raw.get(what)!.rows, unit: 'at most' });
+        { what: `${what} from raw, rows read`, value: raw.get(what)!.rows, unit: 'at most' },
+      );
     }
     return [...found, ...(await upkeep(filled))];
   });
@@ -73,7 +86,11 @@ const answersOf = (what: string, cost: Cost, goal?: number): Measurement[] => [
   { what: `${what}, read`, value: cost.bytes / 1024, unit: 'KiB at most' },
 ];
 
-async function withFilled<T>(events: number, work: (filled: Filled) => Promise<T>, messages?: readonly string[]): Promise<T> {
+async function withFilled<T>(
+  events: number,
+  work: (filled: Filled) => Promise<T>,
+  messages?: readonly string[],
+): Promise<T> {
   const folder = temporaryFolder();
   const filled = await openFilled(folder.path, events, messages);
   try {
@@ -92,15 +109,40 @@ interface Cost {
 }
 
 /** `project`: what the n-th call asks for. */
-async function costs(filled: Filled, endpoint: keyof typeof INTERVALS, calls: number, project: (ref: string, n: number) => string): Promise<[string, Cost][]> {
+async function costs(
+  filled: Filled,
+  endpoint: keyof typeof INTERVALS,
+  calls: number,
+  project: (ref: string, n: number) => string,
+): Promise<[string, Cost][]> {
   const found: [string, Cost][] = [];
-  for (const interval of INTERVALS[endpoint]) found.push([`${endpoint} ${interval}`, await cost(filled, endpoint, (n) => ({ project: project(filled.refs[RANKS[n % RANKS.length]!]!, n), interval }), calls)]);
+  for (const interval of INTERVALS[endpoint])
+    found.push([
+      `${endpoint} ${interval}`,
+      await cost(
+        filled,
+        endpoint,
+        (n) => ({ project: project(filled.refs[RANKS[n % RANKS.length]!]!, n), interval }),
+        calls,
+      ),
+    ]);
   return found;
 }
 
 async function ofLogs(filled: Filled): Promise<Measurement[]> {
   const found: Measurement[] = [];
-  for (const project_tier of TIERS) found.push(...answersOf(`logs.all ${project_tier}`, await cost(filled, 'logs.all', (n) => ({ project: filled.refs[RANKS[n % RANKS.length]!]!, project_tier }), CALLS)));
+  for (const project_tier of TIERS)
+    found.push(
+      ...answersOf(
+        `logs.all ${project_tier}`,
+        await cost(
+          filled,
+          'logs.all',
+          (n) => ({ project: filled.refs[RANKS[n % RANKS.length]!]!, project_tier }),
+          CALLS,
+        ),
+      ),
+    );
   return found;
 }
 
@@ -111,22 +153,41 @@ function messagesOf(): string[] {
 }
 
 async function fromRollups(filled: Filled): Promise<Map<string, Cost>> {
-  return new Map([...(await costs(filled, 'functions.invocation-stats', CALLS, (ref) => ref)), ...(await costs(filled, 'usage.api-counts', CALLS, (ref) => ref))]);
+  return new Map([
+    ...(await costs(filled, 'functions.invocation-stats', CALLS, (ref) => ref)),
+    ...(await costs(filled, 'usage.api-counts', CALLS, (ref) => ref)),
+  ]);
 }
 
-/** A pattern that matches what the reference matches, and is none, scans (another one each time: the engine remembers where a condition held); the other endpoint reads the same names standing for the raw table. */
+/**
+ * A pattern that matches what the reference matches, and is none, scans (another one each time: the engine remembers
+ * where a condition held); the other endpoint reads the same names standing for the raw table.
+ */
 async function fromRaw(filled: Filled): Promise<Map<string, Cost>> {
   const { clickhouse } = filled;
   const invocations = (await readRollups(clickhouse)).find((r) => r.name === 'function_invocations')!;
   const definition = await readDefinition(clickhouse, invocations);
-  const pending = (await select<{ period: number }>(clickhouse, 'SELECT DISTINCT toUnixTimestamp(period) AS period FROM function_edge_logs')).map((row) => row.period);
+  const pending = (
+    await select<{ period: number }>(
+      clickhouse,
+      'SELECT DISTINCT toUnixTimestamp(period) AS period FROM function_edge_logs',
+    )
+  ).map((row) => row.period);
   await clickhouse.execute({ sql: publicView(definition, pending, 'bench') });
-  const found = [...(await costs(filled, 'functions.invocation-stats', RAW_CALLS, (ref) => ref)), ...(await costs(filled, 'usage.api-counts', RAW_CALLS, (ref, n) => `(?:${ref}){1,${n + 1}}`))];
+  const found = [
+    ...(await costs(filled, 'functions.invocation-stats', RAW_CALLS, (ref) => ref)),
+    ...(await costs(filled, 'usage.api-counts', RAW_CALLS, (ref, n) => `(?:${ref}){1,${n + 1}}`)),
+  ];
   await clickhouse.execute({ sql: publicView(definition, [], 'bench') });
   return new Map(found);
 }
 
-async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: number) => Record<string, string>, calls: number): Promise<Cost> {
+async function cost(
+  { clickhouse, now }: Filled,
+  endpoint: Endpoint,
+  given: (n: number) => Record<string, string>,
+  calls: number,
+): Promise<Cost> {
   const definition = readDefinitions([BUILT_IN]).find(endpoint)!;
   const times: number[] = [];
   let [rows, bytes] = [0, 0];
@@ -135,7 +196,13 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
     if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
     const params = { ...read.params, now: new Date(now).toISOString().replace('T', ' ').replace('Z', '000') };
     const since = performance.now();
-    const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, max_execution_time: 0 }, fewRows: definition.fewRows });
+    const result = await clickhouse.read({
+      sql: statementFor(definition.parts, params),
+      params,
+      format: RESULT_FORMAT,
+      settings: { ...RESULT_SETTINGS, max_execution_time: 0 },
+      fewRows: definition.fewRows,
+    });
     if (n >= WARM_UP) times.push(performance.now() - since);
     rows = Math.max(rows, result.readRows ?? 0);
     bytes = Math.max(bytes, result.readBytes ?? 0);
@@ -148,7 +215,11 @@ async function cost({ clickhouse, now }: Filled, endpoint: Endpoint, given: (n: 
 async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   const day = floorTo(now / 1000, DAY) - 2 * DAY;
   // every batch is in the ledger, as far as builds are concerned
-  await clickhouse.execute({ sql: "INSERT INTO batches (topic, incarnation, first, last, source, period) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', period FROM edge_logs WHERE period = toDateTime({day:UInt32}, 'UTC')", params: { day }, settings: { max_execution_time: 0, insert_deduplicate: 0 } });
+  await clickhouse.execute({
+    sql: "INSERT INTO batches (topic, incarnation, first, last, source, period) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', period FROM edge_logs WHERE period = toDateTime({day:UInt32}, 'UTC')",
+    params: { day },
+    settings: { max_execution_time: 0, insert_deduplicate: 0 },
+  });
   const context = contextOf(clickhouse, () => now);
   const found: Measurement[] = [];
   const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {
@@ -159,12 +230,19 @@ async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   };
   const requests = (await readRollups(clickhouse)).find((r) => r.name === 'api_requests')!;
   const closed = floorTo(now / 1000, MINUTE) - 2 * MINUTE;
-  const [held] = await select<{ day: number; hour: number }>(clickhouse, `SELECT countIf(period = toDateTime(${day}, 'UTC')) AS day, countIf(timestamp >= toDateTime64(${closed - 60 * MINUTE}, 6, 'UTC') AND timestamp < toDateTime64(${closed}, 6, 'UTC')) AS hour FROM edge_logs`);
+  const [held] = await select<{ day: number; hour: number }>(
+    clickhouse,
+    `SELECT countIf(period = toDateTime(${day}, 'UTC')) AS day, countIf(timestamp >= toDateTime64(${closed - 60 * MINUTE}, 6, 'UTC') AND timestamp < toDateTime64(${closed}, 6, 'UTC')) AS hour FROM edge_logs`,
+  );
   const built = await timed('api_requests: a day built anew', held!.day, () => build(context, requests, day));
   if (built.kind !== 'built') throw new Error(`the day was not built: ${built.kind}`);
   const differing = [
-    ...(await timed('api_requests: an hour of closed minutes compared', held!.hour, () => differencesOf(context, requests, undefined, { from: closed - 60 * MINUTE, to: closed }))),
-    ...(await timed('api_requests: a day compared', held!.day, () => differencesOf(context, requests, day, { from: 0, to: 4_294_967_295 }))),
+    ...(await timed('api_requests: an hour of closed minutes compared', held!.hour, () =>
+      differencesOf(context, requests, undefined, { from: closed - 60 * MINUTE, to: closed }),
+    )),
+    ...(await timed('api_requests: a day compared', held!.day, () =>
+      differencesOf(context, requests, day, { from: 0, to: 4_294_967_295 }),
+    )),
   ];
   // buckets of hours reach beyond an hour that begins within one
   if (differing.some((d) => d.period === day)) throw new Error('the built day differs from raw');

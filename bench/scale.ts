@@ -12,7 +12,10 @@ const FROM = Date.parse('2026-03-08T12:00:00Z') / 1000;
 const SOURCES = { scale_requests: REQUESTS_A_DAY, scale_invocations: INVOCATIONS_A_DAY } as const;
 const TABLES = ['api_requests', 'function_invocations'];
 
-/** Rows and bytes of each rollup at 10^9 events a day, by the number of projects: an hour of it through the real views, merged as two hours later, times 24. */
+/**
+ * Rows and bytes of each rollup at 10^9 events a day, by the number of projects: an hour of it through the real views,
+ * merged as two hours later, times 24.
+ */
 export async function benchScale(): Promise<void> {
   const measurements: Measurement[] = [];
   for (const projects of PROJECTS) {
@@ -21,13 +24,28 @@ export async function benchScale(): Promise<void> {
       const { clickhouse } = engine;
       for (const [name, aDay] of Object.entries(SOURCES)) {
         const sql = readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
-        await clickhouse.execute({ sql, params: { projects, events: Math.round(aDay / 24), from: FROM }, settings: { max_execution_time: 0, max_insert_threads: 1, min_insert_block_size_rows: 500_000, insert_deduplicate: 0 } });
+        await clickhouse.execute({
+          sql,
+          params: { projects, events: Math.round(aDay / 24), from: FROM },
+          settings: {
+            max_execution_time: 0,
+            max_insert_threads: 1,
+            min_insert_block_size_rows: 500_000,
+            insert_deduplicate: 0,
+          },
+        });
       }
       for (const table of TABLES) {
         await clickhouse.execute({ sql: `OPTIMIZE TABLE ${table}_v1 FINAL` });
-        const [held] = await select<{ n: number; bytes: number }>(clickhouse, `SELECT toFloat64(sum(rows)) AS n, toFloat64(sum(bytes_on_disk)) AS bytes FROM system.parts WHERE database = currentDatabase() AND active AND table = '${table}_v1'`);
+        const [held] = await select<{ n: number; bytes: number }>(
+          clickhouse,
+          `SELECT toFloat64(sum(rows)) AS n, toFloat64(sum(bytes_on_disk)) AS bytes FROM system.parts WHERE database = currentDatabase() AND active AND table = '${table}_v1'`,
+        );
         const rows = held!.n * SAMPLE * 24;
-        measurements.push({ what: `${projects} projects, ${table}`, value: rows / 1e6, unit: 'million rows a day' }, { what: `${projects} projects, ${table}, a row`, value: held!.bytes / held!.n, unit: 'bytes' });
+        measurements.push(
+          { what: `${projects} projects, ${table}`, value: rows / 1e6, unit: 'million rows a day' },
+          { what: `${projects} projects, ${table}, a row`, value: held!.bytes / held!.n, unit: 'bytes' },
+        );
       }
     } finally {
       await engine.close();

@@ -5,14 +5,31 @@ import type { BenchBroker } from './backlog.ts';
 export const API_KEY = 'bench';
 
 /** `npm start` against this broker. */
-export function startService(broker: BenchBroker, folder: string, topics: string, more: Readonly<Record<string, string>> = {}): Promise<RunningSluice> {
-  return startSluice({ DATA_DIR: folder, KAFKA_BROKERS: broker.brokers.join(','), KAFKA_TOPICS: topics, PORT: '0', API_KEY, LOG_LEVEL: 'error', ...more });
+export function startService(
+  broker: BenchBroker,
+  folder: string,
+  topics: string,
+  more: Readonly<Record<string, string>> = {},
+): Promise<RunningSluice> {
+  return startSluice({
+    DATA_DIR: folder,
+    KAFKA_BROKERS: broker.brokers.join(','),
+    KAFKA_TOPICS: topics,
+    PORT: '0',
+    API_KEY,
+    LOG_LEVEL: 'error',
+    ...more,
+  });
 }
 
 /** What /metrics says now: the sum of a metric over its labels. */
 export async function scrape(address: string): Promise<(metric: string) => number> {
   const text = await (await fetch(`${address}/metrics`)).text();
-  return (metric) => [...text.matchAll(new RegExp(`^${metric}(?:\\{.*\\})? (\\S+)$`, 'gm'))].reduce((total, [, value]) => total + Number(value), 0);
+  return (metric) =>
+    [...text.matchAll(new RegExp(`^${metric}(?:\\{.*\\})? (\\S+)$`, 'gm'))].reduce(
+      (total, [, value]) => total + Number(value),
+      0,
+    );
 }
 
 /** Events in the ledger of the topics that the service reads, from their first on. */
@@ -32,7 +49,8 @@ export function cpuSeconds(pid: number): number {
 /** Resident memory of a process, megabytes: now, how much of it is mapped from files, and the most it ever was. */
 export function residentOf(pid: number): { total: number; files: number; most: number } {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const megabytes = (name: string): number => Math.round((Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6);
+  const megabytes = (name: string): number =>
+    Math.round((Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6);
   return { total: megabytes('VmRSS'), files: megabytes('RssFile'), most: megabytes('VmHWM') };
 }
 
@@ -42,5 +60,10 @@ export function serviceOf(npm: number): number {
 }
 
 function childrenOf(pid: number): number[] {
-  return readdirSync(`/proc/${pid}/task`).flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter((text) => text !== '').map(Number));
+  return readdirSync(`/proc/${pid}/task`).flatMap((task) =>
+    readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8')
+      .split(' ')
+      .filter((text) => text !== '')
+      .map(Number),
+  );
 }

@@ -14,7 +14,10 @@ const IDLE_SECONDS = 30;
 const POLL_MS = 100;
 const SEED = 8;
 
-/** What a newcomer meets: `npm start` with its own broker, first and second start; memory at rest; acknowledged produce to visible row at 100 events/s. */
+/**
+ * What a newcomer meets: `npm start` with its own broker, first and second start; memory at rest; acknowledged produce
+ * to visible row at 100 events/s.
+ */
 export async function benchStart(): Promise<void> {
   const folder = temporaryFolder();
   const port = await freePort();
@@ -34,12 +37,22 @@ export async function benchStart(): Promise<void> {
     const ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
     const visible = `acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples`;
     report({
-      bench: 'start', seed: SEED, measurements: [
-        { what: 'first start to ready, packages and jars there (broker formatted, tables made)', value: first.seconds, unit: 's' },
+      bench: 'start',
+      seed: SEED,
+      measurements: [
+        {
+          what: 'first start to ready, packages and jars there (broker formatted, tables made)',
+          value: first.seconds,
+          unit: 's',
+        },
         { what: 'second start to ready', value: second.seconds, unit: 's' },
         { what: 'resident at rest, the one process', value: idle.total, unit: 'MB' },
         { what: 'the same, mapped from files', value: idle.files, unit: 'MB' },
-        ...[0.5, 0.95, 0.99].map((q) => ({ what: `${visible}, p${q * 100}`, value: quantile(ages, q) / 1000, unit: 's' })),
+        ...[0.5, 0.95, 0.99].map((q) => ({
+          what: `${visible}, p${q * 100}`,
+          value: quantile(ages, q) / 1000,
+          unit: 's',
+        })),
       ],
     });
   } finally {
@@ -48,13 +61,27 @@ export async function benchStart(): Promise<void> {
   }
 }
 
-/** Milliseconds from the acknowledgement of an edge event to its row in an answer, ascending: a probe every second beside the traffic. */
-async function freshness(broker: string, ask: (endpoint: string, params: Record<string, string>) => Promise<Record<string, unknown>[]>): Promise<number[]> {
-  const kafka = createKafka({ brokers: [broker], clientId: 'bench', logger: createLogger('error'), maxDecompressedBytes: 64 * 1024 * 1024 });
+/**
+ * Milliseconds from the acknowledgement of an edge event to its row in an answer, ascending: a probe every second
+ * beside the traffic.
+ */
+async function freshness(
+  broker: string,
+  ask: (endpoint: string, params: Record<string, string>) => Promise<Record<string, unknown>[]>,
+): Promise<number[]> {
+  const kafka = createKafka({
+    brokers: [broker],
+    clientId: 'bench',
+    logger: createLogger('error'),
+    maxDecompressedBytes: 64 * 1024 * 1024,
+  });
   const producer = kafka.producer();
   await producer.connect();
   const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 8 });
-  const send = (events: readonly { topic: string; value: string; key: string | null }[]) => producer.sendBatch({ topicMessages: events.map(({ topic, key, value }) => ({ topic, messages: [{ key, value }] })) });
+  const send = (events: readonly { topic: string; value: string; key: string | null }[]) =>
+    producer.sendBatch({
+      topicMessages: events.map(({ topic, key, value }) => ({ topic, messages: [{ key, value }] })),
+    });
   const ages: number[] = [];
   const probes: Promise<void>[] = [];
   const until = performance.now() + SECONDS * 1000;
@@ -70,10 +97,12 @@ async function freshness(broker: string, ask: (endpoint: string, params: Record<
     const project = `probe-${tick}`;
     await send([{ topic: 'edge_logs', key: project, value: JSON.stringify({ id: project, project, metadata: {} }) }]);
     const acknowledged = performance.now();
-    probes.push((async () => {
-      while ((await ask('logs.all', { project })).length === 0) await sleep(POLL_MS);
-      ages.push(performance.now() - acknowledged);
-    })());
+    probes.push(
+      (async () => {
+        while ((await ask('logs.all', { project })).length === 0) await sleep(POLL_MS);
+        ages.push(performance.now() - acknowledged);
+      })(),
+    );
     await sleep(Math.max(0, 250 - (performance.now() - started)));
   }
   await Promise.all(probes);

@@ -1,5 +1,6 @@
 /**
- * JSON as text. JSON.parse would lose digits beyond 2^53 and keep the last of duplicate keys; callers get the digits that
+ * JSON as text. JSON.parse would lose digits beyond 2^53 and keep the last of duplicate keys; callers get the digits
+ * that
  * were sent, and the first of duplicate keys counts. Iterative: depth costs memory, never the call stack.
  * The input is valid JSON (the store took nothing else); what is not valid is never read past its end.
  */
@@ -133,7 +134,8 @@ export function nestedList(value: string | undefined): string {
     return scalar === 'null' || scalar === '' ? '[]' : `[${scalar}]`;
   }
 
-  // One frame per open list or object. Its keys are noted from the first one on: an event may be millions of empty objects.
+  // One frame per open list or object. Its keys are noted from the first one on: an event may be millions of empty
+  // objects.
   interface Frame {
     readonly isObject: boolean;
     keys: Set<string> | undefined;

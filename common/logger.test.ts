@@ -20,5 +20,10 @@ test('a terminal gets short lines with the time, the event and its fields', () =
 });
 
 test('whatever is no terminal gets one JSON document a line', () => {
-  expect(JSON.parse(logged(false))).toMatchObject({ level: 30, msg: 'partition_taken', topic: 'edge_logs', partition: 2 });
+  expect(JSON.parse(logged(false))).toMatchObject({
+    level: 30,
+    msg: 'partition_taken',
+    topic: 'edge_logs',
+    partition: 2,
+  });
 });

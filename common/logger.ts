@@ -5,7 +5,8 @@ export type { Logger };
 
 /**
  * Structured log lines on stderr (stdout belongs to what a command answers).
- * Event names are constant snake_case, everything variable is a field: `log.info({ topic, partition }, 'partition_taken')`.
+ * Event names are constant snake_case, everything variable is a field: `log.info({ topic, partition },
+ * 'partition_taken')`.
  */
 export function createLogger(level: string, stream: DestinationStream = logStream(process.stdout.isTTY)): Logger {
   return pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, stream);

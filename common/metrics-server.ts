@@ -19,7 +19,10 @@ export interface MetricsServerOptions {
   readonly checks: Readonly<Record<string, Check>>;
 }
 
-/** GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else: what ingest and rollup, which have no HTTP of their own, are watched by. Throws StartError where the port cannot be had. */
+/**
+ * GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else: what ingest and rollup, which have no HTTP of
+ * their own, are watched by. Throws StartError where the port cannot be had.
+ */
 export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
   watchReadiness(registry, checks);
   const answer = async (path: string): Promise<{ status: number; type: string; body: string }> => {
@@ -32,7 +35,8 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
   const server = createServer((request, response) => {
     const [path = ''] = (request.url ?? '').split('?', 1);
     void answer(path).then(
-      ({ status, type, body }) => response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
+      ({ status, type, body }) =>
+        response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
       () => response.writeHead(500).end(),
     );
   });
@@ -60,6 +64,11 @@ const JSON_TYPE = 'application/json; charset=utf-8';
 /** Why a port cannot be listened on, in one line. */
 export function portError(setting: 'PORT' | 'METRICS_PORT', port: number, host: string, error: unknown): StartError {
   const code = (error as NodeJS.ErrnoException).code;
-  const why = code === 'EADDRINUSE' ? `is in use; stop what listens there or set ${setting}` : code === 'EACCES' ? `needs more rights; set ${setting} to 1024 or higher` : `cannot be listened on (${code}); check HOST and ${setting}`;
+  const why =
+    code === 'EADDRINUSE'
+      ? `is in use; stop what listens there or set ${setting}`
+      : code === 'EACCES'
+        ? `needs more rights; set ${setting} to 1024 or higher`
+        : `cannot be listened on (${code}); check HOST and ${setting}`;
   return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
 }

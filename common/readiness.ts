@@ -1,6 +1,9 @@
 import { Gauge, type Registry } from './metrics.ts';
 
-/** What is not ready, in a few words that complete "<name> ..."; undefined = ready; a note = ready, with something to say. May reject. */
+/**
+ * What is not ready, in a few words that complete "<name> ..."; undefined = ready; a note = ready, with something to
+ * say. May reject.
+ */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
 export interface Readiness {
@@ -11,9 +14,17 @@ export interface Readiness {
 
 /** What /readyz answers: 200 where the status is ready, else 503. */
 export async function readinessOf(checks: Readonly<Record<string, Check>>): Promise<Readiness> {
-  const results = await Promise.all(Object.entries(checks).map(async ([name, check]) => [name, await check().catch(() => 'does not answer')] as const));
-  const words = results.map(([name, result]) => [name, result === undefined ? 'ok' : typeof result === 'string' ? result : `ok, ${result.note}`]);
-  return { status: results.every(([, result]) => typeof result !== 'string') ? 'ready' : 'not_ready', checks: Object.fromEntries(words) };
+  const results = await Promise.all(
+    Object.entries(checks).map(async ([name, check]) => [name, await check().catch(() => 'does not answer')] as const),
+  );
+  const words = results.map(([name, result]) => [
+    name,
+    result === undefined ? 'ok' : typeof result === 'string' ? result : `ok, ${result.note}`,
+  ]);
+  return {
+    status: results.every(([, result]) => typeof result !== 'string') ? 'ready' : 'not_ready',
+    checks: Object.fromEntries(words),
+  };
 }
 
 /** A scrape waits no longer than this for one check, milliseconds: Prometheus gives a scrape ten seconds by default. */
@@ -27,7 +38,11 @@ export function watchReadiness(registry: Registry, checks: Readonly<Record<strin
     labelNames: ['check'],
     registers: [],
     async collect() {
-      await Promise.all(Object.entries(checks).map(async ([name, check]) => { this.set({ check: name }, await passes(check) ? 1 : 0); }));
+      await Promise.all(
+        Object.entries(checks).map(async ([name, check]) => {
+          this.set({ check: name }, (await passes(check)) ? 1 : 0);
+        }),
+      );
     },
   });
   registry.registerMetric(ready);
@@ -35,9 +50,11 @@ export function watchReadiness(registry: Registry, checks: Readonly<Record<strin
 
 async function passes(check: Check): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<string>((resolve) => { timer = setTimeout(resolve, CHECK_LIMIT_MS, 'takes too long'); });
+  const late = new Promise<string>((resolve) => {
+    timer = setTimeout(resolve, CHECK_LIMIT_MS, 'takes too long');
+  });
   try {
-    return typeof await Promise.race([check(), late]) !== 'string';
+    return typeof (await Promise.race([check(), late])) !== 'string';
   } catch {
     return false;
   } finally {

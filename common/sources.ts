@@ -8,11 +8,16 @@ export interface Source {
   /** the name that existing producers use, as topic or as `?source_name=` */
   readonly alias: string;
   readonly description: string;
-  /** where an event names its project: names of members, joined by dots. A list of objects stands for its first object */
+  /**
+   * where an event names its project: names of members, joined by dots. A list of objects stands for its first object
+   */
   readonly project: string;
   /** a text here makes up for a project that is absent: such an event is stored with an empty one */
   readonly orText?: string;
-  /** columns of the raw table behind project, timestamp and id, in its order: the kind of each, and the path that it is read from */
+  /**
+   * columns of the raw table behind project, timestamp and id, in its order: the kind of each, and the path that it is
+   * read from
+   */
   readonly columns: readonly Column[];
 }
 
@@ -31,10 +36,20 @@ export interface Column {
  *   status         UInt16: a number or a numeric string, else NULL
  *   duration       Float64: the same, not negative and finite
  *   is_object      Bool: an object stands here
- *   families       UInt8, bits of the API families whose mark the string contains: 1 /rest, 2 /storage, 4 /auth, 8 /realtime
- *   refs           Array(FixedString(20)) and Bool: each distinct window of 20 lower-case letters in the string, or none and true where they are too many
+ *   families       UInt8, bits of the API families whose mark the string contains: 1 /rest, 2 /storage, 4 /auth, 8
+ * /realtime
+ *   refs           Array(FixedString(20)) and Bool: each distinct window of 20 lower-case letters in the string, or
+ * none and true where they are too many
  */
-export type ColumnKind = 'text' | 'nullable_text' | 'string' | 'status' | 'duration' | 'is_object' | 'families' | 'refs';
+export type ColumnKind =
+  | 'text'
+  | 'nullable_text'
+  | 'string'
+  | 'status'
+  | 'duration'
+  | 'is_object'
+  | 'families'
+  | 'refs';
 
 const column = (name: string, kind: ColumnKind, path: string): Column => ({ names: [name], kind, path });
 const levelAt = (path: string): readonly Column[] => [column('level', 'nullable_text', path)];
@@ -43,7 +58,11 @@ const statusCode = column('status_code', 'status', 'metadata.response.status_cod
 
 export const sources = [
   {
-    name: 'edge_logs', alias: 'cloudflare.logs.prod', description: 'edge request logs', project: 'project', orText: 'metadata.request.url',
+    name: 'edge_logs',
+    alias: 'cloudflare.logs.prod',
+    description: 'edge request logs',
+    project: 'project',
+    orText: 'metadata.request.url',
     columns: [
       column('url', 'string', 'metadata.request.url'),
       column('host', 'string', 'metadata.request.host'),
@@ -54,9 +73,18 @@ export const sources = [
       { names: ['refs', 'refs_overflow'], kind: 'refs', path: 'metadata.request.url' },
     ],
   },
-  { name: 'postgres_logs', alias: 'postgres.logs', description: 'database logs', project: 'project', columns: levelAt('metadata.parsed.error_severity') },
   {
-    name: 'function_edge_logs', alias: 'deno-relay-logs', description: 'serverless function gateway logs', project: 'metadata.project_ref',
+    name: 'postgres_logs',
+    alias: 'postgres.logs',
+    description: 'database logs',
+    project: 'project',
+    columns: levelAt('metadata.parsed.error_severity'),
+  },
+  {
+    name: 'function_edge_logs',
+    alias: 'deno-relay-logs',
+    description: 'serverless function gateway logs',
+    project: 'metadata.project_ref',
     columns: [
       column('function_id', 'text', 'metadata.function_id'),
       column('is_invocation', 'is_object', 'metadata.response'),
@@ -64,12 +92,48 @@ export const sources = [
       column('execution_time_ms', 'duration', 'metadata.execution_time_ms'),
     ],
   },
-  { name: 'function_logs', alias: 'deno-subhosting-events', description: 'serverless function event logs', project: 'metadata.project_ref', columns: level },
-  { name: 'auth_logs', alias: 'gotrue.logs.prod', description: 'authentication logs', project: 'project', columns: level },
-  { name: 'realtime_logs', alias: 'realtime.logs.prod', description: 'realtime logs', project: 'metadata.project', columns: level },
-  { name: 'storage_logs', alias: 'storage.logs.prod.2', description: 'object storage logs', project: 'metadata.project', columns: level },
-  { name: 'postgrest_logs', alias: 'postgREST.logs.prod', description: 'REST API layer logs', project: 'project', columns: level },
-  { name: 'pgbouncer_logs', alias: 'pgbouncer.logs.prod', description: 'connection pooler logs', project: 'project', columns: level },
+  {
+    name: 'function_logs',
+    alias: 'deno-subhosting-events',
+    description: 'serverless function event logs',
+    project: 'metadata.project_ref',
+    columns: level,
+  },
+  {
+    name: 'auth_logs',
+    alias: 'gotrue.logs.prod',
+    description: 'authentication logs',
+    project: 'project',
+    columns: level,
+  },
+  {
+    name: 'realtime_logs',
+    alias: 'realtime.logs.prod',
+    description: 'realtime logs',
+    project: 'metadata.project',
+    columns: level,
+  },
+  {
+    name: 'storage_logs',
+    alias: 'storage.logs.prod.2',
+    description: 'object storage logs',
+    project: 'metadata.project',
+    columns: level,
+  },
+  {
+    name: 'postgrest_logs',
+    alias: 'postgREST.logs.prod',
+    description: 'REST API layer logs',
+    project: 'project',
+    columns: level,
+  },
+  {
+    name: 'pgbouncer_logs',
+    alias: 'pgbouncer.logs.prod',
+    description: 'connection pooler logs',
+    project: 'project',
+    columns: level,
+  },
 ] as const satisfies readonly Source[];
 
 export type SourceName = (typeof sources)[number]['name'];

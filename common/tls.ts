@@ -1,8 +1,13 @@
 import tls from 'node:tls';
 
-/** Node's codes (the names of OpenSSL's X509_V_ERR_*) of a certificate that is not trusted, has expired, or belongs to another host. */
+/**
+ * Node's codes (the names of OpenSSL's X509_V_ERR_*) of a certificate that is not trusted, has expired, or belongs to
+ * another host.
+ */
 export function isCertificateError(code: string): boolean {
-  return /^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS_CERT_)/.test(code);
+  return /^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS_CERT_)/.test(
+    code,
+  );
 }
 
 const HANDSHAKE_MS = 3_000;

@@ -2,7 +2,10 @@ import { createRandom } from './random.ts';
 
 /** What goes wrong for a project for a few minutes. */
 export const incidentKinds = ['outage', 'slow', 'flood'] as const;
-/** outage: its API answers 5xx, its database refuses; slow: everything takes ten times as long; flood: many requests, refused with 429 */
+/**
+ * outage: its API answers 5xx, its database refuses; slow: everything takes ten times as long; flood: many requests,
+ * refused with 429
+ */
 export type IncidentKind = (typeof incidentKinds)[number];
 
 export interface Incident {
@@ -21,11 +24,19 @@ const INCIDENT_SHARE = 0.5;
 const RANKS = 20;
 const STREAM_INCIDENT = 3;
 
-/** The incident of the ten minutes around a time (unix microseconds), if there is one: a function of the seed and the time alone. */
+/**
+ * The incident of the ten minutes around a time (unix microseconds), if there is one: a function of the seed and the
+ * time alone.
+ */
 export function incidentOfSlot(seed: number, micros: number, projectCount: number): Incident | undefined {
   const slot = Math.floor(micros / SLOT);
   const random = createRandom(seed, STREAM_INCIDENT, slot);
   if (!random.chance(INCIDENT_SHARE)) return undefined;
   const fromMicros = slot * SLOT + random.below(6 * MINUTE);
-  return { kind: random.pick(incidentKinds), rank: random.below(Math.min(RANKS, projectCount)), fromMicros, untilMicros: fromMicros + MINUTE + random.below(3 * MINUTE) };
+  return {
+    kind: random.pick(incidentKinds),
+    rank: random.below(Math.min(RANKS, projectCount)),
+    fromMicros,
+    untilMicros: fromMicros + MINUTE + random.below(3 * MINUTE),
+  };
 }

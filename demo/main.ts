@@ -20,64 +20,81 @@ const PROGRESS_MS = 1_000;
 
 let logger: Logger | undefined;
 
-await runProcess(() => logger, async (add, stopping) => {
-  const options = readOptions(process.argv.slice(2), systemClock());
-  if (options.help) {
-    writeSync(1, help);
-    process.exit(0);
-  }
-  const settings = readSettings();
-  logger = createLogger(settings.LOG_LEVEL);
-  const kafka = createKafka({ brokers: settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`], clientId: 'sluice-demo', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) });
-  await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS);
+await runProcess(
+  () => logger,
+  async (add, stopping) => {
+    const options = readOptions(process.argv.slice(2), systemClock());
+    if (options.help) {
+      writeSync(1, help);
+      process.exit(0);
+    }
+    const settings = readSettings();
+    logger = createLogger(settings.LOG_LEVEL);
+    const kafka = createKafka({
+      brokers: settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`],
+      clientId: 'sluice-demo',
+      logger,
+      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+      ...kafkaSecurity(settings),
+    });
+    await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS);
 
-  const producer = kafka.producer();
-  await producer.connect();
-  add({ name: 'producer', stop: () => producer.disconnect() });
+    const producer = kafka.producer();
+    await producer.connect();
+    add({ name: 'producer', stop: () => producer.disconnect() });
 
-  const look = createVisible(`${addressOf(settings.HOST, settings.METRICS_PORT ?? settings.PORT)}/metrics`);
-  let visible: Visible | undefined = await look();
-  const sender = createSender(producer, settings.KAFKA_TOPICS, logger);
-  const started = systemClock();
-  add({
-    name: 'sender',
-    stop: async () => {
-      await sender.settled();
-      visible = await look();
+    const look = createVisible(`${addressOf(settings.HOST, settings.METRICS_PORT ?? settings.PORT)}/metrics`);
+    let visible: Visible | undefined = await look();
+    const sender = createSender(producer, settings.KAFKA_TOPICS, logger);
+    const started = systemClock();
+    add({
+      name: 'sender',
+      stop: async () => {
+        await sender.settled();
+        visible = await look();
+        const { sent, acknowledged, failed } = sender.totals();
+        progress('in all');
+        if (options.json)
+          writeSync(
+            1,
+            `${JSON.stringify({ sent, acknowledged, failed, seconds: (systemClock() - started) / 1000, seed: options.traffic.seed, sources: sender.bySource() })}\n`,
+          );
+      },
+    });
+
+    const traffic = createTraffic(options.traffic);
+    process.stderr.write(
+      `demo: ${options.rate} events/s of ${options.traffic.projects} projects to ${kafka.brokers.join(', ')}; busiest project ${traffic.population.project(0).ref}\n`,
+    );
+    const ended = run();
+    add({ name: 'traffic', stop: () => ended, failed: ended.then(() => new Promise<never>(() => undefined)) });
+
+    function progress(when: string): void {
       const { sent, acknowledged, failed } = sender.totals();
-      progress('in all');
-      if (options.json) writeSync(1, `${JSON.stringify({ sent, acknowledged, failed, seconds: (systemClock() - started) / 1000, seed: options.traffic.seed, sources: sender.bySource() })}\n`);
-    },
-  });
+      process.stderr.write(
+        `demo: ${when} ${sent} sent, ${acknowledged} acknowledged${failed > 0 ? `, ${failed} failed` : ''}${visible === undefined ? '' : `, ${visible.events} visible`}${visible?.freshnessSeconds === undefined ? '' : `, ${visible.freshnessSeconds.toFixed(1)} s old`}\n`,
+      );
+    }
 
-  const traffic = createTraffic(options.traffic);
-  process.stderr.write(`demo: ${options.rate} events/s of ${options.traffic.projects} projects to ${kafka.brokers.join(', ')}; busiest project ${traffic.population.project(0).ref}\n`);
-  const ended = run();
-  add({ name: 'traffic', stop: () => ended, failed: ended.then(() => new Promise<never>(() => undefined)) });
-
-  function progress(when: string): void {
-    const { sent, acknowledged, failed } = sender.totals();
-    process.stderr.write(`demo: ${when} ${sent} sent, ${acknowledged} acknowledged${failed > 0 ? `, ${failed} failed` : ''}${visible === undefined ? '' : `, ${visible.events} visible`}${visible?.freshnessSeconds === undefined ? '' : `, ${visible.freshnessSeconds.toFixed(1)} s old`}\n`);
-  }
-
-  async function run(): Promise<void> {
-    const pace = createPace(options.rate, options.curve, started);
-    const until = options.durationSeconds === undefined ? Infinity : started + options.durationSeconds * 1000;
-    let nextProgress = started + PROGRESS_MS;
-    for (;;) {
-      await sleep(TICK_MS, undefined, { signal: stopping }).catch(() => undefined);
-      if (stopping.aborted) return;
-      const now = Math.min(systemClock(), until);
-      sender.send(pace.due(now, sender.room()).map((micros) => traffic.next(micros)));
-      if (now >= nextProgress) {
-        progress(`${Math.round((now - started) / 1000)} s`);
-        nextProgress += PROGRESS_MS;
-        void look().then((seen) => (visible = seen));
-      }
-      if (now >= until) {
-        process.kill(process.pid, 'SIGTERM'); // the one way in which a process ends in order
-        return;
+    async function run(): Promise<void> {
+      const pace = createPace(options.rate, options.curve, started);
+      const until = options.durationSeconds === undefined ? Infinity : started + options.durationSeconds * 1000;
+      let nextProgress = started + PROGRESS_MS;
+      for (;;) {
+        await sleep(TICK_MS, undefined, { signal: stopping }).catch(() => undefined);
+        if (stopping.aborted) return;
+        const now = Math.min(systemClock(), until);
+        sender.send(pace.due(now, sender.room()).map((micros) => traffic.next(micros)));
+        if (now >= nextProgress) {
+          progress(`${Math.round((now - started) / 1000)} s`);
+          nextProgress += PROGRESS_MS;
+          void look().then((seen) => (visible = seen));
+        }
+        if (now >= until) {
+          process.kill(process.pid, 'SIGTERM'); // the one way in which a process ends in order
+          return;
+        }
       }
     }
-  }
-});
+  },
+);

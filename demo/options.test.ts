@@ -15,13 +15,21 @@ function mistakesOf(...args: string[]): StartError {
 
 test('without flags: 100 events a second of all sources, until stopped', () => {
   const options = readOptions([], 5);
-  expect(options).toMatchObject({ rate: 100, durationSeconds: undefined, curve: false, json: false, help: false, traffic: { seed: 1, run: 5, shares: naturalShares, incidents: false } });
+  expect(options).toMatchObject({
+    rate: 100,
+    durationSeconds: undefined,
+    curve: false,
+    json: false,
+    help: false,
+    traffic: { seed: 1, run: 5, shares: naturalShares, incidents: false },
+  });
 });
 
 test('a given seed gives the same events in every run', () => {
   const first = createTraffic(readOptions(['--seed', '9'], 5).traffic);
   const second = createTraffic(readOptions(['--seed', '9'], 6).traffic);
-  for (let i = 0; i < 200; i++) expect(second.next(1_772_355_600_000_000 + i)).toEqual(first.next(1_772_355_600_000_000 + i));
+  for (let i = 0; i < 200; i++)
+    expect(second.next(1_772_355_600_000_000 + i)).toEqual(first.next(1_772_355_600_000_000 + i));
 });
 
 test('sources are named by name or alias, and keep their proportions', () => {
@@ -32,7 +40,8 @@ test('sources are named by name or alias, and keep their proportions', () => {
 test('all mistakes are reported at once, with exit code 78', () => {
   const error = mistakesOf('--rate', '0', '--sources', 'nope', '--duration', 'x', '--curve');
   expect(error.exitCode).toBe(78);
-  for (const part of ['3 flags are wrong', '--rate is "0"', '--sources has "nope"', '--duration is "x"']) expect(error.message).toContain(part);
+  for (const part of ['3 flags are wrong', '--rate is "0"', '--sources has "nope"', '--duration is "x"'])
+    expect(error.message).toContain(part);
 });
 
 test('an unknown flag is answered with the help', () => {
@@ -40,5 +49,17 @@ test('an unknown flag is answered with the help', () => {
 });
 
 test('the help names every flag', () => {
-  for (const flag of ['rate', 'projects', 'functions', 'sources', 'seed', 'duration', 'curve', 'incidents', 'json', 'help']) expect(help).toContain(`--${flag}`);
+  for (const flag of [
+    'rate',
+    'projects',
+    'functions',
+    'sources',
+    'seed',
+    'duration',
+    'curve',
+    'incidents',
+    'json',
+    'help',
+  ])
+    expect(help).toContain(`--${flag}`);
 });

@@ -34,7 +34,15 @@ visible since the start, whoever sent them, and how old the last ones of the slo
 
 /** What real producers do wrong or differently, in about the shares in which they do. */
 const ordinaryOddities = {
-  urlShapes: { platform: 955, custom_domain: 25, percent_encoded: 8, foreign_reference: 8, long_letters: 2, upper_case: 1, several_families: 1 },
+  urlShapes: {
+    platform: 955,
+    custom_domain: 25,
+    percent_encoded: 8,
+    foreign_reference: 8,
+    long_letters: 2,
+    upper_case: 1,
+    several_families: 1,
+  },
   selfHostedShare: 0.01,
   untimedShare: 0.005,
   disorderMicros: 800_000,
@@ -42,7 +50,10 @@ const ordinaryOddities = {
   lateMicros: 600_000_000,
 } as const satisfies Partial<TrafficOptions>;
 
-/** Reads the flags. `run` tells this run's events from those of others where no seed is given. Throws one StartError that lists every mistake. */
+/**
+ * Reads the flags. `run` tells this run's events from those of others where no seed is given. Throws one StartError
+ * that lists every mistake.
+ */
 export function readOptions(args: readonly string[], run: number): DemoOptions {
   const mistakes: string[] = [];
   let parsed;
@@ -50,15 +61,28 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
     parsed = parseArgs({
       args: [...args],
       options: {
-        rate: { type: 'string' }, projects: { type: 'string' }, functions: { type: 'string' }, sources: { type: 'string' }, seed: { type: 'string' }, duration: { type: 'string' },
-        curve: { type: 'boolean' }, incidents: { type: 'boolean' }, json: { type: 'boolean' }, help: { type: 'boolean' },
+        rate: { type: 'string' },
+        projects: { type: 'string' },
+        functions: { type: 'string' },
+        sources: { type: 'string' },
+        seed: { type: 'string' },
+        duration: { type: 'string' },
+        curve: { type: 'boolean' },
+        incidents: { type: 'boolean' },
+        json: { type: 'boolean' },
+        help: { type: 'boolean' },
       },
     });
   } catch (error) {
     throw new StartError(`${(error as Error).message}\n\n${help}`, { exitCode: EXIT_CONFIG });
   }
   const { values } = parsed;
-  const integer = (name: 'rate' | 'projects' | 'functions' | 'seed' | 'duration', byDefault: number, min: number, max: number): number => {
+  const integer = (
+    name: 'rate' | 'projects' | 'functions' | 'seed' | 'duration',
+    byDefault: number,
+    min: number,
+    max: number,
+  ): number => {
     const text = values[name];
     if (text === undefined) return byDefault;
     const n = Number(text);
@@ -71,21 +95,37 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
   const functionsPerProject = integer('functions', 8, 1, 1000);
   const seed = integer('seed', 1, 0, Number.MAX_SAFE_INTEGER);
   const duration = integer('duration', 0, 1, 31_536_000);
-  const wanted = (values.sources ?? '').split(',').map((s) => s.trim()).filter((s) => s !== '');
+  const wanted = (values.sources ?? '')
+    .split(',')
+    .map((s) => s.trim())
+    .filter((s) => s !== '');
   const chosen = wanted.flatMap((name): SourceName[] => {
     const source = findSource(name);
     if (source !== undefined) return [source.name];
     mistakes.push(`--sources has ${JSON.stringify(name)}; use ${sources.map((s) => s.name).join(', ')}`);
     return [];
   });
-  if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a flag is' : `${mistakes.length} flags are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
-  const shares = chosen.length === 0 ? naturalShares : Object.fromEntries(chosen.map((name) => [name, naturalShares[name]]));
+  if (mistakes.length > 0)
+    throw new StartError(
+      `${mistakes.length === 1 ? 'a flag is' : `${mistakes.length} flags are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,
+      { exitCode: EXIT_CONFIG },
+    );
+  const shares =
+    chosen.length === 0 ? naturalShares : Object.fromEntries(chosen.map((name) => [name, naturalShares[name]]));
   return {
     help: values.help ?? false,
     json: values.json ?? false,
     rate,
     durationSeconds: values.duration === undefined ? undefined : duration,
     curve: values.curve ?? false,
-    traffic: { ...ordinaryOddities, seed, run: values.seed === undefined ? run : 0, projects, functionsPerProject, shares, incidents: values.incidents ?? false },
+    traffic: {
+      ...ordinaryOddities,
+      seed,
+      run: values.seed === undefined ? run : 0,
+      projects,
+      functionsPerProject,
+      shares,
+      incidents: values.incidents ?? false,
+    },
   };
 }

@@ -12,11 +12,17 @@ export function dailyFactor(millis: number): number {
 }
 
 export interface Pace {
-  /** Times (unix microseconds) of the events that are due since the last call, evenly spread and ascending; at most `limit` of them, the others are not made up for. */
+  /**
+   * Times (unix microseconds) of the events that are due since the last call, evenly spread and ascending; at most
+   * `limit` of them, the others are not made up for.
+   */
   due(nowMillis: number, limit: number): number[];
 }
 
-/** Events at a mean rate per second, with the curve of a day where wanted, beginning at a moment. Fractions of an event are carried on. */
+/**
+ * Events at a mean rate per second, with the curve of a day where wanted, beginning at a moment. Fractions of an event
+ * are carried on.
+ */
 export function createPace(rate: number, curve: boolean, startMillis: number): Pace {
   let last = startMillis;
   let carried = 0;

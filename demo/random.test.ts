@@ -51,7 +51,8 @@ test('a lognormal has its median and its spread', () => {
 
 test('an UUID is one of version 4', () => {
   const random = createRandom(6);
-  for (const id of many(1000, () => random.uuid())) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  for (const id of many(1000, () => random.uuid()))
+    expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 
 test('values come in proportion to their weights, and those of weight 0 never', () => {

@@ -1,6 +1,7 @@
 /**
  * Seeded random numbers: xoshiro128** 1.1 (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", 2018;
- * period 2^128 - 1), its state filled by the finalizer of MurmurHash3. The same seeds give the same numbers on every machine.
+ * period 2^128 - 1), its state filled by the finalizer of MurmurHash3. The same seeds give the same numbers on every
+ * machine.
  */
 export interface Random {
   /** 0 <= n < 2^32 */
@@ -76,7 +77,8 @@ export function createRandom(...seeds: number[]): Random {
       for (let i = 0; i < digits; i += 4) text += piece();
       return text;
     },
-    uuid: () => `${piece()}${piece()}-${piece()}-4${piece().slice(1)}-${'89ab'[uint32() & 3]}${piece().slice(1)}-${piece()}${piece()}${piece()}`,
+    uuid: () =>
+      `${piece()}${piece()}-${piece()}-4${piece().slice(1)}-${'89ab'[uint32() & 3]}${piece().slice(1)}-${piece()}${piece()}${piece()}`,
     letters: (count) => {
       let text = '';
       for (let i = 0; i < count; i++) text += lowerCase[below(26)];
@@ -88,7 +90,10 @@ export function createRandom(...seeds: number[]): Random {
 /** A share per value; they need not add up to 1, absent = 0. */
 export type Weights<T extends string> = { readonly [K in T]?: number };
 
-/** Draws an index with probability in proportion to its weight, in constant time (Walker 1977, built as Vose 1991). At least one weight must be above 0. */
+/**
+ * Draws an index with probability in proportion to its weight, in constant time (Walker 1977, built as Vose 1991). At
+ * least one weight must be above 0.
+ */
 export function weightedIndex(weights: readonly number[]): (random: Random) => number {
   const total = weights.reduce((sum, w) => sum + w, 0);
   if (!(total > 0) || weights.some((w) => !(w >= 0))) throw new Error('weights must be 0 or more, one of them above 0');

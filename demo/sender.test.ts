@@ -8,7 +8,11 @@ import { createTraffic } from './traffic.ts';
 type Batch = Parameters<Producer['sendBatch']>[0];
 
 /** A broker that answers when it is told to. */
-function heldBroker(): { readonly batches: Batch[]; readonly answer: ((error?: Error) => void)[]; readonly sendBatch: Producer['sendBatch'] } {
+function heldBroker(): {
+  readonly batches: Batch[];
+  readonly answer: ((error?: Error) => void)[];
+  readonly sendBatch: Producer['sendBatch'];
+} {
   const batches: Batch[] = [];
   const answer: ((error?: Error) => void)[] = [];
   return {
@@ -16,7 +20,9 @@ function heldBroker(): { readonly batches: Batch[]; readonly answer: ((error?: E
     answer,
     sendBatch: (batch) => {
       batches.push(batch);
-      return new Promise((resolve, reject) => answer.push((error) => (error === undefined ? resolve([]) : reject(error))));
+      return new Promise((resolve, reject) =>
+        answer.push((error) => (error === undefined ? resolve([]) : reject(error))),
+      );
     },
   };
 }
@@ -32,9 +38,17 @@ test('every event goes to the topic of its source with its key and record time, 
   const broker = heldBroker();
   const made = events(300);
   createSender(broker, KAFKA_TOPICS, logger).send(made);
-  const produced = (broker.batches[0]?.topicMessages ?? []).flatMap(({ topic, messages }) => messages.map((m) => ({ topic, ...m })));
-  const expected = made.map(({ source, key, json, recordMillis }) => ({ topic: source === 'edge_logs' ? 'cloudflare.logs.prod' : source, key, value: json, timestamp: String(recordMillis) }));
-  const byValue = (a: { value: unknown }, b: { value: unknown }): number => (String(a.value) < String(b.value) ? -1 : 1);
+  const produced = (broker.batches[0]?.topicMessages ?? []).flatMap(({ topic, messages }) =>
+    messages.map((m) => ({ topic, ...m })),
+  );
+  const expected = made.map(({ source, key, json, recordMillis }) => ({
+    topic: source === 'edge_logs' ? 'cloudflare.logs.prod' : source,
+    key,
+    value: json,
+    timestamp: String(recordMillis),
+  }));
+  const byValue = (a: { value: unknown }, b: { value: unknown }): number =>
+    String(a.value) < String(b.value) ? -1 : 1;
   expect(produced.toSorted(byValue)).toEqual(expected.toSorted(byValue));
   expect(broker.batches[0]?.acks).toBe(-1);
 });
@@ -66,6 +80,7 @@ test('no call is larger than a broker takes, whatever is sent at once, and nothi
   const calls = callsOf(made);
   expect(calls.flat()).toEqual(made);
   expect(calls.length).toBeGreaterThan(3);
-  for (const call of calls) expect(call.reduce((sum, e) => sum + Buffer.byteLength(e.json), 0)).toBeLessThan(1024 * 1024);
+  for (const call of calls)
+    expect(call.reduce((sum, e) => sum + Buffer.byteLength(e.json), 0)).toBeLessThan(1024 * 1024);
   expect(callsOf([])).toEqual([]);
 });

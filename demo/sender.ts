@@ -25,7 +25,8 @@ export interface Sender {
 }
 
 /**
- * kafkajs makes one record batch of all messages of a call and partition, however large, and brokers refuse batches above
+ * kafkajs makes one record batch of all messages of a call and partition, however large, and brokers refuse batches
+ * above
  * message.max.bytes (1 MiB by default). So a call gets at most this many characters of events.
  */
 const MAX_CALL_LENGTH = 800_000;
@@ -34,7 +35,10 @@ const MAX_UNANSWERED = 30_000;
 /** Answers of a broker that is gone are waited for this long at the end, milliseconds. */
 const SETTLE_DEADLINE_MS = 5_000;
 
-/** Sends events to the topics of their sources, lz4, acknowledged by all replicas. Failures are counted and logged, not thrown. */
+/**
+ * Sends events to the topics of their sources, lz4, acknowledged by all replicas. Failures are counted and logged, not
+ * thrown.
+ */
 export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topics, logger: Logger): Sender {
   let sent = 0;
   let acknowledged = 0;
@@ -50,12 +54,19 @@ export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topi
       list.push({ key, value: json, timestamp: String(recordMillis) });
     }
     try {
-      await producer.sendBatch({ acks: -1, compression: CompressionTypes.LZ4, topicMessages: [...messages].map(([source, list]) => ({ topic: topics[source], messages: list })) });
+      await producer.sendBatch({
+        acks: -1,
+        compression: CompressionTypes.LZ4,
+        topicMessages: [...messages].map(([source, list]) => ({ topic: topics[source], messages: list })),
+      });
       acknowledged += events.length;
       for (const [source, list] of messages) perSource[source] = (perSource[source] ?? 0) + list.length;
     } catch (error) {
       failed += events.length;
-      logger.warn({ events: events.length, error: error instanceof Error ? error.message : String(error) }, 'demo_events_not_sent');
+      logger.warn(
+        { events: events.length, error: error instanceof Error ? error.message : String(error) },
+        'demo_events_not_sent',
+      );
     }
   };
   return {
@@ -72,7 +83,9 @@ export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topi
     bySource: () => perSource,
     settled: async () => {
       let timer: NodeJS.Timeout | undefined;
-      const deadline = new Promise<void>((resolve) => { timer = setTimeout(resolve, SETTLE_DEADLINE_MS); });
+      const deadline = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, SETTLE_DEADLINE_MS);
+      });
       await Promise.race([Promise.all(unanswered), deadline]);
       clearTimeout(timer);
     },

@@ -13,14 +13,33 @@ function read(text: string): number {
   if (seconds) return Number(seconds[1]! + seconds[2]!.padEnd(6, '0').slice(0, 6));
   const parts = calendar.exec(text);
   if (!parts) throw new Error(`not in the grammar: ${text}`);
-  const [, year, month, day, hour = '0', minute = '0', second = '0', fraction = '', sign, zoneHours = '0', zoneMinutes = '0'] = parts;
+  const [
+    ,
+    year,
+    month,
+    day,
+    hour = '0',
+    minute = '0',
+    second = '0',
+    fraction = '',
+    sign,
+    zoneHours = '0',
+    zoneMinutes = '0',
+  ] = parts;
   const millis = Date.UTC(Number(year), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second));
   const offset = (Number(zoneHours) * 60 + Number(zoneMinutes)) * (sign === '-' ? -1 : 1);
   return millis * 1000 + Number(fraction.padEnd(6, '0').slice(0, 6)) - offset * 60_000_000;
 }
 
 /** ordinary, an edge of every bucket, the last microsecond before midnight, a month and 29 February, small fractions */
-const moments = ['2026-03-01T09:00:00.123456Z', '2026-03-01T00:00:00.000000Z', '2026-02-28T23:59:59.999999Z', '2028-02-29T23:59:59.999999Z', '2028-02-29T12:30:00.000001Z', '2025-12-31T23:59:59.000009Z'].map(read);
+const moments = [
+  '2026-03-01T09:00:00.123456Z',
+  '2026-03-01T00:00:00.000000Z',
+  '2026-02-28T23:59:59.999999Z',
+  '2028-02-29T23:59:59.999999Z',
+  '2028-02-29T12:30:00.000001Z',
+  '2025-12-31T23:59:59.000009Z',
+].map(read);
 
 describe.each(notations.filter((n) => n !== 'absent' && n !== 'null'))('%s', (notation) => {
   test('is in the grammar and says what it is said to say', () => {
@@ -48,8 +67,14 @@ test('number notations are JSON numbers, text notations are JSON strings', () =>
 });
 
 test('an absent or null timestamp stands for the record time', () => {
-  expect(writeTimestamp('absent', moments[0]!, 1_772_355_600_123, 0)).toEqual({ json: undefined, micros: 1_772_355_600_123_000 });
-  expect(writeTimestamp('null', moments[0]!, 1_772_355_600_123, 0)).toEqual({ json: 'null', micros: 1_772_355_600_123_000 });
+  expect(writeTimestamp('absent', moments[0]!, 1_772_355_600_123, 0)).toEqual({
+    json: undefined,
+    micros: 1_772_355_600_123_000,
+  });
+  expect(writeTimestamp('null', moments[0]!, 1_772_355_600_123, 0)).toEqual({
+    json: 'null',
+    micros: 1_772_355_600_123_000,
+  });
 });
 
 test('isoMicros keeps all six digits', () => {

@@ -13,10 +13,23 @@ import { urlShapes } from './urls.ts';
 const NOW = 1_772_355_600_123_456; // 2026-03-01T09:00:00.123456Z
 const base: TrafficOptions = { seed: 42, projects: 100, functionsPerProject: 10 };
 const names = sources.map((s) => s.name);
-const even = <T extends string>(values: readonly T[]): Record<T, number> => Object.fromEntries(values.map((v) => [v, 1])) as Record<T, number>;
+const even = <T extends string>(values: readonly T[]): Record<T, number> =>
+  Object.fromEntries(values.map((v) => [v, 1])) as Record<T, number>;
 const everything: TrafficOptions = {
-  ...base, shares: even(names), notations: even(notations), ids: even(idForms), urlShapes: even(urlShapes), selfHostedShare: 0.3, untimedShare: 0.2, keylessShare: 0.2,
-  disorderMicros: 2_000_000, lateShare: 0.2, lateMicros: 86_400_000_000, aheadShare: 0.1, aheadMicros: 3_000_000_000, incidents: true,
+  ...base,
+  shares: even(names),
+  notations: even(notations),
+  ids: even(idForms),
+  urlShapes: even(urlShapes),
+  selfHostedShare: 0.3,
+  untimedShare: 0.2,
+  keylessShare: 0.2,
+  disorderMicros: 2_000_000,
+  lateShare: 0.2,
+  lateMicros: 86_400_000_000,
+  aheadShare: 0.1,
+  aheadMicros: 3_000_000_000,
+  incidents: true,
 };
 
 /** Events a millisecond apart. */
@@ -29,15 +42,30 @@ type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 function withoutNulls(value: Json): Json {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).filter(([, v]) => v !== null).map(([k, v]) => [k, withoutNulls(v)]));
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, v]) => v !== null)
+      .map(([k, v]) => [k, withoutNulls(v)]),
+  );
 }
-const typeOf = (source: SourceName): avro.Type => avro.Type.forSchema(JSON.parse(readFileSync(join(import.meta.dirname, '../schemas', `${source}.avsc`), 'utf8')) as avro.Schema);
+const typeOf = (source: SourceName): avro.Type =>
+  avro.Type.forSchema(
+    JSON.parse(readFileSync(join(import.meta.dirname, '../schemas', `${source}.avsc`), 'utf8')) as avro.Schema,
+  );
 const metadataOf = (event: TrafficEvent): Record<string, Json> => contentOf(event)['metadata'] as Record<string, Json>;
 const requestOf = (event: TrafficEvent): Record<string, Json> => metadataOf(event)['request'] as Record<string, Json>;
 
 /** Bytes of a real event: JSON, Avro; and how far the mean of generated ones may be from it. */
 const sizes: Record<SourceName, [json: number, avro: number]> = {
-  edge_logs: [2275, 1265], function_edge_logs: [1078, 686], function_logs: [457, 268], postgres_logs: [713, 336], auth_logs: [1283, 679], realtime_logs: [883, 619], storage_logs: [321, 186], postgrest_logs: [196, 108], pgbouncer_logs: [257, 170],
+  edge_logs: [2275, 1265],
+  function_edge_logs: [1078, 686],
+  function_logs: [457, 268],
+  postgres_logs: [713, 336],
+  auth_logs: [1283, 679],
+  realtime_logs: [883, 619],
+  storage_logs: [321, 186],
+  postgrest_logs: [196, 108],
+  pgbouncer_logs: [257, 170],
 };
 const SIZE_MARGIN = 0.15;
 
@@ -53,7 +81,9 @@ test('another run has other events of the same projects', () => {
   const first = generate(base, 500);
   const other = generate({ ...base, run: 1 }, 500);
   const ids = new Set(first.map((e) => contentOf(e)['id']));
-  const projects = new Set(Array.from({ length: base.projects }, (_, rank) => createTraffic(base).population.project(rank).ref));
+  const projects = new Set(
+    Array.from({ length: base.projects }, (_, rank) => createTraffic(base).population.project(rank).ref),
+  );
   expect(other.some((e) => ids.has(contentOf(e)['id']))).toBe(false);
   expect(other.every((e) => projects.has(e.project))).toBe(true);
 });
@@ -69,9 +99,16 @@ test('projects do not depend on the order in which they are used', () => {
 });
 
 describe.each(names)('%s', (source) => {
-  test.each([['platform', 0], ['self-hosted', 1]] as const)('every %s event is JSON that its schema holds completely', (_, selfHostedShare) => {
+  test.each([
+    ['platform', 0],
+    ['self-hosted', 1],
+  ] as const)('every %s event is JSON that its schema holds completely', (_, selfHostedShare) => {
     const type = typeOf(source);
-    for (const event of generate({ ...base, selfHostedShare, untimedShare: 0.2, urlShapes: even(urlShapes), incidents: true }, 500, source)) {
+    for (const event of generate(
+      { ...base, selfHostedShare, untimedShare: 0.2, urlShapes: even(urlShapes), incidents: true },
+      500,
+      source,
+    )) {
       const content = contentOf(event) as { [key: string]: Json };
       const back = JSON.parse(JSON.stringify(type.fromBuffer(type.toBuffer(content)))) as Json;
       expect(withoutNulls(back)).toEqual(withoutNulls(content));
@@ -89,8 +126,15 @@ describe.each(names)('%s', (source) => {
 
   test('the project stands where its source keeps it, and is the key', () => {
     for (const event of generate({ ...base, selfHostedShare: 0.5 }, 200, source)) {
-      const inMetadata = { function_edge_logs: 'project_ref', function_logs: 'project_ref', realtime_logs: 'project', storage_logs: 'project' }[source as string];
-      expect(inMetadata === undefined ? contentOf(event)['project'] : metadataOf(event)[inMetadata]).toBe(event.project);
+      const inMetadata = {
+        function_edge_logs: 'project_ref',
+        function_logs: 'project_ref',
+        realtime_logs: 'project',
+        storage_logs: 'project',
+      }[source as string];
+      expect(inMetadata === undefined ? contentOf(event)['project'] : metadataOf(event)[inMetadata]).toBe(
+        event.project,
+      );
       expect(event.key).toBe(event.project);
     }
   });
@@ -100,12 +144,15 @@ test('sources come in their natural proportions', () => {
   const counts = new Map<string, number>();
   const events = generate(base, 50_000);
   for (const { source } of events) counts.set(source, (counts.get(source) ?? 0) + 1);
-  for (const name of names) expect(Math.abs((counts.get(name) ?? 0) / 500 - naturalShares[name]), `share of ${name}`).toBeLessThan(1);
+  for (const name of names)
+    expect(Math.abs((counts.get(name) ?? 0) / 500 - naturalShares[name]), `share of ${name}`).toBeLessThan(1);
   expect(Object.values(naturalShares).reduce((a, b) => a + b)).toBe(100);
 });
 
 test('only the sources that are asked for come', () => {
-  expect(new Set(generate({ ...base, shares: { auth_logs: 1, storage_logs: 1 } }, 500).map((e) => e.source))).toEqual(new Set(['auth_logs', 'storage_logs']));
+  expect(new Set(generate({ ...base, shares: { auth_logs: 1, storage_logs: 1 } }, 500).map((e) => e.source))).toEqual(
+    new Set(['auth_logs', 'storage_logs']),
+  );
 });
 
 test('without functions there are no function sources', () => {
@@ -129,13 +176,17 @@ test('edge events compress as real ones do: about 4:1 by lz4 in the 64 kB blocks
 });
 
 test('execution times are whole milliseconds from 1 to 150000, spread over decades', () => {
-  const times = generate(base, 5000, 'function_edge_logs').map((e) => metadataOf(e)['execution_time_ms'] as number).toSorted((a, b) => a - b);
+  const times = generate(base, 5000, 'function_edge_logs')
+    .map((e) => metadataOf(e)['execution_time_ms'] as number)
+    .toSorted((a, b) => a - b);
   for (const t of times) expect(Number.isInteger(t) && t >= 1 && t <= 150_000).toBe(true);
   expect(times[4950]! / times[2500]!).toBeGreaterThan(5);
 });
 
 test('every status class of HTTP occurs', () => {
-  const classes = generate(base, 20_000, 'function_edge_logs').map((e) => Math.floor(((metadataOf(e)['response'] as Record<string, Json>)['status_code'] as number) / 100));
+  const classes = generate(base, 20_000, 'function_edge_logs').map((e) =>
+    Math.floor(((metadataOf(e)['response'] as Record<string, Json>)['status_code'] as number) / 100),
+  );
   expect(new Set(classes)).toEqual(new Set([1, 2, 3, 4, 5]));
 });
 
@@ -162,8 +213,10 @@ test('self-hosted edge events have no url, host or search, sorted keys, the quer
 });
 
 test('self-hosted function gateways send text only, self-hosted storage sends its context as a list', () => {
-  for (const event of generate({ ...base, selfHostedShare: 1 }, 100, 'function_edge_logs')) expect(Object.keys(metadataOf(event))).toEqual(['project_ref']);
-  for (const event of generate({ ...base, selfHostedShare: 1 }, 100, 'storage_logs')) expect(metadataOf(event)['context']).toBeInstanceOf(Array);
+  for (const event of generate({ ...base, selfHostedShare: 1 }, 100, 'function_edge_logs'))
+    expect(Object.keys(metadataOf(event))).toEqual(['project_ref']);
+  for (const event of generate({ ...base, selfHostedShare: 1 }, 100, 'storage_logs'))
+    expect(metadataOf(event)['context']).toBeInstanceOf(Array);
 });
 
 test('an event says the time that it is said to say', () => {
@@ -175,7 +228,8 @@ test('an event says the time that it is said to say', () => {
     expect(contentOf(event)).not.toHaveProperty('timestamp');
     expect(event.timestampMicros).toBe(event.recordMillis * 1000);
   }
-  for (const event of generate({ ...base, notations: { seconds: 1 } }, 200)) expect(contentOf(event)['timestamp']).toBe(event.timestampMicros / 1_000_000);
+  for (const event of generate({ ...base, notations: { seconds: 1 } }, 200))
+    expect(contentOf(event)['timestamp']).toBe(event.timestampMicros / 1_000_000);
 });
 
 test('without options that shift it, an event happens at the time of the call', () => {
@@ -189,7 +243,17 @@ test('ids are written in every form that is asked for', () => {
   for (let i = 0; i < 200; i++) {
     const content = contentOf(traffic.next(NOW));
     const { id } = content;
-    forms.add(!('id' in content) ? 'absent' : id === null ? 'null' : id === '' ? 'empty' : typeof id === 'number' ? 'number' : 'uuid');
+    forms.add(
+      !('id' in content)
+        ? 'absent'
+        : id === null
+          ? 'null'
+          : id === ''
+            ? 'empty'
+            : typeof id === 'number'
+              ? 'number'
+              : 'uuid',
+    );
   }
   expect(forms).toEqual(new Set(idForms));
 });
@@ -232,8 +296,13 @@ test('incidents of every kind come and go, and show in the status codes of the p
   const failures = (micros: number): number => {
     const traffic = createTraffic({ ...base, incidents: true });
     const { ref } = traffic.population.project(outage.rank);
-    const events = Array.from({ length: 20_000 }, () => traffic.next(micros, 'edge_logs')).filter((e) => e.project === ref);
-    return events.filter((e) => ((metadataOf(e)['response'] as Record<string, Json>)['status_code'] as number) >= 500).length / events.length;
+    const events = Array.from({ length: 20_000 }, () => traffic.next(micros, 'edge_logs')).filter(
+      (e) => e.project === ref,
+    );
+    return (
+      events.filter((e) => ((metadataOf(e)['response'] as Record<string, Json>)['status_code'] as number) >= 500)
+        .length / events.length
+    );
   };
   expect(failures(outage.fromMicros)).toBeGreaterThan(0.5);
   expect(failures(outage.untilMicros)).toBeLessThan(0.1);

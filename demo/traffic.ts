@@ -17,8 +17,10 @@ import type { UrlShape } from './urls.ts';
 
 /**
  * Realistic traffic of the nine sources, as fast as a benchmark needs it and as odd as a test needs it.
- * Pure: the same options and the same calls give the same events; time is an argument, nothing is read from the machine.
- * Measured on 2 busy cores: 260,000 edge events/s as text, 75,000/s written into a buffer as UTF-8 (all of it is ASCII).
+ * Pure: the same options and the same calls give the same events; time is an argument, nothing is read from the
+ * machine.
+ * Measured on 2 busy cores: 260,000 edge events/s as text, 75,000/s written into a buffer as UTF-8 (all of it is
+ * ASCII).
  */
 export interface TrafficOptions {
   /** same seed, same projects, functions and clients */
@@ -74,7 +76,10 @@ export interface TrafficEvent {
 
 export interface Traffic {
   readonly population: Population;
-  /** The next event, at this time (unix microseconds) apart from the options that shift it; of this source, or of one drawn by the shares. */
+  /**
+   * The next event, at this time (unix microseconds) apart from the options that shift it; of this source, or of one
+   * drawn by the shares.
+   */
   next(micros: number, source?: SourceName): TrafficEvent;
 }
 
@@ -113,9 +118,26 @@ export function contentOf(event: TrafficEvent): Record<string, unknown> {
   return JSON.parse(event.json) as Record<string, unknown>;
 }
 
-/** A source that is named or has a share must exist: functions for the two function sources. Throws where an option makes no sense. */
+/**
+ * A source that is named or has a share must exist: functions for the two function sources. Throws where an option
+ * makes no sense.
+ */
 export function createTraffic(options: TrafficOptions): Traffic {
-  const { seed, run = 0, projects, functionsPerProject, selfHostedShare = 0, untimedShare = 0, keylessShare = 0, disorderMicros = 0, lateShare = 0, lateMicros = 0, aheadShare = 0, aheadMicros = 0, incidents = false } = options;
+  const {
+    seed,
+    run = 0,
+    projects,
+    functionsPerProject,
+    selfHostedShare = 0,
+    untimedShare = 0,
+    keylessShare = 0,
+    disorderMicros = 0,
+    lateShare = 0,
+    lateMicros = 0,
+    aheadShare = 0,
+    aheadMicros = 0,
+    incidents = false,
+  } = options;
   const random = createRandom(seed, STREAM_TRAFFIC, run);
   const population = createPopulation(seed, projects, functionsPerProject);
   const drawSource = weighted(options.shares ?? withoutFunctions(naturalShares, functionsPerProject === 0));
@@ -133,7 +155,9 @@ export function createTraffic(options: TrafficOptions): Traffic {
       slot = wanted;
       incident = incidentOfSlot(seed, micros, projects);
     }
-    return incident !== undefined && micros >= incident.fromMicros && micros < incident.untilMicros ? incident : undefined;
+    return incident !== undefined && micros >= incident.fromMicros && micros < incident.untilMicros
+      ? incident
+      : undefined;
   };
 
   return {
@@ -142,11 +166,19 @@ export function createTraffic(options: TrafficOptions): Traffic {
       const source = given ?? drawSource(random);
       const micros = shifted(at, random);
       const active = incidentAt(micros);
-      const project = active?.kind === 'flood' && random.chance(FLOOD_SHARE) ? population.project(active.rank) : population.drawProject(random);
+      const project =
+        active?.kind === 'flood' && random.chance(FLOOD_SHARE)
+          ? population.project(active.rank)
+          : population.drawProject(random);
       const kind: IncidentKind | undefined = active?.rank === project.rank ? active.kind : undefined;
       const selfHosted = random.chance(selfHostedShare);
       const recordMillis = Math.floor(micros / 1000);
-      const written = writeTimestamp((selfHosted ? drawSelfHostedNotation : drawPlatformNotation)(random), micros, recordMillis, random.uint32());
+      const written = writeTimestamp(
+        (selfHosted ? drawSelfHostedNotation : drawPlatformNotation)(random),
+        micros,
+        recordMillis,
+        random.uint32(),
+      );
       const json = shapes[source]({
         random,
         population,
@@ -159,7 +191,14 @@ export function createTraffic(options: TrafficOptions): Traffic {
         timed: !random.chance(untimedShare),
         incident: kind,
       });
-      return { source, project: project.ref, key: random.chance(keylessShare) ? null : project.ref, timestampMicros: written.micros, recordMillis, json };
+      return {
+        source,
+        project: project.ref,
+        key: random.chance(keylessShare) ? null : project.ref,
+        timestampMicros: written.micros,
+        recordMillis,
+        json,
+      };
     },
   };
 
@@ -174,11 +213,16 @@ export function createTraffic(options: TrafficOptions): Traffic {
 
 function idMember(form: IdForm, random: Random): string {
   switch (form) {
-    case 'uuid': return `"id":"${random.uuid()}",`;
-    case 'number': return `"id":${random.uint32()},`;
-    case 'empty': return '"id":"",';
-    case 'null': return '"id":null,';
-    case 'absent': return '';
+    case 'uuid':
+      return `"id":"${random.uuid()}",`;
+    case 'number':
+      return `"id":${random.uint32()},`;
+    case 'empty':
+      return '"id":"",';
+    case 'null':
+      return '"id":null,';
+    case 'absent':
+      return '';
   }
 }
 

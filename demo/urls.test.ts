@@ -17,7 +17,8 @@ const draw = (shape: UrlShape, count = 300): { ref: string; address: Address; te
 /** The distinct windows of 20 lower-case letters, by the definition. */
 function windowsOf(text: string): Set<string> {
   const found = new Set<string>();
-  for (let i = 0; i + 20 <= text.length; i++) if (/^[a-z]{20}$/.test(text.slice(i, i + 20))) found.add(text.slice(i, i + 20));
+  for (let i = 0; i + 20 <= text.length; i++)
+    if (/^[a-z]{20}$/.test(text.slice(i, i + 20))) found.add(text.slice(i, i + 20));
   return found;
 }
 const refs = new Set(Array.from({ length: population.projectCount }, (_, rank) => population.project(rank).ref));
@@ -35,7 +36,8 @@ describe.each(urlShapes)('%s', (shape) => {
 test('platform URLs have one reference and reach all five families', () => {
   const drawn = draw('platform', 2000);
   for (const { ref, text } of drawn) expect([...windowsOf(text)]).toEqual([ref]);
-  for (const family of ['rest', 'auth', 'storage', 'realtime', 'functions']) expect(drawn.some(({ address }) => address.path.startsWith(`/${family}/`))).toBe(true);
+  for (const family of ['rest', 'auth', 'storage', 'realtime', 'functions'])
+    expect(drawn.some(({ address }) => address.path.startsWith(`/${family}/`))).toBe(true);
 });
 
 test('custom domains have no reference', () => {
@@ -75,7 +77,8 @@ test('the same reference twice is one window', () => {
 
 test('one path belongs to several families', () => {
   const drawn = draw('several_families');
-  for (const { address } of drawn) for (const family of ['/rest', '/storage', '/auth']) expect(address.path).toContain(family);
+  for (const { address } of drawn)
+    for (const family of ['/rest', '/storage', '/auth']) expect(address.path).toContain(family);
   expect(new Set(drawn.map(({ address }) => address.path.includes('/realtime'))).size).toBe(2);
 });
 

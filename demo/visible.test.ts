@@ -1,10 +1,15 @@
 import { expect, test } from 'vitest';
 import { createVisible } from './visible.ts';
 
-const metrics = (edge: number, auth: number, ...ages: number[]): string => [
-  '# TYPE sluice_ingest_events_total counter', `sluice_ingest_events_total{source="edge_logs"} ${edge}`, `sluice_ingest_events_total{source="auth_logs"} ${auth}`, 'sluice_ingest_events_total_other 7',
-  ...ages.map((age, i) => `sluice_ingest_freshness_seconds{source="s${i}"} ${age}`), '',
-].join('\n');
+const metrics = (edge: number, auth: number, ...ages: number[]): string =>
+  [
+    '# TYPE sluice_ingest_events_total counter',
+    `sluice_ingest_events_total{source="edge_logs"} ${edge}`,
+    `sluice_ingest_events_total{source="auth_logs"} ${auth}`,
+    'sluice_ingest_events_total_other 7',
+    ...ages.map((age, i) => `sluice_ingest_freshness_seconds{source="s${i}"} ${age}`),
+    '',
+  ].join('\n');
 
 test('counts what became visible since the first look, over all sources, also when the service is started anew; absent while none answers', async () => {
   const answers = [metrics(100, 10), metrics(150, 30, 0.7, 1.25), undefined, metrics(5, 1, 0.5), metrics(8, 1, 0.5)];

@@ -8,7 +8,10 @@ export interface Visible {
 const LOOK_TIMEOUT_MS = 800;
 
 /** Looks at the metrics of a service. A look gives undefined where none answers there. */
-export function createVisible(url: string, read: (url: string) => Promise<string | undefined> = readMetrics): () => Promise<Visible | undefined> {
+export function createVisible(
+  url: string,
+  read: (url: string) => Promise<string | undefined> = readMetrics,
+): () => Promise<Visible | undefined> {
   let before: number | undefined;
   let events = 0;
   return async () => {

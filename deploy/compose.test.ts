@@ -6,7 +6,8 @@ import { KAFKA_VERSION, brokerSettings } from '../common/kafka/local-broker/serv
 import { sources } from '../common/sources.ts';
 
 // What can be said of docker-compose.yml, Dockerfile and .dockerignore from their text alone.
-// test/integration/operate/compose.test.ts: what Docker's own client says. test/image: what a build of the Dockerfile gives.
+// test/integration/operate/compose.test.ts: what Docker's own client says. test/image: what a build of the Dockerfile
+// gives.
 
 const ROOT = new URL('../', import.meta.url);
 const read = (name: string): string => readFileSync(new URL(name, ROOT), 'utf8');
@@ -31,29 +32,49 @@ interface Service {
   readonly pids_limit?: number;
 }
 
-const compose = parse(read('docker-compose.yml'), { merge: true }) as { readonly services: Readonly<Record<string, Service>>; readonly volumes: Readonly<Record<string, unknown>> };
+const compose = parse(read('docker-compose.yml'), { merge: true }) as {
+  readonly services: Readonly<Record<string, Service>>;
+  readonly volumes: Readonly<Record<string, unknown>>;
+};
 const services = Object.entries(compose.services);
 const own = services.filter(([, s]) => s.build !== undefined);
 
 /** `FROM image`, `COPY a b`: instructions in order, continued lines joined. */
-const dockerfile = read('Dockerfile').replaceAll('\\\n', ' ').split('\n').filter((line) => line.trim() !== '' && !line.startsWith('#')).map((line) => {
-  const [instruction, rest] = line.split(/\s+(.*)/s);
-  return { instruction: instruction!, rest: rest!.trim() };
-});
-const of = (instruction: string): string[] => dockerfile.filter((i) => i.instruction === instruction).map((i) => i.rest);
-const imageEnv = Object.fromEntries(of('ENV').flatMap((line) => line.split(/\s+/).map((pair) => pair.split('=') as [string, string])));
+const dockerfile = read('Dockerfile')
+  .replaceAll('\\\n', ' ')
+  .split('\n')
+  .filter((line) => line.trim() !== '' && !line.startsWith('#'))
+  .map((line) => {
+    const [instruction, rest] = line.split(/\s+(.*)/s);
+    return { instruction: instruction!, rest: rest!.trim() };
+  });
+const of = (instruction: string): string[] =>
+  dockerfile.filter((i) => i.instruction === instruction).map((i) => i.rest);
+const imageEnv = Object.fromEntries(
+  of('ENV').flatMap((line) => line.split(/\s+/).map((pair) => pair.split('=') as [string, string])),
+);
 
 /** As compose fills them in where the environment names nothing. */
 const filledIn = (value: string | number): string => String(value).replace(/\$\{\w+:-([^}]*)\}/g, '$1');
 
 describe('docker-compose.yml', () => {
   test('has Kafka, its topics, ClickHouse and the three services', () => {
-    expect(services.map(([name]) => name).sort()).toEqual(['clickhouse', 'create-topics', 'ingest', 'kafka', 'query', 'rollup']);
-    expect(Object.fromEntries(own.map(([name, s]) => [name, s.command]))).toEqual(Object.fromEntries(['ingest', 'query', 'rollup'].map((name) => [name, [`services/${name}/main.ts`]])));
+    expect(services.map(([name]) => name).sort()).toEqual([
+      'clickhouse',
+      'create-topics',
+      'ingest',
+      'kafka',
+      'query',
+      'rollup',
+    ]);
+    expect(Object.fromEntries(own.map(([name, s]) => [name, s.command]))).toEqual(
+      Object.fromEntries(['ingest', 'query', 'rollup'].map((name) => [name, [`services/${name}/main.ts`]])),
+    );
   });
 
   test('pins every image that it does not build; Kafka is the one that everything is tested with, ClickHouse is new enough', () => {
-    for (const [name, { image, build }] of services) if (build === undefined) expect(image, name).toMatch(/^[a-z/-]+:\d+\.\d+(\.\d+)+$/);
+    for (const [name, { image, build }] of services)
+      if (build === undefined) expect(image, name).toMatch(/^[a-z/-]+:\d+\.\d+(\.\d+)+$/);
     expect(compose.services['kafka']!.image).toBe(`apache/kafka:${KAFKA_VERSION}`);
     expect(compose.services['create-topics']!.image).toBe(compose.services['kafka']!.image);
     const [major, minor] = compose.services['clickhouse']!.image.split(':')[1]!.split('.').map(Number);
@@ -65,26 +86,42 @@ describe('docker-compose.yml', () => {
   test.each(own)('%s: every variable is a setting, and the settings are right by the parser itself', (_, service) => {
     const given = { ...imageEnv, ...service.environment };
     for (const name of Object.keys(given)) if (name !== 'NODE_ENV') expect(Object.keys(settingsTable)).toContain(name);
-    const { NODE_ENV: _mode, ...env } = Object.fromEntries(Object.entries(given).map(([name, value]) => [name, filledIn(value)]));
+    const { NODE_ENV: _mode, ...env } = Object.fromEntries(
+      Object.entries(given).map(([name, value]) => [name, filledIn(value)]),
+    );
     const settings = readSettings(env);
     expect(settings.HOST).toBe('0.0.0.0');
     const url = new URL(settings.CLICKHOUSE_URL!);
     const clickhouse = compose.services['clickhouse']!.environment!;
-    expect([url.hostname, url.port, url.username, url.password, url.pathname]).toEqual(['clickhouse', '8123', clickhouse['CLICKHOUSE_USER'], filledIn(clickhouse['CLICKHOUSE_PASSWORD']!), `/${clickhouse['CLICKHOUSE_DB']}`]);
+    expect([url.hostname, url.port, url.username, url.password, url.pathname]).toEqual([
+      'clickhouse',
+      '8123',
+      clickhouse['CLICKHOUSE_USER'],
+      filledIn(clickhouse['CLICKHOUSE_PASSWORD']!),
+      `/${clickhouse['CLICKHOUSE_DB']}`,
+    ]);
   });
 
   test('ingest reaches the listener that Kafka advertises inside; producers the one that is published', () => {
     const kafka = compose.services['kafka']!;
-    const advertised = String(kafka.environment!['KAFKA_ADVERTISED_LISTENERS']).split(',').map((l) => l.split('://') as [string, string]);
+    const advertised = String(kafka.environment!['KAFKA_ADVERTISED_LISTENERS'])
+      .split(',')
+      .map((l) => l.split('://') as [string, string]);
     expect(advertised).toContainEqual(['INTERNAL', compose.services['ingest']!.environment!['KAFKA_BROKERS']]);
-    expect(kafka.ports).toEqual(advertised.filter(([name]) => name === 'HOST').map(([, address]) => `127.0.0.1:${address.split(':')[1]}:${address.split(':')[1]}`));
+    expect(kafka.ports).toEqual(
+      advertised
+        .filter(([name]) => name === 'HOST')
+        .map(([, address]) => `127.0.0.1:${address.split(':')[1]}:${address.split(':')[1]}`),
+    );
     for (const [name] of advertised) expect(kafka.environment!['KAFKA_LISTENERS']).toContain(`${name}://:`);
     expect(kafka.environment!['KAFKA_MESSAGE_MAX_BYTES']).toBe(brokerSettings['message.max.bytes']);
   });
 
   test('all nine topics are made, with as many partitions as sluice makes itself', () => {
     const script = compose.services['create-topics']!.command!.join(' ');
-    expect(/for topic in ([^;]*);/.exec(script)![1]!.trim().split(/\s+/).sort()).toEqual(sources.map((s) => s.name).sort());
+    expect(/for topic in ([^;]*);/.exec(script)![1]!.trim().split(/\s+/).sort()).toEqual(
+      sources.map((s) => s.name).sort(),
+    );
     expect(script).toContain(`--partitions ${settingsTable.KAFKA_TOPIC_PARTITIONS.default} `);
   });
 
@@ -98,13 +135,19 @@ describe('docker-compose.yml', () => {
         else expect(Object.keys(compose.volumes), name).toContain(from);
       }
     }
-    expect(compose.services['query']!.ports).toEqual([`127.0.0.1:${compose.services['query']!.environment!['PORT']}:4000`]);
+    expect(compose.services['query']!.ports).toEqual([
+      `127.0.0.1:${compose.services['query']!.environment!['PORT']}:4000`,
+    ]);
     expect(compose.services['query']!.volumes).toEqual([`query-data:${imageEnv['DATA_DIR']}`]);
   });
 
   test('everything that goes on running has a health check, and what waits, waits for a condition that can come true', () => {
     for (const [name, service] of services) {
-      if (name !== 'create-topics') expect(service.healthcheck?.test[0] ?? (service.build === undefined ? undefined : of('HEALTHCHECK')[0]), name).toBeDefined();
+      if (name !== 'create-topics')
+        expect(
+          service.healthcheck?.test[0] ?? (service.build === undefined ? undefined : of('HEALTHCHECK')[0]),
+          name,
+        ).toBeDefined();
       for (const [other, { condition }] of Object.entries(service.depends_on ?? {})) {
         expect(Object.keys(compose.services)).toContain(other);
         expect(condition).toBe(other === 'create-topics' ? 'service_completed_successfully' : 'service_healthy');
@@ -118,7 +161,8 @@ describe('docker-compose.yml', () => {
       expect(Number(filledIn(s.cpus!)), name).toBeGreaterThan(0);
       // Docker refuses a container more than the machine has
       expect(Number(filledIn(s.cpus!)), name).toBeLessThanOrEqual(2);
-      if (s.restart !== 'on-failure') for (const limit of [s.cpus, s.mem_limit]) expect(limit, name).toMatch(/^\$\{[A-Z]+_(CPUS|MEMORY):-\w+\}$/);
+      if (s.restart !== 'on-failure')
+        for (const limit of [s.cpus, s.mem_limit]) expect(limit, name).toMatch(/^\$\{[A-Z]+_(CPUS|MEMORY):-\w+\}$/);
       expect(s.pids_limit, name).toBeGreaterThan(0);
       expect(s.security_opt, name).toEqual(['no-new-privileges:true']);
       expect([s.read_only, s.cap_drop], name).toEqual([true, ['ALL']]);
@@ -135,7 +179,7 @@ describe('docker-compose.yml', () => {
     const declared: Readonly<Record<string, readonly string[]>> = {
       'apache/kafka': ['/etc/kafka/secrets', '/var/lib/kafka/data', '/mnt/shared/config'],
       'clickhouse/clickhouse-server': ['/var/lib/clickhouse'],
-      'sluice': of('VOLUME'),
+      sluice: of('VOLUME'),
     };
     for (const [name, { image, volumes = [] }] of services) {
       const mounted = volumes.map((v) => (typeof v === 'string' ? v.split(':')[1] : v.target));
@@ -148,11 +192,15 @@ describe('docker-compose.yml', () => {
 describe('Dockerfile', () => {
   test('is based on one pinned image with the Node that the packages ask for', () => {
     const { dependencies } = JSON.parse(read('package.json')) as { dependencies: Record<string, string> };
-    expect(new Set(of('FROM').map((line) => line.split(' ')[0]))).toEqual(new Set([`node:${dependencies['node']}-bookworm-slim`]));
+    expect(new Set(of('FROM').map((line) => line.split(' ')[0]))).toEqual(
+      new Set([`node:${dependencies['node']}-bookworm-slim`]),
+    );
   });
 
   test('runs as a user without rights, without a shell between it and its signals', () => {
-    expect(dockerfile.findLastIndex((i) => i.instruction === 'USER')).toBeGreaterThan(dockerfile.findLastIndex((i) => i.instruction === 'RUN'));
+    expect(dockerfile.findLastIndex((i) => i.instruction === 'USER')).toBeGreaterThan(
+      dockerfile.findLastIndex((i) => i.instruction === 'RUN'),
+    );
     expect(of('USER')).toEqual(['node']);
     for (const line of [...of('ENTRYPOINT'), ...of('CMD')]) expect(JSON.parse(line)).toBeInstanceOf(Array);
     expect(of('STOPSIGNAL')).toEqual(['SIGTERM']);
@@ -161,19 +209,36 @@ describe('Dockerfile', () => {
   test('copies what is there and let through, and nothing that only tests or demonstrations need', () => {
     const lines = read('.dockerignore').split('\n');
     const allowed = lines.filter((line) => line.startsWith('!')).map((line) => line.slice(1));
-    const copied = of('COPY').filter((line) => !line.startsWith('--from')).flatMap((line) => line.split(' ').slice(0, -1));
+    const copied = of('COPY')
+      .filter((line) => !line.startsWith('--from'))
+      .flatMap((line) => line.split(' ').slice(0, -1));
     for (const path of copied) {
       expect(existsSync(new URL(path, ROOT)), path).toBe(true);
       expect(allowed).toContain(path);
     }
-    expect([...new Set(copied)].toSorted()).toEqual(['.npmrc', 'LICENSE', 'clickhouse', 'common', 'docs/runbook.md', 'package-lock.json', 'package.json', 'schemas', 'services']);
+    expect([...new Set(copied)].toSorted()).toEqual([
+      '.npmrc',
+      'LICENSE',
+      'clickhouse',
+      'common',
+      'docs/runbook.md',
+      'package-lock.json',
+      'package.json',
+      'schemas',
+      'services',
+    ]);
     for (const pattern of ['**/*.test.ts', '**/simulation', 'services/all-in-one']) expect(lines).toContain(pattern);
   });
 
   test('its settings are settings', () => {
-    for (const name of Object.keys(imageEnv)) if (name !== 'NODE_ENV') expect(Object.keys(settingsTable) as SettingName[]).toContain(name);
+    for (const name of Object.keys(imageEnv))
+      if (name !== 'NODE_ENV') expect(Object.keys(settingsTable) as SettingName[]).toContain(name);
     expect(of('EXPOSE')).toEqual([`${settingsTable.PORT.default} ${imageEnv['METRICS_PORT']}`]);
-    expect(of('RUN').some((line) => line.includes(`mkdir ${imageEnv['DATA_DIR']} && chown node:node ${imageEnv['DATA_DIR']}`))).toBe(true);
+    expect(
+      of('RUN').some((line) =>
+        line.includes(`mkdir ${imageEnv['DATA_DIR']} && chown node:node ${imageEnv['DATA_DIR']}`),
+      ),
+    ).toBe(true);
     expect(of('HEALTHCHECK')[0]).toContain('process.env.METRICS_PORT');
   });
 });

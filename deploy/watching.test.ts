@@ -33,25 +33,51 @@ interface Panel {
   readonly targets?: readonly { readonly expr: string; readonly legendFormat: string }[];
 }
 
-const rules = (parse(read('deploy/prometheus/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }).groups.flatMap((g) => g.rules);
+const rules = (
+  parse(read('deploy/prometheus/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
+).groups.flatMap((g) => g.rules);
 const panels = (JSON.parse(read('deploy/grafana/sluice.json')) as { panels: readonly Panel[] }).panels;
-const queries = panels.flatMap((p) => (p.targets ?? []).map(({ expr, legendFormat }) => ({ where: p.title, expr, shows: [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label!) })));
+const queries = panels.flatMap((p) =>
+  (p.targets ?? []).map(({ expr, legendFormat }) => ({
+    where: p.title,
+    expr,
+    shows: [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label!),
+  })),
+);
 /** `shows`: labels of the result that are shown to people */
-const expressions = [...rules.map((r) => ({ where: r.alert, expr: r.expr, shows: [...r.annotations.summary.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label!) })), ...queries];
+const expressions = [
+  ...rules.map((r) => ({
+    where: r.alert,
+    expr: r.expr,
+    shows: [...r.annotations.summary.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label!),
+  })),
+  ...queries,
+];
 
 /** Names that a scrape has: a histogram has three. Prometheus itself adds `up`. */
 const series = new Map<string, readonly string[]>([['up', []]]);
-for (const { name, type, labels } of Object.values(metricsOf()).flat()) for (const [suffix, more] of suffixesOf(type)) series.set(name + suffix, [...labels, ...more]);
+for (const { name, type, labels } of Object.values(metricsOf()).flat())
+  for (const [suffix, more] of suffixesOf(type)) series.set(name + suffix, [...labels, ...more]);
 
 function suffixesOf(type: Metric['type']): [string, string[]][] {
-  return type === 'histogram' ? [['_bucket', ['le']], ['_sum', []], ['_count', []]] : [['', []]];
+  return type === 'histogram'
+    ? [
+        ['_bucket', ['le']],
+        ['_sum', []],
+        ['_count', []],
+      ]
+    : [['', []]];
 }
 
 /** Every scrape has these. */
 const OF_PROMETHEUS = ['job', 'instance'];
 
 /** What an expression names, by Prometheus' own grammar; `mistakes` are places that it does not understand. */
-function readExpression(expr: string): { mistakes: string[]; selectors: { name: string; labels: string[] }[]; grouped: string[] } {
+function readExpression(expr: string): {
+  mistakes: string[];
+  selectors: { name: string; labels: string[] }[];
+  grouped: string[];
+} {
   const mistakes: string[] = [];
   const selectors: { name: string; labels: string[] }[] = [];
   const grouped: string[] = [];
@@ -59,7 +85,8 @@ function readExpression(expr: string): { mistakes: string[]; selectors: { name: 
     enter: ({ node, type }) => {
       const text = expr.slice(node.from, node.to);
       if (type.isError) mistakes.push(expr.slice(Math.max(0, node.from - 10), node.to + 10));
-      if (type.name === 'VectorSelector') selectors.push({ name: expr.slice(node.firstChild!.from, node.firstChild!.to), labels: [] });
+      if (type.name === 'VectorSelector')
+        selectors.push({ name: expr.slice(node.firstChild!.from, node.firstChild!.to), labels: [] });
       if (type.name === 'LabelName' && node.parent?.name.endsWith('LabelMatcher')) selectors.at(-1)!.labels.push(text);
       if (type.name === 'LabelName' && node.parent?.name.startsWith('Grouping')) grouped.push(text);
     },
@@ -68,7 +95,14 @@ function readExpression(expr: string): { mistakes: string[]; selectors: { name: 
 }
 
 test('the reader of expressions sees names, labels and mistakes', () => {
-  expect(readExpression('sum by (a, le) (rate(x_bucket{b=~"c|d"}[5m])) / y > 1')).toEqual({ mistakes: [], selectors: [{ name: 'x_bucket', labels: ['b'] }, { name: 'y', labels: [] }], grouped: ['a', 'le'] });
+  expect(readExpression('sum by (a, le) (rate(x_bucket{b=~"c|d"}[5m])) / y > 1')).toEqual({
+    mistakes: [],
+    selectors: [
+      { name: 'x_bucket', labels: ['b'] },
+      { name: 'y', labels: [] },
+    ],
+    grouped: ['a', 'le'],
+  });
   expect(readExpression('sum by (a (x)').mistakes.length).toBeGreaterThan(0);
 });
 
@@ -85,7 +119,8 @@ describe('metrics', () => {
     for (const { name, labels } of selectors) {
       expect([...series.keys()]).toContain(name);
       for (const label of series.get(name)!) all.add(label);
-      for (const label of labels) expect([...series.get(name)!, ...OF_PROMETHEUS], `${name}{${label}}`).toContain(label);
+      for (const label of labels)
+        expect([...series.get(name)!, ...OF_PROMETHEUS], `${name}{${label}}`).toContain(label);
     }
     for (const label of grouped) expect([...all]).toContain(label);
     // what is shown of a result is what is left of its labels
@@ -93,7 +128,16 @@ describe('metrics', () => {
     for (const label of shows) expect(left).toContain(label);
   });
 
-  test.each(['sluice_ingest_freshness_seconds', 'sluice_ingest_lag_records', 'sluice_rollup_dead_letter_share', 'sluice_ingest_insert_seconds', 'sluice_rollup_table_fullest_partition_parts', 'sluice_rollup_differences', 'sluice_query_requests_total', 'sluice_query_duration_seconds'])('%s is on the dashboard and has an alert', (name) => {
+  test.each([
+    'sluice_ingest_freshness_seconds',
+    'sluice_ingest_lag_records',
+    'sluice_rollup_dead_letter_share',
+    'sluice_ingest_insert_seconds',
+    'sluice_rollup_table_fullest_partition_parts',
+    'sluice_rollup_differences',
+    'sluice_query_requests_total',
+    'sluice_query_duration_seconds',
+  ])('%s is on the dashboard and has an alert', (name) => {
     expect(queries.some(({ expr }) => expr.includes(name))).toBe(true);
     expect(rules.some(({ expr }) => expr.includes(name))).toBe(true);
   });
@@ -102,15 +146,26 @@ describe('metrics', () => {
     for (const [i, a] of panels.entries()) {
       for (const b of panels.slice(i + 1)) {
         const [p, q] = [a.gridPos, b.gridPos];
-        expect(p.x < q.x + q.w && q.x < p.x + p.w && p.y < q.y + q.h && q.y < p.y + p.h, `${a.title} and ${b.title}`).toBe(false);
+        expect(
+          p.x < q.x + q.w && q.x < p.x + p.w && p.y < q.y + q.h && q.y < p.y + p.h,
+          `${a.title} and ${b.title}`,
+        ).toBe(false);
       }
     }
   });
 
   test('Prometheus finds every container of every service, at the port the image has', () => {
-    interface Discovery { readonly names: readonly string[]; readonly type: string; readonly port: number }
-    const config = parse(read('deploy/prometheus/prometheus.yml')) as { scrape_configs: readonly { job_name: string; dns_sd_configs: readonly Discovery[]; static_configs?: unknown }[] };
-    const compose = parse(read('docker-compose.yml'), { merge: true }) as { services: Record<string, { build?: string }> };
+    interface Discovery {
+      readonly names: readonly string[];
+      readonly type: string;
+      readonly port: number;
+    }
+    const config = parse(read('deploy/prometheus/prometheus.yml')) as {
+      scrape_configs: readonly { job_name: string; dns_sd_configs: readonly Discovery[]; static_configs?: unknown }[];
+    };
+    const compose = parse(read('docker-compose.yml'), { merge: true }) as {
+      services: Record<string, { build?: string }>;
+    };
     const own = Object.entries(compose.services).flatMap(([name, { build }]) => (build === undefined ? [] : [name]));
     expect(config.scrape_configs.map((c) => c.job_name)).toEqual(['sluice']);
     expect(config.scrape_configs[0]!.static_configs).toBeUndefined();
@@ -123,7 +178,8 @@ describe('metrics', () => {
   test('every panel shows its legend, and at the place where Grafana looks for it', () => {
     const shown = panels.filter(({ type }) => type !== 'row');
     expect(shown.length).toBeGreaterThan(15);
-    for (const { title, options } of shown) expect(options?.legend, title).toMatchObject({ showLegend: true, displayMode: 'table' });
+    for (const { title, options } of shown)
+      expect(options?.legend, title).toMatchObject({ showLegend: true, displayMode: 'table' });
   });
 });
 
@@ -148,19 +204,28 @@ describe('runbook', () => {
 
   test('every command of it exists, with the flags that it is given', () => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
-    const options: Record<string, readonly string[]> = Object.fromEntries([backupCommand, deadLettersCommand, moveCommand, reconcileCommand, keysCommand, rollupCommand].map((c) => [c.name, Object.keys(c.options)]));
+    const options: Record<string, readonly string[]> = Object.fromEntries(
+      [backupCommand, deadLettersCommand, moveCommand, reconcileCommand, keysCommand, rollupCommand].map((c) => [
+        c.name,
+        Object.keys(c.options),
+      ]),
+    );
     const calls = [...runbook.matchAll(/npm run ([a-z-]+)([^`\n]*)/g)];
     expect(calls.length).toBeGreaterThan(10);
     for (const [call, name, rest] of calls) {
       expect(Object.keys(scripts), call).toContain(name);
       if (options[name!] === undefined) continue;
-      for (const [, flag] of rest!.matchAll(/--([a-z-]+)/g)) expect([...options[name!]!, 'help', 'json', 'url', 'check-config'], call).toContain(flag);
+      for (const [, flag] of rest!.matchAll(/--([a-z-]+)/g))
+        expect([...options[name!]!, 'help', 'json', 'url', 'check-config'], call).toContain(flag);
     }
-    for (const [path] of runbook.matchAll(/(?:services|deploy)\/[\w./-]+\w/g)) expect(existsSync(new URL(path, ROOT)), path).toBe(true);
+    for (const [path] of runbook.matchAll(/(?:services|deploy)\/[\w./-]+\w/g))
+      expect(existsSync(new URL(path, ROOT)), path).toBe(true);
   });
 
   test('every variable and metric of it exists', () => {
-    for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g)) expect([...series.keys()]).toContain(name);
-    for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g)) expect(Object.keys(settingsTable), name).toContain(name);
+    for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g))
+      expect([...series.keys()]).toContain(name);
+    for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g))
+      expect(Object.keys(settingsTable), name).toContain(name);
   });
 });

@@ -8,16 +8,34 @@ const folder = import.meta.dirname;
 const cases = ['typical', 'self-hosted', 'all-null', 'unicode', 'largest'];
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
-interface Field { name: string; type: AvroSchema; default?: unknown; doc?: string }
-interface RecordSchema { type: 'record'; name: string; namespace?: string; doc?: string; fields: Field[] }
-type AvroSchema = string | RecordSchema | { type: 'array'; items: AvroSchema } | { type: string; logicalType?: string } | AvroSchema[];
+interface Field {
+  name: string;
+  type: AvroSchema;
+  default?: unknown;
+  doc?: string;
+}
+interface RecordSchema {
+  type: 'record';
+  name: string;
+  namespace?: string;
+  doc?: string;
+  fields: Field[];
+}
+type AvroSchema =
+  | string
+  | RecordSchema
+  | { type: 'array'; items: AvroSchema }
+  | { type: string; logicalType?: string }
+  | AvroSchema[];
 
 const readText = (...path: string[]): string => readFileSync(join(folder, ...path), 'utf8');
 const readSchema = (source: SourceName): RecordSchema => JSON.parse(readText(`${source}.avsc`)) as RecordSchema;
 const typeOf = (schema: RecordSchema): avro.Type => avro.Type.forSchema(schema as avro.Schema);
-const readExample = (source: SourceName, name: string): { [key: string]: Json } => JSON.parse(readText('examples', source, `${name}.json`)) as { [key: string]: Json };
+const readExample = (source: SourceName, name: string): { [key: string]: Json } =>
+  JSON.parse(readText('examples', source, `${name}.json`)) as { [key: string]: Json };
 
-const isRecord = (schema: AvroSchema): schema is RecordSchema => typeof schema === 'object' && !Array.isArray(schema) && schema.type === 'record';
+const isRecord = (schema: AvroSchema): schema is RecordSchema =>
+  typeof schema === 'object' && !Array.isArray(schema) && schema.type === 'record';
 
 /** The records of a schema, itself first, each once. */
 function recordsOf(schema: AvroSchema): RecordSchema[] {
@@ -39,7 +57,11 @@ function findField(record: RecordSchema, path: string): Field | undefined {
 function withoutNulls(value: Json): Json {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).filter(([, v]) => v !== null).map(([k, v]) => [k, withoutNulls(v)]));
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, v]) => v !== null)
+      .map(([k, v]) => [k, withoutNulls(v)]),
+  );
 }
 
 /** Plain objects out of avsc's record instances. */
@@ -50,38 +72,175 @@ const known: Record<SourceName, { bytes: [json: number, avro: number]; metadata:
   edge_logs: {
     bytes: [2275, 1265],
     metadata: [
-      'request', ...within('request', ['method', 'path', 'search', 'url', 'host', 'protocol', 'port']),
-      ...within('request.headers', ['accept', 'cf_connecting_ip', 'cf_ipcountry', 'cf_ray', 'host', 'referer', 'user_agent', 'x_forwarded_proto', 'x_real_ip', 'x_client_info']),
-      ...within('request.cf', ['asOrganization', 'asn', 'city', 'clientAcceptEncoding', 'clientTcpRtt', 'clientTrustScore', 'colo', 'continent', 'country', 'edgeRequestKeepAliveStatus', 'httpProtocol', 'isEUCountry',
-        'latitude', 'longitude', 'postalCode', 'region', 'regionCode', 'timezone', 'tlsCipher', 'tlsVersion', 'requestPriority']),
-      ...within('request.cf.botManagement', ['corporateProxy', 'ja3Hash', 'score', 'staticResource', 'verifiedBot', 'detectionIds']),
+      'request',
+      ...within('request', ['method', 'path', 'search', 'url', 'host', 'protocol', 'port']),
+      ...within('request.headers', [
+        'accept',
+        'cf_connecting_ip',
+        'cf_ipcountry',
+        'cf_ray',
+        'host',
+        'referer',
+        'user_agent',
+        'x_forwarded_proto',
+        'x_real_ip',
+        'x_client_info',
+      ]),
+      ...within('request.cf', [
+        'asOrganization',
+        'asn',
+        'city',
+        'clientAcceptEncoding',
+        'clientTcpRtt',
+        'clientTrustScore',
+        'colo',
+        'continent',
+        'country',
+        'edgeRequestKeepAliveStatus',
+        'httpProtocol',
+        'isEUCountry',
+        'latitude',
+        'longitude',
+        'postalCode',
+        'region',
+        'regionCode',
+        'timezone',
+        'tlsCipher',
+        'tlsVersion',
+        'requestPriority',
+      ]),
+      ...within('request.cf.botManagement', [
+        'corporateProxy',
+        'ja3Hash',
+        'score',
+        'staticResource',
+        'verifiedBot',
+        'detectionIds',
+      ]),
       ...within('request.cf.tlsClientAuth', ['certPresented', 'certRevoked', 'certVerified']),
-      ...within('request.cf.tlsExportedAuthenticator', ['clientFinished', 'clientHandshake', 'serverFinished', 'serverHandshake']),
-      'response', ...within('response', ['status_code', 'origin_time']),
-      ...within('response.headers', ['cf_cache_status', 'cf_ray', 'content_length', 'content_type', 'date', 'sb_gateway_mode', 'sb_gateway_version', 'transfer_encoding']),
+      ...within('request.cf.tlsExportedAuthenticator', [
+        'clientFinished',
+        'clientHandshake',
+        'serverFinished',
+        'serverHandshake',
+      ]),
+      'response',
+      ...within('response', ['status_code', 'origin_time']),
+      ...within('response.headers', [
+        'cf_cache_status',
+        'cf_ray',
+        'content_length',
+        'content_type',
+        'date',
+        'sb_gateway_mode',
+        'sb_gateway_version',
+        'transfer_encoding',
+      ]),
       'logflare_worker.worker_id',
     ],
   },
   function_edge_logs: {
     bytes: [1078, 686],
-    metadata: ['project_ref', 'function_id', 'deployment_id', 'version', 'execution_time_ms', ...within('request', ['method', 'pathname', 'search', 'url', 'host', 'protocol', 'headers']), ...within('response', ['status_code', 'headers'])],
+    metadata: [
+      'project_ref',
+      'function_id',
+      'deployment_id',
+      'version',
+      'execution_time_ms',
+      ...within('request', ['method', 'pathname', 'search', 'url', 'host', 'protocol', 'headers']),
+      ...within('response', ['status_code', 'headers']),
+    ],
   },
-  function_logs: { bytes: [457, 268], metadata: ['project_ref', 'function_id', 'deployment_id', 'execution_id', 'event_type', 'level', 'region', 'version', 'timestamp'] },
+  function_logs: {
+    bytes: [457, 268],
+    metadata: [
+      'project_ref',
+      'function_id',
+      'deployment_id',
+      'execution_id',
+      'event_type',
+      'level',
+      'region',
+      'version',
+      'timestamp',
+    ],
+  },
   postgres_logs: {
     bytes: [713, 336],
-    metadata: ['host', ...within('parsed', ['error_severity', 'backend_type', 'command_tag', 'connection_from', 'context', 'database_name', 'leader_pid', 'process_id', 'query_id', 'session_id', 'session_line_num', 'session_start_time',
-      'sql_state_code', 'timestamp', 'transaction_id', 'user_name', 'virtual_transaction_id'])],
+    metadata: [
+      'host',
+      ...within('parsed', [
+        'error_severity',
+        'backend_type',
+        'command_tag',
+        'connection_from',
+        'context',
+        'database_name',
+        'leader_pid',
+        'process_id',
+        'query_id',
+        'session_id',
+        'session_line_num',
+        'session_start_time',
+        'sql_state_code',
+        'timestamp',
+        'transaction_id',
+        'user_name',
+        'virtual_transaction_id',
+      ]),
+    ],
   },
   auth_logs: {
     bytes: [1283, 679],
-    metadata: ['component', 'host', 'level', 'method', 'msg', 'path', 'remote_addr', 'request_id', 'referer', 'status', 'duration', 'error', 'time', 'timestamp', 'user_id', 'client_id', 'args', 'metering',
-      ...within('auth_event', ['action', 'actor_id', 'actor_name', 'actor_username', 'actor_via_sso', 'log_type']), ...within('auth_event.traits', ['provider', 'user_email', 'user_id']), 'project'],
+    metadata: [
+      'component',
+      'host',
+      'level',
+      'method',
+      'msg',
+      'path',
+      'remote_addr',
+      'request_id',
+      'referer',
+      'status',
+      'duration',
+      'error',
+      'time',
+      'timestamp',
+      'user_id',
+      'client_id',
+      'args',
+      'metering',
+      ...within('auth_event', ['action', 'actor_id', 'actor_name', 'actor_username', 'actor_via_sso', 'log_type']),
+      ...within('auth_event.traits', ['provider', 'user_email', 'user_id']),
+      'project',
+    ],
   },
   realtime_logs: {
     bytes: [883, 619],
-    metadata: ['project', 'external_id', 'level', ...within('context', ['application', 'domain', 'file', 'function', 'gl', 'line', 'mfa', 'module', 'pid', 'time', 'vm.node'])],
+    metadata: [
+      'project',
+      'external_id',
+      'level',
+      ...within('context', [
+        'application',
+        'domain',
+        'file',
+        'function',
+        'gl',
+        'line',
+        'mfa',
+        'module',
+        'pid',
+        'time',
+        'vm.node',
+      ]),
+    ],
   },
-  storage_logs: { bytes: [321, 186], metadata: ['project', 'tenantId', 'reqId', 'level', ...within('context', ['host', 'pid'])] },
+  storage_logs: {
+    bytes: [321, 186],
+    metadata: ['project', 'tenantId', 'reqId', 'level', ...within('context', ['host', 'pid'])],
+  },
   postgrest_logs: { bytes: [196, 108], metadata: ['host'] },
   pgbouncer_logs: { bytes: [257, 170], metadata: ['host'] },
 };
@@ -114,7 +273,9 @@ describe.each(sources.map((s) => s.name))('%s', (source) => {
   });
 
   test('every known field has its place', () => {
-    const missing = [...envelope, ...within('metadata', known[source].metadata)].filter((path) => findField(schema, path) === undefined);
+    const missing = [...envelope, ...within('metadata', known[source].metadata)].filter(
+      (path) => findField(schema, path) === undefined,
+    );
     expect(missing).toEqual([]);
   });
 
@@ -132,8 +293,12 @@ describe.each(sources.map((s) => s.name))('%s', (source) => {
     const [json, binary] = known[source].bytes;
     const jsonBytes = Buffer.byteLength(JSON.stringify(example));
     const avroBytes = type.toBuffer(example).length;
-    expect(Math.abs(jsonBytes / json - 1), `${jsonBytes} bytes of JSON, real events ${json}`).toBeLessThanOrEqual(SIZE_MARGIN);
-    expect(Math.abs(avroBytes / binary - 1), `${avroBytes} bytes of Avro, real events ${binary}`).toBeLessThanOrEqual(SIZE_MARGIN);
+    expect(Math.abs(jsonBytes / json - 1), `${jsonBytes} bytes of JSON, real events ${json}`).toBeLessThanOrEqual(
+      SIZE_MARGIN,
+    );
+    expect(Math.abs(avroBytes / binary - 1), `${avroBytes} bytes of Avro, real events ${binary}`).toBeLessThanOrEqual(
+      SIZE_MARGIN,
+    );
   });
 
   test('the all-null example names every declared field, and only the project has a value', () => {
@@ -157,7 +322,11 @@ describe.each(sources.map((s) => s.name))('%s', (source) => {
     const sorted = (value: Json): Json => {
       if (Array.isArray(value)) return value.map(sorted);
       if (value === null || typeof value !== 'object') return value;
-      return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, sorted(v)]));
+      return Object.fromEntries(
+        Object.entries(value)
+          .toSorted(([a], [b]) => (a < b ? -1 : 1))
+          .map(([k, v]) => [k, sorted(v)]),
+      );
     };
     const example = JSON.parse(text) as { [key: string]: Json };
     expect(`${JSON.stringify(sorted(example), null, 2)}\n`).toBe(text);
@@ -165,7 +334,10 @@ describe.each(sources.map((s) => s.name))('%s', (source) => {
   });
 
   test('a field added by the rules is read by old readers, and new readers read old data', () => {
-    const added: RecordSchema = { ...schema, fields: [{ name: 'added_later', type: ['null', 'string'], default: null, doc: 'new' }, ...schema.fields] };
+    const added: RecordSchema = {
+      ...schema,
+      fields: [{ name: 'added_later', type: ['null', 'string'], default: null, doc: 'new' }, ...schema.fields],
+    };
     const newer = typeOf(added);
     const example = readExample(source, 'typical');
     const oldData = type.toBuffer(example);
@@ -177,7 +349,8 @@ describe.each(sources.map((s) => s.name))('%s', (source) => {
   test('every earlier schema can still be read', () => {
     const earlier = join(folder, 'earlier', source);
     const files = existsSync(earlier) ? readdirSync(earlier) : [];
-    for (const file of files) type.createResolver(typeOf(JSON.parse(readFileSync(join(earlier, file), 'utf8')) as RecordSchema));
+    for (const file of files)
+      type.createResolver(typeOf(JSON.parse(readFileSync(join(earlier, file), 'utf8')) as RecordSchema));
     expect(files.every((f) => f.endsWith('.avsc'))).toBe(true);
   });
 });

@@ -17,7 +17,15 @@ export interface Metric {
 const services: Readonly<Record<string, (registry: Registry) => unknown>> = {
   ingest: createIngestMetrics,
   rollup: createRollupMetrics,
-  query: (registry) => createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: () => 0, queriesWaiting: () => 0, requestsUnderWay: () => 0, sendingBytes: () => 0 }),
+  query: (registry) =>
+    createQueryMetrics(registry, {
+      cacheEntries: () => 0,
+      cacheBytes: () => 0,
+      queriesRunning: () => 0,
+      queriesWaiting: () => 0,
+      requestsUnderWay: () => 0,
+      sendingBytes: () => 0,
+    }),
   push: (registry) => createPushMetrics(registry, () => 0),
   readiness: (registry) => watchReadiness(registry, {}),
 };
@@ -35,24 +43,39 @@ export function metricsOf(): Readonly<Record<string, readonly Metric[]>> {
 }
 
 function namesIn(registry: Registry): Metric[] {
-  return (registry.getMetricsAsArray() as unknown as { name: string; help: string; type?: string; labelNames?: readonly string[]; constructor: { name: string } }[])
-    .map((m) => ({ name: m.name, type: m.constructor.name.toLowerCase(), help: m.help, labels: m.labelNames ?? [] }));
+  return (
+    registry.getMetricsAsArray() as unknown as {
+      name: string;
+      help: string;
+      type?: string;
+      labelNames?: readonly string[];
+      constructor: { name: string };
+    }[]
+  ).map((m) => ({ name: m.name, type: m.constructor.name.toLowerCase(), help: m.help, labels: m.labelNames ?? [] }));
 }
 
 const WHERE: Readonly<Record<string, string>> = {
   ingest: 'Per process: each partition belongs to one of them.',
   rollup: 'One process for the installation; what it says of tables is true for all of it, and looked up every 30 s.',
-  query: 'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says; status 499 is a caller that left before its answer.',
+  query:
+    'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says; status 499 is a caller that left before its answer.',
   push: 'Per process, beside query where KAFKA_BROKERS is set.',
-  readiness: 'Per process. `check` is `clickhouse` in every process, `consumer` where ingest runs, `rollups` where rollup runs, `endpoints` and `keys` where query runs.',
+  readiness:
+    'Per process. `check` is `clickhouse` in every process, `consumer` where ingest runs, `rollups` where rollup runs, `endpoints` and `keys` where query runs.',
 };
 
 export function metricsMarkdown(): string {
   const { process, ...own } = metricsOf();
-  const sections = Object.entries(own).map(([service, metrics]) => [
-    `## ${service}`, WHERE[service] ?? '', '', '| metric | type | labels | meaning |', '|---|---|---|---|',
-    ...metrics.map((m) => `| \`${m.name}\` | ${m.type} | ${m.labels.join(', ')} | ${m.help} |`),
-  ].join('\n'));
+  const sections = Object.entries(own).map(([service, metrics]) =>
+    [
+      `## ${service}`,
+      WHERE[service] ?? '',
+      '',
+      '| metric | type | labels | meaning |',
+      '|---|---|---|---|',
+      ...metrics.map((m) => `| \`${m.name}\` | ${m.type} | ${m.labels.join(', ')} | ${m.help} |`),
+    ].join('\n'),
+  );
   return `# Metrics
 
 Made by \`npm run metrics-page\` from what the services register; a test compares. \`npm start\` serves all of them at \`/metrics\`; a query service its own there, and

@@ -7,7 +7,11 @@ const END = '<!-- /settings -->';
 
 /** The README's table of settings, from the same table that parses them. */
 function settingsTableMarkdown(): string {
-  return ['| variable | default | unit | meaning |', '|---|---|---|---|', ...settingsRows().map((r) => `| \`${r.name}\` | ${r.shown} | ${r.unit} | ${r.description} |`)].join('\n');
+  return [
+    '| variable | default | unit | meaning |',
+    '|---|---|---|---|',
+    ...settingsRows().map((r) => `| \`${r.name}\` | ${r.shown} | ${r.unit} | ${r.description} |`),
+  ].join('\n');
 }
 
 /** The README with its table made anew. Throws where the marks are missing. */

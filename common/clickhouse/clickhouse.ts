@@ -12,7 +12,10 @@ export interface Statement {
   readonly sql: string;
   /** every parameter that the statement names */
   readonly params?: Readonly<Record<string, Param>>;
-  /** settings of this statement, before those that go with every one (pinned-settings.ts); nothing depends on a server's defaults, nothing lasts beyond the statement */
+  /**
+   * settings of this statement, before those that go with every one (pinned-settings.ts); nothing depends on a server's
+   * defaults, nothing lasts beyond the statement
+   */
   readonly settings?: StatementSettings;
 }
 
@@ -22,17 +25,23 @@ export interface Read extends Statement {
   /** when it fires, the promise rejects with 394 QUERY_WAS_CANCELLED and the query is ended in the engine too */
   readonly signal?: AbortSignal;
   /**
-   * With no right to anything: the text gets what it computes by itself and from its parameters. For texts that callers wrote. In server mode
+   * With no right to anything: the text gets what it computes by itself and from its parameters. For texts that callers
+   * wrote. In server mode
    * the user of CLICKHOUSE_SANDBOX_URL runs it; without one: 497 ACCESS_DENIED.
    */
   readonly isolated?: true;
-  /** Planned for a few rows found by primary key (pinned-settings.ts): the answer is the same, many rows take longer. */
+  /**
+   * Planned for a few rows found by primary key (pinned-settings.ts): the answer is the same, many rows take longer.
+   */
   readonly fewRows?: boolean;
 }
 
 export interface ReadResult {
   readonly body: Buffer;
-  /** read from tables; undefined where the engine does not tell (embedded tells with the formats that carry `statistics`: JSON, JSONCompact) */
+  /**
+   * read from tables; undefined where the engine does not tell (embedded tells with the formats that carry
+   * `statistics`: JSON, JSONCompact)
+   */
   readonly readRows: number | undefined;
   readonly readBytes: number | undefined;
 }
@@ -40,7 +49,10 @@ export interface ReadResult {
 export interface Insert extends Statement {
   /** columns of the frames: the structure argument of `file()` and `input()` */
   readonly structure: string;
-  /** RowBinary rows in pieces, in order, each of which need be valid only until the next one is asked for; the statement reads them with `FROM frames` (written exactly once) */
+  /**
+   * RowBinary rows in pieces, in order, each of which need be valid only until the next one is asked for; the statement
+   * reads them with `FROM frames` (written exactly once)
+   */
   readonly frames: Iterable<Uint8Array>;
   /** what `killInsert` knows it by; without one it cannot be ended from outside */
   readonly queryId?: string;
@@ -60,8 +72,10 @@ export interface Rows {
 
 export interface Reader {
   /**
-   * Runs one SELECT (or WITH, EXPLAIN, SHOW, DESCRIBE), read-only: whatever its text says, it can neither write, nor change a setting,
-   * nor reach files, URLs or other servers. The answer is whole or an error. Throws ClickHouseError; 202 when too many reads wait already.
+   * Runs one SELECT (or WITH, EXPLAIN, SHOW, DESCRIBE), read-only: whatever its text says, it can neither write, nor
+   * change a setting,
+   * nor reach files, URLs or other servers. The answer is whole or an error. Throws ClickHouseError; 202 when too many
+   * reads wait already.
    */
   read(read: Read): Promise<ReadResult>;
 }
@@ -70,8 +84,10 @@ export interface Writer {
   /** Runs one statement that returns no rows (DDL, INSERT ... SELECT, INSERT ... VALUES). Throws ClickHouseError. */
   execute(statement: Statement): Promise<void>;
   /**
-   * Runs an INSERT ... SELECT ... FROM frames, under `insertSettings`. Takes as long as the engine works on it. Throws ClickHouseError, see its `outcome`; by then the
-   * attempt is over and will write nothing more, unless the error's `mayStillRun` says that ClickHouse could not be asked.
+   * Runs an INSERT ... SELECT ... FROM frames, under `insertSettings`. Takes as long as the engine works on it. Throws
+   * ClickHouseError, see its `outcome`; by then the
+   * attempt is over and will write nothing more, unless the error's `mayStillRun` says that ClickHouse could not be
+   * asked.
    */
   insert(insert: Insert): Promise<void>;
   /** The same of rows that no statement reads: no expression, no plan. */
@@ -102,7 +118,10 @@ export interface ClickHouse extends Reader, Writer {
   rights(wanted: readonly string[]): Promise<Rights | undefined>;
   /** resolves when the engine answers, else throws ClickHouseError */
   ping(): Promise<void>;
-  /** when the engine's machine was started (unix ms, by the engine's clock): what nobody waited for before that may never have reached its disk; undefined = it does not tell */
+  /**
+   * when the engine's machine was started (unix ms, by the engine's clock): what nobody waited for before that may
+   * never have reached its disk; undefined = it does not tell
+   */
   machineStartedAt(): Promise<number | undefined>;
   /** Ends reads, lets writes finish for a few seconds, then ends them too. */
   close(): Promise<void>;
@@ -112,11 +131,20 @@ export interface ClickHouse extends Reader, Writer {
 export const INTEGERS_AS_TEXT = { output_format_json_quote_64bit_integers: 1 } as const;
 
 /** The rows of one SELECT; its values are safe in JavaScript, or come with INTEGERS_AS_TEXT. */
-export async function select<T>(reader: Reader, sql: string, params: Readonly<Record<string, Param>> = {}, settings: StatementSettings = {}): Promise<T[]> {
+export async function select<T>(
+  reader: Reader,
+  sql: string,
+  params: Readonly<Record<string, Param>> = {},
+  settings: StatementSettings = {},
+): Promise<T[]> {
   return rows<T>(await reader.read({ sql, params, settings, format: 'JSONEachRow' }));
 }
 
 /** Rows of a read with format JSONEachRow whose values are safe in JavaScript (no integers beyond 2^53). */
 export function rows<T>(result: ReadResult): T[] {
-  return result.body.toString('utf8').split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as T);
+  return result.body
+    .toString('utf8')
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as T);
 }

@@ -9,5 +9,8 @@ export async function databaseOf(clickhouse: Reader): Promise<string> {
 /** Throws StartError where there is a table already; `what` needs the database empty. */
 export async function assertEmpty(clickhouse: ClickHouse, what: string): Promise<void> {
   const tables = await select(clickhouse, 'SELECT name FROM system.tables WHERE database = currentDatabase()');
-  if (tables.length > 0) throw new StartError(`${clickhouse.where} has ${tables.length} tables already, and ${what} needs an empty database: another one (embedded: another DATA_DIR), or DROP DATABASE and CREATE DATABASE`);
+  if (tables.length > 0)
+    throw new StartError(
+      `${clickhouse.where} has ${tables.length} tables already, and ${what} needs an empty database: another one (embedded: another DATA_DIR), or DROP DATABASE and CREATE DATABASE`,
+    );
 }

@@ -1,4 +1,13 @@
-import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+} from 'node:fs';
 import { open as openFile, unlink } from 'node:fs/promises';
 import { uptime } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -18,16 +27,25 @@ import { checkIsolated, checkParameters, checkReads, insertInto, oneStatement, q
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
- * ClickHouse in this process, by chdb. What its sessions do, and what follows from it (engine 26.7.2.1, each checked on the engine):
- * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, readers apart from writers.
- * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them: after any error
+ * ClickHouse in this process, by chdb. What its sessions do, and what follows from it (engine 26.7.2.1, each checked on
+ * the engine):
+ * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, readers apart
+ *   from writers.
+ * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them:
+ *   after any error
  *   the session is drained until a known answer comes back exactly, else replaced, before anyone else gets it.
- * - SET and parameters last as long as the session. A reader session is opened with its settings and with readonly=1 as its last one,
- *   so that no text can change them; it serves only reads with the same settings. A writer session gets every setting that it ever had
- *   set anew with each statement, to its value or to DEFAULT. Parameters are checked to be given with the statement that names them.
- * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x does not.
- * - chdb settles a call early on abort while the engine goes on: here the call is awaited, and KILL QUERY ends it (2-7 ms where the query
- *   looks for it between blocks; max_execution_time, where the caller sets it, is the backstop). A session's log_comment tells which.
+ * - SET and parameters last as long as the session. A reader session is opened with its settings and with readonly=1 as
+ *   its last one,
+ *   so that no text can change them; it serves only reads with the same settings. A writer session gets every setting
+ * that it ever had
+ *   set anew with each statement, to its value or to DEFAULT. Parameters are checked to be given with the statement
+ * that names them.
+ * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x
+ *   does not.
+ * - chdb settles a call early on abort while the engine goes on: here the call is awaited, and KILL QUERY ends it (2-7
+ *   ms where the query
+ *   looks for it between blocks; max_execution_time, where the caller sets it, is the backstop). A session's
+ * log_comment tells which.
  */
 export interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, batches on their way into frames */
@@ -60,9 +78,15 @@ const ISOLATED_CONFIG = fileURLToPath(new URL('engine/isolated-config.xml', impo
  * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
  * max_query_size holds for the SET of the parameters too; a server takes an address of 1 MiB.
  */
-const BASE_SETTINGS = { implicit_select: 0, allow_introspection_functions: 0, storage_file_read_method: 'pread', max_query_size: 1_048_576 } as const;
+const BASE_SETTINGS = {
+  implicit_select: 0,
+  allow_introspection_functions: 0,
+  storage_file_read_method: 'pread',
+  max_query_size: 1_048_576,
+} as const;
 /**
- * On a busy machine whoever waits for an answer goes first, merges last too (engine/config.xml): the p99 of cached answers beside full ingest 149 ms instead of 235.
+ * On a busy machine whoever waits for an answer goes first, merges last too (engine/config.xml): the p99 of cached
+ * answers beside full ingest 149 ms instead of 235.
  * Without CAP_SYS_NICE the engine ignores it.
  */
 const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_materialized_view: 10 } as const;
@@ -74,26 +98,52 @@ const SPARE_THREADS = 2;
 
 const openFolders = new Set<string>();
 
-/** Opens the engine in this process, making its folder and its database the first time. Throws StartError (one line): not installed, not for this platform, folder in use or not writable. */
-export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4, writers = 4, readQueue = 64, isolatedHere = false }: EmbeddedOptions): Promise<ClickHouse> {
+/**
+ * Opens the engine in this process, making its folder and its database the first time. Throws StartError (one line):
+ * not installed, not for this platform, folder in use or not writable.
+ */
+export async function openEmbedded({
+  dataDir,
+  logger,
+  readers: wantedReaders = 4,
+  writers = 4,
+  readQueue = 64,
+  isolatedHere = false,
+}: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
   const framesFolder = resolve(dataDir, 'frames');
   const Session = await loadChdb();
   makeWritable(folder, dataDir);
   const holder = lockHolder(folder);
-  if (holder !== undefined || openFolders.has(folder)) throw new StartError(`the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`);
+  if (holder !== undefined || openFolders.has(folder))
+    throw new StartError(
+      `the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`,
+    );
   const readers = Math.min(wantedReaders, Math.max(1, THREAD_POOL_SIZE - writers - SPARE_THREADS));
-  if (readers < wantedReaders) logger.warn({ readers, wanted: wantedReaders, UV_THREADPOOL_SIZE: THREAD_POOL_SIZE }, 'thread_pool_small');
+  if (readers < wantedReaders)
+    logger.warn({ readers, wanted: wantedReaders, UV_THREADPOOL_SIZE: THREAD_POOL_SIZE }, 'thread_pool_small');
 
   let sessions = 0;
-  const control: Pool<Session> = createPool({ size: 1, queueLimit: Number.POSITIVE_INFINITY, idleLimit: 1, open: openWriter, recover, close });
+  const control: Pool<Session> = createPool({
+    size: 1,
+    queueLimit: Number.POSITIVE_INFINITY,
+    idleLimit: 1,
+    open: openWriter,
+    recover,
+    close,
+  });
   let version: string;
   let known: Set<string>;
   openFolders.add(folder);
   try {
     const lines = await control.use('', async ({ chdb }) => {
       await chdb.queryAsync(`CREATE DATABASE IF NOT EXISTS ${DATABASE}`);
-      return (await chdb.queryAsync(`SELECT name FROM system.settings UNION ALL SELECT version()`, { format: 'TabSeparated' })).text().trimEnd().split('\n');
+      return (
+        await chdb.queryAsync(`SELECT name FROM system.settings UNION ALL SELECT version()`, { format: 'TabSeparated' })
+      )
+        .text()
+        .trimEnd()
+        .split('\n');
     });
     version = lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown';
     known = new Set(lines);
@@ -103,17 +153,37 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     await control.close();
     openFolders.delete(folder);
     if (error instanceof StartError) throw error;
-    throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, { cause: error });
+    throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, {
+      cause: error,
+    });
   }
 
-  const reading: Pool<Session> = createPool({ size: readers, queueLimit: readQueue, idleLimit: readers * 4, open: openReader, recover, close });
-  const writing: Pool<Session> = createPool({ size: writers, queueLimit: Number.POSITIVE_INFINITY, idleLimit: writers, open: openWriter, recover, close });
+  const reading: Pool<Session> = createPool({
+    size: readers,
+    queueLimit: readQueue,
+    idleLimit: readers * 4,
+    open: openReader,
+    recover,
+    close,
+  });
+  const writing: Pool<Session> = createPool({
+    size: writers,
+    queueLimit: Number.POSITIVE_INFINITY,
+    idleLimit: writers,
+    open: openWriter,
+    recover,
+    close,
+  });
   const isolatedReads = createIsolated({ queueLimit: readQueue });
   const closing = new AbortController();
   const killWrites = new AbortController();
   let frameFiles = 0;
   /** those that can be ended by their id */
-  const inserting = new Set<{ readonly queryId: string | undefined; readonly ending: AbortController; readonly ended: Promise<void> }>();
+  const inserting = new Set<{
+    readonly queryId: string | undefined;
+    readonly ending: AbortController;
+    readonly ended: Promise<void>;
+  }>();
   logger.info({ version, dataDir }, 'clickhouse_embedded_opened');
 
   return {
@@ -129,12 +199,25 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
       if (isolated === true && !isolatedHere) {
         checkSettings(settings);
-        return await isolatedReads.read({ sql: statement, params, settings, format, signal: signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]) });
+        return await isolatedReads.read({
+          sql: statement,
+          params,
+          settings,
+          format,
+          signal: signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]),
+        });
       }
-      const key = readerKey(isolated === true ? 'NONE' : 'reader', fewRows === true ? { ...fewRowsSettings(known), ...settings } : settings);
+      const key = readerKey(
+        isolated === true ? 'NONE' : 'reader',
+        fewRows === true ? { ...fewRowsSettings(known), ...settings } : settings,
+      );
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
-      const run = reading.use(key, (session) => withinTimeLimit(settings, () => run1(session, text, format, false, ended)), ended);
+      const run = reading.use(
+        key,
+        (session) => withinTimeLimit(settings, () => run1(session, text, format, false, ended)),
+        ended,
+      );
       return toReadResult(await orAborted(run, ended), format);
     },
 
@@ -147,18 +230,36 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
       const statement = oneStatement(sql);
       checkParameters(statement, params);
-      await withFile(frames, (path) => write(replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`), params, { ...knownSettings(insertSettings, known), ...settings }, queryId));
+      await withFile(frames, (path) =>
+        write(
+          replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`),
+          params,
+          { ...knownSettings(insertSettings, known), ...settings },
+          queryId,
+        ),
+      );
     },
 
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
-      await withFile(pieces, (path) => write(`${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`, {}, { ...knownSettings(insertSettings, known), ...settings }, queryId));
+      await withFile(pieces, (path) =>
+        write(
+          `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`,
+          {},
+          { ...knownSettings(insertSettings, known), ...settings },
+          queryId,
+        ),
+      );
     },
 
     async killInsert(queryId) {
-      await Promise.all([...inserting].filter((insert) => insert.queryId === queryId).map(async ({ ending, ended }) => {
-        ending.abort();
-        await ended;
-      }));
+      await Promise.all(
+        [...inserting]
+          .filter((insert) => insert.queryId === queryId)
+          .map(async ({ ending, ended }) => {
+            ending.abort();
+            await ended;
+          }),
+      );
     },
 
     rights: () => Promise.resolve(undefined),
@@ -185,14 +286,21 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   async function withFile(pieces: Iterable<Uint8Array>, run: (path: string) => Promise<void>): Promise<void> {
     const path = join(framesFolder, `${++frameFiles}.rowbinary`);
     try {
-      await writeFrames(path, pieces).catch((error: unknown) => { throw fromSystem(error, true, false); });
+      await writeFrames(path, pieces).catch((error: unknown) => {
+        throw fromSystem(error, true, false);
+      });
       await run(path);
     } finally {
       await unlink(path).catch(() => {});
     }
   }
 
-  async function write(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings, queryId?: string): Promise<void> {
+  async function write(
+    statement: string,
+    params: Readonly<Record<string, Param>>,
+    settings: StatementSettings,
+    queryId?: string,
+  ): Promise<void> {
     checkSettings(settings);
     const ending = new AbortController();
     const { promise: ended, resolve: end } = Promise.withResolvers<void>();
@@ -207,20 +315,39 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     }
   }
 
-  async function writeNow(statement: string, params: Readonly<Record<string, Param>>, settings: StatementSettings, ended: AbortSignal): Promise<void> {
-    await writing.use('', async (session) => {
-      const all: Record<string, string | number> = { ...BASE_SETTINGS, ...WRITE_SETTINGS, ...settings };
-      for (const name of Object.keys(all)) session.named.add(name);
-      const set = [...session.named].map((name) => `${name} = ${Object.hasOwn(all, name) ? literal(all[name]!) : 'DEFAULT'}`).join(', ');
-      await run1(session, `SET ${set}; ${setParams(params)}${statement}`, 'Null', true, ended);
-    }, ended);
+  async function writeNow(
+    statement: string,
+    params: Readonly<Record<string, Param>>,
+    settings: StatementSettings,
+    ended: AbortSignal,
+  ): Promise<void> {
+    await writing.use(
+      '',
+      async (session) => {
+        const all: Record<string, string | number> = { ...BASE_SETTINGS, ...WRITE_SETTINGS, ...settings };
+        for (const name of Object.keys(all)) session.named.add(name);
+        const set = [...session.named]
+          .map((name) => `${name} = ${Object.hasOwn(all, name) ? literal(all[name]!) : 'DEFAULT'}`)
+          .join(', ');
+        await run1(session, `SET ${set}; ${setParams(params)}${statement}`, 'Null', true, ended);
+      },
+      ended,
+    );
   }
 
   /** One statement, alone on its session; settles when the engine has really ended it. */
-  async function run1(session: Session, text: string, format: string, writes: boolean, ended: AbortSignal): Promise<ChdbResult> {
+  async function run1(
+    session: Session,
+    text: string,
+    format: string,
+    writes: boolean,
+    ended: AbortSignal,
+  ): Promise<ChdbResult> {
     let running = true;
     let killed: Promise<void> | undefined;
-    const onAbort = (): void => { killed = kill(session, () => running); };
+    const onAbort = (): void => {
+      killed = kill(session, () => running);
+    };
     if (ended.aborted) throw cancelled();
     ended.addEventListener('abort', onAbort, { once: true });
     try {
@@ -237,7 +364,10 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
   /** Repeats, because the statement may not have begun yet. */
   async function kill(session: Session, running: () => boolean): Promise<void> {
     for (let wait = 20; running(); wait = Math.min(wait * 2, 1_000)) {
-      await control.use('', ({ chdb }) => chdb.queryAsync(`KILL QUERY WHERE Settings['log_comment'] = ${quote(session.id)} ASYNC`, { format: 'Null' }))
+      await control
+        .use('', ({ chdb }) =>
+          chdb.queryAsync(`KILL QUERY WHERE Settings['log_comment'] = ${quote(session.id)} ASYNC`, { format: 'Null' }),
+        )
         .catch((error: unknown) => logger.warn({ err: error }, 'clickhouse_kill_failed'));
       if (running()) await sleep(wait);
     }
@@ -248,7 +378,10 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     const token = `drained ${session.id} ${performance.now()}`;
     try {
       for (let attempt = 0; attempt < 2; attempt++) {
-        if ((await session.chdb.queryAsync(`SELECT ${quote(token)}`, { format: 'TabSeparated' })).text() === `${token}\n`) return true;
+        if (
+          (await session.chdb.queryAsync(`SELECT ${quote(token)}`, { format: 'TabSeparated' })).text() === `${token}\n`
+        )
+          return true;
       }
     } catch (error) {
       logger.warn({ err: error }, 'clickhouse_session_replaced');
@@ -264,9 +397,17 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
     const id = `sluice-${role}-${++sessions}`;
     let chdb: ChdbSession;
     try {
-      chdb = new Session(folder, { connectionArgs: [`--config-file=${isolatedHere ? ISOLATED_CONFIG : CONFIG}`, ...settings.map(([name, value]) => `--${name}=${value}`), `--log_comment=${id}`] });
+      chdb = new Session(folder, {
+        connectionArgs: [
+          `--config-file=${isolatedHere ? ISOLATED_CONFIG : CONFIG}`,
+          ...settings.map(([name, value]) => `--${name}=${value}`),
+          `--log_comment=${id}`,
+        ],
+      });
     } catch (error) {
-      throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, { cause: error });
+      throw new StartError(`cannot open the embedded ClickHouse in ${dataDir}: ${(error as Error).message}`, {
+        cause: error,
+      });
     }
     try {
       // the database does not exist yet when the first session opens
@@ -303,7 +444,10 @@ export async function openEmbedded({ dataDir, logger, readers: wantedReaders = 4
 }
 
 function toError(error: unknown, writes: boolean): ClickHouseError {
-  return (error instanceof Error ? fromEngine(error.message, writes, undefined, error) : undefined) ?? fromSystem(error, writes, true);
+  return (
+    (error instanceof Error ? fromEngine(error.message, writes, undefined, error) : undefined) ??
+    fromSystem(error, writes, true)
+  );
 }
 
 /** The promise, or 394 as soon as the signal fires. */
@@ -331,13 +475,20 @@ function setParams(params: Readonly<Record<string, Param>>): string {
   return entries.length === 0 ? '' : `SET ${entries.join(', ')}; `;
 }
 
-const STATISTICS = /"statistics":\s*\{\s*"elapsed":[^,]*,\s*"rows_read":\s*(\d+),\s*"bytes_read":\s*(\d+)\s*\}\s*\}\s*$/;
+const STATISTICS =
+  /"statistics":\s*\{\s*"elapsed":[^,]*,\s*"rows_read":\s*(\d+),\s*"bytes_read":\s*(\d+)\s*\}\s*\}\s*$/;
 
 function toReadResult(result: ChdbResult, format: string): ReadResult {
   const bytes = result.bytes();
   const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const statistics = /^JSON(?:Compact)?(?:Strings)?$/.test(format) ? STATISTICS.exec(body.toString('latin1', Math.max(0, body.length - 400))) : null;
-  return { body, readRows: statistics === null ? undefined : Number(statistics[1]), readBytes: statistics === null ? undefined : Number(statistics[2]) };
+  const statistics = /^JSON(?:Compact)?(?:Strings)?$/.test(format)
+    ? STATISTICS.exec(body.toString('latin1', Math.max(0, body.length - 400)))
+    : null;
+  return {
+    body,
+    readRows: statistics === null ? undefined : Number(statistics[1]),
+    readBytes: statistics === null ? undefined : Number(statistics[2]),
+  };
 }
 
 async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<void> {
@@ -352,16 +503,25 @@ async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<
 }
 
 async function loadChdb(): Promise<typeof ChdbSession> {
-  // read by the engine's allocator when it is loaded: memory that is not used any more goes back to the system after 1 s, not 5 (130 MB less under full ingest)
+  // read by the engine's allocator when it is loaded: memory that is not used any more goes back to the system after 1
+  // s, not 5 (130 MB less under full ingest)
   process.env['JE_MALLOC_CONF'] ??= 'dirty_decay_ms:1000';
   try {
     return (await import('chdb')).Session;
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
     const instead = 'set CLICKHOUSE_URL to use a ClickHouse server instead';
-    if (code === 'ERR_MODULE_NOT_FOUND') throw new StartError(`the embedded ClickHouse is not installed (npm install chdb); ${instead}`, { cause: error });
-    if (code === 'CHDB_PLATFORM') throw new StartError(`there is no embedded ClickHouse for ${process.platform}-${process.arch} (Linux with glibc and macOS, x64 and arm64); ${instead}`, { cause: error });
-    throw new StartError(`the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}; ${instead}`, { cause: error });
+    if (code === 'ERR_MODULE_NOT_FOUND')
+      throw new StartError(`the embedded ClickHouse is not installed (npm install chdb); ${instead}`, { cause: error });
+    if (code === 'CHDB_PLATFORM')
+      throw new StartError(
+        `there is no embedded ClickHouse for ${process.platform}-${process.arch} (Linux with glibc and macOS, x64 and arm64); ${instead}`,
+        { cause: error },
+      );
+    throw new StartError(
+      `the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}; ${instead}`,
+      { cause: error },
+    );
   }
 }
 
@@ -370,12 +530,16 @@ function makeWritable(folder: string, dataDir: string): void {
     mkdirSync(folder, { recursive: true });
     accessSync(folder, constants.R_OK | constants.W_OK | constants.X_OK);
   } catch (error) {
-    throw new StartError(`cannot write to the data folder ${dataDir}: ${(error as Error).message}; set DATA_DIR to a folder of your own`, { cause: error });
+    throw new StartError(
+      `cannot write to the data folder ${dataDir}: ${(error as Error).message}; set DATA_DIR to a folder of your own`,
+      { cause: error },
+    );
   }
 }
 
 /**
- * The process that has the folder open, as far as can be told: the engine's status file names the last one, its open files say whether it still holds it.
+ * The process that has the folder open, as far as can be told: the engine's status file names the last one, its open
+ * files say whether it still holds it.
  * The engine's own lock decides; this only gives the reason in one line, where the engine would print its own.
  */
 function lockHolder(folder: string): number | undefined {
@@ -383,13 +547,15 @@ function lockHolder(folder: string): number | undefined {
     const status = realpathSync(join(folder, 'status'));
     const pid = Number(/^PID: (\d+)/m.exec(readFileSync(status, 'utf8'))?.[1]);
     const files = `/proc/${pid}/fd`;
-    const holds = pid !== process.pid && readdirSync(files).some((fd) => {
-      try {
-        return readlinkSync(join(files, fd)) === status;
-      } catch {
-        return false;
-      }
-    });
+    const holds =
+      pid !== process.pid &&
+      readdirSync(files).some((fd) => {
+        try {
+          return readlinkSync(join(files, fd)) === status;
+        } catch {
+          return false;
+        }
+      });
     return holds ? pid : undefined;
   } catch {
     return undefined;

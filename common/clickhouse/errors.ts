@@ -1,7 +1,8 @@
 /**
  * What a failed statement means for the caller.
  * - `retry`: the engine is away, overloaded or short of something; the same statement may succeed later.
- * - `reject`: what the statement was given (its data, its parameters, its own limits) is refused; the same again fails again.
+ * - `reject`: what the statement was given (its data, its parameters, its own limits) is refused; the same again fails
+ *   again.
  * - `fatal`: everything else, unknown numbers included: the statement or the set-up is wrong, somebody has to look.
  */
 export type ErrorKind = 'retry' | 'reject' | 'fatal';
@@ -17,7 +18,17 @@ export class ClickHouseError extends Error {
   readonly outcome: Outcome;
   /** the statement may go on in the engine, and write: it was abandoned, and the engine could not be made to end it */
   readonly mayStillRun: boolean;
-  constructor(message: string, fields: { code: number | undefined; codeName: string; kind: ErrorKind; outcome: Outcome; mayStillRun?: boolean; cause?: unknown }) {
+  constructor(
+    message: string,
+    fields: {
+      code: number | undefined;
+      codeName: string;
+      kind: ErrorKind;
+      outcome: Outcome;
+      mayStillRun?: boolean;
+      cause?: unknown;
+    },
+  ) {
     super(message, { cause: fields.cause });
     this.name = 'ClickHouseError';
     this.code = fields.code;
@@ -39,8 +50,10 @@ interface Known {
 }
 
 /**
- * The numbers with a known meaning, by ClickHouse's src/Common/ErrorCodes.cpp. The retry list contains that of ClickHouse's own Kafka Connect
- * sink (Utils.handleException), except 164 READONLY: here that is a writer without the right to write. Any other number is fatal.
+ * The numbers with a known meaning, by ClickHouse's src/Common/ErrorCodes.cpp. The retry list contains that of
+ * ClickHouse's own Kafka Connect
+ * sink (Utils.handleException), except 164 READONLY: here that is a writer without the right to write. Any other number
+ * is fatal.
  */
 export const knownErrors: readonly Known[] = [
   { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
@@ -146,57 +159,115 @@ export const knownErrors: readonly Known[] = [
 
 const byCode = new Map(knownErrors.map((e) => [e.code, e]));
 
-/** An error by its number, for refusals of our own that mean what ClickHouse's do. Nothing was sent, so nothing was stored. */
+/**
+ * An error by its number, for refusals of our own that mean what ClickHouse's do. Nothing was sent, so nothing was
+ * stored.
+ */
 export function refusal(code: number, message: string): ClickHouseError {
   const known = byCode.get(code);
-  return new ClickHouseError(message, { code, codeName: known?.name ?? 'UNKNOWN', kind: known?.kind ?? 'fatal', outcome: 'not_written' });
+  return new ClickHouseError(message, {
+    code,
+    codeName: known?.name ?? 'UNKNOWN',
+    kind: known?.kind ?? 'fatal',
+    outcome: 'not_written',
+  });
 }
 
 /**
- * The engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version ...)`, in chdb's synchronous calls behind
- * "Query failed: ". `code` is the number where it came beside the text (X-ClickHouse-Exception-Code). `writes`: the statement could store something.
+ * The engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version ...)`,
+ * in chdb's synchronous calls behind
+ * "Query failed: ". `code` is the number where it came beside the text (X-ClickHouse-Exception-Code). `writes`: the
+ * statement could store something.
  * Returns undefined when the text is no such report.
  */
 export function fromEngine(text: string, writes: boolean, code?: number, cause?: unknown): ClickHouseError | undefined {
-  const number = code ?? (/\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^(?:Query failed: )?Code: (\d+)\b/.exec(text)?.[1]);
+  const number = code ?? /\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^(?:Query failed: )?Code: (\d+)\b/.exec(text)?.[1];
   if (number === undefined) return undefined;
   const known = byCode.get(Number(number));
   const named = known?.name ?? [...text.matchAll(/\(([A-Z][A-Z0-9_]{2,})\)/g)].at(-1)?.[1] ?? 'UNKNOWN';
-  // an insert looks its views up when it begins, and reads the SELECT of each when rows come to it: the tables before it have them by then. A table that is missing there was
+  // an insert looks its views up when it begins, and reads the SELECT of each when rows come to it: the tables before
+  // it have them by then. A table that is missing there was
   // dropped with its view in between; the same insert again looks the views up anew
   const isOfView = text.includes(': while pushing to view ');
   return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), {
-    code: Number(number), codeName: named, cause,
-    kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : known?.kind ?? 'fatal',
+    code: Number(number),
+    codeName: named,
+    cause,
+    kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : (known?.kind ?? 'fatal'),
     outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
   });
 }
 
 /** The same error of a statement that was abandoned and may still run. */
 export function stillRunning(error: ClickHouseError): ClickHouseError {
-  return new ClickHouseError(`outcome unknown, it may still run: ${error.message}`, { code: error.code, codeName: error.codeName, kind: error.kind, outcome: 'unknown', mayStillRun: true, cause: error });
+  return new ClickHouseError(`outcome unknown, it may still run: ${error.message}`, {
+    code: error.code,
+    codeName: error.codeName,
+    kind: error.kind,
+    outcome: 'unknown',
+    mayStillRun: true,
+    cause: error,
+  });
 }
 
 /** Node's codes of errors that happen before anything was sent. */
-const unsent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EAI_NODATA', 'EAI_FAIL', 'EHOSTUNREACH', 'ENETUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'UND_ERR_CONNECT_TIMEOUT']);
+const unsent = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EAI_NODATA',
+  'EAI_FAIL',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENETDOWN',
+  'EADDRNOTAVAIL',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
 /** Node's codes of errors of a connection in use, and of resources that run out for a while. */
-const broken = new Set(['ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'ESOCKETTIMEDOUT', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_DESTROYED', 'ABORT_ERR', 'HPE_INVALID_EOF_STATE', 'EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC', 'EDQUOT', 'EIO', 'EAGAIN']);
+const broken = new Set([
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ESOCKETTIMEDOUT',
+  'ERR_STREAM_PREMATURE_CLOSE',
+  'ERR_STREAM_DESTROYED',
+  'ABORT_ERR',
+  'HPE_INVALID_EOF_STATE',
+  'EMFILE',
+  'ENFILE',
+  'ENOBUFS',
+  'ENOMEM',
+  'ENOSPC',
+  'EDQUOT',
+  'EIO',
+  'EAGAIN',
+]);
 
-/** A failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the statement may have reached the engine. */
+/**
+ * A failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the statement may have
+ * reached the engine.
+ */
 export function fromSystem(error: unknown, writes: boolean, sent: boolean): ClickHouseError {
   if (error instanceof ClickHouseError) return error;
   const message = error instanceof Error ? error.message : String(error);
-  const code = findSystemCode(error) ?? (/timeout error/i.test(message) ? 'ETIMEDOUT' : /socket hang up|aborted/i.test(message) ? 'ECONNRESET' : undefined);
+  const code =
+    findSystemCode(error) ??
+    (/timeout error/i.test(message) ? 'ETIMEDOUT' : /socket hang up|aborted/i.test(message) ? 'ECONNRESET' : undefined);
   const retry = code !== undefined && (unsent.has(code) || broken.has(code));
   return new ClickHouseError(message, {
-    code: undefined, codeName: code ?? 'UNKNOWN', kind: retry ? 'retry' : 'fatal',
-    outcome: writes && sent && !(code !== undefined && unsent.has(code)) ? 'unknown' : 'not_written', cause: error,
+    code: undefined,
+    codeName: code ?? 'UNKNOWN',
+    kind: retry ? 'retry' : 'fatal',
+    outcome: writes && sent && !(code !== undefined && unsent.has(code)) ? 'unknown' : 'not_written',
+    cause: error,
   });
 }
 
 function findSystemCode(error: unknown): string | undefined {
   for (let e = error; e instanceof Error; e = e.cause) {
-    if ('code' in e && typeof e.code === 'string' && /^[A-Z][A-Z0-9_]+$/.test(e.code) && !e.code.startsWith('CHDB_')) return e.code;
+    if ('code' in e && typeof e.code === 'string' && /^[A-Z][A-Z0-9_]+$/.test(e.code) && !e.code.startsWith('CHDB_'))
+      return e.code;
     if (e instanceof AggregateError) {
       const inner = e.errors.map(findSystemCode).find((c) => c !== undefined);
       if (inner !== undefined) return inner;

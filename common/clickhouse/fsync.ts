@@ -2,12 +2,16 @@ import type { Logger } from '../logger.ts';
 import { select, type ClickHouse } from './clickhouse.ts';
 
 /**
- * Settings of a MergeTree table with which an insert ends when its parts are on the disk, and with which a part that a merge made is there before those
+ * Settings of a MergeTree table with which an insert ends when its parts are on the disk, and with which a part that a
+ * merge made is there before those
  * it was made of are removed.
  */
 const FSYNC_SETTINGS = { fsync_after_insert: 1, fsync_part_directory: 1, min_rows_to_fsync_after_merge: 1 } as const;
 
-/** Tables of the database that are not as they have to be. Parameters: fsync, settings (as the engine prints them). One row per table. */
+/**
+ * Tables of the database that are not as they have to be. Parameters: fsync, settings (as the engine prints them). One
+ * row per table.
+ */
 const OTHER_TABLES = `
 SELECT name
 FROM system.tables
@@ -15,10 +19,16 @@ WHERE database = currentDatabase() AND endsWith(engine, 'MergeTree')
     AND arrayCount(setting -> position(concat(engine_full, ','), concat(' ', setting, ',')) > 0, {settings:Array(String)}) != if({fsync:Bool}, length({settings:Array(String)}), 0)
 ORDER BY name`;
 
-/** Makes all tables of the database wait for the disk, or none. Tables that are made of these later (`CREATE TABLE ... AS`) do as they do. */
+/**
+ * Makes all tables of the database wait for the disk, or none. Tables that are made of these later (`CREATE TABLE ...
+ * AS`) do as they do.
+ */
 export async function setFsync(clickhouse: ClickHouse, logger: Logger, fsync: boolean): Promise<void> {
   const settings = Object.entries(FSYNC_SETTINGS).map(([name, value]) => `${name} = ${value}`);
   const others = await select<{ name: string }>(clickhouse, OTHER_TABLES, { fsync, settings });
-  for (const { name } of others) await clickhouse.execute({ sql: `ALTER TABLE ${name} ${fsync ? `MODIFY SETTING ${settings.join(', ')}` : `RESET SETTING ${Object.keys(FSYNC_SETTINGS).join(', ')}`}` });
+  for (const { name } of others)
+    await clickhouse.execute({
+      sql: `ALTER TABLE ${name} ${fsync ? `MODIFY SETTING ${settings.join(', ')}` : `RESET SETTING ${Object.keys(FSYNC_SETTINGS).join(', ')}`}`,
+    });
   if (others.length > 0) logger.info({ fsync, tables: others.length }, 'fsync_set');
 }

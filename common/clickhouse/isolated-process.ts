@@ -6,7 +6,9 @@ import { ClickHouseError } from './errors.ts';
 import type { FromIsolated } from './isolated.ts';
 
 // The process of isolated.ts: an engine in a folder of its own, without a table. Ends with its parent.
-const tell = (message: FromIsolated): void => { process.send?.(message); };
+const tell = (message: FromIsolated): void => {
+  process.send?.(message);
+};
 process.on('disconnect', () => {
   rmSync(process.argv[2] ?? '', { recursive: true, force: true });
   process.kill(process.pid, 'SIGKILL');
@@ -14,13 +16,22 @@ process.on('disconnect', () => {
 // ctrl-C reaches the whole group: the parent says when this ends
 process.on('SIGINT', () => undefined);
 
-const clickhouse = await openEmbedded({ dataDir: process.argv[2] ?? '', logger: createLogger('silent'), readers: 1, writers: 1, isolatedHere: true });
+const clickhouse = await openEmbedded({
+  dataDir: process.argv[2] ?? '',
+  logger: createLogger('silent'),
+  readers: 1,
+  writers: 1,
+  isolatedHere: true,
+});
 process.on('message', (read: Omit<Read, 'signal'>) => {
   clickhouse.read({ ...read, isolated: true }).then(
     ({ body, readRows, readBytes }) => tell({ kind: 'result', result: { body, readRows, readBytes } }),
-    (error: unknown) => tell(error instanceof ClickHouseError
-      ? { kind: 'error', message: error.message, code: error.code, codeName: error.codeName, errorKind: error.kind }
-      : { kind: 'error', message: String(error), code: undefined, codeName: 'UNKNOWN', errorKind: 'fatal' }),
+    (error: unknown) =>
+      tell(
+        error instanceof ClickHouseError
+          ? { kind: 'error', message: error.message, code: error.code, codeName: error.codeName, errorKind: error.kind }
+          : { kind: 'error', message: String(error), code: undefined, codeName: 'UNKNOWN', errorKind: 'fatal' },
+      ),
   );
 });
 tell({ kind: 'ready' });

@@ -8,8 +8,10 @@ import { ClickHouseError, refusal, type ErrorKind } from './errors.ts';
 import { cancelled, createPool } from './pool.ts';
 
 /**
- * Where texts of callers run beside the embedded engine: a process of its own, whose engine has none of our tables, no other statement and no right. It
- * gets a statement and its parameters, and gives rows. The engine looks at its limits between blocks only; here a statement that has outrun them ends
+ * Where texts of callers run beside the embedded engine: a process of its own, whose engine has none of our tables, no
+ * other statement and no right. It
+ * gets a statement and its parameters, and gives rows. The engine looks at its limits between blocks only; here a
+ * statement that has outrun them ends
  * with its process. It is started when it is first needed and kept.
  */
 export interface Isolated {
@@ -20,7 +22,13 @@ export interface Isolated {
 export type FromIsolated =
   | { readonly kind: 'ready' }
   | { readonly kind: 'result'; readonly result: ReadResult }
-  | { readonly kind: 'error'; readonly message: string; readonly code: number | undefined; readonly codeName: string; readonly errorKind: ErrorKind };
+  | {
+      readonly kind: 'error';
+      readonly message: string;
+      readonly code: number | undefined;
+      readonly codeName: string;
+      readonly errorKind: ErrorKind;
+    };
 
 interface Process {
   readonly child: ChildProcess;
@@ -42,7 +50,10 @@ const NICE = 10;
 export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated {
   const live = new Set<Process>();
   const processes = createPool<Process>({
-    size: PROCESSES, queueLimit, idleLimit: PROCESSES, close: end,
+    size: PROCESSES,
+    queueLimit,
+    idleLimit: PROCESSES,
+    close: end,
     open: () => start(live),
     // one whose statement came to an end of its own goes on
     recover: ({ child }) => Promise.resolve(child.exitCode === null && child.signalCode === null && !child.killed),
@@ -59,7 +70,13 @@ export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated
 
 async function start(live: Set<Process>): Promise<Process> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
-  const child = fork(PROCESS, [folder], { cwd: folder, env: { UV_THREADPOOL_SIZE: '8' }, execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'ignore', 'ipc'] });
+  const child = fork(PROCESS, [folder], {
+    cwd: folder,
+    env: { UV_THREADPOOL_SIZE: '8' },
+    execArgv: [],
+    serialization: 'advanced',
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+  });
   const ended = new Promise<void>((resolve) => {
     child.once('exit', () => {
       rmSync(folder, { recursive: true, force: true });
@@ -88,24 +105,40 @@ function end({ child }: Process): void {
 
 async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSignal | undefined): Promise<ReadResult> {
   const seconds = Number(read.settings?.['max_execution_time'] ?? DEFAULT_SECONDS);
-  const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => { process.child.send(read); });
+  const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => {
+    process.child.send(read);
+  });
   if (said.kind === 'result') {
     const { body, readRows, readBytes } = said.result;
     return { body: Buffer.from(body.buffer, body.byteOffset, body.byteLength), readRows, readBytes };
   }
-  if (said.kind === 'error') throw new ClickHouseError(said.message, { code: said.code, codeName: said.codeName, kind: said.errorKind, outcome: 'not_written' });
+  if (said.kind === 'error')
+    throw new ClickHouseError(said.message, {
+      code: said.code,
+      codeName: said.codeName,
+      kind: said.errorKind,
+      outcome: 'not_written',
+    });
   throw refusal(1001, 'The isolated process said what was not asked for');
 }
 
 /** The next message of a process. Whatever else comes first ends the process. */
-async function answer({ child, ended }: Process, withinMs: number, signal: AbortSignal | undefined, begin: () => void): Promise<FromIsolated> {
+async function answer(
+  { child, ended }: Process,
+  withinMs: number,
+  signal: AbortSignal | undefined,
+  begin: () => void,
+): Promise<FromIsolated> {
   const { promise, resolve, reject } = Promise.withResolvers<FromIsolated>();
   const endWith = (error: Error): void => {
     child.kill('SIGKILL');
     reject(error);
   };
   const onAbort = (): void => endWith(cancelled());
-  const deadline = setTimeout(() => endWith(refusal(159, 'Timeout exceeded: the isolated process was ended')), withinMs);
+  const deadline = setTimeout(
+    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was ended')),
+    withinMs,
+  );
   child.once('message', resolve);
   signal?.addEventListener('abort', onAbort, { once: true });
   void ended.then(() => reject(refusal(1001, 'The isolated process has ended')));

@@ -9,9 +9,12 @@ import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
 
 /**
- * The schema grows by files clickhouse/migrations/NNNN_<verb>_<object>.sql: numbered from 0001 without gaps, never edited once applied, each one or more statements.
- * The table `migrations` keeps a row when a run starts a file and one when it has finished it. A statement that finds its object made already is passed over when
- * another run has started the file (killed half way, or at work at this moment), else refused: then somebody else made it. So a migration may be killed between
+ * The schema grows by files clickhouse/migrations/NNNN_<verb>_<object>.sql: numbered from 0001 without gaps, never
+ * edited once applied, each one or more statements.
+ * The table `migrations` keeps a row when a run starts a file and one when it has finished it. A statement that finds
+ * its object made already is passed over when
+ * another run has started the file (killed half way, or at work at this moment), else refused: then somebody else made
+ * it. So a migration may be killed between
  * any two statements and run by several processes at once; statements that insert have to be repeatable by themselves.
  */
 export interface Migration {
@@ -51,19 +54,37 @@ interface Recorded {
 
 /** Reads the folder. Throws StartError where its files are not what they have to be. */
 export function loadMigrations(folder: URL = FOLDER): Migration[] {
-  return readdirSync(folder).filter((name) => name.endsWith('.sql')).toSorted().map((name, index) => {
-    const version = Number(FILE_NAME.exec(name)?.[1]);
-    if (version !== index + 1) throw new StartError(`migration ${name}: expected NNNN_<verb>_<object>.sql with the number ${String(index + 1).padStart(4, '0')}`);
-    const text = readFileSync(new URL(name, folder), 'utf8').replaceAll('\r\n', '\n');
-    return { version, name, checksum: createHash('sha256').update(text).digest('hex'), statements: splitStatements(text) };
-  });
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.sql'))
+    .toSorted()
+    .map((name, index) => {
+      const version = Number(FILE_NAME.exec(name)?.[1]);
+      if (version !== index + 1)
+        throw new StartError(
+          `migration ${name}: expected NNNN_<verb>_<object>.sql with the number ${String(index + 1).padStart(4, '0')}`,
+        );
+      const text = readFileSync(new URL(name, folder), 'utf8').replaceAll('\r\n', '\n');
+      return {
+        version,
+        name,
+        checksum: createHash('sha256').update(text).digest('hex'),
+        statements: splitStatements(text),
+      };
+    });
 }
 
 /**
- * Brings the database to the version of the highest file, and its tables to wait for the disk (`fsync`) or not. Several at once are harmless.
- * Throws StartError when an applied migration was edited, renamed or is missing, when the database is newer than the files, or when an object is there that no run made.
+ * Brings the database to the version of the highest file, and its tables to wait for the disk (`fsync`) or not. Several
+ * at once are harmless.
+ * Throws StartError when an applied migration was edited, renamed or is missing, when the database is newer than the
+ * files, or when an object is there that no run made.
  */
-export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations: readonly Migration[] = loadMigrations(), fsync = false): Promise<{ version: number; applied: number }> {
+export async function migrate(
+  clickhouse: ClickHouse,
+  logger: Logger,
+  migrations: readonly Migration[] = loadMigrations(),
+  fsync = false,
+): Promise<{ version: number; applied: number }> {
   const run = randomUUID();
   await clickhouse.execute({ sql: CREATE_TABLE });
   const before = await readRecorded(clickhouse);
@@ -77,8 +98,15 @@ export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations
         await clickhouse.execute({ sql });
       } catch (error) {
         if (!(error instanceof ClickHouseError) || !MADE_ALREADY.has(error.code)) throw error;
-        if (!(await readRecorded(clickhouse)).some((r) => r.version === migration.version && r.runs.some((other) => other !== run))) {
-          throw new StartError(`migration ${migration.name}: statement ${index + 1} makes what the database has already, and not from a migration; use an empty database`, { cause: error });
+        if (
+          !(await readRecorded(clickhouse)).some(
+            (r) => r.version === migration.version && r.runs.some((other) => other !== run),
+          )
+        ) {
+          throw new StartError(
+            `migration ${migration.name}: statement ${index + 1} makes what the database has already, and not from a migration; use an empty database`,
+            { cause: error },
+          );
         }
         logger.info({ migration: migration.name, statement: index + 1 }, 'migration_statement_applied_before');
       }
@@ -96,10 +124,19 @@ export async function migrate(clickhouse: ClickHouse, logger: Logger, migrations
 }
 
 /**
- * Waits until another process has brought the database to the version of the highest file, or newer, and says so in the log.
+ * Waits until another process has brought the database to the version of the highest file, or newer, and says so in the
+ * log.
  * Throws StartError when an applied migration differs from its file; rejects when `signal` fires.
  */
-export async function waitForSchema(clickhouse: Reader, logger: Logger, { signal, migrations = loadMigrations(), pollMs = 1_000 }: { signal?: AbortSignal; migrations?: readonly Migration[]; pollMs?: number } = {}): Promise<void> {
+export async function waitForSchema(
+  clickhouse: Reader,
+  logger: Logger,
+  {
+    signal,
+    migrations = loadMigrations(),
+    pollMs = 1_000,
+  }: { signal?: AbortSignal; migrations?: readonly Migration[]; pollMs?: number } = {},
+): Promise<void> {
   const wanted = migrations.at(-1)?.version ?? 0;
   for (let attempt = 0; ; attempt++) {
     const found = await readRecorded(clickhouse).catch((error: unknown) => {
@@ -107,7 +144,10 @@ export async function waitForSchema(clickhouse: Reader, logger: Logger, { signal
       throw error;
     });
     const appliedRows = found.filter((r) => r.applied);
-    checkRecorded(migrations, appliedRows.filter((r) => r.version <= wanted));
+    checkRecorded(
+      migrations,
+      appliedRows.filter((r) => r.version <= wanted),
+    );
     const version = Math.max(0, ...appliedRows.map((r) => r.version));
     if (migrations.every((m) => isApplied(found, m))) {
       if (version > wanted) logger.warn({ version, wanted }, 'schema_newer_than_this_build');
@@ -125,7 +165,8 @@ function isApplied(recorded: readonly Recorded[], migration: Migration): boolean
 
 async function readRecorded(clickhouse: Reader): Promise<Recorded[]> {
   const recorded = await select<{ version: number; name: string; checksum: string; applied: number; runs: string[] }>(
-    clickhouse, `SELECT version, name, checksum, max(state = 'applied') AS applied, groupUniqArray(run) AS runs FROM migrations GROUP BY version, name, checksum ORDER BY version`,
+    clickhouse,
+    `SELECT version, name, checksum, max(state = 'applied') AS applied, groupUniqArray(run) AS runs FROM migrations GROUP BY version, name, checksum ORDER BY version`,
   );
   return recorded.map((r) => ({ ...r, applied: r.applied === 1 }));
 }
@@ -134,13 +175,25 @@ function checkRecorded(migrations: readonly Migration[], recorded: readonly Reco
   const newest = migrations.at(-1)?.version ?? 0;
   for (const r of recorded) {
     const file = migrations.find((m) => m.version === r.version);
-    if (file === undefined && r.version > newest) throw new StartError(`the database has schema version ${r.version} (${r.name}), this build knows up to ${newest}; use the build that made it, or a newer one`);
-    if (file === undefined) throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
-    if (file.name !== r.name || file.checksum !== r.checksum) throw new StartError(`migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`);
+    if (file === undefined && r.version > newest)
+      throw new StartError(
+        `the database has schema version ${r.version} (${r.name}), this build knows up to ${newest}; use the build that made it, or a newer one`,
+      );
+    if (file === undefined)
+      throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
+    if (file.name !== r.name || file.checksum !== r.checksum)
+      throw new StartError(
+        `migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`,
+      );
   }
 }
 
-async function record(clickhouse: ClickHouse, migration: Migration, run: string, state: 'started' | 'applied'): Promise<void> {
+async function record(
+  clickhouse: ClickHouse,
+  migration: Migration,
+  run: string,
+  state: 'started' | 'applied',
+): Promise<void> {
   await clickhouse.execute({
     sql: 'INSERT INTO migrations (version, name, checksum, run, state) SELECT {version:UInt32}, {name:String}, {checksum:String}, {run:UUID}, {state:String}',
     params: { version: migration.version, name: migration.name, checksum: migration.checksum, run, state },

@@ -6,16 +6,33 @@ import type { ClickHouse } from './clickhouse.ts';
 
 const OTHER_READERS = 2;
 
-/** The server of CLICKHOUSE_URL, waited for until `signal` fires, else the embedded engine in DATA_DIR. Throws StartError. */
-export async function openClickHouse(settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> & Partial<Pick<Settings, 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>, logger: Logger, { wait = true, signal }: { wait?: boolean; signal?: AbortSignal } = {}): Promise<ClickHouse> {
+/**
+ * The server of CLICKHOUSE_URL, waited for until `signal` fires, else the embedded engine in DATA_DIR. Throws
+ * StartError.
+ */
+export async function openClickHouse(
+  settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
+    Partial<Pick<Settings, 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>,
+  logger: Logger,
+  { wait = true, signal }: { wait?: boolean; signal?: AbortSignal } = {},
+): Promise<ClickHouse> {
   // beside the queries of callers there are always readers for keys, audit and commands
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
   // only the one that is needed: the other's packages cost 10 MB at rest
   if (settings.CLICKHOUSE_URL !== undefined) {
     const { openServer } = await import('./server.ts');
-    return await openServer({ url: settings.CLICKHOUSE_URL, logger, wait, readers: Math.max(readers, 16), ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }), ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }), ...(signal === undefined ? {} : { signal }) });
+    return await openServer({
+      url: settings.CLICKHOUSE_URL,
+      logger,
+      wait,
+      readers: Math.max(readers, 16),
+      ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }),
+      ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }),
+      ...(signal === undefined ? {} : { signal }),
+    });
   }
-  if (!makeDataFolder(settings.DATA_DIR)) logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');
+  if (!makeDataFolder(settings.DATA_DIR))
+    logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');
   const { openEmbedded } = await import('./embedded.ts');
   return await openEmbedded({ dataDir: settings.DATA_DIR, logger, readers });
 }

@@ -2,12 +2,14 @@ import type { Param } from './clickhouse.ts';
 import { quote } from './sql.ts';
 
 /**
- * A parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on the outside, SQL literals within arrays
+ * A parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on the
+ * outside, SQL literals within arrays
  * (the same text that @clickhouse/client puts into param_<name>).
  */
 export function formatParam(value: Param): string {
   if (value === null) return '\\N';
-  if (typeof value === 'object') return `[${value.map((v) => (typeof v === 'string' ? quote(v) : formatNumber(v))).join(',')}]`;
+  if (typeof value === 'object')
+    return `[${value.map((v) => (typeof v === 'string' ? quote(v) : formatNumber(v))).join(',')}]`;
   if (typeof value === 'boolean') return value ? '1' : '0';
   if (typeof value === 'string') return quote(value).slice(1, -1);
   return formatNumber(value);

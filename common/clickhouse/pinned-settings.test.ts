@@ -1,13 +1,25 @@
 import { expect, test } from 'vitest';
 import { fewRowsSettings, insertSettings, knownSettings, pinnedSettings } from './pinned-settings.ts';
 
-const everything = new Set(Object.keys({ ...pinnedSettings('read of few rows', { has: () => true }), ...pinnedSettings('insert', { has: () => true }) }));
+const everything = new Set(
+  Object.keys({
+    ...pinnedSettings('read of few rows', { has: () => true }),
+    ...pinnedSettings('insert', { has: () => true }),
+  }),
+);
 const without = (...names: string[]): Set<string> => new Set([...everything].filter((name) => !names.includes(name)));
 
 test('a setting that this version does not know is left out, and only one of the tables', () => {
-  expect(pinnedSettings('insert', without('deduplicate_insert_select'))).not.toHaveProperty('deduplicate_insert_select');
-  expect(pinnedSettings('insert', everything)).toHaveProperty('deduplicate_insert_select', 'enable_even_for_bad_queries');
-  expect(knownSettings({ deduplicate_insert: 'enable', no_such_setting: 1, max_threads: 2 }, without('deduplicate_insert'))).toEqual({ no_such_setting: 1, max_threads: 2 });
+  expect(pinnedSettings('insert', without('deduplicate_insert_select'))).not.toHaveProperty(
+    'deduplicate_insert_select',
+  );
+  expect(pinnedSettings('insert', everything)).toHaveProperty(
+    'deduplicate_insert_select',
+    'enable_even_for_bad_queries',
+  );
+  expect(
+    knownSettings({ deduplicate_insert: 'enable', no_such_setting: 1, max_threads: 2 }, without('deduplicate_insert')),
+  ).toEqual({ no_such_setting: 1, max_threads: 2 });
 });
 
 test('views are inlined by engines that can', () => {
@@ -21,5 +33,12 @@ test('what a profile`s compatibility changed is taken back before anything else 
 });
 
 test('an insert of data is one block with a token that counts, whatever the source of its rows', () => {
-  expect(insertSettings).toMatchObject({ async_insert: 0, insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, max_insert_threads: 1, input_format_max_block_size_bytes: 0, max_partitions_per_insert_block: 0 });
+  expect(insertSettings).toMatchObject({
+    async_insert: 0,
+    insert_deduplicate: 1,
+    deduplicate_blocks_in_dependent_materialized_views: 1,
+    max_insert_threads: 1,
+    input_format_max_block_size_bytes: 0,
+    max_partitions_per_insert_block: 0,
+  });
 });

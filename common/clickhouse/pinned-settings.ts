@@ -1,9 +1,12 @@
 import type { StatementSettings } from './clickhouse.ts';
 
 /**
- * Every setting on which the meaning of a statement depends, with the value that we mean. A server's profile may set any of them for our user, and versions differ in
- * their defaults: so they go with every statement, and what a statement says itself comes before them. A setting of these tables that a server's version does not know
- * is left out; any other unknown one is an error. Only the numbers that bound a statement are an operator's choice where nothing here says otherwise (memory, threads of reads).
+ * Every setting on which the meaning of a statement depends, with the value that we mean. A server's profile may set
+ * any of them for our user, and versions differ in
+ * their defaults: so they go with every statement, and what a statement says itself comes before them. A setting of
+ * these tables that a server's version does not know
+ * is left out; any other unknown one is an error. Only the numbers that bound a statement are an operator's choice
+ * where nothing here says otherwise (memory, threads of reads).
  */
 
 /** What a text means, and what comes of a value: for every statement. */
@@ -125,12 +128,15 @@ const WRITES = {
 } as const satisfies StatementSettings;
 
 /**
- * An insert of data that counts once: the same token in every table and view, however often, by whomever, with whatever is the source of its rows
- * (`FORMAT RowBinary`, `input()`, `file()`). One block: everything has been read and judged before the first row of it is written, so an error in it writes nothing.
+ * An insert of data that counts once: the same token in every table and view, however often, by whomever, with whatever
+ * is the source of its rows
+ * (`FORMAT RowBinary`, `input()`, `file()`). One block: everything has been read and judged before the first row of it
+ * is written, so an error in it writes nothing.
  */
 export const insertSettings = {
   ...WRITES,
-  // INSERT SELECT: 26.1 leaves the token out of account where it does not know in which order the source gives its rows; ours has one order
+  // INSERT SELECT: 26.1 leaves the token out of account where it does not know in which order the source gives its
+  // rows; ours has one order
   deduplicate_insert_select: 'enable_even_for_bad_queries',
   insert_select_deduplicate: 1,
   max_insert_threads: 1,
@@ -139,7 +145,8 @@ export const insertSettings = {
   max_insert_block_size: 10_000_000,
   max_insert_block_size_rows: 10_000_000,
   max_insert_block_size_bytes: 0,
-  // not both 0: 25.8 then puts the rows into their table only after the views behind it have run. An audit and a rebuild rely on rows that are there before what is made of them
+  // not both 0: 25.8 then puts the rows into their table only after the views behind it have run. An audit and a
+  // rebuild rely on rows that are there before what is made of them
   min_insert_block_size_rows: 10_000_000,
   min_insert_block_size_bytes: 0,
   preferred_block_size_bytes: 0,
@@ -157,16 +164,21 @@ export const insertSettings = {
   max_execution_time: 0,
   allow_simdjson: 1,
   short_circuit_function_evaluation: 'enable',
-  // planning is most of what a small batch costs, and these two are a third of it for nothing: there is nothing to reorder, no chain of comparisons to infer from
+  // planning is most of what a small batch costs, and these two are a third of it for nothing: there is nothing to
+  // reorder, no chain of comparisons to infer from
   optimize_and_compare_chain: 0,
   query_plan_enable_optimizations: 0,
 } as const satisfies StatementSettings;
 
 /**
- * What a read is planned with that takes a few granules of many parts (`Read.fewRows`). Its plan costs more than its rows, so it does without what pays
- * off with many rows only. Measured on answers of 20 ms from rollups: views put into the query tree instead of planned by themselves, 4 ms; the index
- * looked at on the query's own thread instead of one job a part, 1 ms; columns read in one pass instead of one for each condition, 2 ms; columns that nobody
- * needs not looked for once more, behind the analysis that has left them out, 1 ms. A scan of ten million rows took an eighth longer without a PREWHERE; one
+ * What a read is planned with that takes a few granules of many parts (`Read.fewRows`). Its plan costs more than its
+ * rows, so it does without what pays
+ * off with many rows only. Measured on answers of 20 ms from rollups: views put into the query tree instead of planned
+ * by themselves, 4 ms; the index
+ * looked at on the query's own thread instead of one job a part, 1 ms; columns read in one pass instead of one for each
+ * condition, 2 ms; columns that nobody
+ * needs not looked for once more, behind the analysis that has left them out, 1 ms. A scan of ten million rows took an
+ * eighth longer without a PREWHERE; one
  * that a statement says itself holds.
  */
 const FEW_ROWS = {
@@ -179,7 +191,9 @@ const FEW_ROWS = {
 /** What an engine knows. */
 export type Names = Pick<ReadonlySet<string>, 'has'>;
 
-const PINNED = new Set([EVERY_STATEMENT, READS, WRITES, insertSettings, FEW_ROWS].flatMap((table) => Object.keys(table)));
+const PINNED = new Set(
+  [EVERY_STATEMENT, READS, WRITES, insertSettings, FEW_ROWS].flatMap((table) => Object.keys(table)),
+);
 
 /** The settings without those of the tables that an engine which knows `known` does not know. */
 export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
@@ -191,8 +205,19 @@ export function fewRowsSettings(known: Names): StatementSettings {
   return knownSettings(FEW_ROWS, known);
 }
 
-/** What a server is told with a read, with an insert of data, and with any other statement; before what the statement says itself. */
-export function pinnedSettings(kind: 'read' | 'read of few rows' | 'insert' | 'write', known: Names): StatementSettings {
-  const more = kind === 'insert' ? insertSettings : kind === 'write' ? WRITES : { ...READS, ...(kind === 'read of few rows' && FEW_ROWS) };
+/**
+ * What a server is told with a read, with an insert of data, and with any other statement; before what the statement
+ * says itself.
+ */
+export function pinnedSettings(
+  kind: 'read' | 'read of few rows' | 'insert' | 'write',
+  known: Names,
+): StatementSettings {
+  const more =
+    kind === 'insert'
+      ? insertSettings
+      : kind === 'write'
+        ? WRITES
+        : { ...READS, ...(kind === 'read of few rows' && FEW_ROWS) };
   return knownSettings({ ...EVERY_STATEMENT, ...more }, known);
 }

@@ -8,7 +8,11 @@ interface Probe {
   uses: number;
 }
 
-function probePool(options: Partial<PoolOptions<Probe>> = {}): { pool: Pool<Probe>; open: () => Probe[]; closed: Probe[] } {
+function probePool(options: Partial<PoolOptions<Probe>> = {}): {
+  pool: Pool<Probe>;
+  open: () => Probe[];
+  closed: Probe[];
+} {
   const all: Probe[] = [];
   const closed: Probe[] = [];
   const pool = createPool<Probe>({
@@ -21,21 +25,30 @@ function probePool(options: Partial<PoolOptions<Probe>> = {}): { pool: Pool<Prob
       return Promise.resolve(probe);
     },
     recover: () => Promise.resolve(true),
-    close: (probe) => { closed.push(probe); },
+    close: (probe) => {
+      closed.push(probe);
+    },
     ...options,
   });
   return { pool, open: () => all.filter((p) => !closed.includes(p)), closed };
 }
 
 /** Work that ends when told to. */
-function work<T>(value: T): { run: (session: Probe) => Promise<T>; end: () => void; fail: (error: Error) => void; session: () => Probe | undefined } {
+function work<T>(value: T): {
+  run: (session: Probe) => Promise<T>;
+  end: () => void;
+  fail: (error: Error) => void;
+  session: () => Probe | undefined;
+} {
   const { promise, resolve, reject } = Promise.withResolvers<T>();
   let used: Probe | undefined;
   return {
     run: (session) => {
       used = session;
       session.uses++;
-      return promise.finally(() => { session.uses--; });
+      return promise.finally(() => {
+        session.uses--;
+      });
     },
     end: () => resolve(value),
     fail: reject,
@@ -43,7 +56,13 @@ function work<T>(value: T): { run: (session: Probe) => Promise<T>; end: () => vo
   };
 }
 
-const failure = (promise: Promise<unknown>): Promise<unknown> => promise.then(() => { throw new Error('it did not fail'); }, (error: unknown) => error);
+const failure = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => {
+      throw new Error('it did not fail');
+    },
+    (error: unknown) => error,
+  );
 
 test('a session serves one statement at a time, first come first served', async () => {
   const { pool } = probePool();
@@ -67,7 +86,11 @@ test('a full queue refuses with 202, a waiting statement leaves it on abort', as
   const abort = new AbortController();
   const first = works.slice(0, 4).map((w) => pool.use('k', w.run));
   const aborted = failure(pool.use('k', works[4]!.run, abort.signal));
-  await expect(pool.use('k', works[5]!.run)).rejects.toMatchObject({ code: 202, kind: 'retry', outcome: 'not_written' });
+  await expect(pool.use('k', works[5]!.run)).rejects.toMatchObject({
+    code: 202,
+    kind: 'retry',
+    outcome: 'not_written',
+  });
   abort.abort();
   expect(await aborted).toMatchObject({ code: 394 });
   const late = pool.use('k', works[5]!.run);

@@ -3,8 +3,10 @@ import { refusal } from './errors.ts';
 /** A session of the engine: used by one statement at a time. */
 export interface Pool<S> {
   /**
-   * Runs `work` with a session of that key, alone on it. Waits its turn, first come first served. Throws 202 when too many wait already,
-   * 394 when `signal` fires while waiting. After an error of `work` the session is handed to `recover` before anyone else gets it,
+   * Runs `work` with a session of that key, alone on it. Waits its turn, first come first served. Throws 202 when too
+   * many wait already,
+   * 394 when `signal` fires while waiting. After an error of `work` the session is handed to `recover` before anyone
+   * else gets it,
    * and its place stays taken until then.
    */
   use<T>(key: string, work: (session: S) => Promise<T>, signal?: AbortSignal): Promise<T>;
@@ -58,7 +60,10 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
     async close() {
       closing = true;
       for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is being closed'));
-      if (running > 0) await new Promise<void>((resolve) => { onIdle = resolve; });
+      if (running > 0)
+        await new Promise<void>((resolve) => {
+          onIdle = resolve;
+        });
       for (const { session } of idle.splice(0)) close(session);
     },
   };
@@ -70,7 +75,8 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
       running++;
       return Promise.resolve();
     }
-    if (waiting.length >= queueLimit) return Promise.reject(refusal(202, `Too many simultaneous queries: ${size} run and ${queueLimit} wait`));
+    if (waiting.length >= queueLimit)
+      return Promise.reject(refusal(202, `Too many simultaneous queries: ${size} run and ${queueLimit} wait`));
     return new Promise((resolve, reject) => {
       const onAbort = (): void => {
         waiting.splice(waiting.indexOf(entry), 1);

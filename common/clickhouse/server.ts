@@ -9,21 +9,38 @@ import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal, stillRunning } from './errors.ts';
 import { pinnedSettings } from './pinned-settings.ts';
 import { cancelled, createPool } from './pool.ts';
-import { checkIsolated, checkParameters, checkReads, identifier, insertInto, oneStatement, quote, replaceFrames, writeLongValues } from './sql.ts';
+import {
+  checkIsolated,
+  checkParameters,
+  checkReads,
+  identifier,
+  insertInto,
+  oneStatement,
+  quote,
+  replaceFrames,
+  writeLongValues,
+} from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
- * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so that the status tells the truth;
- * an exception behind a 200 is noticed all the same, by the tag the server announces in its header, or because the body breaks off.
+ * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so
+ * that the status tells the truth;
+ * an exception behind a 200 is noticed all the same, by the tag the server announces in its header, or because the body
+ * breaks off.
  *
- * A write takes as long as the server works on it: the server is asked whether it still does, and how far it is. A write that is given up (no answer and no
- * progress, a connection that broke, our own end) is killed by its query_id and waited for, so that nothing it does comes after its error.
+ * A write takes as long as the server works on it: the server is asked whether it still does, and how far it is. A
+ * write that is given up (no answer and no
+ * progress, a connection that broke, our own end) is killed by its query_id and waited for, so that nothing it does
+ * comes after its error.
  */
 export interface ServerOptions {
   /** `http://user:password@host:8123/database` */
   readonly url: string;
   readonly logger: Logger;
-  /** a server that is not up yet is waited for, saying so every 10 s, until `signal` fires; false: StartError at once. Default true. */
+  /**
+   * a server that is not up yet is waited for, saying so every 10 s, until `signal` fires; false: StartError at once.
+   * Default true.
+   */
   readonly wait?: boolean;
   readonly signal?: AbortSignal;
   /** statements at a time */
@@ -32,7 +49,8 @@ export interface ServerOptions {
   /** reads that may wait for a reader; more are refused with 202 */
   readonly readQueue?: number;
   /**
-   * No byte for this long in either direction ends a read: longer than the longest max_execution_time. Of a write the server is asked as often as this; one that it does not
+   * No byte for this long in either direction ends a read: longer than the longest max_execution_time. Of a write the
+   * server is asked as often as this; one that it does not
    * know is given up, and one that gets no further for ten times as long.
    */
   readonly requestTimeoutMs?: number;
@@ -46,21 +64,46 @@ export interface ServerOptions {
 
 const OLDEST_VERSION = [25, 8] as const;
 /** Of the answer's way: whole before its first byte, with its status telling the truth. */
-const COMMON_SETTINGS = { wait_end_of_query: 1, send_progress_in_http_headers: 0, http_write_exception_in_output_format: 0, http_response_headers: '{}' } as const;
+const COMMON_SETTINGS = {
+  wait_end_of_query: 1,
+  send_progress_in_http_headers: 0,
+  http_write_exception_in_output_format: 0,
+  http_response_headers: '{}',
+} as const;
 const READ_SETTINGS = { cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
 /** What a server is asked by the way, with which no setting of a profile interferes. */
-const CONTROL_SETTINGS = { max_execution_time: 0, use_query_cache: 0, additional_result_filter: '', limit: 0, offset: 0, max_result_rows: 0, max_rows_to_read: 0, read_overflow_mode: 'throw', result_overflow_mode: 'throw', timeout_overflow_mode: 'throw', extremes: 0, output_format_tsv_crlf_end_of_line: 0 } as const;
+const CONTROL_SETTINGS = {
+  max_execution_time: 0,
+  use_query_cache: 0,
+  additional_result_filter: '',
+  limit: 0,
+  offset: 0,
+  max_result_rows: 0,
+  max_rows_to_read: 0,
+  read_overflow_mode: 'throw',
+  result_overflow_mode: 'throw',
+  timeout_overflow_mode: 'throw',
+  extremes: 0,
+  output_format_tsv_crlf_end_of_line: 0,
+} as const;
 const PING_TIMEOUT_MS = 5_000;
-/** Parameters go in the address, of which a server takes 1 MiB (http_max_uri_size): longer ones go in the text. Characters, of which nine bytes at most are made. */
+/**
+ * Parameters go in the address, of which a server takes 1 MiB (http_max_uri_size): longer ones go in the text.
+ * Characters, of which nine bytes at most are made.
+ */
 const LONGEST_PARAMETER = 12_000;
 /** no row where the server does not run on Linux */
-const MACHINE_STARTED_AT = "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
+const MACHINE_STARTED_AT =
+  "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
 /** UNKNOWN_TABLE, ACCESS_DENIED */
 const UNTOLD = new Set<number | undefined>([60, 497]);
 const CONNECT_RETRY_MS = 1_000;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
-/** After so long without an answer a server may be another version when it answers the next statement, milliseconds: none is replaced within less. */
+/**
+ * After so long without an answer a server may be another version when it answers the next statement, milliseconds:
+ * none is replaced within less.
+ */
 const QUIET_MS = 1_000;
 /** Attempts at asking, or ending, a write. */
 const STALLED_TIMES = 10;
@@ -73,7 +116,8 @@ const ANSWER_GRACE_MS = 1_000;
 /** `request_timeout` of the client for writes, which have no such limit: the longest that a timer takes. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 /** Of a write that runs: what grows as long as it gets on. */
-const PROGRESS = "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
+const PROGRESS =
+  "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
 
 interface Answer {
   readonly body: Buffer;
@@ -92,29 +136,54 @@ interface Request {
   readonly queryId?: string;
 }
 
-/** Resolves when the server has answered. Throws StartError (one line) where waiting cannot help: wrong user, no such database, too old, TLS where there is none or the other way round. */
-export async function openServer({ url, logger, wait = true, signal, readers = 16, writers = 64, readQueue = 64, requestTimeoutMs = 60_000, compress = false, sandboxUrl, authorities }: ServerOptions): Promise<ClickHouse> {
+/**
+ * Resolves when the server has answered. Throws StartError (one line) where waiting cannot help: wrong user, no such
+ * database, too old, TLS where there is none or the other way round.
+ */
+export async function openServer({
+  url,
+  logger,
+  wait = true,
+  signal,
+  readers = 16,
+  writers = 64,
+  readQueue = 64,
+  requestTimeoutMs = 60_000,
+  compress = false,
+  sandboxUrl,
+  authorities,
+}: ServerOptions): Promise<ClickHouse> {
   const address = new URL(url);
   const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
   const where = `${address.protocol}//${address.host}/${database}`;
-  const connect = (sockets: number, at: URL = address, timeoutMs = requestTimeoutMs): ClickHouseClient => createClient({
-    url: `${at.protocol}//${at.host}`,
-    username: decodeURIComponent(at.username) || 'default',
-    password: decodeURIComponent(at.password),
-    database: at === address ? database : 'default',
-    application: 'sluice',
-    ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
-    max_open_connections: sockets,
-    request_timeout: timeoutMs,
-    compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
-    // 0: Node's agent keeps to the server's own keep-alive time. The client's timer for idle sockets survives a request that is aborted before it has
-    // its socket, and then cuts the next one that runs on it, 2.5 s later (client 1.23.1; seen as an ECONNRESET of reads beside aborted ones)
-    keep_alive: { enabled: true, idle_socket_ttl: 0 },
-    log: { level: ClickHouseLogLevel.OFF },
-  });
+  const connect = (sockets: number, at: URL = address, timeoutMs = requestTimeoutMs): ClickHouseClient =>
+    createClient({
+      url: `${at.protocol}//${at.host}`,
+      username: decodeURIComponent(at.username) || 'default',
+      password: decodeURIComponent(at.password),
+      database: at === address ? database : 'default',
+      application: 'sluice',
+      ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
+      max_open_connections: sockets,
+      request_timeout: timeoutMs,
+      compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
+      // 0: Node's agent keeps to the server's own keep-alive time. The client's timer for idle sockets survives a
+      // request that is aborted before it has
+      // its socket, and then cuts the next one that runs on it, 2.5 s later (client 1.23.1; seen as an ECONNRESET of
+      // reads beside aborted ones)
+      keep_alive: { enabled: true, idle_socket_ttl: 0 },
+      log: { level: ClickHouseLogLevel.OFF },
+    });
   // readers and writers do not share sockets; control is for what must get through when both are stuck
-  const clients = { read: connect(readers), write: connect(writers, address, NO_TIMEOUT_MS), control: connect(4), ...(sandboxUrl !== undefined && { sandbox: connect(readers, new URL(sandboxUrl)) }) };
-  const closeClients = async (): Promise<void> => { await Promise.all(Object.values(clients).map((c) => c.close())); };
+  const clients = {
+    read: connect(readers),
+    write: connect(writers, address, NO_TIMEOUT_MS),
+    control: connect(4),
+    ...(sandboxUrl !== undefined && { sandbox: connect(readers, new URL(sandboxUrl)) }),
+  };
+  const closeClients = async (): Promise<void> => {
+    await Promise.all(Object.values(clients).map((c) => c.close()));
+  };
 
   let version: string;
   /** names of the server's settings */
@@ -132,10 +201,17 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   const found = version.split('.').map(Number);
   if (found[0]! < OLDEST_VERSION[0] || (found[0] === OLDEST_VERSION[0] && found[1]! < OLDEST_VERSION[1])) {
     await closeClients();
-    throw new StartError(`ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`);
+    throw new StartError(
+      `ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`,
+    );
   }
 
-  const none = { idleLimit: 0, open: () => Promise.resolve(undefined), recover: () => Promise.resolve(false), close: () => {} };
+  const none = {
+    idleLimit: 0,
+    open: () => Promise.resolve(undefined),
+    recover: () => Promise.resolve(false),
+    close: () => {},
+  };
   const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...none });
   const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...none });
   const closing = new AbortController();
@@ -145,7 +221,9 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   return {
     where,
     writers,
-    get version() { return version; },
+    get version() {
+      return version;
+    },
 
     async read({ sql, params = {}, settings = {}, format, signal: readSignal, isolated, fewRows }) {
       const statement = oneStatement(sql);
@@ -156,11 +234,31 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
       const written = writeLongValues(statement, params, LONGEST_PARAMETER);
-      const answer = await reading.use('', () => withinTimeLimit(settings, async () => {
-        if (lastAnswerAt === 0) await learn();
-        return await request(client, { ...written, settings: { ...pinnedSettings(fewRows === true ? 'read of few rows' : 'read', known), ...READ_SETTINGS, ...settings, readonly: 1 }, format, writes: false, signal: ended });
-      }), ended);
-      return { body: answer.body, readRows: numberOf(answer.summary?.read_rows), readBytes: numberOf(answer.summary?.read_bytes) };
+      const answer = await reading.use(
+        '',
+        () =>
+          withinTimeLimit(settings, async () => {
+            if (lastAnswerAt === 0) await learn();
+            return await request(client, {
+              ...written,
+              settings: {
+                ...pinnedSettings(fewRows === true ? 'read of few rows' : 'read', known),
+                ...READ_SETTINGS,
+                ...settings,
+                readonly: 1,
+              },
+              format,
+              writes: false,
+              signal: ended,
+            });
+          }),
+        ended,
+      );
+      return {
+        body: answer.body,
+        readRows: numberOf(answer.summary?.read_rows),
+        readBytes: numberOf(answer.summary?.read_bytes),
+      };
     },
 
     async execute({ sql, params = {}, settings = {} }) {
@@ -177,7 +275,9 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     },
 
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
-      await writing.use('', () => write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces }, queryId));
+      await writing.use('', () =>
+        write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces }, queryId),
+      );
     },
 
     async killInsert(queryId) {
@@ -186,9 +286,21 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
 
     async rights(wanted) {
       // past the pools: to a read-only statement no right to write is granted
-      const granted = await Promise.all(wanted.map(async (right) => await ask(`CHECK GRANT ${right.replace('{database}', identifier(database))}`) === '1'));
-      const [user = '', readonly] = (await ask("SELECT currentUser(), (SELECT value FROM system.settings WHERE name = 'readonly')")).split('\t');
-      return { user, isReadOnly: readonly !== '0', missing: wanted.filter((_, i) => granted[i] !== true).map((right) => right.replace('{database}', identifier(database))) };
+      const granted = await Promise.all(
+        wanted.map(
+          async (right) => (await ask(`CHECK GRANT ${right.replace('{database}', identifier(database))}`)) === '1',
+        ),
+      );
+      const [user = '', readonly] = (
+        await ask("SELECT currentUser(), (SELECT value FROM system.settings WHERE name = 'readonly')")
+      ).split('\t');
+      return {
+        user,
+        isReadOnly: readonly !== '0',
+        missing: wanted
+          .filter((_, i) => granted[i] !== true)
+          .map((right) => right.replace('{database}', identifier(database))),
+      };
     },
 
     async ping() {
@@ -221,8 +333,15 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       } catch (error) {
         if (!(error instanceof ClickHouseError)) throw error;
         if (error.kind !== 'retry') throw new StartError(startMessage(error), { cause: error });
-        if (attempt === 0 && address.protocol === 'http:' && error.codeName === 'ECONNRESET' && await speaksTls({ host: address.hostname, port: Number(address.port || 80) })) {
-          throw new StartError(`ClickHouse at ${where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`, { cause: error });
+        if (
+          attempt === 0 &&
+          address.protocol === 'http:' &&
+          error.codeName === 'ECONNRESET' &&
+          (await speaksTls({ host: address.hostname, port: Number(address.port || 80) }))
+        ) {
+          throw new StartError(`ClickHouse at ${where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`, {
+            cause: error,
+          });
         }
         if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${error.codeName}`, { cause: error });
         if (attempt % 10 === 0) logger.warn({ where, reason: error.codeName }, 'waiting_for_clickhouse');
@@ -232,24 +351,42 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
   }
 
   function startMessage(error: ClickHouseError): string {
-    if (isCertificateError(error.codeName)) return `ClickHouse at ${where} has a certificate that is not trusted (${error.codeName}); CLICKHOUSE_SSL_CA names the file of its authority`;
-    if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_')) return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
-    if (error.code === undefined) return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
-    if ([192, 193, 194, 516].includes(error.code)) return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
-    if (error.code === 164) return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} has readonly, so that no statement may say what it depends on; set readonly to 0 for it`;
-    if (error.code === 452) return `ClickHouse at ${where} refuses a setting that we depend on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
-    if (error.code === 81) return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
+    if (isCertificateError(error.codeName))
+      return `ClickHouse at ${where} has a certificate that is not trusted (${error.codeName}); CLICKHOUSE_SSL_CA names the file of its authority`;
+    if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_'))
+      return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
+    if (error.code === undefined)
+      return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
+    if ([192, 193, 194, 516].includes(error.code))
+      return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
+    if (error.code === 164)
+      return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} has readonly, so that no statement may say what it depends on; set readonly to 0 for it`;
+    if (error.code === 452)
+      return `ClickHouse at ${where} refuses a setting that we depend on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
+    if (error.code === 81)
+      return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
     return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
   }
 
-  async function request(client: ClickHouseClient, { sql, params = {}, settings = {}, format, frames, writes, signal: ended, queryId = randomUUID() }: Request): Promise<Answer> {
+  async function request(
+    client: ClickHouseClient,
+    { sql, params = {}, settings = {}, format, frames, writes, signal: ended, queryId = randomUUID() }: Request,
+  ): Promise<Answer> {
     if (ended !== undefined && hasFired(ended)) throw cancelled();
     try {
-      const { stream, response_headers: headers, http_status_code: status = 0 } = await client.exec({
+      const {
+        stream,
+        response_headers: headers,
+        http_status_code: status = 0,
+      } = await client.exec({
         query: sql,
         query_id: queryId,
         query_params: params,
-        clickhouse_settings: { ...COMMON_SETTINGS, ...settings, ...(format === undefined ? {} : { default_format: format }) } as ClickHouseSettings,
+        clickhouse_settings: {
+          ...COMMON_SETTINGS,
+          ...settings,
+          ...(format === undefined ? {} : { default_format: format }),
+        } as ClickHouseSettings,
         ignore_error_response: true,
         ...(ended === undefined ? {} : { abort_signal: ended }),
         ...(frames === undefined ? {} : { values: Readable.from(copies(frames), { objectMode: false }) }),
@@ -263,33 +400,55 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
       if (late !== undefined) throw fromEngine(late, writes) ?? refusal(1002, late);
       const summary = headerOf(headers['x-clickhouse-summary']);
-      return { body, summary: summary === undefined ? undefined : JSON.parse(summary) as Answer['summary'] };
+      return { body, summary: summary === undefined ? undefined : (JSON.parse(summary) as Answer['summary']) };
     } catch (error) {
       if (error instanceof ClickHouseError) throw error;
       lastAnswerAt = 0;
       // the server may still be at it: nobody waits for its answer any more
       if (!writes && client !== clients.control) void kill(queryId);
-      if (ended !== undefined && hasFired(ended)) throw writes ? fromSystem(Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }), true, true) : cancelled();
+      if (ended !== undefined && hasFired(ended))
+        throw writes
+          ? fromSystem(
+              Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }),
+              true,
+              true,
+            )
+          : cancelled();
       throw fromSystem(error, writes, true);
     }
   }
 
   /** One attempt at a write: over when it settles, unless its error says that it may still run. */
-  async function write(kind: 'write' | 'insert', { settings = {}, ...statement }: Omit<Request, 'writes'>, queryId = 'sluice'): Promise<void> {
+  async function write(
+    kind: 'write' | 'insert',
+    { settings = {}, ...statement }: Omit<Request, 'writes'>,
+    queryId = 'sluice',
+  ): Promise<void> {
     if (performance.now() - lastAnswerAt > QUIET_MS) await learn();
     const id = `${attemptsOf(queryId)}${randomUUID()}`;
     const over = new AbortController();
     const givenUp = new AbortController();
     const watching = watch(id, over.signal, (reason) => givenUp.abort(reason));
     try {
-      await request(clients.write, { ...statement, settings: { ...pinnedSettings(kind, known), ...settings }, writes: true, signal: AbortSignal.any([endWrites.signal, givenUp.signal]), queryId: id });
+      await request(clients.write, {
+        ...statement,
+        settings: { ...pinnedSettings(kind, known), ...settings },
+        writes: true,
+        signal: AbortSignal.any([endWrites.signal, givenUp.signal]),
+        queryId: id,
+      });
     } catch (error) {
       if (!(error instanceof ClickHouseError)) throw error;
-      const failure = hasFired(givenUp.signal) ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true) : error;
+      const failure = hasFired(givenUp.signal)
+        ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true)
+        : error;
       // what ClickHouse reports itself is over; so is what never reached it
       if (error.code !== undefined || failure.outcome === 'not_written') throw failure;
       try {
-        await killAndWait(`query_id = ${quote(id)}`, hasFired(endWrites.signal) ? CLOSE_GRACE_MS / 2 : KILL_PATIENCE_MS);
+        await killAndWait(
+          `query_id = ${quote(id)}`,
+          hasFired(endWrites.signal) ? CLOSE_GRACE_MS / 2 : KILL_PATIENCE_MS,
+        );
       } catch (unknown) {
         logger.warn({ err: unknown, query_id: id }, 'clickhouse_write_may_still_run');
         throw stillRunning(failure);
@@ -301,13 +460,15 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     }
   }
 
-  /** Asks the server about a write from time to time until `over` fires; before that it may give it up, with the reason. */
+  /**
+   * Asks the server about a write from time to time until `over` fires; before that it may give it up, with the reason.
+   */
   async function watch(id: string, over: AbortSignal, giveUp: (reason: string) => void): Promise<void> {
     let lastProgress: string | undefined;
     let stalled = 0;
     let unanswered = 0;
     for (;;) {
-      if (!await slept(requestTimeoutMs, over)) return;
+      if (!(await slept(requestTimeoutMs, over))) return;
       let progress: string;
       try {
         progress = await ask(`${PROGRESS}${quote(id)}`);
@@ -336,20 +497,33 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
     const since = performance.now();
     for (;;) {
       // SYNC waits for each; one that does not heed it in time is asked after again
-      const failure = await ask(`KILL QUERY WHERE ${condition} SYNC`).then(() => undefined, (error: unknown) => error);
-      if (failure === undefined && (await ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0') return;
+      const failure = await ask(`KILL QUERY WHERE ${condition} SYNC`).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      if (failure === undefined && (await ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0')
+        return;
       const isUnreachable = failure instanceof ClickHouseError && failure.code === undefined;
-      if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, UNREACHABLE_PATIENCE_MS) : patienceMs)) throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
+      if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, UNREACHABLE_PATIENCE_MS) : patienceMs))
+        throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
       await sleep(100);
     }
   }
 
   /** The answer of a small statement past the pools, as text. Any of them may run twice. */
   async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
-    const once = (): Promise<Answer> => request(clients.control, { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS, writes: false, ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }) });
+    const once = (): Promise<Answer> =>
+      request(clients.control, {
+        sql,
+        format: 'TabSeparated',
+        settings: CONTROL_SETTINGS,
+        writes: false,
+        ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }),
+      });
     const { body } = await once().catch((error: unknown) => {
       // the server may end a connection that has long been idle just when it is used again
-      if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE')) return once();
+      if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE'))
+        return once();
       throw error;
     });
     return body.toString('utf8').trim();
@@ -367,12 +541,16 @@ export async function openServer({ url, logger, wait = true, signal, readers = 1
       logger.info({ version: found, before: version, where }, 'clickhouse_version_changed');
       known = await namesOfSettings();
       version = found;
-    })().finally(() => { learning = undefined; });
+    })().finally(() => {
+      learning = undefined;
+    });
     return learning;
   }
 
   async function kill(queryId: string): Promise<void> {
-    await ask(`KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`).catch((error: unknown) => logger.debug({ err: error }, 'clickhouse_kill_failed'));
+    await ask(`KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`).catch((error: unknown) =>
+      logger.debug({ err: error }, 'clickhouse_kill_failed'),
+    );
   }
 }
 
@@ -392,16 +570,26 @@ function toError(body: Buffer, status: number, code: string | undefined, writes:
   if (reported !== undefined) return reported;
   // not ClickHouse's words: a proxy's, or another service's
   const retry = status === 408 || status === 429 || status >= 500;
-  return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, { code: undefined, codeName: `HTTP_${status}`, kind: retry ? 'retry' : 'fatal', outcome: writes && status >= 500 ? 'unknown' : 'not_written' });
+  return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, {
+    code: undefined,
+    codeName: `HTTP_${status}`,
+    kind: retry ? 'retry' : 'fatal',
+    outcome: writes && status >= 500 ? 'unknown' : 'not_written',
+  });
 }
 
-/** The exception that a server from 25.11 on writes behind rows that were sent already: `__exception__`, tag, text, length, tag, `__exception__`. */
+/**
+ * The exception that a server from 25.11 on writes behind rows that were sent already: `__exception__`, tag, text,
+ * length, tag, `__exception__`.
+ */
 function lateException(body: Buffer, tag: string | undefined): string | undefined {
   if (tag === undefined) return undefined;
   const tail = body.toString('utf8', Math.max(0, body.length - 65_536));
   const opening = `\r\n__exception__\r\n${tag}\r\n`;
   const at = tail.indexOf(opening);
-  return at >= 0 && tail.trimEnd().endsWith('__exception__') ? tail.slice(at + opening.length, tail.lastIndexOf('\n', tail.lastIndexOf(tag))) : undefined;
+  return at >= 0 && tail.trimEnd().endsWith('__exception__')
+    ? tail.slice(at + opening.length, tail.lastIndexOf('\n', tail.lastIndexOf(tag)))
+    : undefined;
 }
 
 /** A stream asks for the next piece before it has sent the one before. */

@@ -1,6 +1,17 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { checkParameters, checkReads, identifier, oneStatement, parameterNames, quote, replaceFrames, splitStatements, tokenize, writeLongValues } from './sql.ts';
+import {
+  checkParameters,
+  checkReads,
+  identifier,
+  oneStatement,
+  parameterNames,
+  quote,
+  replaceFrames,
+  splitStatements,
+  tokenize,
+  writeLongValues,
+} from './sql.ts';
 
 const code = (n: number): unknown => expect.objectContaining({ code: n });
 
@@ -25,15 +36,42 @@ describe('tokens', () => {
   });
 
   test('cover the text without gaps, or refuse it', () => {
-    const piece = fc.constantFrom("'", '"', '`', '\\', ';', '--', '/*', '*/', '\n', '$', '$a$', '{', '}', 'a', ' ', '‘', '’', '#', '//', '1');
-    fc.assert(fc.property(fc.array(piece, { maxLength: 30, size: 'max' }).map((p) => p.join('')), (text) => {
-      try {
-        const tokens = tokenize(text);
-        expect(tokens.map((t) => text.slice(t.start, t.end)).join('')).toBe(text);
-      } catch (error) {
-        expect(error).toMatchObject({ code: 62 });
-      }
-    }), { numRuns: 2_000 });
+    const piece = fc.constantFrom(
+      "'",
+      '"',
+      '`',
+      '\\',
+      ';',
+      '--',
+      '/*',
+      '*/',
+      '\n',
+      '$',
+      '$a$',
+      '{',
+      '}',
+      'a',
+      ' ',
+      '‘',
+      '’',
+      '#',
+      '//',
+      '1',
+    );
+    fc.assert(
+      fc.property(
+        fc.array(piece, { maxLength: 30, size: 'max' }).map((p) => p.join('')),
+        (text) => {
+          try {
+            const tokens = tokenize(text);
+            expect(tokens.map((t) => text.slice(t.start, t.end)).join('')).toBe(text);
+          } catch (error) {
+            expect(error).toMatchObject({ code: 62 });
+          }
+        },
+      ),
+      { numRuns: 2_000 },
+    );
   });
 
   test.each(["'open", '"open', '`open', '‘open', '/* open /* */', 'SELECT 1\0'])('%j is refused', (text) => {
@@ -43,10 +81,11 @@ describe('tokens', () => {
 
 describe('statements', () => {
   test('are split where a semicolon is code', () => {
-    expect(splitStatements(`-- first; one\nCREATE TABLE a (b String DEFAULT ';');\n/* nothing; */;\nINSERT INTO a SELECT 'x;y' # end;\n; `)).toEqual([
-      `-- first; one\nCREATE TABLE a (b String DEFAULT ';')`,
-      `INSERT INTO a SELECT 'x;y' # end;`,
-    ]);
+    expect(
+      splitStatements(
+        `-- first; one\nCREATE TABLE a (b String DEFAULT ';');\n/* nothing; */;\nINSERT INTO a SELECT 'x;y' # end;\n; `,
+      ),
+    ).toEqual([`-- first; one\nCREATE TABLE a (b String DEFAULT ';')`, `INSERT INTO a SELECT 'x;y' # end;`]);
   });
 
   test('one is one', () => {
@@ -58,14 +97,38 @@ describe('statements', () => {
 });
 
 describe('reads', () => {
-  test.each(['SELECT 1', '(SELECT 1) UNION ALL (SELECT 2)', 'with 1 AS x select x', '/* x */ EXPLAIN AST SELECT 1', "SELECT 'file', profile, files FROM t", 'DESCRIBE TABLE t', 'FROM t SELECT a'])('%s is one', (sql) => {
+  test.each([
+    'SELECT 1',
+    '(SELECT 1) UNION ALL (SELECT 2)',
+    'with 1 AS x select x',
+    '/* x */ EXPLAIN AST SELECT 1',
+    "SELECT 'file', profile, files FROM t",
+    'DESCRIBE TABLE t',
+    'FROM t SELECT a',
+  ])('%s is one', (sql) => {
     expect(() => checkReads(sql)).not.toThrow();
   });
 
   test.each([
-    'INSERT INTO t SELECT 1', 'SET readonly = 0', 'USE system', '1 + 1', 'KILL QUERY WHERE 1', 'SYSTEM SHUTDOWN', '(INSERT INTO t VALUES (1))',
-    "SELECT 1 INTO OUTFILE 'x'", "SELECT 1 into /* */ outfile 'x'", "SELECT file('/etc/passwd')", 'SELECT `file`(\'/etc/passwd\')', 'SELECT "file"(1)', 'SELECT “file”(1)',
-    `SELECT "fi\\x6ce"('/etc/passwd')`, 'SELECT * APPLY file FROM (SELECT 1)', 'SELECT FILE(1)', "SELECT * FROM sqlite('x', 'a')", "DESCRIBE SQLite('x', 'a')", "EXPLAIN SELECT * FROM `sqlite`('x', 'a')",
+    'INSERT INTO t SELECT 1',
+    'SET readonly = 0',
+    'USE system',
+    '1 + 1',
+    'KILL QUERY WHERE 1',
+    'SYSTEM SHUTDOWN',
+    '(INSERT INTO t VALUES (1))',
+    "SELECT 1 INTO OUTFILE 'x'",
+    "SELECT 1 into /* */ outfile 'x'",
+    "SELECT file('/etc/passwd')",
+    "SELECT `file`('/etc/passwd')",
+    'SELECT "file"(1)',
+    'SELECT “file”(1)',
+    `SELECT "fi\\x6ce"('/etc/passwd')`,
+    'SELECT * APPLY file FROM (SELECT 1)',
+    'SELECT FILE(1)',
+    "SELECT * FROM sqlite('x', 'a')",
+    "DESCRIBE SQLite('x', 'a')",
+    "EXPLAIN SELECT * FROM `sqlite`('x', 'a')",
   ])('%s is none', (sql) => {
     expect(() => checkReads(sql)).toThrow(code(164));
   });
@@ -73,7 +136,9 @@ describe('reads', () => {
 
 describe('parameters', () => {
   test('are found where they are code', () => {
-    expect(parameterNames(`SELECT {a:String}, '{b:String}', {'c':1}, { d : Array(UInt8) } -- {e:String}`)).toEqual(new Set(['a', 'd']));
+    expect(parameterNames(`SELECT {a:String}, '{b:String}', {'c':1}, { d : Array(UInt8) } -- {e:String}`)).toEqual(
+      new Set(['a', 'd']),
+    );
   });
 
   test('have to be given', () => {
@@ -85,10 +150,16 @@ describe('parameters', () => {
 
 describe('long values', () => {
   test('are written where their parameters stand, and nowhere else', () => {
-    const sql = "SELECT {a:String}, '{a:String}' /* {a:String} */, {b:String}, { a : String }, {a:Array(String)}, {c:String}, {d:Int64}";
+    const sql =
+      "SELECT {a:String}, '{a:String}' /* {a:String} */, {b:String}, { a : String }, {a:Array(String)}, {c:String}, {d:Int64}";
     const written = writeLongValues(sql, { a: "it's {b:String}", b: 'b', c: null, d: 1_234_567_890_123 }, 5);
-    expect(written).toEqual({ sql: "SELECT 'it\\'s {b:String}', '{a:String}' /* {a:String} */, {b:String}, 'it\\'s {b:String}', {a:Array(String)}, {c:String}, {d:Int64}", params: { a: "it's {b:String}", b: 'b', c: null, d: 1_234_567_890_123 } });
-    expect(writeLongValues('SELECT {a:String}, {b:Nullable(String)}', { a: 'long enough', b: 'long enough' }, 5)).toEqual({ sql: "SELECT 'long enough', {b:Nullable(String)}", params: { b: 'long enough' } });
+    expect(written).toEqual({
+      sql: "SELECT 'it\\'s {b:String}', '{a:String}' /* {a:String} */, {b:String}, 'it\\'s {b:String}', {a:Array(String)}, {c:String}, {d:Int64}",
+      params: { a: "it's {b:String}", b: 'b', c: null, d: 1_234_567_890_123 },
+    });
+    expect(
+      writeLongValues('SELECT {a:String}, {b:Nullable(String)}', { a: 'long enough', b: 'long enough' }, 5),
+    ).toEqual({ sql: "SELECT 'long enough', {b:Nullable(String)}", params: { b: 'long enough' } });
   });
 
   test('short ones stay parameters', () => {
@@ -99,17 +170,32 @@ describe('long values', () => {
 
 describe('frames', () => {
   test('are replaced where they are code', () => {
-    expect(replaceFrames(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n frames WHERE a`, "file('x$&')")).toBe(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n file('x$&') WHERE a`);
+    expect(
+      replaceFrames(
+        `INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n frames WHERE a`,
+        "file('x$&')",
+      ),
+    ).toBe(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n file('x$&') WHERE a`);
   });
 
-  test.each(['INSERT INTO t SELECT 1', "INSERT INTO t SELECT 'FROM frames'", 'INSERT INTO t SELECT * FROM frames, (SELECT * FROM frames)', 'INSERT INTO t SELECT * FROM "frames"'])('%s is refused', (sql) => {
+  test.each([
+    'INSERT INTO t SELECT 1',
+    "INSERT INTO t SELECT 'FROM frames'",
+    'INSERT INTO t SELECT * FROM frames, (SELECT * FROM frames)',
+    'INSERT INTO t SELECT * FROM "frames"',
+  ])('%s is refused', (sql) => {
     expect(() => replaceFrames(sql, 'x')).toThrow(code(62));
   });
 });
 
-test.each([['text', quote, 'string'], ['name', identifier, 'quoted']] as const)('a quoted %s is one token, whatever it holds', (_, quoting, kind) => {
-  fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => {
-    const quoted = quoting(text);
-    expect(tokenize(quoted)).toEqual([{ kind, start: 0, end: quoted.length }]);
-  }));
+test.each([
+  ['text', quote, 'string'],
+  ['name', identifier, 'quoted'],
+] as const)('a quoted %s is one token, whatever it holds', (_, quoting, kind) => {
+  fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), (text) => {
+      const quoted = quoting(text);
+      expect(tokenize(quoted)).toEqual([{ kind, start: 0, end: quoted.length }]);
+    }),
+  );
 });

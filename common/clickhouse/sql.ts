@@ -1,7 +1,8 @@
 import { refusal } from './errors.ts';
 
 /**
- * SQL text as ClickHouse's lexer sees it (src/Parsers/Lexer.cpp): enough to tell code from strings, quoted identifiers and comments.
+ * SQL text as ClickHouse's lexer sees it (src/Parsers/Lexer.cpp): enough to tell code from strings, quoted identifiers
+ * and comments.
  * `word`: bare word or number; `symbol`: one character of anything else.
  */
 export interface Token {
@@ -13,7 +14,10 @@ export interface Token {
 const SPACE = /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y;
 const WORD = /[A-Za-z0-9_$]+/y;
 
-/** Tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR where a string, quoted identifier or comment is not closed, and at a NUL (ClickHouse may end the text there). */
+/**
+ * Tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR where a string, quoted identifier or comment is not
+ * closed, and at a NUL (ClickHouse may end the text there).
+ */
 export function tokenize(sql: string): Token[] {
   if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text holds a NUL character');
   const tokens: Token[] = [];
@@ -30,7 +34,11 @@ export function tokenize(sql: string): Token[] {
       i = sql.indexOf(c === '‘' ? '’' : '”', i) + 1;
       if (i === 0) throw unclosed(c, start);
       kind = c === '‘' ? 'string' : 'quoted';
-    } else if ((c === '-' && next === '-') || (c === '/' && next === '/') || (c === '#' && (next === ' ' || next === '!'))) {
+    } else if (
+      (c === '-' && next === '-') ||
+      (c === '/' && next === '/') ||
+      (c === '#' && (next === ' ' || next === '!'))
+    ) {
       i = sql.indexOf('\n', i);
       if (i < 0) i = sql.length;
       kind = 'comment';
@@ -131,11 +139,15 @@ export function oneStatement(sql: string): string {
 
 const READ_KEYWORDS = new Set(['SELECT', 'WITH', 'EXPLAIN', 'SHOW', 'DESCRIBE', 'DESC', 'EXISTS', 'FROM']);
 
-/** Of all functions of the engine the only ones that touch a file before it looks at grants: `file` reads it, `sqlite` makes it where there is none. */
+/**
+ * Of all functions of the engine the only ones that touch a file before it looks at grants: `file` reads it, `sqlite`
+ * makes it where there is none.
+ */
 const FILE_FUNCTIONS = new Set(['file', 'sqlite']);
 
 /**
- * Throws 164 READONLY unless the statement is one that only reads tables. The engine enforces most of that itself (readonly, grants); what it does not:
+ * Throws 164 READONLY unless the statement is one that only reads tables. The engine enforces most of that itself
+ * (readonly, grants); what it does not:
  * INTO OUTFILE (written by the client part of the embedded engine) and FILE_FUNCTIONS.
  * Quoted identifiers with escapes are refused because they could spell one.
  */
@@ -147,16 +159,24 @@ export function checkReads(statement: string): void {
   for (const token of code) {
     if (token.kind !== 'word' && token.kind !== 'quoted') continue;
     const text = statement.slice(token.start, token.end);
-    if (token.kind === 'quoted' && text.includes('\\')) throw refusal(164, 'A read has no quoted identifier with an escape');
+    if (token.kind === 'quoted' && text.includes('\\'))
+      throw refusal(164, 'A read has no quoted identifier with an escape');
     const name = (token.kind === 'quoted' ? text.slice(1, -1) : text).toLowerCase();
     if (FILE_FUNCTIONS.has(name)) throw refusal(164, `A read has no function or identifier named ${name}`);
-    if (token.kind === 'word' && (name === 'outfile' || name === 'infile')) throw refusal(164, 'A read has no INTO OUTFILE and no FROM INFILE');
+    if (token.kind === 'word' && (name === 'outfile' || name === 'infile'))
+      throw refusal(164, 'A read has no INTO OUTFILE and no FROM INFILE');
   }
 }
 
-/** Databases that tell of the engine: it grants some of their tables to everybody, other statements and their errors among them. */
+/**
+ * Databases that tell of the engine: it grants some of their tables to everybody, other statements and their errors
+ * among them.
+ */
 const TELLING_DATABASES = new Set(['system', 'information_schema']);
-/** What tells of the engine, its host or its user, and table functions; `format` and `null`, which are more than that, have inline data only. */
+/**
+ * What tells of the engine, its host or its user, and table functions; `format` and `null`, which are more than that,
+ * have inline data only.
+ */
 const TELLING_FUNCTIONS = new Set(
   `addresstoline addresstolinewithinlines addresstosymbol authenticateduser authuser buildid connection_id connectionid current_query_id current_user currentprofiles currentqueryid currentroles
   currentuser defaultprofiles defaultroles displayname enabledprofiles enabledroles filesystemavailable filesystemcapacity filesystemunreserved fqdn fullhostname getclienthttpheader getmacro
@@ -171,12 +191,18 @@ const TELLING_FUNCTIONS = new Set(
 );
 
 /**
- * Throws 497 ACCESS_DENIED unless the statement is a SELECT, or EXPLAIN AST of one, that asks nothing of the engine itself. The engine would answer
+ * Throws 497 ACCESS_DENIED unless the statement is a SELECT, or EXPLAIN AST of one, that asks nothing of the engine
+ * itself. The engine would answer
  * whoever has no right at all: `system.errors` has texts of other statements in it, `hostName()` needs no grant.
  */
 export function checkIsolated(statement: string): void {
   const code = tokenize(statement).filter(isCode);
-  const texts = code.map((token) => (token.kind === 'quoted' ? statement.slice(token.start + 1, token.end - 1) : statement.slice(token.start, token.end)).toLowerCase());
+  const texts = code.map((token) =>
+    (token.kind === 'quoted'
+      ? statement.slice(token.start + 1, token.end - 1)
+      : statement.slice(token.start, token.end)
+    ).toLowerCase(),
+  );
   const denied = (what: string): Error => refusal(497, `An isolated read has no ${what}`);
   const begins = texts.filter((text) => text !== '(');
   const [first = '', second = ''] = begins;
@@ -188,7 +214,8 @@ export function checkIsolated(statement: string): void {
     if (TELLING_DATABASES.has(text) && next === '.') throw denied(text);
     // a quoted name may hold both
     if ([...TELLING_DATABASES].some((database) => text.startsWith(`${database}.`))) throw denied(text);
-    if (TELLING_FUNCTIONS.has(text) && (next === '(' || text.startsWith('current_') || text.startsWith('session_'))) throw denied(text);
+    if (TELLING_FUNCTIONS.has(text) && (next === '(' || text.startsWith('current_') || text.startsWith('session_')))
+      throw denied(text);
   }
 }
 
@@ -198,7 +225,14 @@ export function parameterNames(statement: string): Set<string> {
   const names = new Set<string>();
   for (let i = 0; i + 2 < code.length; i++) {
     const [brace, name, colon] = [code[i]!, code[i + 1]!, code[i + 2]!];
-    if (statement[brace.start] === '{' && brace.kind === 'symbol' && name.kind === 'word' && statement[colon.start] === ':' && colon.kind === 'symbol') names.add(statement.slice(name.start, name.end));
+    if (
+      statement[brace.start] === '{' &&
+      brace.kind === 'symbol' &&
+      name.kind === 'word' &&
+      statement[colon.start] === ':' &&
+      colon.kind === 'symbol'
+    )
+      names.add(statement.slice(name.start, name.end));
   }
   return names;
 }
@@ -211,11 +245,20 @@ export function checkParameters(statement: string, given: Readonly<Record<string
 }
 
 /**
- * The statement with the values of `{name:String}` written into it where they are longer than `longest` characters, and the parameters that are left.
+ * The statement with the values of `{name:String}` written into it where they are longer than `longest` characters, and
+ * the parameters that are left.
  * By tokens: braces in strings and comments are text. A value that another type asks for too stays a parameter.
  */
-export function writeLongValues<T>(statement: string, params: Readonly<Record<string, T>>, longest: number): { sql: string; params: Readonly<Record<string, T>> } {
-  const long = new Map(Object.entries(params).flatMap(([name, value]) => (typeof value === 'string' && value.length > longest ? [[name, value] as const] : [])));
+export function writeLongValues<T>(
+  statement: string,
+  params: Readonly<Record<string, T>>,
+  longest: number,
+): { sql: string; params: Readonly<Record<string, T>> } {
+  const long = new Map(
+    Object.entries(params).flatMap(([name, value]) =>
+      typeof value === 'string' && value.length > longest ? [[name, value] as const] : [],
+    ),
+  );
   if (long.size === 0) return { sql: statement, params };
   const code = tokenize(statement).filter(isCode);
   const kept = new Set<string>();
@@ -233,22 +276,44 @@ export function writeLongValues<T>(statement: string, params: Readonly<Record<st
     sql += statement.slice(from, brace.start) + quote(value);
     from = code[i + 4]!.end;
   }
-  return { sql: sql + statement.slice(from), params: Object.fromEntries(Object.entries(params).filter(([name]) => kept.has(name) || !long.has(name))) };
+  return {
+    sql: sql + statement.slice(from),
+    params: Object.fromEntries(Object.entries(params).filter(([name]) => kept.has(name) || !long.has(name))),
+  };
 }
 
-/** The statement with its `FROM frames` reading from `source` instead. Throws 62 SYNTAX_ERROR unless it stands there exactly once. */
+/**
+ * The statement with its `FROM frames` reading from `source` instead. Throws 62 SYNTAX_ERROR unless it stands there
+ * exactly once.
+ */
 export function replaceFrames(statement: string, source: string): string {
   const code = tokenize(statement).filter(isCode);
   const found = code.filter((t, i) => {
     const previous = code[i - 1];
-    return t.kind === 'word' && statement.slice(t.start, t.end) === 'frames' && previous?.kind === 'word' && statement.slice(previous.start, previous.end).toUpperCase() === 'FROM';
+    return (
+      t.kind === 'word' &&
+      statement.slice(t.start, t.end) === 'frames' &&
+      previous?.kind === 'word' &&
+      statement.slice(previous.start, previous.end).toUpperCase() === 'FROM'
+    );
   });
   const [at, ...more] = found;
-  if (at === undefined || more.length > 0) throw refusal(62, `Syntax error: the statement says FROM frames ${found.length} times, not once`);
+  if (at === undefined || more.length > 0)
+    throw refusal(62, `Syntax error: the statement says FROM frames ${found.length} times, not once`);
   return statement.slice(0, at.start) + source + statement.slice(at.end);
 }
 
-const ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '`': '\\`', '\0': '\\0', '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f' };
+const ESCAPES: Readonly<Record<string, string>> = {
+  '\\': '\\\\',
+  "'": "\\'",
+  '`': '\\`',
+  '\0': '\\0',
+  '\n': '\\n',
+  '\r': '\\r',
+  '\t': '\\t',
+  '\b': '\\b',
+  '\f': '\\f',
+};
 
 /** A string literal of ClickHouse's SQL. */
 export function quote(text: string): string {

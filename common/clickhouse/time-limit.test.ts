@@ -8,7 +8,10 @@ const after = (ms: number) => async (): Promise<string> => {
 };
 
 test('an answer that comes after its own time limit is none', async () => {
-  await expect(withinTimeLimit({ max_execution_time: 0.05 }, after(60))).rejects.toMatchObject({ code: 159, codeName: 'TIMEOUT_EXCEEDED' });
+  await expect(withinTimeLimit({ max_execution_time: 0.05 }, after(60))).rejects.toMatchObject({
+    code: 159,
+    codeName: 'TIMEOUT_EXCEEDED',
+  });
 });
 
 test.each([{ max_execution_time: 30 }, { max_execution_time: 0 }, {}])('within %o it is', async (settings) => {
@@ -16,5 +19,7 @@ test.each([{ max_execution_time: 30 }, { max_execution_time: 0 }, {}])('within %
 });
 
 test('what the read throws is thrown', async () => {
-  await expect(withinTimeLimit({ max_execution_time: 0.01 }, () => Promise.reject(new Error('away')))).rejects.toThrow('away');
+  await expect(withinTimeLimit({ max_execution_time: 0.01 }, () => Promise.reject(new Error('away')))).rejects.toThrow(
+    'away',
+  );
 });

@@ -15,12 +15,21 @@ export const PARTITION = { type: 'integer', minimum: 0, maximum: 2 ** 31 - 1 } a
 export const NO_ARGUMENTS: ArgumentsSchema = { type: 'object', properties: {}, additionalProperties: false };
 
 /** Arguments of a command that does several things, named by the member `by`. */
-export function oneOfActions(by: string, actions: Readonly<Record<string, { readonly properties?: Readonly<Record<string, unknown>>; readonly required?: readonly string[] }>>): ArgumentsSchema {
+export function oneOfActions(
+  by: string,
+  actions: Readonly<
+    Record<string, { readonly properties?: Readonly<Record<string, unknown>>; readonly required?: readonly string[] }>
+  >,
+): ArgumentsSchema {
   return {
     type: 'object',
     discriminator: { propertyName: by },
     required: [by],
-    oneOf: Object.entries(actions).map(([name, { properties = {}, required = [] }]) => ({ properties: { [by]: { const: name }, ...properties }, required: [by, ...required], additionalProperties: false })),
+    oneOf: Object.entries(actions).map(([name, { properties = {}, required = [] }]) => ({
+      properties: { [by]: { const: name }, ...properties },
+      required: [by, ...required],
+      additionalProperties: false,
+    })),
   };
 }
 
@@ -29,7 +38,9 @@ export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
   let validate = validators.get(schema);
   if (validate === undefined) validators.set(schema, (validate = ajv.compile(schema)));
   if (validate(given)) return;
-  throw new UsageError(`the arguments are wrong: ${(validate.errors ?? []).slice(0, MOST_MISTAKES).map(sentence).join('; ')}`);
+  throw new UsageError(
+    `the arguments are wrong: ${(validate.errors ?? []).slice(0, MOST_MISTAKES).map(sentence).join('; ')}`,
+  );
 }
 
 function sentence({ instancePath, keyword, message = 'is wrong', params }: ErrorObject): string {

@@ -12,7 +12,8 @@ export interface CommandContext {
 }
 
 /**
- * A command for operators. It runs where the engine is: in the running service (POST /api/commands/<name>, an admin key),
+ * A command for operators. It runs where the engine is: in the running service (POST /api/commands/<name>, an admin
+ * key),
  * or, where none runs or ClickHouse is a server, in the process that was called.
  */
 export interface Command<Args = unknown, Result = unknown> {

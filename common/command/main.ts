@@ -40,23 +40,44 @@ export async function runCommandLine<Args, Result>(command: Command<Args, Result
     const args = command.readArgs(values, positionals);
     checkArguments(command.args, args);
     const settings = readSettings();
-    const result = await resultOf(command, args, settings, typeof values['url'] === 'string' ? values['url'] : undefined);
-    const text = values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
+    const result = await resultOf(
+      command,
+      args,
+      settings,
+      typeof values['url'] === 'string' ? values['url'] : undefined,
+    );
+    const text =
+      values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
     // bytes are what somebody sent: to a file as they are, to a terminal as text
     const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
-    await new Promise<void>((resolve) => { process.stdout.write(shown, () => resolve()); });
+    await new Promise<void>((resolve) => {
+      process.stdout.write(shown, () => resolve());
+    });
     process.exitCode = command.exitCode(result);
   } catch (error) {
-    if (error instanceof UsageError) process.stderr.write(printable(`${error.message}; see npm run ${command.name} -- --help\n`));
-    else process.stderr.write(printable(`sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`));
+    if (error instanceof UsageError)
+      process.stderr.write(printable(`${error.message}; see npm run ${command.name} -- --help\n`));
+    else
+      process.stderr.write(
+        printable(
+          `sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`,
+        ),
+      );
     process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
   }
 }
 
-function parse<Args, Result>(command: Command<Args, Result>): { values: Record<string, string | boolean | undefined>; positionals: string[] } {
+function parse<Args, Result>(
+  command: Command<Args, Result>,
+): { values: Record<string, string | boolean | undefined>; positionals: string[] } {
   try {
     const { values, positionals } = parseArgs({
-      options: { ...command.options, url: { type: 'string' }, json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } },
+      options: {
+        ...command.options,
+        url: { type: 'string' },
+        json: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' },
+      },
       allowPositionals: true,
       strict: true,
     });
@@ -66,9 +87,20 @@ function parse<Args, Result>(command: Command<Args, Result>): { values: Record<s
   }
 }
 
-async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, url: string | undefined): Promise<Result> {
+async function resultOf<Args, Result>(
+  command: Command<Args, Result>,
+  args: Args,
+  settings: Settings,
+  url: string | undefined,
+): Promise<Result> {
   if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
-    const answered = await askService(command, args, settings, url !== undefined, url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'));
+    const answered = await askService(
+      command,
+      args,
+      settings,
+      url !== undefined,
+      url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'),
+    );
     if (answered !== undefined) return answered.result as Result;
     if (url !== undefined) throw new StartError(`no service answers at ${url}`);
   }
@@ -77,7 +109,10 @@ async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args
   try {
     return await command.run({ clickhouse, settings, logger }, args);
   } catch (error) {
-    if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE') throw new StartError(`${clickhouse.where} has no schema yet: npm start, or the rollup service, makes it`, { cause: error });
+    if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE')
+      throw new StartError(`${clickhouse.where} has no schema yet: npm start, or the rollup service, makes it`, {
+        cause: error,
+      });
     throw error;
   } finally {
     await clickhouse.close();
@@ -85,16 +120,29 @@ async function resultOf<Args, Result>(command: Command<Args, Result>, args: Args
 }
 
 /**
- * Undefined = nobody listens there. Who is at an address that the operator did not name has to prove that it is the service of the data folder:
+ * Undefined = nobody listens there. Who is at an address that the operator did not name has to prove that it is the
+ * service of the data folder:
  * only then, and on the same connection, the key is sent.
  */
-async function askService<Args, Result>(command: Command<Args, Result>, args: Args, settings: Settings, isNamed: boolean, url: string): Promise<{ result: unknown } | undefined> {
+async function askService<Args, Result>(
+  command: Command<Args, Result>,
+  args: Args,
+  settings: Settings,
+  isNamed: boolean,
+  url: string,
+): Promise<{ result: unknown } | undefined> {
   const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
   const connection = connectTo(url, settings.HTTPS_CERT);
   let answer: Answer;
   try {
     if (!isNamed) await demandProof(connection, url, settings.DATA_DIR);
-    answer = await connection.send('POST', `/api/commands/${command.name}`, { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) }, JSON.stringify(args), !isNamed);
+    answer = await connection.send(
+      'POST',
+      `/api/commands/${command.name}`,
+      { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) },
+      JSON.stringify(args),
+      !isNamed,
+    );
   } catch (error) {
     if (error instanceof StartError) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
@@ -113,8 +161,14 @@ async function demandProof(connection: Connection, url: string, dataDir: string)
   const { text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
   const secret = readProofSecret(dataDir);
   const { port, protocol } = new URL(url);
-  if (secret !== undefined && isProof(secret, Number(port) || (protocol === 'https:' ? 443 : 80), nonce, parsed(answer)?.proof)) return;
-  throw new StartError(`who listens at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT as the service has them, or name it with --url ${url}`);
+  if (
+    secret !== undefined &&
+    isProof(secret, Number(port) || (protocol === 'https:' ? 443 : 80), nonce, parsed(answer)?.proof)
+  )
+    return;
+  throw new StartError(
+    `who listens at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT as the service has them, or name it with --url ${url}`,
+  );
 }
 
 interface Answer {
@@ -140,39 +194,57 @@ function parsed(text: string): Body | undefined {
 
 interface Connection {
   /** `again`: only on the connection of the call before; rejects where that is gone */
-  send(method: 'GET' | 'POST', path: string, headers: Readonly<Record<string, string>>, body: string, again: boolean): Promise<Answer>;
+  send(
+    method: 'GET' | 'POST',
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    body: string,
+    again: boolean,
+  ): Promise<Answer>;
   close(): void;
 }
 
-/** One connection. By TLS the service's own certificate, where it is known, is trusted under whatever name the service is called. */
+/**
+ * One connection. By TLS the service's own certificate, where it is known, is trusted under whatever name the service
+ * is called.
+ */
 function connectTo(url: string, certificate: string | undefined): Connection {
   const own = certificate === undefined ? undefined : readFileSync(certificate);
   const fingerprint = own && new X509Certificate(own).fingerprint256;
   const trusted = own && {
     ca: [...getCACertificates('default'), own],
     allowPartialTrustChain: true,
-    checkServerIdentity: (host: string, peer: PeerCertificate) => (peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer)),
+    checkServerIdentity: (host: string, peer: PeerCertificate) =>
+      peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer),
   };
   const isTls = new URL(url).protocol === 'https:';
   // a check of identity that is given with a request keeps the agent from using a connection again
-  const agent = isTls ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted }) : new HttpAgent({ keepAlive: true, maxSockets: 1 });
+  const agent = isTls
+    ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted })
+    : new HttpAgent({ keepAlive: true, maxSockets: 1 });
   let used: Socket | undefined;
   return {
     close: () => agent.destroy(),
-    send: (method, path, headers, body, again) => new Promise((resolve, reject) => {
-      const options = { method, agent, headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) }, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) };
-      const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);
-      request.once('error', reject);
-      request.once('response', (response) => {
-        text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
-      });
-      // nothing is sent before it is known where to
-      request.once('socket', (socket) => {
-        if (again && socket !== used) request.destroy(new Error('the connection was closed'));
-        else request.end(body);
-        used = socket;
-      });
-    }),
+    send: (method, path, headers, body, again) =>
+      new Promise((resolve, reject) => {
+        const options = {
+          method,
+          agent,
+          headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) },
+          signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
+        };
+        const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);
+        request.once('error', reject);
+        request.once('response', (response) => {
+          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
+        });
+        // nothing is sent before it is known where to
+        request.once('socket', (socket) => {
+          if (again && socket !== used) request.destroy(new Error('the connection was closed'));
+          else request.end(body);
+          used = socket;
+        });
+      }),
   };
 }
 

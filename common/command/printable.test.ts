@@ -2,7 +2,9 @@ import { expect, test } from 'vitest';
 import { printable } from './printable.ts';
 
 test('what orders a terminal about is shown, not obeyed', () => {
-  expect(printable('\u001b[2Jx\r\u0007\u0000\u007f\u009b31m\u202eyes')).toBe(String.raw`\u001b[2Jx\u000d\u0007\u0000\u007f\u009b31m\u202eyes`);
+  expect(printable('\u001b[2Jx\r\u0007\u0000\u007f\u009b31m\u202eyes')).toBe(
+    String.raw`\u001b[2Jx\u000d\u0007\u0000\u007f\u009b31m\u202eyes`,
+  );
 });
 
 test('text of any language stays as it is, with its lines and tabs', () => {

@@ -1,4 +1,7 @@
-/** Where a backup may go: one of ClickHouse's engines for backups, and its arguments as they are, of which one is the folder. */
+/**
+ * Where a backup may go: one of ClickHouse's engines for backups, and its arguments as they are, of which one is the
+ * folder.
+ */
 export interface BackupPlace {
   readonly engine: 'File' | 'Disk' | 'S3' | 'AzureBlobStorage';
   readonly args: readonly string[];
@@ -15,9 +18,15 @@ const engines = {
 } as const;
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const LITERAL = String.raw`'(?:[^'\\]|\\.)*'`;
-const PLACE = new RegExp(String.raw`\s*([^=,\s]*)\s*=\s*(?:(Disk|S3|AzureBlobStorage)\(\s*(${LITERAL}(?:\s*,\s*${LITERAL})*)\s*\)|(/[^,]*))\s*(?:,|$)`, 'y');
+const PLACE = new RegExp(
+  String.raw`\s*([^=,\s]*)\s*=\s*(?:(Disk|S3|AzureBlobStorage)\(\s*(${LITERAL}(?:\s*,\s*${LITERAL})*)\s*\)|(/[^,]*))\s*(?:,|$)`,
+  'y',
+);
 
-/** `name=/folder,name=Disk('disk'),name=S3('https://...','key','secret')`. Throws an Error for settings.ts; nothing of the value is in it but names of places. */
+/**
+ * `name=/folder,name=Disk('disk'),name=S3('https://...','key','secret')`. Throws an Error for settings.ts; nothing of
+ * the value is in it but names of places.
+ */
 export function backupPlaces(value: string): BackupPlaces {
   const places: Record<string, BackupPlace> = {};
   let count = 0;
@@ -25,7 +34,10 @@ export function backupPlaces(value: string): BackupPlaces {
   for (let at = 0; at < value.length; at = PLACE.lastIndex) {
     const [found, name = '', engine, literals, folder] = PLACE.exec(value) ?? [];
     count++;
-    if (found === undefined) throw new Error(`has a place that cannot be read, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), with commas between`);
+    if (found === undefined)
+      throw new Error(
+        `has a place that cannot be read, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), with commas between`,
+      );
     if (!NAME.test(name)) throw new Error(`has a place without a name of A-Z a-z 0-9 _ -, the ${ordinal(count)}`);
     if (Object.hasOwn(places, name)) throw new Error(`names ${name} twice`);
     if (engine === undefined) {
@@ -33,8 +45,11 @@ export function backupPlaces(value: string): BackupPlaces {
       continue;
     }
     const { min, max } = engines[engine as keyof typeof engines];
-    const args = [...literals!.matchAll(new RegExp(LITERAL, 'g'))].map(([literal]) => literal.slice(1, -1).replaceAll(/\\(.)/g, '$1'));
-    if (args.length < min || args.length > max) throw new Error(`gives ${engine} of ${name} ${args.length} arguments; it takes ${min} to ${max}`);
+    const args = [...literals!.matchAll(new RegExp(LITERAL, 'g'))].map(([literal]) =>
+      literal.slice(1, -1).replaceAll(/\\(.)/g, '$1'),
+    );
+    if (args.length < min || args.length > max)
+      throw new Error(`gives ${engine} of ${name} ${args.length} arguments; it takes ${min} to ${max}`);
     places[name] = { engine: engine as keyof typeof engines, args };
   }
   return places;

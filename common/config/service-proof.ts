@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import { makeDataFolder } from './data-folder.ts';
 
 /**
- * How a command knows the service of its data folder before it sends it the admin key: any user of the machine can listen on the service's port while
- * it is stopped. The service has a secret in the data folder, which only its owner can read, and answers a nonce with a MAC of nonce and port.
+ * How a command knows the service of its data folder before it sends it the admin key: any user of the machine can
+ * listen on the service's port while
+ * it is stopped. The service has a secret in the data folder, which only its owner can read, and answers a nonce with a
+ * MAC of nonce and port.
  * The port keeps others from passing the question on to the service, which listens on another one.
  */
 export const PROOF_PATH = '/proof';
@@ -50,5 +52,10 @@ export function proofOf(secret: string, port: number, nonce: string): string | u
 
 export function isProof(secret: string, port: number, nonce: string, given: unknown): boolean {
   const right = proofOf(secret, port, nonce);
-  return right !== undefined && typeof given === 'string' && given.length === right.length && timingSafeEqual(Buffer.from(given), Buffer.from(right));
+  return (
+    right !== undefined &&
+    typeof given === 'string' &&
+    given.length === right.length &&
+    timingSafeEqual(Buffer.from(given), Buffer.from(right))
+  );
 }

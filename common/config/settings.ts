@@ -9,7 +9,8 @@ import { sources, type SourceName } from '../sources.ts';
 
 /**
  * Every setting of every service: one table, from which services read their part and the README's table is made.
- * The only file that reads process.env, but for what native code reads there (thread-pool.ts, common/clickhouse/embedded.ts). A parser gets trimmed, non-empty text and throws an Error whose message
+ * The only file that reads process.env, but for what native code reads there (thread-pool.ts,
+ * common/clickhouse/embedded.ts). A parser gets trimmed, non-empty text and throws an Error whose message
  * completes the sentence "NAME: ...".
  */
 interface Setting<T> {
@@ -37,7 +38,8 @@ function oneOf<const T extends string>(...values: T[]): (value: string) => T {
 function integer(min: number, max: number): (value: string) => number {
   return (value) => {
     const n = Number(value);
-    if (!/^\d+$/.test(value) || n < min || n > max) throw new Error(`is ${JSON.stringify(value)}; use an integer from ${min} to ${max}`);
+    if (!/^\d+$/.test(value) || n < min || n > max)
+      throw new Error(`is ${JSON.stringify(value)}; use an integer from ${min} to ${max}`);
     return n;
   };
 }
@@ -61,15 +63,20 @@ function url(...protocols: string[]): (value: string) => string {
         throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
       }
     }
-    if (!protocols.includes(parsed.protocol.slice(0, -1))) throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
+    if (!protocols.includes(parsed.protocol.slice(0, -1)))
+      throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
     return value;
   };
 }
 
 function brokers(value: string): string[] {
-  const list = value.split(',').map((b) => b.trim()).filter((b) => b !== '');
+  const list = value
+    .split(',')
+    .map((b) => b.trim())
+    .filter((b) => b !== '');
   for (const b of list) {
-    if (b.startsWith('[')) throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
+    if (b.startsWith('['))
+      throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
     const port = Number(/^[^:\s/]+:(\d{1,5})$/.exec(b)?.[1]);
     if (!(port >= 1 && port <= 65535)) throw new Error(`has ${JSON.stringify(b)}; use host:port,host:port`);
   }
@@ -85,11 +92,18 @@ const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) a
 function topics(value: string): Topics {
   const result: Topics = { ...defaultTopics };
   const named = new Set<SourceName>();
-  for (const pair of value.split(',').map((p) => p.trim()).filter((p) => p !== '')) {
+  for (const pair of value
+    .split(',')
+    .map((p) => p.trim())
+    .filter((p) => p !== '')) {
     const [name, topic, ...rest] = pair.split('=').map((p) => p.trim());
     const source = sources.find((s) => s.name === name);
-    if (source === undefined || rest.length > 0) throw new Error(`has ${JSON.stringify(pair)}; use source=topic with a source of ${sources.map((s) => s.name).join(', ')}`);
-    if (topic === undefined || !/^[A-Za-z0-9._-]{1,249}$/.test(topic) || topic === '.' || topic === '..') throw new Error(`has ${JSON.stringify(pair)}; a topic name has 1 to 249 of A-Z a-z 0-9 . _ -`);
+    if (source === undefined || rest.length > 0)
+      throw new Error(
+        `has ${JSON.stringify(pair)}; use source=topic with a source of ${sources.map((s) => s.name).join(', ')}`,
+      );
+    if (topic === undefined || !/^[A-Za-z0-9._-]{1,249}$/.test(topic) || topic === '.' || topic === '..')
+      throw new Error(`has ${JSON.stringify(pair)}; a topic name has 1 to 249 of A-Z a-z 0-9 . _ -`);
     if (named.has(source.name)) throw new Error(`names ${source.name} twice`);
     named.add(source.name);
     result[source.name] = topic;
@@ -97,7 +111,8 @@ function topics(value: string): Topics {
   const seen = new Map<string, string>();
   for (const [source, topic] of Object.entries(result)) {
     const other = seen.get(topic);
-    if (other !== undefined) throw new Error(`gives the topic ${topic} to both ${other} and ${source}; a topic belongs to one source`);
+    if (other !== undefined)
+      throw new Error(`gives the topic ${topic} to both ${other} and ${source}; a topic belongs to one source`);
     seen.set(topic, source);
   }
   return result;
@@ -133,33 +148,50 @@ function privateKeyFile(path: string): string {
 }
 
 function folder(path: string): string {
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) throw new Error(`is ${JSON.stringify(path)}, which is no folder`);
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true)
+    throw new Error(`is ${JSON.stringify(path)}, which is no folder`);
   return path;
 }
 
 /** A key that callers send in a header: what stands there in other characters reaches us as others, or not at all. */
 function headerText(value: string): string {
-  if (!/^[\x20-\x7e]+$/.test(value)) throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
+  if (!/^[\x20-\x7e]+$/.test(value))
+    throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
   return value;
 }
 
-/** Whose word on a caller's address counts: nobody's, that of so many proxies in front, or that of proxies in these networks. */
+/**
+ * Whose word on a caller's address counts: nobody's, that of so many proxies in front, or that of proxies in these
+ * networks.
+ */
 export type TrustProxy = false | number | readonly string[];
 
 function trustProxy(value: string): TrustProxy {
   if (value === 'false' || value === '0') return false;
-  if (value === 'true') throw new Error('is "true", which would let every caller choose its own address; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)');
+  if (value === 'true')
+    throw new Error(
+      'is "true", which would let every caller choose its own address; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
+    );
   if (/^[1-9]\d?$/.test(value)) return Number(value);
   const networks = names(value);
   for (const network of networks) {
     const [address = '', bits, ...rest] = network.split('/');
     const version = isIP(address);
     const most = version === 4 ? 32 : 128;
-    if (version === 0 || rest.length > 0 || (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))) {
-      throw new Error(`has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`);
+    if (
+      version === 0 ||
+      rest.length > 0 ||
+      (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))
+    ) {
+      throw new Error(
+        `has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`,
+      );
     }
   }
-  if (networks.length === 0) throw new Error('names no network; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)');
+  if (networks.length === 0)
+    throw new Error(
+      'names no network; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
+    );
   return networks;
 }
 
@@ -174,80 +206,357 @@ export const SHORTEST_API_KEY = 16;
 const mechanisms = oneOf('plain', 'scram-sha-256', 'scram-sha-512');
 
 function names(value: string): string[] {
-  return value.split(',').map((name) => name.trim()).filter((name) => name !== '');
+  return value
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
 }
 
-/** MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is still too large. */
+/**
+ * MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is
+ * still too large.
+ */
 const LARGEST_EVENT_BYTES = 32 * 1024 * 1024;
 
 export const settingsTable = {
-  KAFKA_BROKERS: setting<string[] | undefined>({ default: undefined, shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
-  KAFKA_TOPICS: setting<Topics>({ default: defaultTopics, shown: 'source name = topic name', description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`', parse: topics }),
-  KAFKA_RAW_AVRO_TOPICS: setting<string[]>({ default: [], shown: 'none', description: 'topics whose values are Avro datums of the source\'s schema and nothing else, `edge_logs,...`', parse: names }),
-  SCHEMA_REGISTRY_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'schema registry for messages in Confluent\'s format, `http://user:password@host:8081`', parse: url('http', 'https') }),
-  AVRO_SCHEMAS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more writers\' schemas, `*.avsc`, for messages in Avro\'s single-object encoding', parse: folder }),
-  KAFKA_TOPIC_PARTITIONS: setting({ default: 3, description: 'partitions of a topic that sluice creates; existing topics are left alone', parse: integer(1, 1000) }),
+  KAFKA_BROKERS: setting<string[] | undefined>({
+    default: undefined,
+    shown: 'local broker',
+    description: 'Kafka, `host:port,host:port`',
+    parse: brokers,
+  }),
+  KAFKA_TOPICS: setting<Topics>({
+    default: defaultTopics,
+    shown: 'source name = topic name',
+    description: 'topics with another name: `edge_logs=cloudflare.logs.prod,...`',
+    parse: topics,
+  }),
+  KAFKA_RAW_AVRO_TOPICS: setting<string[]>({
+    default: [],
+    shown: 'none',
+    description: "topics whose values are Avro datums of the source's schema and nothing else, `edge_logs,...`",
+    parse: names,
+  }),
+  SCHEMA_REGISTRY_URL: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    secret: true,
+    description: "schema registry for messages in Confluent's format, `http://user:password@host:8081`",
+    parse: url('http', 'https'),
+  }),
+  AVRO_SCHEMAS_DIR: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: "folder of more writers' schemas, `*.avsc`, for messages in Avro's single-object encoding",
+    parse: folder,
+  }),
+  KAFKA_TOPIC_PARTITIONS: setting({
+    default: 3,
+    description: 'partitions of a topic that sluice creates; existing topics are left alone',
+    parse: integer(1, 1000),
+  }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_SSL: setting({ default: false, description: 'true: TLS to the brokers', parse: yesOrNo }),
-  KAFKA_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the brokers\' certificates', parse: certificateFile }),
-  KAFKA_SSL_CERT: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of our certificate, for brokers that ask for one', parse: certificateFile }),
-  KAFKA_SSL_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: privateKeyFile }),
-  KAFKA_SASL_MECHANISM: setting<ReturnType<typeof mechanisms> | undefined>({ default: undefined, shown: 'none', description: 'how the brokers know us: plain, scram-sha-256 or scram-sha-512; plain shows the password to whoever reads along without KAFKA_SSL', parse: (value) => mechanisms(value.toLowerCase()) }),
-  KAFKA_SASL_USERNAME: setting<string | undefined>({ default: undefined, shown: 'none', description: 'our user', parse: text }),
-  KAFKA_SASL_PASSWORD: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'its password', parse: text }),
-  KAFKA_PORT: setting({ default: 9092, description: 'port of the local broker on 127.0.0.1', parse: integer(1, 65535) }),
-  KAFKA_MAX_DECOMPRESSED_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)', parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3) }),
-  BATCH_MAX_BYTES: setting({ default: 32 * 1024 * 1024, unit: 'bytes', description: 'what one insert takes of a partition that has a backlog; all partitions together hold about twice as much, or four times where many begin at once. Larger ones cost less CPU an event, and memory (bench/README.md)', parse: integer(1024 * 1024, 256 * 1024 * 1024) }),
-  PUSH_BUFFER_BYTES: setting({ default: 128 * 1024 * 1024, unit: 'bytes', description: 'what HTTP push may hold of bodies and of events that Kafka has not acknowledged, no key more than half of it; more is refused with 429', parse: integer(64 * 1024 * 1024, 1024 ** 4) }),
-  CLICKHOUSE_URL: setting<string | undefined>({ default: undefined, shown: 'embedded engine', secret: true, description: 'ClickHouse server, `http://user:password@host:8123/database`', parse: url('http', 'https') }),
-  CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`', parse: url('http', 'https') }),
-  CLICKHOUSE_SSL_CA: setting<string | undefined>({ default: undefined, shown: "Node's own list", description: 'file (PEM) of the authorities that may have signed the certificate of an `https` CLICKHOUSE_URL', parse: certificateFile }),
+  KAFKA_SSL_CA: setting<string | undefined>({
+    default: undefined,
+    shown: "Node's own list",
+    description: "file (PEM) of the authorities that may have signed the brokers' certificates",
+    parse: certificateFile,
+  }),
+  KAFKA_SSL_CERT: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: 'file (PEM) of our certificate, for brokers that ask for one',
+    parse: certificateFile,
+  }),
+  KAFKA_SSL_KEY: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: 'file (PEM) of its private key',
+    parse: privateKeyFile,
+  }),
+  KAFKA_SASL_MECHANISM: setting<ReturnType<typeof mechanisms> | undefined>({
+    default: undefined,
+    shown: 'none',
+    description:
+      'how the brokers know us: plain, scram-sha-256 or scram-sha-512; plain shows the password to whoever reads along without KAFKA_SSL',
+    parse: (value) => mechanisms(value.toLowerCase()),
+  }),
+  KAFKA_SASL_USERNAME: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: 'our user',
+    parse: text,
+  }),
+  KAFKA_SASL_PASSWORD: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    secret: true,
+    description: 'its password',
+    parse: text,
+  }),
+  KAFKA_PORT: setting({
+    default: 9092,
+    description: 'port of the local broker on 127.0.0.1',
+    parse: integer(1, 65535),
+  }),
+  KAFKA_MAX_DECOMPRESSED_BYTES: setting({
+    default: 32 * 1024 * 1024,
+    unit: 'bytes',
+    description:
+      'what one fetch from Kafka may hold decompressed; the rest is fetched again, and of a larger event only the beginning is kept (as a dead letter, `too_large`)',
+    parse: integer(LARGEST_EVENT_BYTES, 1024 ** 3),
+  }),
+  BATCH_MAX_BYTES: setting({
+    default: 32 * 1024 * 1024,
+    unit: 'bytes',
+    description:
+      'what one insert takes of a partition that has a backlog; all partitions together hold about twice as much, or four times where many begin at once. Larger ones cost less CPU an event, and memory (bench/README.md)',
+    parse: integer(1024 * 1024, 256 * 1024 * 1024),
+  }),
+  PUSH_BUFFER_BYTES: setting({
+    default: 128 * 1024 * 1024,
+    unit: 'bytes',
+    description:
+      'what HTTP push may hold of bodies and of events that Kafka has not acknowledged, no key more than half of it; more is refused with 429',
+    parse: integer(64 * 1024 * 1024, 1024 ** 4),
+  }),
+  CLICKHOUSE_URL: setting<string | undefined>({
+    default: undefined,
+    shown: 'embedded engine',
+    secret: true,
+    description: 'ClickHouse server, `http://user:password@host:8123/database`',
+    parse: url('http', 'https'),
+  }),
+  CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    secret: true,
+    description:
+      'the same server as a user without any right; needed with CLICKHOUSE_URL for endpoints that are `sandboxed`',
+    parse: url('http', 'https'),
+  }),
+  CLICKHOUSE_SSL_CA: setting<string | undefined>({
+    default: undefined,
+    shown: "Node's own list",
+    description: 'file (PEM) of the authorities that may have signed the certificate of an `https` CLICKHOUSE_URL',
+    parse: certificateFile,
+  }),
   DATA_DIR: setting({ default: './data', description: 'embedded ClickHouse, local broker, first key', parse: text }),
-  BACKUP_PLACES: setting<BackupPlaces>({ default: {}, shown: 'none', secret: true, description: "where `npm run backup` may write to and read from, by name: `local=/var/backups/sluice,cloud=S3('https://bucket.s3.amazonaws.com/sluice','key','secret')`; also `Disk('disk')` of the server's configuration and `AzureBlobStorage(...)`", parse: backupPlaces }),
-  CACHE_DIR: setting({ default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'), shown: '~/.cache/sluice', description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders', parse: text }),
-  JAVA_HOME: setting<string | undefined>({ default: undefined, shown: '`java` on the PATH', description: 'Java for the local broker, 17 or newer', parse: text }),
-  FSYNC: setting({ default: false, description: 'true: an insert, a merge and the local broker wait until the disk has what they wrote, so that power loss loses nothing of it; for all tables, by `npm start` or `npm run rollup`; about 20 ms more a batch on a virtual disk', parse: yesOrNo }),
+  BACKUP_PLACES: setting<BackupPlaces>({
+    default: {},
+    shown: 'none',
+    secret: true,
+    description:
+      "where `npm run backup` may write to and read from, by name: `local=/var/backups/sluice,cloud=S3('https://bucket.s3.amazonaws.com/sluice','key','secret')`; also `Disk('disk')` of the server's configuration and `AzureBlobStorage(...)`",
+    parse: backupPlaces,
+  }),
+  CACHE_DIR: setting({
+    default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'),
+    shown: '~/.cache/sluice',
+    description: 'jars of the local broker where there is no Docker (54 MB), shared by all data folders',
+    parse: text,
+  }),
+  JAVA_HOME: setting<string | undefined>({
+    default: undefined,
+    shown: '`java` on the PATH',
+    description: 'Java for the local broker, 17 or newer',
+    parse: text,
+  }),
+  FSYNC: setting({
+    default: false,
+    description:
+      'true: an insert, a merge and the local broker wait until the disk has what they wrote, so that power loss loses nothing of it; for all tables, by `npm start` or `npm run rollup`; about 20 ms more a batch on a virtual disk',
+    parse: yesOrNo,
+  }),
   HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: text }),
-  PORT: setting({ default: 4000, description: 'port the HTTP service listens on; 0 = any free one', parse: integer(0, 65535) }),
-  HTTPS_CERT: setting<string | undefined>({ default: undefined, shown: 'plain HTTP', description: 'file (PEM) of the HTTP service\'s certificate and those between it and its authority; given, the service speaks TLS only', parse: certificateFile }),
-  HTTPS_KEY: setting<string | undefined>({ default: undefined, shown: 'none', description: 'file (PEM) of its private key', parse: privateKeyFile }),
-  API_KEY: setting<string | undefined>({ default: undefined, shown: 'made on the first start', secret: true, description: 'first admin key, valid exactly while it is set; of 16 characters or more, unless HOST is loopback', parse: headerText }),
-  METRICS_PORT: setting<number | undefined>({ default: undefined, shown: 'served on PORT', description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there', parse: integer(0, 65535) }),
-  TRUST_PROXY: setting<TrustProxy>({ default: false, description: 'proxies in front whose X-Forwarded-For tells the address of a caller: how many there are (`1`), or their networks (`10.0.0.0/8,127.0.0.1`)', parse: trustProxy }),
-  RATE_LIMIT_PER_KEY: setting({ default: 0, unit: 'requests a minute', description: 'of one key, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
-  RATE_LIMIT_PER_ADDRESS: setting({ default: 0, unit: 'requests a minute', description: 'from one address, per process; 0 = no limit', parse: integer(0, 1_000_000) }),
-  ENDPOINTS_DIR: setting<string | undefined>({ default: undefined, shown: 'none', description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each', parse: folder }),
-  QUERY_CONCURRENCY: setting({ default: 4, description: 'queries that run at a time; requeries take at most half', parse: integer(1, 1000) }),
-  QUERY_QUEUE: setting({ default: 64, description: 'queries that may wait for their turn, 2 s at most; more are refused with 503', parse: integer(0, 100_000) }),
-  QUERY_TIMEOUT_SECONDS: setting({ default: 20, unit: 'seconds', description: 'a longer query is ended and answered with 504', parse: integer(1, 55) }),
-  QUERY_MAX_MEMORY_BYTES: setting({ default: 1024 ** 3, unit: 'bytes', description: 'memory of one query', parse: integer(1024 ** 2, 1024 ** 4) }),
-  QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', description: 'rows that one query may read', parse: integer(1, 10 ** 12) }),
-  ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', description: 'answers kept in memory', parse: integer(0, 1024 ** 4) }),
-  REDIS_URL: setting<string | undefined>({ default: undefined, shown: 'none', secret: true, description: 'Redis in which several query services share answers, `redis://host:6379/0`', parse: url('redis', 'rediss') }),
-  REDIS_SECRET: setting<string | undefined>({ default: undefined, shown: 'the first admin key', secret: true, description: 'what query services sign their answers in Redis with; services that share answers need the same one, or the same API_KEY', parse: text }),
-  RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', description: 'how long raw events are kept; older events are dead letters', parse: integer(1, 3650) }),
-  ROLLUP_1M_RETENTION_DAYS: setting({ default: 30, unit: 'days', description: 'how long rollups per minute are kept; endpoints reach 7 days back', parse: integer(8, 3650) }),
-  ROLLUP_1H_RETENTION_DAYS: setting({ default: 400, unit: 'days', description: 'how long rollups per hour are kept', parse: integer(8, 3650) }),
-  ROLLUP_BUILD_PERCENT: setting({ default: 50, unit: '%', description: 'share of the time in which history is built into a rollup, on one thread', parse: integer(1, 100) }),
-  ROLLUP_AUDIT_DAYS: setting({ default: 3, unit: 'days', description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time', parse: integer(0, 3650) }),
-  MAX_EVENT_BYTES: setting({ default: 8 * 1024 * 1024, unit: 'bytes', description: 'larger events, uncompressed, are dead letters', parse: integer(1024, LARGEST_EVENT_BYTES) }),
-  BAD_SHARE_PERCENT: setting({ default: 50, unit: '%', description: 'a partition of whose last messages more than this share are dead letters is paused; 100 = never', parse: integer(1, 100) }),
-  BAD_SHARE_WINDOW: setting({ default: 10_000, unit: 'messages', description: 'how many are the last messages of a partition; where it never had as many, the rest counts as good', parse: integer(10, 10_000_000) }),
-  BAD_SHARE_PAUSE_SECONDS: setting({ default: 300, unit: 'seconds', description: 'how long it is paused, unless `npm run ingest -- resume` ends it before', parse: integer(1, 7 * 86_400) }),
-  LOG_LEVEL: setting({ default: 'info', description: 'fatal, error, warn, info, debug or trace', parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace') }),
+  PORT: setting({
+    default: 4000,
+    description: 'port the HTTP service listens on; 0 = any free one',
+    parse: integer(0, 65535),
+  }),
+  HTTPS_CERT: setting<string | undefined>({
+    default: undefined,
+    shown: 'plain HTTP',
+    description:
+      "file (PEM) of the HTTP service's certificate and those between it and its authority; given, the service speaks TLS only",
+    parse: certificateFile,
+  }),
+  HTTPS_KEY: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: 'file (PEM) of its private key',
+    parse: privateKeyFile,
+  }),
+  API_KEY: setting<string | undefined>({
+    default: undefined,
+    shown: 'made on the first start',
+    secret: true,
+    description: 'first admin key, valid exactly while it is set; of 16 characters or more, unless HOST is loopback',
+    parse: headerText,
+  }),
+  METRICS_PORT: setting<number | undefined>({
+    default: undefined,
+    shown: 'served on PORT',
+    description: 'port of its own for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there',
+    parse: integer(0, 65535),
+  }),
+  TRUST_PROXY: setting<TrustProxy>({
+    default: false,
+    description:
+      'proxies in front whose X-Forwarded-For tells the address of a caller: how many there are (`1`), or their networks (`10.0.0.0/8,127.0.0.1`)',
+    parse: trustProxy,
+  }),
+  RATE_LIMIT_PER_KEY: setting({
+    default: 0,
+    unit: 'requests a minute',
+    description: 'of one key, per process; 0 = no limit',
+    parse: integer(0, 1_000_000),
+  }),
+  RATE_LIMIT_PER_ADDRESS: setting({
+    default: 0,
+    unit: 'requests a minute',
+    description: 'from one address, per process; 0 = no limit',
+    parse: integer(0, 1_000_000),
+  }),
+  ENDPOINTS_DIR: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description: 'folder of more endpoints, `<name>.sql` and `<name>.yaml` each',
+    parse: folder,
+  }),
+  QUERY_CONCURRENCY: setting({
+    default: 4,
+    description: 'queries that run at a time; requeries take at most half',
+    parse: integer(1, 1000),
+  }),
+  QUERY_QUEUE: setting({
+    default: 64,
+    description: 'queries that may wait for their turn, 2 s at most; more are refused with 503',
+    parse: integer(0, 100_000),
+  }),
+  QUERY_TIMEOUT_SECONDS: setting({
+    default: 20,
+    unit: 'seconds',
+    description: 'a longer query is ended and answered with 504',
+    parse: integer(1, 55),
+  }),
+  QUERY_MAX_MEMORY_BYTES: setting({
+    default: 1024 ** 3,
+    unit: 'bytes',
+    description: 'memory of one query',
+    parse: integer(1024 ** 2, 1024 ** 4),
+  }),
+  QUERY_MAX_ROWS_READ: setting({
+    default: 1_000_000_000,
+    unit: 'rows',
+    description: 'rows that one query may read',
+    parse: integer(1, 10 ** 12),
+  }),
+  ANSWER_CACHE_BYTES: setting({
+    default: 64 * 1024 ** 2,
+    unit: 'bytes',
+    description: 'answers kept in memory',
+    parse: integer(0, 1024 ** 4),
+  }),
+  REDIS_URL: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    secret: true,
+    description: 'Redis in which several query services share answers, `redis://host:6379/0`',
+    parse: url('redis', 'rediss'),
+  }),
+  REDIS_SECRET: setting<string | undefined>({
+    default: undefined,
+    shown: 'the first admin key',
+    secret: true,
+    description:
+      'what query services sign their answers in Redis with; services that share answers need the same one, or the same API_KEY',
+    parse: text,
+  }),
+  RAW_RETENTION_DAYS: setting({
+    default: 90,
+    unit: 'days',
+    description: 'how long raw events are kept; older events are dead letters',
+    parse: integer(1, 3650),
+  }),
+  ROLLUP_1M_RETENTION_DAYS: setting({
+    default: 30,
+    unit: 'days',
+    description: 'how long rollups per minute are kept; endpoints reach 7 days back',
+    parse: integer(8, 3650),
+  }),
+  ROLLUP_1H_RETENTION_DAYS: setting({
+    default: 400,
+    unit: 'days',
+    description: 'how long rollups per hour are kept',
+    parse: integer(8, 3650),
+  }),
+  ROLLUP_BUILD_PERCENT: setting({
+    default: 50,
+    unit: '%',
+    description: 'share of the time in which history is built into a rollup, on one thread',
+    parse: integer(1, 100),
+  }),
+  ROLLUP_AUDIT_DAYS: setting({
+    default: 3,
+    unit: 'days',
+    description: 'how many days are compared with the raw tables every night; closed minutes are compared at any time',
+    parse: integer(0, 3650),
+  }),
+  MAX_EVENT_BYTES: setting({
+    default: 8 * 1024 * 1024,
+    unit: 'bytes',
+    description: 'larger events, uncompressed, are dead letters',
+    parse: integer(1024, LARGEST_EVENT_BYTES),
+  }),
+  BAD_SHARE_PERCENT: setting({
+    default: 50,
+    unit: '%',
+    description: 'a partition of whose last messages more than this share are dead letters is paused; 100 = never',
+    parse: integer(1, 100),
+  }),
+  BAD_SHARE_WINDOW: setting({
+    default: 10_000,
+    unit: 'messages',
+    description: 'how many are the last messages of a partition; where it never had as many, the rest counts as good',
+    parse: integer(10, 10_000_000),
+  }),
+  BAD_SHARE_PAUSE_SECONDS: setting({
+    default: 300,
+    unit: 'seconds',
+    description: 'how long it is paused, unless `npm run ingest -- resume` ends it before',
+    parse: integer(1, 7 * 86_400),
+  }),
+  LOG_LEVEL: setting({
+    default: 'info',
+    description: 'fatal, error, warn, info, debug or trace',
+    parse: oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace'),
+  }),
 } as const;
 
 export type SettingName = keyof typeof settingsTable;
 export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends Setting<infer T> ? T : never };
 
 /** Every setting as documentation: name, default, unit, meaning. */
-export function settingsRows(): { readonly name: string; readonly shown: string; readonly unit: string; readonly description: string }[] {
-  return (Object.entries(settingsTable) as [string, Setting<unknown>][]).map(([name, s]) => ({ name, shown: s.shown ?? `\`${String(s.default)}\``, unit: s.unit ?? '', description: s.description }));
+export function settingsRows(): {
+  readonly name: string;
+  readonly shown: string;
+  readonly unit: string;
+  readonly description: string;
+}[] {
+  return (Object.entries(settingsTable) as [string, Setting<unknown>][]).map(([name, s]) => ({
+    name,
+    shown: s.shown ?? `\`${String(s.default)}\``,
+    unit: s.unit ?? '',
+    description: s.description,
+  }));
 }
 
 /**
  * Reads the whole table from the environment; an empty or blank variable counts as absent.
- * Throws one StartError (exit code 78) that lists every mistake at once. Values of secret settings are not repeated in it.
+ * Throws one StartError (exit code 78) that lists every mistake at once. Values of secret settings are not repeated in
+ * it.
  */
 export function readSettings(env: Readonly<Record<string, string | undefined>> = process.env): Settings {
   const mistakes: string[] = [];
@@ -267,7 +576,11 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
   }
   const settings = values as Settings;
   mistakes.push(...contradictions(settings, wrong));
-  if (mistakes.length > 0) throw new StartError(`${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`, { exitCode: EXIT_CONFIG });
+  if (mistakes.length > 0)
+    throw new StartError(
+      `${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,
+      { exitCode: EXIT_CONFIG },
+    );
   return settings;
 }
 
@@ -276,11 +589,22 @@ export function isGiven(name: SettingName, env: Readonly<Record<string, string |
   return (env[name]?.trim() ?? '') !== '';
 }
 
-/** Every setting as it is understood, for people: secrets and credentials in addresses are `***`. Settings that were not given say so. */
-export function describeSettings(settings: Settings, env: Readonly<Record<string, string | undefined>> = process.env): string {
+/**
+ * Every setting as it is understood, for people: secrets and credentials in addresses are `***`. Settings that were not
+ * given say so.
+ */
+export function describeSettings(
+  settings: Settings,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): string {
   const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
     const value = settings[name];
-    const shown = value === undefined || (Array.isArray(value) && value.length === 0) ? (s.shown ?? 'none') : s.secret === true ? redacted(textOf(value)) : textOf(value);
+    const shown =
+      value === undefined || (Array.isArray(value) && value.length === 0)
+        ? (s.shown ?? 'none')
+        : s.secret === true
+          ? redacted(textOf(value))
+          : textOf(value);
     return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
   });
   return `${rows.join('\n')}\n`;
@@ -288,7 +612,11 @@ export function describeSettings(settings: Settings, env: Readonly<Record<string
 
 function textOf(value: unknown): string {
   if (Array.isArray(value)) return value.join(',');
-  return typeof value === 'object' && value !== null ? Object.entries(value).map(([name, of]) => `${name}=${String(of)}`).join(',') : String(value);
+  return typeof value === 'object' && value !== null
+    ? Object.entries(value)
+        .map(([name, of]) => `${name}=${String(of)}`)
+        .join(',')
+    : String(value);
 }
 
 /** Of an address what is no secret. */
@@ -298,31 +626,64 @@ function redacted(value: string): string {
   return `${protocol}//${username === '' && password === '' ? '' : '***@'}${host}${pathname === '/' ? '' : pathname}`;
 }
 
-/** What is wrong between settings that are right by themselves; of those that are `wrong`, which stand at their defaults, nothing is said a second time. */
+/**
+ * What is wrong between settings that are right by themselves; of those that are `wrong`, which stand at their
+ * defaults, nothing is said a second time.
+ */
 function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): string[] {
   const mistakes: string[] = [];
   const right = (...of: SettingName[]): boolean => !of.some((name) => wrong.has(name));
   const known = Object.values(settings.KAFKA_TOPICS);
   const unknown = settings.KAFKA_RAW_AVRO_TOPICS.filter((topic) => !known.includes(topic));
-  if (unknown.length > 0 && right('KAFKA_TOPICS')) mistakes.push(`KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`);
+  if (unknown.length > 0 && right('KAFKA_TOPICS'))
+    mistakes.push(
+      `KAFKA_RAW_AVRO_TOPICS has ${unknown.map((topic) => JSON.stringify(topic)).join(', ')}; use topics of KAFKA_TOPICS: ${known.join(', ')}`,
+    );
 
-  const given = (...of: SettingName[]): SettingName[] => of.filter((name) => settings[name] !== undefined && settings[name] !== false);
+  const given = (...of: SettingName[]): SettingName[] =>
+    of.filter((name) => settings[name] !== undefined && settings[name] !== false);
   const together = (...of: SettingName[]): void => {
     const some = given(...of);
-    if (some.length > 0 && some.length < of.length && right(...of)) mistakes.push(`${some.join(' and ')} ${some.length > 1 ? 'need' : 'needs'} ${of.filter((name) => !some.includes(name)).join(' and ')} too`);
+    if (some.length > 0 && some.length < of.length && right(...of))
+      mistakes.push(
+        `${some.join(' and ')} ${some.length > 1 ? 'need' : 'needs'} ${of.filter((name) => !some.includes(name)).join(' and ')} too`,
+      );
   };
   together('KAFKA_SASL_MECHANISM', 'KAFKA_SASL_USERNAME', 'KAFKA_SASL_PASSWORD');
   together('KAFKA_SSL_CERT', 'KAFKA_SSL_KEY');
   together('HTTPS_CERT', 'HTTPS_KEY');
-  for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT')) if (!settings.KAFKA_SSL && right('KAFKA_SSL')) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
-  if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS')) for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM')) mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
-  if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true && right('CLICKHOUSE_URL')) mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
-  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY && !isLoopback(settings.HOST) && right('API_KEY', 'HOST')) {
-    mistakes.push(`API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`);
+  for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT'))
+    if (!settings.KAFKA_SSL && right('KAFKA_SSL')) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
+  if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS'))
+    for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM'))
+      mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
+  if (
+    settings.CLICKHOUSE_SSL_CA !== undefined &&
+    settings.CLICKHOUSE_URL?.startsWith('https:') !== true &&
+    right('CLICKHOUSE_URL')
+  )
+    mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
+  if (
+    settings.API_KEY !== undefined &&
+    settings.API_KEY.length < SHORTEST_API_KEY &&
+    !isLoopback(settings.HOST) &&
+    right('API_KEY', 'HOST')
+  ) {
+    mistakes.push(
+      `API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`,
+    );
   }
-  for (const [cert, key] of [['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'], ['HTTPS_CERT', 'HTTPS_KEY']] as const) {
+  for (const [cert, key] of [
+    ['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'],
+    ['HTTPS_CERT', 'HTTPS_KEY'],
+  ] as const) {
     const [certificate, privateKey] = [settings[cert], settings[key]];
-    if (certificate !== undefined && privateKey !== undefined && !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))) mistakes.push(`${key} is not the private key of ${cert}`);
+    if (
+      certificate !== undefined &&
+      privateKey !== undefined &&
+      !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))
+    )
+      mistakes.push(`${key} is not the private key of ${cert}`);
   }
   return mistakes;
 }

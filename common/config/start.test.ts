@@ -7,41 +7,85 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'hunter2';
 
 /** A service as its script calls it. */
-function check(service: string, env: Record<string, string>, args: readonly string[] = ['--check-config']): Promise<{ code: number; stdout: string; stderr: string }> {
+function check(
+  service: string,
+  env: Record<string, string>,
+  args: readonly string[] = ['--check-config'],
+): Promise<{ code: number; stdout: string; stderr: string }> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [`services/${service}/main.ts`, ...args], { cwd: ROOT, env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env } }, (error, stdout, stderr) => {
-      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
-    });
+    execFile(
+      process.execPath,
+      [`services/${service}/main.ts`, ...args],
+      { cwd: ROOT, env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env } },
+      (error, stdout, stderr) => {
+        resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+      },
+    );
   });
 }
 
 describe('--check-config', () => {
-  test.each(['all-in-one', 'ingest', 'rollup', 'query'])('%s says how it understands every setting, no secret among them, and starts nothing', async (service) => {
-    const { code, stdout } = await check(service, {
-      KAFKA_BROKERS: 'kafka:9092, other:9093', CLICKHOUSE_URL: `http://sluice:${SECRET}@clickhouse.invalid:8123/logs`, API_KEY: SECRET, REDIS_URL: `redis://:${SECRET}@redis.invalid:6379/0`, RAW_RETENTION_DAYS: '30',
-    });
-    expect(code).toBe(0);
-    const lines = stdout.trimEnd().split('\n');
-    expect(lines.map((line) => line.split(' = ')[0])).toEqual(Object.keys(settingsTable));
-    for (const line of ['KAFKA_BROKERS = kafka:9092,other:9093', 'CLICKHOUSE_URL = http://***@clickhouse.invalid:8123/logs', 'API_KEY = ***', 'REDIS_URL = redis://***@redis.invalid:6379/0', 'RAW_RETENTION_DAYS = 30 days', 'PORT = 4000 (default)']) expect(lines).toContain(line);
-    expect(stdout).not.toContain(SECRET);
-  });
+  test.each(['all-in-one', 'ingest', 'rollup', 'query'])(
+    '%s says how it understands every setting, no secret among them, and starts nothing',
+    async (service) => {
+      const { code, stdout } = await check(service, {
+        KAFKA_BROKERS: 'kafka:9092, other:9093',
+        CLICKHOUSE_URL: `http://sluice:${SECRET}@clickhouse.invalid:8123/logs`,
+        API_KEY: SECRET,
+        REDIS_URL: `redis://:${SECRET}@redis.invalid:6379/0`,
+        RAW_RETENTION_DAYS: '30',
+      });
+      expect(code).toBe(0);
+      const lines = stdout.trimEnd().split('\n');
+      expect(lines.map((line) => line.split(' = ')[0])).toEqual(Object.keys(settingsTable));
+      for (const line of [
+        'KAFKA_BROKERS = kafka:9092,other:9093',
+        'CLICKHOUSE_URL = http://***@clickhouse.invalid:8123/logs',
+        'API_KEY = ***',
+        'REDIS_URL = redis://***@redis.invalid:6379/0',
+        'RAW_RETENTION_DAYS = 30 days',
+        'PORT = 4000 (default)',
+      ])
+        expect(lines).toContain(line);
+      expect(stdout).not.toContain(SECRET);
+    },
+  );
 
-  test('a mistake, or a setting that the service cannot do without: 78, and every mistake is named', { timeout: 60_000 }, async () => {
-    const wrong = await check('ingest', { KAFKA_BROKERS: 'nonsense', CLICKHOUSE_URL: `ftp://u:${SECRET}@x` });
-    expect(wrong.code).toBe(78);
-    for (const name of ['KAFKA_BROKERS', 'CLICKHOUSE_URL']) expect(wrong.stderr).toContain(name);
-    expect(wrong.stderr + wrong.stdout).not.toContain(SECRET);
-    const lacking = await check('rollup', {});
-    expect(lacking.code).toBe(78);
-    expect(lacking.stderr).toContain('npm run rollup needs CLICKHOUSE_URL');
-    const both = await check('ingest', { CLICKHOUSE_URL: 'http://clickhouse.invalid:8123', PORT: 'x', HTTPS_CERT: '/nothing', AVRO_SCHEMAS_DIR: '/nothing' });
-    expect(both.code).toBe(78);
-    for (const said of ['\n  PORT ', '\n  HTTPS_CERT ', '\n  AVRO_SCHEMAS_DIR ', '\n  npm run ingest needs KAFKA_BROKERS and CLICKHOUSE_URL']) expect(both.stderr).toContain(said);
-  });
+  test(
+    'a mistake, or a setting that the service cannot do without: 78, and every mistake is named',
+    { timeout: 60_000 },
+    async () => {
+      const wrong = await check('ingest', { KAFKA_BROKERS: 'nonsense', CLICKHOUSE_URL: `ftp://u:${SECRET}@x` });
+      expect(wrong.code).toBe(78);
+      for (const name of ['KAFKA_BROKERS', 'CLICKHOUSE_URL']) expect(wrong.stderr).toContain(name);
+      expect(wrong.stderr + wrong.stdout).not.toContain(SECRET);
+      const lacking = await check('rollup', {});
+      expect(lacking.code).toBe(78);
+      expect(lacking.stderr).toContain('npm run rollup needs CLICKHOUSE_URL');
+      const both = await check('ingest', {
+        CLICKHOUSE_URL: 'http://clickhouse.invalid:8123',
+        PORT: 'x',
+        HTTPS_CERT: '/nothing',
+        AVRO_SCHEMAS_DIR: '/nothing',
+      });
+      expect(both.code).toBe(78);
+      for (const said of [
+        '\n  PORT ',
+        '\n  HTTPS_CERT ',
+        '\n  AVRO_SCHEMAS_DIR ',
+        '\n  npm run ingest needs KAFKA_BROKERS and CLICKHOUSE_URL',
+      ])
+        expect(both.stderr).toContain(said);
+    },
+  );
 });
 
-test.each([['all-in-one', 'npm start'], ['query', 'npm run query'], ['ingest', 'npm run ingest'], ['rollup', 'npm run rollup']])('%s says what it takes, and does not start with other words', { timeout: 60_000 }, async (service, called) => {
+test.each([
+  ['all-in-one', 'npm start'],
+  ['query', 'npm run query'],
+  ['ingest', 'npm run ingest'],
+  ['rollup', 'npm run rollup'],
+])('%s says what it takes, and does not start with other words', { timeout: 60_000 }, async (service, called) => {
   const env = { KAFKA_BROKERS: 'kafka.invalid:9092', CLICKHOUSE_URL: 'http://clickhouse.invalid:8123' };
   const help = await check(service, env, ['--help']);
   expect([help.code, help.stderr]).toEqual([0, '']);
@@ -56,24 +100,50 @@ test('every mistake is said at once, also those between settings, and none twice
     try {
       readSettings(env);
     } catch (error) {
-      return (error as Error).message.split('\n').slice(1).map((line) => line.trim());
+      return (error as Error).message
+        .split('\n')
+        .slice(1)
+        .map((line) => line.trim());
     }
     return [];
   };
   expect(said({ PORT: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_RAW_AVRO_TOPICS: 'none' })).toEqual([
-    expect.stringMatching(/^PORT is "x"/), expect.stringMatching(/^KAFKA_RAW_AVRO_TOPICS has "none"/), 'KAFKA_SASL_USERNAME needs KAFKA_SASL_MECHANISM and KAFKA_SASL_PASSWORD too',
+    expect.stringMatching(/^PORT is "x"/),
+    expect.stringMatching(/^KAFKA_RAW_AVRO_TOPICS has "none"/),
+    'KAFKA_SASL_USERNAME needs KAFKA_SASL_MECHANISM and KAFKA_SASL_PASSWORD too',
   ]);
   expect(said({ KAFKA_TOPICS: 'edge_logs=a,edge_logs=b' })).toEqual(['KAFKA_TOPICS names edge_logs twice']);
   // what would follow from a setting that is wrong already is not said
-  expect(said({ KAFKA_TOPICS: 'nonsense', KAFKA_RAW_AVRO_TOPICS: 'other' })).toEqual([expect.stringMatching(/^KAFKA_TOPICS /)]);
-  expect(said({ KAFKA_BROKERS: 'nonsense', KAFKA_SSL: 'true', KAFKA_SASL_MECHANISM: 'x', KAFKA_SASL_USERNAME: 'u', KAFKA_SASL_PASSWORD: 'p' }).map((m) => m.split(' ')[0])).toEqual(['KAFKA_BROKERS', 'KAFKA_SASL_MECHANISM']);
-  expect(said({ CLICKHOUSE_URL: 'nonsense', HTTPS_CERT: '/nothing', HTTPS_KEY: '/nothing' }).map((m) => m.split(' ')[0])).toEqual(['CLICKHOUSE_URL', 'HTTPS_CERT', 'HTTPS_KEY']);
-  expect(said({ ENDPOINTS_DIR: '/nothing', AVRO_SCHEMAS_DIR: ROOT })).toEqual(['ENDPOINTS_DIR is "/nothing", which is no folder']);
+  expect(said({ KAFKA_TOPICS: 'nonsense', KAFKA_RAW_AVRO_TOPICS: 'other' })).toEqual([
+    expect.stringMatching(/^KAFKA_TOPICS /),
+  ]);
+  expect(
+    said({
+      KAFKA_BROKERS: 'nonsense',
+      KAFKA_SSL: 'true',
+      KAFKA_SASL_MECHANISM: 'x',
+      KAFKA_SASL_USERNAME: 'u',
+      KAFKA_SASL_PASSWORD: 'p',
+    }).map((m) => m.split(' ')[0]),
+  ).toEqual(['KAFKA_BROKERS', 'KAFKA_SASL_MECHANISM']);
+  expect(
+    said({ CLICKHOUSE_URL: 'nonsense', HTTPS_CERT: '/nothing', HTTPS_KEY: '/nothing' }).map((m) => m.split(' ')[0]),
+  ).toEqual(['CLICKHOUSE_URL', 'HTTPS_CERT', 'HTTPS_KEY']);
+  expect(said({ ENDPOINTS_DIR: '/nothing', AVRO_SCHEMAS_DIR: ROOT })).toEqual([
+    'ENDPOINTS_DIR is "/nothing", which is no folder',
+  ]);
 });
 
 test('an address whose password cannot be decoded is a mistake, and is not shown', () => {
-  for (const [name, scheme] of [['CLICKHOUSE_URL', 'http'], ['CLICKHOUSE_SANDBOX_URL', 'https'], ['SCHEMA_REGISTRY_URL', 'http'], ['REDIS_URL', 'redis']] as const) {
-    expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).toThrow(`${name} has a % that begins no escape`);
+  for (const [name, scheme] of [
+    ['CLICKHOUSE_URL', 'http'],
+    ['CLICKHOUSE_SANDBOX_URL', 'https'],
+    ['SCHEMA_REGISTRY_URL', 'http'],
+    ['REDIS_URL', 'redis'],
+  ] as const) {
+    expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).toThrow(
+      `${name} has a % that begins no escape`,
+    );
     expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).not.toThrow(SECRET);
     expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/x` })[name]).toBe(`${scheme}://user:100%25@host:1/x`);
   }
@@ -88,7 +158,11 @@ test('a key that no header carries is a mistake, and is not shown', () => {
 test('no value of a secret setting is shown, whatever it looks like', () => {
   for (const [name, s] of Object.entries(settingsTable)) {
     if (!('secret' in s)) continue;
-    for (const value of [SECRET, `http://${SECRET}@host:1/path`, `http://user:${SECRET}@host/?key=${SECRET}#${SECRET}`]) {
+    for (const value of [
+      SECRET,
+      `http://${SECRET}@host:1/path`,
+      `http://user:${SECRET}@host/?key=${SECRET}#${SECRET}`,
+    ]) {
       const settings = { ...readSettings({}), [name]: value };
       expect(describeSettings(settings, { [name]: value }), name).not.toContain(SECRET);
     }
@@ -97,9 +171,19 @@ test('no value of a secret setting is shown, whatever it looks like', () => {
 
 test('TRUST_PROXY says which proxies are trusted; "true" would trust every caller', () => {
   const of = (TRUST_PROXY: string): unknown => readSettings({ TRUST_PROXY }).TRUST_PROXY;
-  expect([of(''), of('false'), of('0'), of('1'), of('2'), of('10.0.0.0/8, ::1,192.0.2.7')]).toEqual([false, false, false, 1, 2, ['10.0.0.0/8', '::1', '192.0.2.7']]);
-  expect(() => of('true')).toThrow(/TRUST_PROXY is "true", which would let every caller choose its own address; use how many proxies/);
-  for (const wrong of ['yes', '-1', '10.0.0.0/33', '10.0.0.0/0', '10.0.0.0/8/8', 'proxy.internal', ',', '1.5']) expect(() => of(wrong)).toThrow(/TRUST_PROXY .* use how many proxies stand in front/);
+  expect([of(''), of('false'), of('0'), of('1'), of('2'), of('10.0.0.0/8, ::1,192.0.2.7')]).toEqual([
+    false,
+    false,
+    false,
+    1,
+    2,
+    ['10.0.0.0/8', '::1', '192.0.2.7'],
+  ]);
+  expect(() => of('true')).toThrow(
+    /TRUST_PROXY is "true", which would let every caller choose its own address; use how many proxies/,
+  );
+  for (const wrong of ['yes', '-1', '10.0.0.0/33', '10.0.0.0/0', '10.0.0.0/8/8', 'proxy.internal', ',', '1.5'])
+    expect(() => of(wrong)).toThrow(/TRUST_PROXY .* use how many proxies stand in front/);
 });
 
 test('an API_KEY that can be guessed is a mistake where others than this machine are let in', () => {
@@ -107,5 +191,6 @@ test('an API_KEY that can be guessed is a mistake where others than this machine
     expect(() => readSettings({ HOST, API_KEY: 'fifteen-letters' })).toThrow(/API_KEY has fewer than 16 characters/);
     expect(readSettings({ HOST, API_KEY: 'sixteen-letters!' }).API_KEY).toBe('sixteen-letters!');
   }
-  for (const HOST of ['127.0.0.1', '127.9.9.9', 'localhost', '::1', '']) expect(readSettings({ HOST, API_KEY: 'short' }).API_KEY).toBe('short');
+  for (const HOST of ['127.0.0.1', '127.9.9.9', 'localhost', '::1', ''])
+    expect(readSettings({ HOST, API_KEY: 'short' }).API_KEY).toBe('short');
 });

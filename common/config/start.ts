@@ -26,24 +26,37 @@ function called(script: string): string {
 }
 
 /**
- * The settings of a service, of which it cannot do without `needs`. With --check-config: prints them, secrets redacted, and ends the process
- * with 0 before anything is started; with --help the same with what it takes. Throws StartError (exit code 78) that names every mistake; also in a check;
+ * The settings of a service, of which it cannot do without `needs`. With --check-config: prints them, secrets redacted,
+ * and ends the process
+ * with 0 before anything is started; with --help the same with what it takes. Throws StartError (exit code 78) that
+ * names every mistake; also in a check;
  * exit code 64 where it is called with other words.
  */
-export function readServiceSettings<Needed extends SettingName = never>(script: string, needs: readonly Needed[] = []): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
+export function readServiceSettings<Needed extends SettingName = never>(
+  script: string,
+  needs: readonly Needed[] = [],
+): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
   const args = process.argv.slice(2);
   if (args.some((arg) => HELP.includes(arg))) {
     writeSync(1, helpOf(script));
     process.exit(0);
   }
   const unknown = args.filter((arg) => arg !== CHECK);
-  if (unknown.length > 0) throw new StartError(`${called(script)} takes ${CHECK} and --help, not ${unknown.join(' ')}; settings are environment variables`, { exitCode: EXIT_USAGE });
-  const lacking = needs.every((name) => isGiven(name)) ? undefined : `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
+  if (unknown.length > 0)
+    throw new StartError(
+      `${called(script)} takes ${CHECK} and --help, not ${unknown.join(' ')}; settings are environment variables`,
+      { exitCode: EXIT_USAGE },
+    );
+  const lacking = needs.every((name) => isGiven(name))
+    ? undefined
+    : `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
   let settings: Settings;
   try {
     settings = readSettings();
   } catch (error) {
-    throw error instanceof StartError && lacking !== undefined ? new StartError(`${error.message}\n  ${lacking}`, { cause: error, exitCode: error.exitCode }) : error;
+    throw error instanceof StartError && lacking !== undefined
+      ? new StartError(`${error.message}\n  ${lacking}`, { cause: error, exitCode: error.exitCode })
+      : error;
   }
   if (lacking !== undefined) throw new StartError(lacking, { exitCode: EXIT_CONFIG });
   if (isConfigCheck()) {

@@ -1,5 +1,17 @@
 import type { KnownSource } from '../sources.ts';
-import { ABSENT, createScanner, ESCAPED, MAX_DEPTH, NULL, NUMBER, OBJECT, STRING, TOO_DEEP, VALID, type Scanner } from './scanner.ts';
+import {
+  ABSENT,
+  createScanner,
+  ESCAPED,
+  MAX_DEPTH,
+  NULL,
+  NUMBER,
+  OBJECT,
+  STRING,
+  TOO_DEEP,
+  VALID,
+  type Scanner,
+} from './scanner.ts';
 import { calendarToMicros, digitsToMicros } from './timestamp.ts';
 
 /** Why an event is none that its raw table takes. */
@@ -20,13 +32,20 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 }
 
 /**
- * Reads events of one source: the verdict, and the values at the paths of its columns. Nothing is built of an event: values are looked at where they stand.
+ * Reads events of one source: the verdict, and the values at the paths of its columns. Nothing is built of an event:
+ * values are looked at where they stand.
  * What it says is of the event that `read` saw last, whose bytes must still be there.
  */
 export interface EventReader {
-  /** The JSON text in bytes[start, end). recordTime: of its record, unix ms, -1 = none. Returns undefined where it is an event. */
+  /**
+   * The JSON text in bytes[start, end). recordTime: of its record, unix ms, -1 = none. Returns undefined where it is an
+   * event.
+   */
   read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined;
-  /** The same for a text that is known to be JSON, whose values whoever made it has noted in `scanner.found`, by their places in it. */
+  /**
+   * The same for a text that is known to be JSON, whose values whoever made it has noted in `scanner.found`, by their
+   * places in it.
+   */
   judge(text: Buffer, recordTime: number, range: TimeRange): EventFault | undefined;
   readonly scanner: Scanner;
   /** what is wrong with it, in words */
@@ -34,7 +53,12 @@ export interface EventReader {
   /** unix microseconds */
   readonly timestamp: number;
   /** orText: 0 where the source has none */
-  readonly nodes: { readonly project: number; readonly orText: number; readonly id: number; readonly columns: readonly number[] };
+  readonly nodes: {
+    readonly project: number;
+    readonly orText: number;
+    readonly id: number;
+    readonly columns: readonly number[];
+  };
   /** The string, or the number as it is written if `numbersToo`, at the node; undefined where there is none. */
   textAt(node: number, numbersToo: boolean): string | undefined;
   /** Whether a string, or a number if `numbersToo`, stands at the node: from now on `text` is it. */
@@ -53,9 +77,20 @@ const DETAIL_LENGTH = 100;
 const NOTHING: Buffer = Buffer.alloc(0);
 
 export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
-  const scanner = createScanner(['id', 'timestamp', project, ...(orText === undefined ? [] : [orText]), ...columns.map(({ path }) => path)]);
+  const scanner = createScanner([
+    'id',
+    'timestamp',
+    project,
+    ...(orText === undefined ? [] : [orText]),
+    ...columns.map(({ path }) => path),
+  ]);
   const { paths, found } = scanner;
-  const nodes = { project: paths.nodeOf(project), orText: orText === undefined ? 0 : paths.nodeOf(orText), id: paths.nodeOf('id'), columns: columns.map(({ path }) => paths.nodeOf(path)) };
+  const nodes = {
+    project: paths.nodeOf(project),
+    orText: orText === undefined ? 0 : paths.nodeOf(orText),
+    id: paths.nodeOf('id'),
+    columns: columns.map(({ path }) => paths.nodeOf(path)),
+  };
   const time = paths.nodeOf('timestamp');
   const text = { bytes: NOTHING, from: 0, to: 0 };
   let event = NOTHING;
@@ -69,10 +104,15 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
     text,
     locate,
     numberAt,
-    get detail() { return detail; },
-    get timestamp() { return timestamp; },
+    get detail() {
+      return detail;
+    },
+    get timestamp() {
+      return timestamp;
+    },
     isObject: (node) => found[node * 3] === OBJECT,
-    textAt: (node, numbersToo) => (locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined),
+    textAt: (node, numbersToo) =>
+      locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
 
     read(bytes, start, end, recordTime, range) {
       const invalidAt = scanner.scan(bytes, start, end);
@@ -84,7 +124,8 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
 
   function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
     event = bytes;
-    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false)) return fault('missing_project', `no text and no number at ${project}`);
+    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))
+      return fault('missing_project', `no text and no number at ${project}`);
     timestamp = timeOf(recordTime);
     if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
     if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
@@ -138,6 +179,8 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
   function timeDetail(): string {
     const kind = found[time * 3]!;
     if (kind === ABSENT || kind === NULL) return 'timestamp of the record';
-    return locate(time, true) ? `timestamp ${text.bytes.toString('utf8', text.from, Math.min(text.to, text.from + DETAIL_LENGTH))}` : 'timestamp that is no text and no number';
+    return locate(time, true)
+      ? `timestamp ${text.bytes.toString('utf8', text.from, Math.min(text.to, text.from + DETAIL_LENGTH))}`
+      : 'timestamp that is no text and no number';
   }
 }

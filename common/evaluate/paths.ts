@@ -21,7 +21,8 @@ export function createPaths(paths: readonly string[]): Paths {
   for (const path of paths) {
     const names = path.split('.');
     names.forEach((name, k) => {
-      if (!/^[\x21-\x7e]+$/.test(name) || name.length >= MAX_NAME) throw new Error(`the path ${path} has a name that is not of 1 to ${MAX_NAME - 1} ASCII characters`);
+      if (!/^[\x21-\x7e]+$/.test(name) || name.length >= MAX_NAME)
+        throw new Error(`the path ${path} has a name that is not of 1 to ${MAX_NAME - 1} ASCII characters`);
       const prefix = names.slice(0, k + 1).join('.');
       if (!all.includes(prefix)) all.push(prefix);
     });

@@ -1,15 +1,23 @@
 import { createPaths, MAX_NAME, type Paths } from './paths.ts';
 
 /**
- * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested MAX_DEPTH deep at most. Builds nothing, so time is linear and
- * memory constant for any input. What the paths name is left in `found`: of duplicate keys the first, and where a list stands whose first element is an
+ * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested MAX_DEPTH deep at most. Builds
+ * nothing, so time is linear and
+ * memory constant for any input. What the paths name is left in `found`: of duplicate keys the first, and where a list
+ * stands whose first element is an
  * object, that object. Keys may be written with escapes.
  */
 export interface Scanner {
   readonly paths: Paths;
-  /** by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes, starts and ends of texts and numbers only */
+  /**
+   * by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes,
+   * starts and ends of texts and numbers only
+   */
   readonly found: Int32Array;
-  /** The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there before. */
+  /**
+   * The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there
+   * before.
+   */
   memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
   /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
   scan(bytes: Uint8Array, start: number, limit: number): number;
@@ -43,7 +51,8 @@ const CLASS = Uint8Array.from({ length: 256 }, (_, byte) => {
 });
 /** What the letter behind a backslash stands for, 0 = it may not stand there. */
 const MEANING = new Uint8Array(256);
-for (const [letter, meaning] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) MEANING[letter!.charCodeAt(0)] = meaning!.charCodeAt(0);
+for (const [letter, meaning] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t'])
+  MEANING[letter!.charCodeAt(0)] = meaning!.charCodeAt(0);
 
 /** The view of the memory that was read last: the events of a fetch share one. */
 let words: DataView = new DataView(new ArrayBuffer(0));
@@ -70,7 +79,8 @@ export function createScanner(wanted: readonly string[]): Scanner {
         c = bytes[i++]!;
         if (c === 0x75) {
           c = 0;
-          for (const end = i + 4; i < end; i++) c = c * 16 + (bytes[i]! <= 0x39 ? bytes[i]! - 0x30 : (bytes[i]! & 0x0f) + 9);
+          for (const end = i + 4; i < end; i++)
+            c = c * 16 + (bytes[i]! <= 0x39 ? bytes[i]! - 0x30 : (bytes[i]! & 0x0f) + 9);
         } else {
           c = MEANING[c]!;
         }
@@ -109,10 +119,13 @@ export function createScanner(wanted: readonly string[]): Scanner {
         const from = ++i;
         let isEscaped = false;
         for (;;) {
-          // four bytes at a time: the highest bit of each that is a quote, a backslash, below a blank or not ASCII (after such a byte others may be marked too)
+          // four bytes at a time: the highest bit of each that is a quote, a backslash, below a blank or not ASCII
+          // (after such a byte others may be marked too)
           while (i <= lastWord) {
             const word = view.getUint32(base + i, true);
-            const marks = (((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101) | (word - 0x20202020) | word) & 0x80808080;
+            const marks =
+              (((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101) | (word - 0x20202020) | word) &
+              0x80808080;
             if (marks !== 0) {
               i += (31 - Math.clz32(marks & -marks)) >> 3;
               break;
@@ -125,16 +138,19 @@ export function createScanner(wanted: readonly string[]): Scanner {
           if (i === end) return end - start;
           if (bytes[i] === 0x22) break;
           const kind = CLASS[bytes[i]!]!;
-          const next = kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
+          const next =
+            kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
           if (next < 0) return i - start;
           if (kind === BACKSLASH) isEscaped = true;
           i = next;
         }
         if (isKey) {
           child = node === 0 ? 0 : memberOf(node, bytes, from, i, isEscaped);
-          do c = bytes[++i]!; while (isSpace(c));
+          do c = bytes[++i]!;
+          while (isSpace(c));
           if (c !== 0x3a) return i - start;
-          do c = bytes[++i]!; while (isSpace(c));
+          do c = bytes[++i]!;
+          while (isSpace(c));
           isKey = false;
           continue;
         }
@@ -150,7 +166,8 @@ export function createScanner(wanted: readonly string[]): Scanner {
         if (depth === MAX_DEPTH) return TOO_DEEP;
         open[depth++] = node * 2 + (isList ? 1 : 0);
         isList = c === 0x5b;
-        do c = bytes[++i]!; while (isSpace(c));
+        do c = bytes[++i]!;
+        while (isSpace(c));
         if (isList) {
           node = 0;
           if (child !== 0 && c !== 0x7b) {
@@ -168,18 +185,22 @@ export function createScanner(wanted: readonly string[]): Scanner {
         const from = i;
         if (c === 0x2d) c = bytes[++i]!;
         if (c === 0x30) c = bytes[++i]!;
-        else if (isDigit(c)) do c = bytes[++i]!; while (isDigit(c));
+        else if (isDigit(c))
+          do c = bytes[++i]!;
+          while (isDigit(c));
         else return i - start;
         if (c === 0x2e) {
           c = bytes[++i]!;
           if (!isDigit(c)) return i - start;
-          do c = bytes[++i]!; while (isDigit(c));
+          do c = bytes[++i]!;
+          while (isDigit(c));
         }
         if (c === 0x65 || c === 0x45) {
           c = bytes[++i]!;
           if (c === 0x2b || c === 0x2d) c = bytes[++i]!;
           if (!isDigit(c)) return i - start;
-          do c = bytes[++i]!; while (isDigit(c));
+          do c = bytes[++i]!;
+          while (isDigit(c));
         }
         if (child !== 0) {
           found[child * 3] = NUMBER;
@@ -205,7 +226,8 @@ export function createScanner(wanted: readonly string[]): Scanner {
         isList = (outer & 1) === 1;
         node = outer >> 1;
       }
-      do c = bytes[++i]!; while (isSpace(c));
+      do c = bytes[++i]!;
+      while (isSpace(c));
       isKey = !isList;
       child = 0;
     }
@@ -223,10 +245,14 @@ function isDigit(c: number): boolean {
 /** The length of null, true or false at i, else 0. None of them reaches beyond the bracket that ends the event. */
 function wordAt(bytes: Uint8Array, i: number): number {
   switch (bytes[i]!) {
-    case 0x6e: return bytes[i + 1] === 0x75 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x6c ? 4 : 0;
-    case 0x74: return bytes[i + 1] === 0x72 && bytes[i + 2] === 0x75 && bytes[i + 3] === 0x65 ? 4 : 0;
-    case 0x66: return bytes[i + 1] === 0x61 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x73 && bytes[i + 4] === 0x65 ? 5 : 0;
-    default: return 0;
+    case 0x6e:
+      return bytes[i + 1] === 0x75 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x6c ? 4 : 0;
+    case 0x74:
+      return bytes[i + 1] === 0x72 && bytes[i + 2] === 0x75 && bytes[i + 3] === 0x65 ? 4 : 0;
+    case 0x66:
+      return bytes[i + 1] === 0x61 && bytes[i + 2] === 0x6c && bytes[i + 3] === 0x73 && bytes[i + 4] === 0x65 ? 5 : 0;
+    default:
+      return 0;
   }
 }
 
@@ -242,13 +268,20 @@ function afterEscape(bytes: Uint8Array, i: number, end: number): number {
   return i + 6;
 }
 
-/** Where the text goes on behind the character of several bytes at i, or -1: no overlong form, no surrogate, nothing beyond U+10FFFF. */
+/**
+ * Where the text goes on behind the character of several bytes at i, or -1: no overlong form, no surrogate, nothing
+ * beyond U+10FFFF.
+ */
 function afterCharacter(bytes: Uint8Array, i: number, end: number): number {
   const lead = bytes[i]!;
   const size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   if (i + size > end) return -1;
   const second = bytes[i + 1]!;
-  if (second < (lead === 0xe0 ? 0xa0 : lead === 0xf0 ? 0x90 : 0x80) || second > (lead === 0xed ? 0x9f : lead === 0xf4 ? 0x8f : 0xbf)) return -1;
+  if (
+    second < (lead === 0xe0 ? 0xa0 : lead === 0xf0 ? 0x90 : 0x80) ||
+    second > (lead === 0xed ? 0x9f : lead === 0xf4 ? 0x8f : 0xbf)
+  )
+    return -1;
   for (let k = 2; k < size; k++) if ((bytes[i + k]! & 0xc0) !== 0x80) return -1;
   return i + size;
 }

@@ -1,6 +1,8 @@
 /**
- * The grammar of timestamps: 10, 13, 16 or 19 digits (seconds to nanoseconds since 1970), seconds of 10 digits with decimals, or a date of the calendar
- * with or without a time and a zone; UTC without one. Nothing else is one: lenient parsers take 10:00 for a time of today.
+ * The grammar of timestamps: 10, 13, 16 or 19 digits (seconds to nanoseconds since 1970), seconds of 10 digits with
+ * decimals, or a date of the calendar
+ * with or without a time and a zone; UTC without one. Nothing else is one: lenient parsers take 10:00 for a time of
+ * today.
  * Finer digits than microseconds are cut.
  */
 const CALENDAR = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([-+])(\d\d):?(\d\d))?$/;
@@ -9,7 +11,10 @@ const LONGEST_CALENDAR = 35;
 const CYCLE_YEARS = 400;
 const CYCLE_SECONDS = 146_097 * 86_400;
 
-/** Returns unix microseconds of the digits in bytes[from, to), or NaN. Exact until the year 2255, and beyond it still later than that. */
+/**
+ * Returns unix microseconds of the digits in bytes[from, to), or NaN. Exact until the year 2255, and beyond it still
+ * later than that.
+ */
 export function digitsToMicros(bytes: Uint8Array, from: number, to: number): number {
   let micros = 0;
   let digits = 0;
@@ -33,7 +38,9 @@ export function calendarToMicros(bytes: Buffer, from: number, to: number): numbe
   if (to - from > LONGEST_CALENDAR) return NaN;
   const match = CALENDAR.exec(bytes.toString('latin1', from, to));
   if (match === null) return NaN;
-  const [year, month, day, hour, minute, second, zoneHour, zoneMinute] = [1, 2, 3, 4, 5, 6, 9, 10].map((group) => Number(match[group] ?? 0)) as [number, number, number, number, number, number, number, number];
+  const [year, month, day, hour, minute, second, zoneHour, zoneMinute] = [1, 2, 3, 4, 5, 6, 9, 10].map((group) =>
+    Number(match[group] ?? 0),
+  ) as [number, number, number, number, number, number, number, number];
   const date = new Date(Date.UTC(year + CYCLE_YEARS, month - 1, day));
   if (year === 0 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return NaN;
   if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return NaN;

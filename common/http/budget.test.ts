@@ -2,7 +2,8 @@ import { expect, test } from 'vitest';
 import { createSharedBudget } from './budget.ts';
 import { ApiError } from './errors.ts';
 
-const budget = (): ReturnType<typeof createSharedBudget> => createSharedBudget(120, () => new ApiError('rate_limited', 'full'));
+const budget = (): ReturnType<typeof createSharedBudget> =>
+  createSharedBudget(120, () => new ApiError('rate_limited', 'full'));
 
 test('one owner alone has half, and others find their share while it holds all that it may', () => {
   const { take, used } = budget();

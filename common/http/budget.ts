@@ -15,21 +15,28 @@ export function createBudget(limit: number, refuse: () => ApiError): Budget {
     take(bytes) {
       if (used + bytes > limit) throw refuse();
       used += bytes;
-      return () => { used -= bytes; };
+      return () => {
+        used -= bytes;
+      };
     },
   };
 }
 
 /** Bytes that may be held at a time, shared by several owners. */
 export interface SharedBudget {
-  /** Takes them for an owner until the function returned is called, which is idempotent. Throws ApiError where they are more than the owner's share. */
+  /**
+   * Takes them for an owner until the function returned is called, which is idempotent. Throws ApiError where they are
+   * more than the owner's share.
+   */
   readonly take: (owner: string, bytes: number) => () => void;
   readonly used: () => number;
 }
 
 /**
- * A budget of which nobody takes all: an owner may hold as many bytes as it leaves free. Alone it has half, two have a third each, and whoever
- * comes next always finds as much as each of those who are there. `refuse`: what an owner is told for whom nothing is left.
+ * A budget of which nobody takes all: an owner may hold as many bytes as it leaves free. Alone it has half, two have a
+ * third each, and whoever
+ * comes next always finds as much as each of those who are there. `refuse`: what an owner is told for whom nothing is
+ * left.
  */
 export function createSharedBudget(limit: number, refuse: () => ApiError): SharedBudget {
   const held = new Map<string, number>();

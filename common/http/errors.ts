@@ -32,7 +32,10 @@ const statuses = {
 } as const;
 export type ErrorCode = keyof typeof statuses;
 
-/** An outcome that the caller is told in the error envelope. The message is one sentence for the caller: nothing of SQL, files or ClickHouse. */
+/**
+ * An outcome that the caller is told in the error envelope. The message is one sentence for the caller: nothing of SQL,
+ * files or ClickHouse.
+ */
 export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly status: number;
@@ -40,7 +43,17 @@ export class ApiError extends Error {
   readonly retryAfterSeconds: number | undefined;
   readonly allow: string | undefined;
   /** status: where a code has more than one (`too_large`: 414, or 431 where it cannot be told which line is) */
-  constructor(code: ErrorCode, message: string, options: { mistakes?: readonly (ParameterMistake | EventMistake)[]; retryAfterSeconds?: number; allow?: string; status?: 431; cause?: unknown } = {}) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: {
+      mistakes?: readonly (ParameterMistake | EventMistake)[];
+      retryAfterSeconds?: number;
+      allow?: string;
+      status?: 431;
+      cause?: unknown;
+    } = {},
+  ) {
     super(message, { cause: options.cause });
     this.name = 'ApiError';
     this.code = code;
@@ -53,7 +66,11 @@ export class ApiError extends Error {
 
 /** Every wrong parameter of a call at once. */
 export function invalidParameters(mistakes: readonly ParameterMistake[], cause?: unknown): ApiError {
-  return new ApiError('invalid_parameter', `${mistakes.length === 1 ? 'a parameter is' : 'parameters are'} wrong: ${mistakes.map((m) => m.parameter).join(', ')}`, { mistakes, cause });
+  return new ApiError(
+    'invalid_parameter',
+    `${mistakes.length === 1 ? 'a parameter is' : 'parameters are'} wrong: ${mistakes.map((m) => m.parameter).join(', ')}`,
+    { mistakes, cause },
+  );
 }
 
 /** The error envelope of every endpoint. */

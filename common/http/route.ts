@@ -20,21 +20,33 @@ export interface Route {
   readonly bodyLimit: number;
   /** how /openapi.json and /docs show it; absent = not at all */
   readonly documented?: Operation;
-  /** Asked for every piece of the body as it comes, bytes. Throws ApiError; what it returns is called when the request has been answered. */
+  /**
+   * Asked for every piece of the body as it comes, bytes. Throws ApiError; what it returns is called when the request
+   * has been answered.
+   */
   admit?(bytes: number, key: Caller): () => void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
-  /** Called with the status of every answer, of refusals before the body was read too. The part counts these requests itself; they are no queries. */
+  /**
+   * Called with the status of every answer, of refusals before the body was read too. The part counts these requests
+   * itself; they are no queries.
+   */
   answered?(request: Pick<RouteRequest, 'query' | 'headers'>, status: number): void;
 }
 
-/** A page, a file, a sign-in or a proof: the HTTP service serves it without a key. Its path lies outside of /api/ and /endpoints/. */
+/**
+ * A page, a file, a sign-in or a proof: the HTTP service serves it without a key. Its path lies outside of /api/ and
+ * /endpoints/.
+ */
 export interface OpenRoute extends Pick<Route, 'method' | 'path' | 'bodyLimit'> {
   /** Throws ApiError. */
   handle(request: Omit<RouteRequest, 'key'>): Promise<RouteResponse>;
 }
 
-/** An operation of OpenAPI 3.1, the part of it that a route tells itself: who may call and what a wrong key is answered is said for all. */
+/**
+ * An operation of OpenAPI 3.1, the part of it that a route tells itself: who may call and what a wrong key is answered
+ * is said for all.
+ */
 export interface Operation {
   readonly summary: string;
   readonly description: string;

@@ -1,6 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { createLogger } from '../logger.ts';
-import { createAcknowledgedProducer, type AcknowledgedProducer, type OutgoingMessage } from './acknowledged-producer.ts';
+import {
+  createAcknowledgedProducer,
+  type AcknowledgedProducer,
+  type OutgoingMessage,
+} from './acknowledged-producer.ts';
 import type { KafkaClient, Producer, ProducerRecord, RecordMetadata } from './client.ts';
 
 type Answer = (record: ProducerRecord) => Promise<RecordMetadata[]>;
@@ -10,8 +14,14 @@ interface Call {
   readonly values: string[];
 }
 
-/** A Kafka client whose producers put every message into partition 0 and answer by a script. What a real broker does is tested in test/integration/push. */
-function scripted(answers: Answer[], acknowledgeMs = 60_000): { producer: AcknowledgedProducer; calls: Call[]; atOnce: () => number } {
+/**
+ * A Kafka client whose producers put every message into partition 0 and answer by a script. What a real broker does is
+ * tested in test/integration/push.
+ */
+function scripted(
+  answers: Answer[],
+  acknowledgeMs = 60_000,
+): { producer: AcknowledgedProducer; calls: Call[]; atOnce: () => number } {
   const calls: Call[] = [];
   let made = 0;
   let running = 0;
@@ -32,18 +42,33 @@ function scripted(answers: Answer[], acknowledgeMs = 60_000): { producer: Acknow
       return { connect: async () => {}, disconnect: async () => {}, send } as unknown as Producer;
     },
   };
-  return { producer: createAcknowledgedProducer({ kafka, logger: createLogger('silent'), acknowledgeMs }), calls, atOnce: () => most };
+  return {
+    producer: createAcknowledgedProducer({ kafka, logger: createLogger('silent'), acknowledgeMs }),
+    calls,
+    atOnce: () => most,
+  };
 }
 
 const acknowledge: Answer = async ({ topic }) => [{ topicName: topic, partition: 0, errorCode: 0, baseOffset: '0' }];
 const message = (value: string): OutgoingMessage => ({ key: 'k', value: Buffer.from(value), timestamp: 1 });
-const failure = (type: string): Answer => () => Promise.reject(Object.assign(new Error(type), { type }));
+const failure =
+  (type: string): Answer =>
+  () =>
+    Promise.reject(Object.assign(new Error(type), { type }));
 
 /** An answer that comes when it is told to. */
 function held(): { answer: Answer; go: () => void } {
   let go = (): void => {};
-  const gate = new Promise<void>((resolve) => { go = resolve; });
-  return { answer: async (record) => { await gate; return acknowledge(record); }, go: () => go() };
+  const gate = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  return {
+    answer: async (record) => {
+      await gate;
+      return acknowledge(record);
+    },
+    go: () => go(),
+  };
 }
 
 describe('acknowledged', () => {
@@ -58,7 +83,9 @@ describe('acknowledged', () => {
   });
 
   it('only where every partition has answered', async () => {
-    const { producer } = scripted([async ({ topic }) => [{ topicName: topic, partition: 1, errorCode: 0, baseOffset: '0' }]]);
+    const { producer } = scripted([
+      async ({ topic }) => [{ topicName: topic, partition: 1, errorCode: 0, baseOffset: '0' }],
+    ]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
   });
 
@@ -66,12 +93,20 @@ describe('acknowledged', () => {
     const { producer, calls } = scripted([failure('CONNECTION')]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
     await producer.send('t', [message('b')]).acknowledged;
-    expect(calls).toEqual([{ producer: 0, values: ['a'] }, { producer: 1, values: ['b'] }]);
+    expect(calls).toEqual([
+      { producer: 0, values: ['a'] },
+      { producer: 1, values: ['b'] },
+    ]);
   });
 
-  it('a message that the topic does not take is no other caller\'s failure', async () => {
+  it("a message that the topic does not take is no other caller's failure", async () => {
     const first = held();
-    const { producer } = scripted([first.answer, failure('MESSAGE_TOO_LARGE'), failure('MESSAGE_TOO_LARGE'), acknowledge]);
+    const { producer } = scripted([
+      first.answer,
+      failure('MESSAGE_TOO_LARGE'),
+      failure('MESSAGE_TOO_LARGE'),
+      acknowledge,
+    ]);
     const [, large, small] = ['first', 'large', 'small'].map((value) => producer.send('t', [message(value)]));
     first.go();
     await expect(large!.acknowledged).rejects.toMatchObject({ reason: 'too_large' });
@@ -86,7 +121,9 @@ describe('acknowledged', () => {
     await expect(underWay.acknowledged).rejects.toMatchObject({ reason: 'late' });
     await expect(waiting.acknowledged).rejects.toMatchObject({ reason: 'late' });
     await expect(producer.send('t', [message('c')]).acknowledged).rejects.toMatchObject({ reason: 'late' });
-    expect(await Promise.race([underWay.finished.then(() => 'finished'), waiting.acknowledged.catch(() => 'held')])).toBe('held');
+    expect(
+      await Promise.race([underWay.finished.then(() => 'finished'), waiting.acknowledged.catch(() => 'held')]),
+    ).toBe('held');
     first.go();
     await Promise.all([underWay.finished, waiting.finished]);
     await producer.send('t', [message('d')]).acknowledged;
@@ -95,8 +132,14 @@ describe('acknowledged', () => {
 
   it('many messages go in several calls, each small enough for a broker', async () => {
     const { producer, calls } = scripted([]);
-    await producer.send('t', Array.from({ length: 5000 }, (_, i) => message(String(i)))).acknowledged;
-    await producer.send('t', ['x', 'y', 'z'].map((c) => message(c.repeat(500_000)))).acknowledged;
+    await producer.send(
+      't',
+      Array.from({ length: 5000 }, (_, i) => message(String(i))),
+    ).acknowledged;
+    await producer.send(
+      't',
+      ['x', 'y', 'z'].map((c) => message(c.repeat(500_000))),
+    ).acknowledged;
     expect(calls.map((c) => c.values.length)).toEqual([2000, 2000, 1000, 1, 1, 1]);
     expect(calls.slice(0, 3).flatMap((c) => c.values)).toEqual(Array.from({ length: 5000 }, (_, i) => String(i)));
   });

@@ -4,12 +4,18 @@ import { CompressionTypes, type KafkaClient, type Message, type Producer } from 
 /**
  * A producer for callers who must know: send() says yes only when all replicas acknowledged every message.
  *
- * Two habits of kafkajs 2.2.4 could make a yes out of a message that Kafka does not have; the shape of this module is what excludes them:
- * - A produce request with an unknown outcome (the connection broke) gives its sequence numbers back (producer/sendMessages.js:105-111). If another request
- *   takes them, the broker holds it for the repetition of the first, and acknowledges it without storing it. So each topic has a lane with one call at
- *   a time, which kafkajs repeats with the same numbers; a call that fails in the end takes its producer, with its numbers, along.
- * - A call that one broker answered and another did not is repeated only for brokers without an answer (sendMessages.js:71-73). If the unanswered partition
- *   has moved to the broker that has answered, nobody is asked and the call succeeds. So every partition's own acknowledgement is looked for.
+ * Two habits of kafkajs 2.2.4 could make a yes out of a message that Kafka does not have; the shape of this module is
+ * what excludes them:
+ * - A produce request with an unknown outcome (the connection broke) gives its sequence numbers back
+ *   (producer/sendMessages.js:105-111). If another request
+ *   takes them, the broker holds it for the repetition of the first, and acknowledges it without storing it. So each
+ * topic has a lane with one call at
+ *   a time, which kafkajs repeats with the same numbers; a call that fails in the end takes its producer, with its
+ * numbers, along.
+ * - A call that one broker answered and another did not is repeated only for brokers without an answer
+ *   (sendMessages.js:71-73). If the unanswered partition
+ *   has moved to the broker that has answered, nobody is asked and the call succeeds. So every partition's own
+ * acknowledgement is looked for.
  */
 export interface AcknowledgedProducer {
   /**
@@ -33,7 +39,10 @@ export interface Delivery {
   readonly finished: Promise<void>;
 }
 
-/** `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is away, or refuses; `stopping`: the process ends. */
+/**
+ * `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is away, or
+ * refuses; `stopping`: the process ends.
+ */
 export class NotAcknowledged extends Error {
   readonly reason: 'too_large' | 'late' | 'failed' | 'stopping';
   constructor(reason: NotAcknowledged['reason'], options?: { cause?: unknown }) {
@@ -43,9 +52,15 @@ export class NotAcknowledged extends Error {
   }
 }
 
-/** One call makes one record batch per partition, and brokers refuse batches above message.max.bytes (1 MiB by default). A larger message goes alone. */
+/**
+ * One call makes one record batch per partition, and brokers refuse batches above message.max.bytes (1 MiB by default).
+ * A larger message goes alone.
+ */
 const MAX_CALL_BYTES = 800_000;
-/** A smaller message counts as this: kafkajs copies the list of a call once per message (producer/groupMessagesPerPartition.js), so a call has 2,000 at most. */
+/**
+ * A smaller message counts as this: kafkajs copies the list of a call once per message
+ * (producer/groupMessagesPerPartition.js), so a call has 2,000 at most.
+ */
 const MIN_MESSAGE_BYTES = MAX_CALL_BYTES / 2_000;
 /** of a record beside key and value, at most, without headers */
 const RECORD_BYTES = 32;
@@ -74,7 +89,15 @@ interface Piece {
 }
 
 /** Opens no connection before the first message; acknowledgeMs: how long a caller waits, 10 s by default. */
-export function createAcknowledgedProducer({ kafka, logger, acknowledgeMs = ACKNOWLEDGE_MS }: { kafka: Pick<KafkaClient, 'producer'>; logger: Logger; acknowledgeMs?: number }): AcknowledgedProducer {
+export function createAcknowledgedProducer({
+  kafka,
+  logger,
+  acknowledgeMs = ACKNOWLEDGE_MS,
+}: {
+  kafka: Pick<KafkaClient, 'producer'>;
+  logger: Logger;
+  acknowledgeMs?: number;
+}): AcknowledgedProducer {
   const lanes = new Map<string, Lane>();
   let stopping = false;
   return {
@@ -83,7 +106,9 @@ export function createAcknowledgedProducer({ kafka, logger, acknowledgeMs = ACKN
       if (lane === undefined) lanes.set(topic, (lane = createLane(topic, kafka, logger)));
       const pieces = split(messages);
       let finish = (): void => {};
-      const finished = new Promise<void>((resolve) => { finish = resolve; });
+      const finished = new Promise<void>((resolve) => {
+        finish = resolve;
+      });
       const acknowledged = new Promise<void>((resolve, reject) => {
         const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
         const order: Order = {
@@ -104,14 +129,19 @@ export function createAcknowledgedProducer({ kafka, logger, acknowledgeMs = ACKN
         // whoever comes while a call hangs would only wait too
         else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
         if (order.settled) finish();
-        else lane.add(pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })));
+        else
+          lane.add(
+            pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })),
+          );
       });
       return { acknowledged, finished };
     },
     async stop() {
       stopping = true;
       let timer: NodeJS.Timeout | undefined;
-      const deadline = new Promise<void>((resolve) => { timer = setTimeout(resolve, STOP_MS); });
+      const deadline = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, STOP_MS);
+      });
       await Promise.race([deadline, Promise.all([...lanes.values()].map((lane) => lane.stop()))]);
       clearTimeout(timer);
     },
@@ -165,7 +195,9 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
     try {
       current ??= connected();
       const messages = pieces.flatMap((piece) => piece.messages);
-      const answers = await (await current).send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
+      const answers = await (
+        await current
+      ).send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
       const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
       const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
       if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
@@ -177,13 +209,21 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       current = undefined;
       void failed?.then((producer) => producer.disconnect()).catch(() => undefined);
       const tooLarge = isTooLarge(error);
-      logger.warn({ topic, messages: pieces.reduce((sum, p) => sum + p.messages.length, 0), reason: error instanceof Error ? error.message : String(error) }, 'messages_not_acknowledged');
+      logger.warn(
+        {
+          topic,
+          messages: pieces.reduce((sum, p) => sum + p.messages.length, 0),
+          reason: error instanceof Error ? error.message : String(error),
+        },
+        'messages_not_acknowledged',
+      );
       // one caller's large message is no other caller's failure
       if (tooLarge && pieces.length > 1) {
         for (const piece of pieces) await call([piece]);
         return;
       }
-      for (const { order } of pieces) order.settle(new NotAcknowledged(tooLarge ? 'too_large' : 'failed', { cause: error }));
+      for (const { order } of pieces)
+        order.settle(new NotAcknowledged(tooLarge ? 'too_large' : 'failed', { cause: error }));
     }
     for (const piece of pieces) done(piece);
   }

@@ -5,7 +5,12 @@ import { clientLogLine } from './client-log.ts';
 const { ERROR, WARN, INFO } = kafkajs.logLevel;
 
 const line = (level: Parameters<typeof clientLogLine>[0]['level'], message: string, extra: object = {}) =>
-  clientLogLine({ namespace: 'Consumer', level, label: '', log: { timestamp: '', logger: 'kafkajs', message, ...extra } });
+  clientLogLine({
+    namespace: 'Consumer',
+    level,
+    label: '',
+    log: { timestamp: '', logger: 'kafkajs', message, ...extra },
+  });
 
 test('chatty lines are debug', () => {
   expect(line(INFO, 'Consumer has joined the group', { memberAssignment: { a: [0] } })).toEqual({
@@ -18,14 +23,21 @@ test('rebalances and errors that go to the caller are debug', () => {
   expect(line(WARN, 'The group is rebalancing, re-joining').level).toBe('debug');
   expect(line(ERROR, 'The coordinator is not aware of this member, re-joining the group').level).toBe('debug');
   expect(line(WARN, 'Limiting retries for the idempotent producer may invalidate EoS guarantees').level).toBe('debug');
-  expect(line(ERROR, 'Response CreateTopics(key: 19, version: 3)', { error: 'Topic creation errors' }).level).toBe('debug');
+  expect(line(ERROR, 'Response CreateTopics(key: 19, version: 3)', { error: 'Topic creation errors' }).level).toBe(
+    'debug',
+  );
 });
 
 test('a lost connection and a fetch that fails are warnings, without stack', () => {
-  const { level, fields } = line(ERROR, 'Connection error: connect ECONNREFUSED', { broker: 'a:1', stack: 'Error: at' });
+  const { level, fields } = line(ERROR, 'Connection error: connect ECONNREFUSED', {
+    broker: 'a:1',
+    stack: 'Error: at',
+  });
   expect(level).toBe('warn');
   expect(fields).not.toHaveProperty('stack');
-  expect(line(ERROR, 'Response Fetch(key: 1, version: 11)', { error: 'a record batch compressed with lz4 ...' }).level).toBe('warn');
+  expect(
+    line(ERROR, 'Response Fetch(key: 1, version: 11)', { error: 'a record batch compressed with lz4 ...' }).level,
+  ).toBe('warn');
 });
 
 test('what stops the consumer is an error, with stack', () => {
@@ -35,5 +47,7 @@ test('what stops the consumer is an error, with stack', () => {
 });
 
 test('contents of responses and messages are not taken over', () => {
-  expect(line(WARN, 'x', { data: { secret: 1 }, payload: Buffer.from('secret'), error: new Error('why') }).fields).toEqual({ namespace: 'Consumer', detail: 'x', error: 'why' });
+  expect(
+    line(WARN, 'x', { data: { secret: 1 }, payload: Buffer.from('secret'), error: new Error('why') }).fields,
+  ).toEqual({ namespace: 'Consumer', detail: 'x', error: 'why' });
 });

@@ -4,8 +4,18 @@ import { createKafka, fetchedRecords, retry, type Batch } from './client.ts';
 
 function client(): { readonly kafka: ReturnType<typeof createKafka>; readonly lines: string[] } {
   const lines: string[] = [];
-  const logger = pino({ level: 'trace' }, { write: (line: string) => { lines.push(line); } });
-  return { kafka: createKafka({ brokers: ['127.0.0.1:1'], clientId: 'c', logger, maxDecompressedBytes: 1_000_000 }), lines };
+  const logger = pino(
+    { level: 'trace' },
+    {
+      write: (line: string) => {
+        lines.push(line);
+      },
+    },
+  );
+  return {
+    kafka: createKafka({ brokers: ['127.0.0.1:1'], clientId: 'c', logger, maxDecompressedBytes: 1_000_000 }),
+    lines,
+  };
 }
 
 afterEach(() => {
@@ -24,18 +34,40 @@ test('making producers, consumers and admins says nothing, on the log or the con
 
 test('retries are ours, whatever NODE_ENV is: the last wait is 5 s, the whole about 16 s', () => {
   let total = 0;
-  for (let i = 0, wait: number = retry.initialRetryTime; i < retry.retries; i++, wait = Math.min(wait * retry.multiplier, retry.maxRetryTime)) total += wait;
+  for (
+    let i = 0, wait: number = retry.initialRetryTime;
+    i < retry.retries;
+    i++, wait = Math.min(wait * retry.multiplier, retry.maxRetryTime)
+  )
+    total += wait;
   expect(total / 1000).toBeGreaterThan(14);
   expect(total / 1000).toBeLessThan(18);
 });
 
 test('records in the format before 0.11, which kafkajs reads itself, come as others do', () => {
-  const message = (offset: string, key: Buffer | null, value: Buffer | null) => ({ offset, timestamp: '5', key, value, attributes: 0, headers: {} });
-  const messages = [message('7', Buffer.from('k'), Buffer.from('value')), message('8', null, Buffer.from('v')), message('9', Buffer.from('k'), null), message('10', null, null)];
+  const message = (offset: string, key: Buffer | null, value: Buffer | null) => ({
+    offset,
+    timestamp: '5',
+    key,
+    value,
+    attributes: 0,
+    headers: {},
+  });
+  const messages = [
+    message('7', Buffer.from('k'), Buffer.from('value')),
+    message('8', null, Buffer.from('v')),
+    message('9', Buffer.from('k'), null),
+    message('10', null, null),
+  ];
   const { records, to } = fetchedRecords({ messages, lastOffset: () => '10' } as unknown as Batch);
   expect(to).toBe(10);
-  expect(records.map(({ offset, time, key, value, headers }) => [offset, time, key?.toString(), value?.toString(), headers])).toEqual([
-    [7, 5, 'k', 'value', []], [8, 5, undefined, 'v', []], [9, 5, 'k', undefined, []], [10, 5, undefined, undefined, []],
+  expect(
+    records.map(({ offset, time, key, value, headers }) => [offset, time, key?.toString(), value?.toString(), headers]),
+  ).toEqual([
+    [7, 5, 'k', 'value', []],
+    [8, 5, undefined, 'v', []],
+    [9, 5, 'k', undefined, []],
+    [10, 5, undefined, undefined, []],
   ]);
   expect([records[3]!.key, records[3]!.value]).toEqual([null, null]);
 });

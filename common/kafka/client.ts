@@ -1,5 +1,16 @@
 import type { ConnectionOptions } from 'node:tls';
-import kafkajs, { type Admin, type Batch, type Consumer, type ConsumerConfig, type ICustomPartitioner, type KafkaMessage, type Producer, type ProducerConfig, type RetryOptions, type SASLOptions } from 'kafkajs';
+import kafkajs, {
+  type Admin,
+  type Batch,
+  type Consumer,
+  type ConsumerConfig,
+  type ICustomPartitioner,
+  type KafkaMessage,
+  type Producer,
+  type ProducerConfig,
+  type RetryOptions,
+  type SASLOptions,
+} from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './codecs.ts';
@@ -11,13 +22,24 @@ import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
 export type { FetchedRecord } from './record-batch.ts';
 
 export type {
-  Admin, Batch, Consumer, EachBatchPayload, Message, OffsetsByTopicPartition, Producer, ProducerRecord, RecordMetadata,
+  Admin,
+  Batch,
+  Consumer,
+  EachBatchPayload,
+  Message,
+  OffsetsByTopicPartition,
+  Producer,
+  ProducerRecord,
+  RecordMetadata,
 } from 'kafkajs';
 
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
 
-/** The offset that a batch was fetched from: its client asked for it, perhaps before the last rejoin. Not among kafkajs's types (src/consumer/batch.js:12). */
+/**
+ * The offset that a batch was fetched from: its client asked for it, perhaps before the last rejoin. Not among
+ * kafkajs's types (src/consumer/batch.js:12).
+ */
 export function fetchedOffset(batch: Batch): string {
   return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
 }
@@ -36,14 +58,24 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   return {
     records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
     to: Number(batch.lastOffset()),
-    free: () => { for (const message of messages) if ('records' in message) message.free(); },
+    free: () => {
+      for (const message of messages) if ('records' in message) message.free();
+    },
   };
 }
 
 /** In the format before 0.11, which has no headers: kafkajs has read it. */
 function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedRecord {
-  const span = (bytes: Buffer | null, from: number): [number, number] => (bytes === null ? [-1, -1] : [from, from + bytes.length]);
-  return new FetchedRecord(Number(offset), Number(timestamp), [], Buffer.concat([key ?? NOTHING, value ?? NOTHING]), span(key, 0), span(value, key?.length ?? 0));
+  const span = (bytes: Buffer | null, from: number): [number, number] =>
+    bytes === null ? [-1, -1] : [from, from + bytes.length];
+  return new FetchedRecord(
+    Number(offset),
+    Number(timestamp),
+    [],
+    Buffer.concat([key ?? NOTHING, value ?? NOTHING]),
+    span(key, 0),
+    span(value, key?.length ?? 0),
+  );
 }
 
 const NOTHING = Buffer.alloc(0);
@@ -54,7 +86,10 @@ export interface KafkaOptions {
   /** shown in the broker's logs and metrics */
   readonly clientId: string;
   readonly logger: Logger;
-  /** What one fetch may hold decompressed, bytes: the rest is fetched again; of a record above it only the beginning is kept (maxDecompressedBytes + 1 bytes). One value per process. */
+  /**
+   * What one fetch may hold decompressed, bytes: the rest is fetched again; of a record above it only the beginning is
+   * kept (maxDecompressedBytes + 1 bytes). One value per process.
+   */
   readonly maxDecompressedBytes: number;
   readonly ssl?: boolean | ConnectionOptions;
   readonly sasl?: Sasl;
@@ -74,25 +109,40 @@ export interface KafkaClient {
   admin(): Admin;
   /** Defaults of kafkajs apart from `retry`; how it behaves stands in consumer-facts.md beside this file. */
   consumer(config: ConsumerConfig): Consumer;
-  /** Partitions by murmur2 of the key, as Kafka's Java producer does. The choice is written into the message, so that another attempt goes to the same partition. */
+  /**
+   * Partitions by murmur2 of the key, as Kafka's Java producer does. The choice is written into the message, so that
+   * another attempt goes to the same partition.
+   */
   producer(config?: Omit<ProducerConfig, 'createPartitioner'>): Producer;
 }
 
 /**
- * Given always: kafkajs takes other defaults where NODE_ENV is `test`, and the consumer's own default of 5 overrides the client's.
+ * Given always: kafkajs takes other defaults where NODE_ENV is `test`, and the consumer's own default of 5 overrides
+ * the client's.
  * Waits of 0.1, 0.2, 0.4 ... 5 s: an operation is given up after about 16 s.
  */
-export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> = { initialRetryTime: 100, multiplier: 2, factor: 0.2, maxRetryTime: 5_000, retries: 8 };
+export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> = {
+  initialRetryTime: 100,
+  multiplier: 2,
+  factor: 0.2,
+  maxRetryTime: 5_000,
+  retries: 8,
+};
 
 /** A remote broker with TLS may take longer than kafkajs's 1 s, milliseconds. */
 const CONNECTION_TIMEOUT_MS = 5_000;
 
-/** Without it, a retry after partitions were added could store a message again in another one, and nobody could tell which partitions have to acknowledge. */
+/**
+ * Without it, a retry after partitions were added could store a message again in another one, and nobody could tell
+ * which partitions have to acknowledge.
+ */
 const pinningPartitioner: ICustomPartitioner = () => {
   const chooseWithoutKey = kafkajs.Partitioners.DefaultPartitioner();
-  return (args) => (args.message.partition ??= typeof args.message.key === 'string' || Buffer.isBuffer(args.message.key)
-    ? partitionOf(Buffer.from(args.message.key), args.partitionMetadata.length)
-    : chooseWithoutKey(args));
+  return (args) =>
+    (args.message.partition ??=
+      typeof args.message.key === 'string' || Buffer.isBuffer(args.message.key)
+        ? partitionOf(Buffer.from(args.message.key), args.partitionMetadata.length)
+        : chooseWithoutKey(args));
 };
 
 const REPORT_EVERY_MS = 60_000;
@@ -110,7 +160,14 @@ function unreadableReporter(logger: Logger): (place: Place, error: Error) => voi
 }
 
 /** The only place that makes a Kafka client. */
-export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, ssl = false, sasl }: KafkaOptions): KafkaClient {
+export function createKafka({
+  brokers,
+  clientId,
+  logger,
+  maxDecompressedBytes,
+  ssl = false,
+  sasl,
+}: KafkaOptions): KafkaClient {
   scheduleOnlyWhilePending();
   readFetchesWith({ maxBytes: maxDecompressedBytes, onUnreadable: unreadableReporter(logger) });
   installCodecs(maxDecompressedBytes);
@@ -133,6 +190,7 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
     sasl,
     admin: () => kafka.admin(),
     consumer: (config) => kafka.consumer({ ...config, retry: { ...retry, ...config.retry } }),
-    producer: (config) => kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),
+    producer: (config) =>
+      kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),
   };
 }

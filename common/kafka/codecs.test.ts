@@ -13,22 +13,28 @@ function sample(bytes: number): Buffer {
   let x = 12345;
   for (let i = 0; i < bytes; i++) {
     if (i % 7 === 0) x = (x * 1103515245 + 12345) % 2147483648;
-    result[i] = 32 + (x >> 16) % 64;
+    result[i] = 32 + ((x >> 16) % 64);
   }
   return result;
 }
 
 function xerial(...blocks: Buffer[]): Buffer {
   const header = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
-  return Buffer.concat([header, ...blocks.flatMap((b) => {
-    const length = Buffer.alloc(4);
-    length.writeUInt32BE(b.length);
-    return [length, b];
-  })]);
+  return Buffer.concat([
+    header,
+    ...blocks.flatMap((b) => {
+      const length = Buffer.alloc(4);
+      length.writeUInt32BE(b.length);
+      return [length, b];
+    }),
+  ]);
 }
 
 async function refusal(promise: Promise<unknown>): Promise<string> {
-  const error = await promise.then(() => undefined, (e: unknown) => e);
+  const error = await promise.then(
+    () => undefined,
+    (e: unknown) => e,
+  );
   expect(error).toBeInstanceOf(CodecError);
   return (error as CodecError).reason;
 }
@@ -55,7 +61,12 @@ describe.each(codecs)('%s', (codec) => {
 
   test('says of damaged, cut and foreign bytes that they are corrupt', async () => {
     const packed = await compress(codec, sample(100_000));
-    for (const bytes of [packed.subarray(0, packed.length - 10), Buffer.from('no such thing'), Buffer.alloc(0), Buffer.alloc(100, 0xff)]) {
+    for (const bytes of [
+      packed.subarray(0, packed.length - 10),
+      Buffer.from('no such thing'),
+      Buffer.alloc(0),
+      Buffer.alloc(100, 0xff),
+    ]) {
       expect(await refusal(decompress(codec, bytes, MiB))).toBe('corrupt');
     }
   });
@@ -81,7 +92,9 @@ describe('snappy of Java (xerial blocks)', () => {
   test('refuses a block that claims more than it has', async () => {
     const block = snappyBlock(sample(1000));
     expect(await refusal(decompress('snappy', xerial(block).subarray(0, 40), MiB))).toBe('corrupt');
-    expect(await refusal(decompress('snappy', Buffer.concat([xerial(block), Buffer.from([0, 0])]), MiB))).toBe('corrupt');
+    expect(await refusal(decompress('snappy', Buffer.concat([xerial(block), Buffer.from([0, 0])]), MiB))).toBe(
+      'corrupt',
+    );
     // claims 4 GiB - 1 in its varint: refused by its claim alone
     expect(await refusal(decompress('snappy', Buffer.from([0xff, 0xff, 0xff, 0xff, 0x0f, 0]), MiB))).toBe('too_large');
   });

@@ -3,12 +3,18 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import kafkajs from 'kafkajs';
 import { compressFrame, decompressFrame, decompressFrameSync } from 'lz4-napi';
-import { compress as snappyCompress, uncompress as snappyUncompress, uncompressSync as snappyUncompressSync } from 'snappy';
+import {
+  compress as snappyCompress,
+  uncompress as snappyUncompress,
+  uncompressSync as snappyUncompressSync,
+} from 'snappy';
 
 /** The compressed record batches of Kafka; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/** A record batch that is not decompressed: its bytes are not what the codec's name says, or there would be too many. */
+/**
+ * A record batch that is not decompressed: its bytes are not what the codec's name says, or there would be too many.
+ */
 export class CodecError extends Error {
   readonly reason: 'corrupt' | 'too_large';
   constructor(codec: Codec, reason: CodecError['reason'], message: string, options?: { cause?: unknown }) {
@@ -19,16 +25,26 @@ export class CodecError extends Error {
 }
 
 function tooLarge(codec: Codec, compressedBytes: number, maxBytes: number): CodecError {
-  return new CodecError(codec, 'too_large', `and ${compressedBytes} bytes long has more than ${maxBytes} bytes when decompressed`);
+  return new CodecError(
+    codec,
+    'too_large',
+    `and ${compressedBytes} bytes long has more than ${maxBytes} bytes when decompressed`,
+  );
 }
 
 function corrupt(codec: Codec, cause: unknown): CodecError {
-  return new CodecError(codec, 'corrupt', `cannot be decompressed: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  return new CodecError(
+    codec,
+    'corrupt',
+    `cannot be decompressed: ${cause instanceof Error ? cause.message : String(cause)}`,
+    { cause },
+  );
 }
 
 /**
  * Decompresses the records of one record batch: off the event loop (thread pool), unless that would take longer.
- * The result is never larger than maxBytes, and not much more than that is ever allocated: a few bytes of a decompression bomb say so before, or while, they unfold.
+ * The result is never larger than maxBytes, and not much more than that is ever allocated: a few bytes of a
+ * decompression bomb say so before, or while, they unfold.
  * Throws CodecError.
  */
 export async function decompress(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer> {
@@ -41,7 +57,8 @@ export async function decompress(codec: Codec, data: Buffer, maxBytes: number): 
 
 /**
  * The same piece by piece, for a record batch that is too large to be held decompressed. Throws CodecError.
- * An LZ4 frame with a content size or checksum, or whose blocks need each other, cannot be taken apart (Kafka's clients write none; its brokers refuse the last), a single snappy block is one piece.
+ * An LZ4 frame with a content size or checksum, or whose blocks need each other, cannot be taken apart (Kafka's clients
+ * write none; its brokers refuse the last), a single snappy block is one piece.
  */
 export async function* decompressInChunks(codec: Codec, data: Buffer): AsyncGenerator<Buffer, void, undefined> {
   try {
@@ -87,33 +104,49 @@ function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
 }
 
 /**
- * LZ4 and snappy unfold 2 to 3 GB/s: up to this many bytes (1 to 2 ms) are unfolded in the event loop. A turn through the thread pool costs more, and the allocator of
- * both packages (mimalloc) keeps a heap per thread, into which what another thread has freed comes back late: 570 MB were held where the event loop's own heap holds 120 MB.
+ * LZ4 and snappy unfold 2 to 3 GB/s: up to this many bytes (1 to 2 ms) are unfolded in the event loop. A turn through
+ * the thread pool costs more, and the allocator of
+ * both packages (mimalloc) keeps a heap per thread, into which what another thread has freed comes back late: 570 MB
+ * were held where the event loop's own heap holds 120 MB.
  */
 const AT_ONCE_BYTES = 4 * 1024 * 1024;
 
 /** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
 const CHUNK_BYTES = 256 * 1024;
 
-async function unzip(codec: Codec, unpack: (data: Buffer, options: { maxOutputLength: number; chunkSize: number }) => Promise<Buffer>, data: Buffer, maxBytes: number): Promise<Buffer> {
+async function unzip(
+  codec: Codec,
+  unpack: (data: Buffer, options: { maxOutputLength: number; chunkSize: number }) => Promise<Buffer>,
+  data: Buffer,
+  maxBytes: number,
+): Promise<Buffer> {
   try {
     return await unpack(data, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES });
   } catch (error) {
-    throw (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE' ? tooLarge(codec, data.length, maxBytes) : error;
+    throw (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE'
+      ? tooLarge(codec, data.length, maxBytes)
+      : error;
   }
 }
 
-/** Java's snappy stream (xerial): these 8 bytes, two 32-bit versions, then blocks of up to 32 KiB, each behind its 32-bit length. Others send one block and nothing else. */
+/**
+ * Java's snappy stream (xerial): these 8 bytes, two 32-bit versions, then blocks of up to 32 KiB, each behind its
+ * 32-bit length. Others send one block and nothing else.
+ */
 const XERIAL_MAGIC = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0]);
 const XERIAL_HEADER_BYTES = 16;
 
-/** A copy of up to 64 bytes is written in 3: a block that claims more does not have it (github.com/google/snappy, format_description.txt). */
+/**
+ * A copy of up to 64 bytes is written in 3: a block that claims more does not have it (github.com/google/snappy,
+ * format_description.txt).
+ */
 const SNAPPY_MAX_RATIO = 22;
 
 async function* snappyChunks(data: Buffer): AsyncGenerator<Buffer> {
   for (const block of snappyBlocks(data)) {
-    if (snappyLength(block) > block.length * SNAPPY_MAX_RATIO) throw new Error('a block claims more bytes than it can have');
-    yield await snappyUncompress(block, { asBuffer: true }) as Buffer;
+    if (snappyLength(block) > block.length * SNAPPY_MAX_RATIO)
+      throw new Error('a block claims more bytes than it can have');
+    yield (await snappyUncompress(block, { asBuffer: true })) as Buffer;
   }
 }
 
@@ -125,9 +158,10 @@ async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer>
   const blocks = snappyBlocks(data);
   const total = blocks.reduce((sum, block) => sum + snappyLength(block), 0);
   if (total > maxBytes) throw tooLarge('snappy', data.length, maxBytes);
-  const parts = total <= AT_ONCE_BYTES
-    ? blocks.map((block) => snappyUncompressSync(block, { asBuffer: true }) as Buffer)
-    : await Promise.all(blocks.map((block) => snappyUncompress(block, { asBuffer: true }) as Promise<Buffer>));
+  const parts =
+    total <= AT_ONCE_BYTES
+      ? blocks.map((block) => snappyUncompressSync(block, { asBuffer: true }) as Buffer)
+      : await Promise.all(blocks.map((block) => snappyUncompress(block, { asBuffer: true }) as Promise<Buffer>));
   return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts, total);
 }
 
@@ -143,7 +177,10 @@ function xerialBlocks(data: Buffer): Buffer[] {
   return blocks;
 }
 
-/** A snappy block begins with its decompressed length as a varint of up to 32 bits (github.com/google/snappy, format_description.txt). */
+/**
+ * A snappy block begins with its decompressed length as a varint of up to 32 bits (github.com/google/snappy,
+ * format_description.txt).
+ */
 function snappyLength(block: Buffer): number {
   let length = 0;
   for (let i = 0; i < 5; i++) {
@@ -158,7 +195,13 @@ function snappyLength(block: Buffer): number {
 /** An LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md), taken apart without decompressing it. */
 interface Lz4Frame {
   readonly flags: number;
-  readonly blocks: readonly { readonly from: number; readonly data: number; readonly end: number; readonly stored: boolean; readonly to: number }[];
+  readonly blocks: readonly {
+    readonly from: number;
+    readonly data: number;
+    readonly end: number;
+    readonly stored: boolean;
+    readonly to: number;
+  }[];
   /** no block has more bytes, decompressed */
   readonly maxBlockBytes: number;
 }
@@ -166,7 +209,13 @@ interface Lz4Frame {
 const LZ4_FRAME_MAGIC = 0x184d2204;
 const LZ4_HEADER_BYTES = 7;
 const LZ4_END = Buffer.alloc(4);
-const LZ4_FLAG = { dictionary: 0x01, contentChecksum: 0x04, contentSize: 0x08, blockChecksum: 0x10, independent: 0x20 } as const;
+const LZ4_FLAG = {
+  dictionary: 0x01,
+  contentChecksum: 0x04,
+  contentSize: 0x08,
+  blockChecksum: 0x10,
+  independent: 0x20,
+} as const;
 /** unpacked this many at a time */
 const LZ4_BLOCKS = 4;
 
@@ -186,11 +235,15 @@ function lz4Frame(data: Buffer): Lz4Frame {
     blocks.push({ ...block, to: at });
   }
   // decompressFrame would silently leave out what stands behind the frame
-  if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length) throw new Error('the frame does not end with the data');
+  if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length)
+    throw new Error('the frame does not end with the data');
   return { flags, blocks, maxBlockBytes: 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07)) };
 }
 
-/** decompressFrame has no limit, so the size is known before: by the number of blocks where that is enough, else counted. */
+/**
+ * decompressFrame has no limit, so the size is known before: by the number of blocks where that is enough, else
+ * counted.
+ */
 async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
   const { blocks, maxBlockBytes } = lz4Frame(data);
   if (blocks.length * maxBlockBytes > maxBytes) {
@@ -206,7 +259,13 @@ async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
 /** Blocks that do not need each other: each few of them, behind the frame's own header, are a frame. */
 async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
   const { flags, blocks } = lz4Frame(data);
-  if ((flags & LZ4_FLAG.independent) === 0 || (flags & (LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum | LZ4_FLAG.dictionary)) !== 0) throw new Error('a frame of this size with linked blocks, content size, content checksum or dictionary cannot be taken apart');
+  if (
+    (flags & LZ4_FLAG.independent) === 0 ||
+    (flags & (LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum | LZ4_FLAG.dictionary)) !== 0
+  )
+    throw new Error(
+      'a frame of this size with linked blocks, content size, content checksum or dictionary cannot be taken apart',
+    );
   const header = data.subarray(0, LZ4_HEADER_BYTES);
   for (let i = 0; i < blocks.length; i += LZ4_BLOCKS) {
     const some = blocks.slice(i, i + LZ4_BLOCKS);
@@ -222,7 +281,10 @@ function lz4BlockBytes(data: Buffer, from: number, end: number): number {
     let literals = token >> 4;
     if (literals === 15) {
       let more: number;
-      do { more = data[at++] ?? 0; literals += more; } while (more === 255);
+      do {
+        more = data[at++] ?? 0;
+        literals += more;
+      } while (more === 255);
     }
     at += literals + 2;
     total += literals;
@@ -230,14 +292,20 @@ function lz4BlockBytes(data: Buffer, from: number, end: number): number {
     let match = token & 0x0f;
     if (match === 15) {
       let more: number;
-      do { more = data[at++] ?? 0; match += more; } while (more === 255);
+      do {
+        more = data[at++] ?? 0;
+        match += more;
+      } while (more === 255);
     }
     total += match + 4;
   }
   return total;
 }
 
-/** Gives kafkajs these codecs; its own gzip has no limit and it has no others. One limit per process: kafkajs holds them in a global. */
+/**
+ * Gives kafkajs these codecs; its own gzip has no limit and it has no others. One limit per process: kafkajs holds them
+ * in a global.
+ */
 export function installCodecs(maxBytes: number): void {
   const { CompressionCodecs, CompressionTypes } = kafkajs;
   const bounded = (codec: Codec) => () => ({

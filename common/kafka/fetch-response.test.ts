@@ -49,18 +49,42 @@ function field(bytes: Buffer | null): Buffer {
   return bytes === null ? zigzag(-1) : Buffer.concat([zigzag(bytes.length), bytes]);
 }
 
-async function batch(records: readonly Rec[], { codec, producerId = -1n, transactional = false, control = false, first = records[0]?.offset ?? 0, last = records.at(-1)?.offset ?? first, appendTime }: BatchOptions = {}): Promise<Stored> {
-  const body = Buffer.concat(records.map(({ offset, key = null, value = null, timestamp = T0, headers = [] }) => {
-    const record = Buffer.concat([Buffer.from([0]), zigzag(timestamp - T0), zigzag(offset - first), field(key), field(value), zigzag(headers.length), ...headers.flatMap(([name, v]) => [field(Buffer.from(name)), field(v)])]);
-    return Buffer.concat([zigzag(record.length), record]);
-  }));
+async function batch(
+  records: readonly Rec[],
+  {
+    codec,
+    producerId = -1n,
+    transactional = false,
+    control = false,
+    first = records[0]?.offset ?? 0,
+    last = records.at(-1)?.offset ?? first,
+    appendTime,
+  }: BatchOptions = {},
+): Promise<Stored> {
+  const body = Buffer.concat(
+    records.map(({ offset, key = null, value = null, timestamp = T0, headers = [] }) => {
+      const record = Buffer.concat([
+        Buffer.from([0]),
+        zigzag(timestamp - T0),
+        zigzag(offset - first),
+        field(key),
+        field(value),
+        zigzag(headers.length),
+        ...headers.flatMap(([name, v]) => [field(Buffer.from(name)), field(v)]),
+      ]);
+      return Buffer.concat([zigzag(record.length), record]);
+    }),
+  );
   const packed = codec === undefined ? body : await compress(codec, body);
   const bytes = Buffer.alloc(61 + packed.length);
   bytes.writeBigInt64BE(BigInt(first), 0);
   bytes.writeInt32BE(bytes.length - 12, 8);
   bytes.writeInt8(2, 16);
   const codecs = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
-  bytes.writeInt16BE(codecs.indexOf(codec) | (appendTime === undefined ? 0 : 0x08) | (transactional ? 0x10 : 0) | (control ? 0x20 : 0), 21);
+  bytes.writeInt16BE(
+    codecs.indexOf(codec) | (appendTime === undefined ? 0 : 0x08) | (transactional ? 0x10 : 0) | (control ? 0x20 : 0),
+    21,
+  );
   bytes.writeInt32BE(last - first, 23);
   bytes.writeBigInt64BE(BigInt(T0), 27);
   bytes.writeBigInt64BE(BigInt(appendTime ?? T0), 35);
@@ -76,8 +100,10 @@ function sealed(bytes: Buffer): Buffer {
   return bytes;
 }
 
-const abortMarker = (offset: number, producerId: bigint): Promise<Stored> => batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true, control: true });
-const commitMarker = (offset: number, producerId: bigint): Promise<Stored> => batch([{ offset, key: Buffer.from([0, 0, 0, 1]) }], { producerId, transactional: true, control: true });
+const abortMarker = (offset: number, producerId: bigint): Promise<Stored> =>
+  batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true, control: true });
+const commitMarker = (offset: number, producerId: bigint): Promise<Stored> =>
+  batch([{ offset, key: Buffer.from([0, 0, 0, 1]) }], { producerId, transactional: true, control: true });
 
 interface Partition {
   readonly topic?: string;
@@ -89,37 +115,90 @@ interface Partition {
 type Aborted = readonly [producerId: bigint, firstOffset: number, marker: number];
 
 function response(...partitions: readonly Partition[]): Buffer {
-  const int = (value: number): Buffer => { const b = Buffer.alloc(4); b.writeInt32BE(value); return b; };
-  const long = (value: bigint | number): Buffer => { const b = Buffer.alloc(8); b.writeBigInt64BE(BigInt(value)); return b; };
+  const int = (value: number): Buffer => {
+    const b = Buffer.alloc(4);
+    b.writeInt32BE(value);
+    return b;
+  };
+  const long = (value: bigint | number): Buffer => {
+    const b = Buffer.alloc(8);
+    b.writeBigInt64BE(BigInt(value));
+    return b;
+  };
   return Buffer.concat([
-    int(0), Buffer.alloc(2), int(0), int(partitions.length),
+    int(0),
+    Buffer.alloc(2),
+    int(0),
+    int(partitions.length),
     ...partitions.flatMap(({ topic = 't', partition = 0, records, aborted }) => [
-      Buffer.from([0, topic.length]), Buffer.from(topic), int(1), int(partition), Buffer.alloc(2), long(1000), long(900), long(0),
-      ...(aborted === undefined ? [int(-1)] : [int(aborted.length), ...aborted.flatMap(([id, first]) => [long(id), long(first)])]),
-      int(-1), int(records.length), records,
+      Buffer.from([0, topic.length]),
+      Buffer.from(topic),
+      int(1),
+      int(partition),
+      Buffer.alloc(2),
+      long(1000),
+      long(900),
+      long(0),
+      ...(aborted === undefined
+        ? [int(-1)]
+        : [int(aborted.length), ...aborted.flatMap(([id, first]) => [long(id), long(first)])]),
+      int(-1),
+      int(records.length),
+      records,
     ]),
   ]);
 }
 
 /** records: of each partition; ends: the last offset that each covers */
-async function decode(raw: Buffer, from = 0, maxBytes = 1e9): Promise<{ records: readonly (readonly FetchedRecord[])[]; ends: readonly (number | undefined)[]; unreadable: Place[]; decoded: FetchResponse }> {
+async function decode(
+  raw: Buffer,
+  from = 0,
+  maxBytes = 1e9,
+): Promise<{
+  records: readonly (readonly FetchedRecord[])[];
+  ends: readonly (number | undefined)[];
+  unreadable: Place[];
+  decoded: FetchResponse;
+}> {
   const unreadable: Place[] = [];
-  const decoded = await decodeFetchResponse(raw, { fetchOffset: () => from, maxBytes, onUnreadable: (place) => unreadable.push(place) });
+  const decoded = await decodeFetchResponse(raw, {
+    fetchOffset: () => from,
+    maxBytes,
+    onUnreadable: (place) => unreadable.push(place),
+  });
   if (decoded === undefined) throw new Error('not read');
   const blocks = decoded.responses.flatMap((r) => r.partitions.map((p) => p.messages[0]));
   for (const block of blocks) if (block !== undefined) expect(block.isControlRecord).toBe(block.records.length === 0);
-  return { records: blocks.map((b) => b?.records ?? []), ends: blocks.map((b) => (b === undefined ? undefined : Number(b.offset))), unreadable, decoded };
+  return {
+    records: blocks.map((b) => b?.records ?? []),
+    ends: blocks.map((b) => (b === undefined ? undefined : Number(b.offset))),
+    unreadable,
+    decoded,
+  };
 }
 
 /** Everything of a log, fetched until its end; each fetch gives what a broker would. */
-async function drain(log: readonly Stored[], { maxBytes = 1e9, from = 0, aborted = [] as readonly Aborted[] } = {}): Promise<{ records: FetchedRecord[]; fetches: number }> {
+async function drain(
+  log: readonly Stored[],
+  { maxBytes = 1e9, from = 0, aborted = [] as readonly Aborted[] } = {},
+): Promise<{ records: FetchedRecord[]; fetches: number }> {
   const all: FetchedRecord[] = [];
   let fetches = 0;
   for (let position = from; position <= (log.at(-1)?.last ?? -1);) {
     if (++fetches > 10_000) throw new Error(`stands still at ${position}`);
     const start = position;
     const served = log.filter((b) => b.last >= start);
-    const { records: [records = []], ends: [end] } = await decode(response({ records: Buffer.concat(served.map((b) => b.bytes)), aborted: aborted.filter(([, , marker]) => marker >= start) }), position, maxBytes);
+    const {
+      records: [records = []],
+      ends: [end],
+    } = await decode(
+      response({
+        records: Buffer.concat(served.map((b) => b.bytes)),
+        aborted: aborted.filter(([, , marker]) => marker >= start),
+      }),
+      position,
+      maxBytes,
+    );
     for (const { offset } of records) {
       if (offset < position) throw new Error(`${offset} again`);
       position = offset + 1;
@@ -135,15 +214,47 @@ const offsets = (records: readonly FetchedRecord[]): number[] => records.map((r)
 
 test('a record comes with all its parts', async () => {
   const stored = await batch([
-    { offset: 40, key: Buffer.from('k'), value: Buffer.from('v'), timestamp: T0 + 5, headers: [['a', Buffer.from('1')], ['b', null], ['a', Buffer.from('2')], ['__proto__', Buffer.from('x')]] },
+    {
+      offset: 40,
+      key: Buffer.from('k'),
+      value: Buffer.from('v'),
+      timestamp: T0 + 5,
+      headers: [
+        ['a', Buffer.from('1')],
+        ['b', null],
+        ['a', Buffer.from('2')],
+        ['__proto__', Buffer.from('x')],
+      ],
+    },
     { offset: 41, timestamp: T0 - 1 },
   ]);
-  const { records: [records], ends, decoded } = await decode(response({ topic: 'topic', partition: 7, records: stored.bytes }), 40);
+  const {
+    records: [records],
+    ends,
+    decoded,
+  } = await decode(response({ topic: 'topic', partition: 7, records: stored.bytes }), 40);
   expect(records?.[0]).toMatchObject({ offset: 40, time: T0 + 5, key: Buffer.from('k'), value: Buffer.from('v') });
-  expect(records?.[0]?.headers).toEqual([['a', Buffer.from('1')], ['b', null], ['a', Buffer.from('2')], ['__proto__', Buffer.from('x')]]);
+  expect(records?.[0]?.headers).toEqual([
+    ['a', Buffer.from('1')],
+    ['b', null],
+    ['a', Buffer.from('2')],
+    ['__proto__', Buffer.from('x')],
+  ]);
   expect(records?.[1]).toMatchObject({ offset: 41, time: T0 - 1, key: null, value: null });
   expect(ends).toEqual([41]);
-  expect(decoded.responses[0]).toMatchObject({ topicName: 'topic', partitions: [{ partition: 7, errorCode: 0, highWatermark: '1000', lastStableOffset: '900', lastStartOffset: '0', preferredReadReplica: -1 }] });
+  expect(decoded.responses[0]).toMatchObject({
+    topicName: 'topic',
+    partitions: [
+      {
+        partition: 7,
+        errorCode: 0,
+        highWatermark: '1000',
+        lastStableOffset: '900',
+        lastStartOffset: '0',
+        preferredReadReplica: -1,
+      },
+    ],
+  });
 });
 
 test("the broker's time goes before the producer's where the topic says so", async () => {
@@ -167,7 +278,10 @@ test('what lies before the position is left out, and a batch that the broker cut
   const a = await batch([0, 1, 2, 3].map((offset) => ({ offset })));
   const b = await batch([4, 5].map((offset) => ({ offset })));
   for (const cut of [0, 10, 16, 40, 60, b.bytes.length - 1]) {
-    const { records: [records = []], ends } = await decode(response({ records: Buffer.concat([a.bytes, b.bytes.subarray(0, cut)]) }), 2);
+    const {
+      records: [records = []],
+      ends,
+    } = await decode(response({ records: Buffer.concat([a.bytes, b.bytes.subarray(0, cut)]) }), 2);
     expect(offsets(records)).toEqual([2, 3]);
     expect(ends).toEqual([3]);
   }
@@ -175,25 +289,45 @@ test('what lies before the position is left out, and a batch that the broker cut
 
 describe('transactions', () => {
   // three open at once, aborted in another order than they began; the broker lists them in the order of their ends
-  const aborted = [[11n, 1, 6], [12n, 2, 7], [10n, 0, 8]] as const;
-  const log = async (): Promise<Stored[]> => Promise.all([
-    ...[10n, 11n, 12n, 10n, 11n, 12n].map((producerId, offset) => batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true })),
-    abortMarker(6, 11n), abortMarker(7, 12n), abortMarker(8, 10n),
-    batch([{ offset: 9, value: Buffer.from('plain') }]),
-    batch([{ offset: 10 }], { producerId: 10n, transactional: true }), commitMarker(11, 10n),
-  ]);
+  const aborted = [
+    [11n, 1, 6],
+    [12n, 2, 7],
+    [10n, 0, 8],
+  ] as const;
+  const log = async (): Promise<Stored[]> =>
+    Promise.all([
+      ...[10n, 11n, 12n, 10n, 11n, 12n].map((producerId, offset) =>
+        batch([{ offset, key: Buffer.alloc(4) }], { producerId, transactional: true }),
+      ),
+      abortMarker(6, 11n),
+      abortMarker(7, 12n),
+      abortMarker(8, 10n),
+      batch([{ offset: 9, value: Buffer.from('plain') }]),
+      batch([{ offset: 10 }], { producerId: 10n, transactional: true }),
+      commitMarker(11, 10n),
+    ]);
 
-  test.each(Array.from({ length: 12 }, (_, from) => from))('aborted records are nowhere, wherever the fetch begins: %i', async (from) => {
-    expect(offsets((await drain(await log(), { from, aborted })).records)).toEqual([9, 10].filter((o) => o >= from));
-  });
+  test.each(Array.from({ length: 12 }, (_, from) => from))(
+    'aborted records are nowhere, wherever the fetch begins: %i',
+    async (from) => {
+      expect(offsets((await drain(await log(), { from, aborted })).records)).toEqual([9, 10].filter((o) => o >= from));
+    },
+  );
 
   test('records of an aborted producer that are not part of a transaction stay', async () => {
-    const stored = await Promise.all([batch([{ offset: 0 }], { producerId: 5n, transactional: true }), batch([{ offset: 1 }], { producerId: 5n }), abortMarker(2, 5n)]);
+    const stored = await Promise.all([
+      batch([{ offset: 0 }], { producerId: 5n, transactional: true }),
+      batch([{ offset: 1 }], { producerId: 5n }),
+      abortMarker(2, 5n),
+    ]);
     expect(offsets((await drain(stored, { aborted: [[5n, 0, 2]] })).records)).toEqual([1]);
   });
 
   test('markers alone move the position to their end', async () => {
-    expect(await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5)).toMatchObject({ records: [[]], ends: [5] });
+    expect(await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5)).toMatchObject({
+      records: [[]],
+      ends: [5],
+    });
   });
 });
 
@@ -215,23 +349,33 @@ describe('bounds', () => {
   const codecs: (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
   test('any log, any codecs, any budget: every record once, in order', async () => {
-    await fc.assert(fc.asyncProperty(
-      fc.array(fc.record({ codec: fc.constantFrom(...codecs), sizes: fc.array(fc.nat(3_000), { minLength: 1, maxLength: 40, size: 'max' }), hole: fc.nat(3) }), { minLength: 1, maxLength: 6 }),
-      fc.integer({ min: 4_000, max: 60_000 }),
-      async (batches, maxBytes) => {
-        const log: Stored[] = [];
-        const expected: [number, number][] = [];
-        let next = 0;
-        for (const { codec, sizes, hole } of batches) {
-          const records = sizes.map((size, i) => ({ offset: next + i, value: Buffer.alloc(size, i) }));
-          for (const { offset, value } of records) expected.push([offset, value.length]);
-          next += sizes.length + hole;
-          log.push(await batch(records, { codec, last: next - 1 }));
-        }
-        const { records } = await drain(log, { maxBytes });
-        expect(records.map((r) => [r.offset, r.value?.length])).toEqual(expected);
-      },
-    ), { numRuns: 150 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(
+          fc.record({
+            codec: fc.constantFrom(...codecs),
+            sizes: fc.array(fc.nat(3_000), { minLength: 1, maxLength: 40, size: 'max' }),
+            hole: fc.nat(3),
+          }),
+          { minLength: 1, maxLength: 6 },
+        ),
+        fc.integer({ min: 4_000, max: 60_000 }),
+        async (batches, maxBytes) => {
+          const log: Stored[] = [];
+          const expected: [number, number][] = [];
+          let next = 0;
+          for (const { codec, sizes, hole } of batches) {
+            const records = sizes.map((size, i) => ({ offset: next + i, value: Buffer.alloc(size, i) }));
+            for (const { offset, value } of records) expected.push([offset, value.length]);
+            next += sizes.length + hole;
+            log.push(await batch(records, { codec, last: next - 1 }));
+          }
+          const { records } = await drain(log, { maxBytes });
+          expect(records.map((r) => [r.offset, r.value?.length])).toEqual(expected);
+        },
+      ),
+      { numRuns: 150 },
+    );
   });
 
   test.each(codecs)('%s: a batch far above the budget is read in pieces, none much above it', async (codec) => {
@@ -239,37 +383,66 @@ describe('bounds', () => {
     const log = [await batch(records, { codec })];
     const maxBytes = 500_000;
     for (let position = 0; position < 2_000;) {
-      const { records: [read = []] } = await decode(response({ records: log[0]!.bytes }), position, maxBytes);
+      const {
+        records: [read = []],
+      } = await decode(response({ records: log[0]!.bytes }), position, maxBytes);
       expect(read.reduce((sum, r) => sum + (r.value?.length ?? 0), 0)).toBeLessThan(maxBytes + 5_000);
       for (const r of read) expect(r.value?.equals(records[position++]!.value)).toBe(true);
     }
   });
 
-  test.each(codecs)('%s: of a record above the budget the beginning is kept, and its neighbours whole', async (codec) => {
-    const giant = Buffer.alloc(3_000_000, 'g');
-    const log = [await batch([{ offset: 0, key: Buffer.from('a'), value: Buffer.from('before') }, { offset: 1, key: Buffer.from('giant'), value: giant, headers: [['h', giant]] }, { offset: 2, value: Buffer.from('after') }], { codec })];
-    const { records } = await drain(log, { maxBytes: 100_000 });
-    expect(records.map((m) => m.value?.length)).toEqual([6, 100_001, 5]);
-    expect(records[1]?.key?.toString()).toBe('giant');
-  });
+  test.each(codecs)(
+    '%s: of a record above the budget the beginning is kept, and its neighbours whole',
+    async (codec) => {
+      const giant = Buffer.alloc(3_000_000, 'g');
+      const log = [
+        await batch(
+          [
+            { offset: 0, key: Buffer.from('a'), value: Buffer.from('before') },
+            { offset: 1, key: Buffer.from('giant'), value: giant, headers: [['h', giant]] },
+            { offset: 2, value: Buffer.from('after') },
+          ],
+          { codec },
+        ),
+      ];
+      const { records } = await drain(log, { maxBytes: 100_000 });
+      expect(records.map((m) => m.value?.length)).toEqual([6, 100_001, 5]);
+      expect(records[1]?.key?.toString()).toBe('giant');
+    },
+  );
 
   test('what is kept of a response keeps none of its bytes, and of a batch no more than the budget', async () => {
     for (const codec of codecs) {
       const records = Array.from({ length: 1_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
       const large = (await batch(records, { codec })).bytes;
-      const raw = response({ records: (await batch([{ offset: 0, value: Buffer.alloc(100_000) }])).bytes }, { partition: 1, records: large });
+      const raw = response(
+        { records: (await batch([{ offset: 0, value: Buffer.alloc(100_000) }])).bytes },
+        { partition: 1, records: large },
+      );
       const { records: read } = await decode(raw, 0, 600_000);
       const kept = new Set(read.flat().flatMap((m) => (m.value === null ? [] : [m.value.buffer])));
       expect(kept.has(raw.buffer)).toBe(false);
       // snappy and lz4 unfold whole blocks, here of the whole batch
-      expect([...kept].reduce((sum, { byteLength }) => sum + byteLength, 0)).toBeLessThan(codec === 'snappy' || codec === 'lz4' ? 6_000_000 : 1_600_000);
+      expect([...kept].reduce((sum, { byteLength }) => sum + byteLength, 0)).toBeLessThan(
+        codec === 'snappy' || codec === 'lz4' ? 6_000_000 : 1_600_000,
+      );
     }
   });
 
   test('what is given back is gone at once, and not a word of it can be read', async () => {
     for (const codec of codecs) {
-      const stored = await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, key: Buffer.from('k'), value: Buffer.alloc(5_000, offset) })), { codec });
-      const { records: [records = []], decoded } = await decode(response({ records: stored.bytes }));
+      const stored = await batch(
+        Array.from({ length: 100 }, (_, offset) => ({
+          offset,
+          key: Buffer.from('k'),
+          value: Buffer.alloc(5_000, offset),
+        })),
+        { codec },
+      );
+      const {
+        records: [records = []],
+        decoded,
+      } = await decode(response({ records: stored.bytes }));
       const { buffer } = records[0]!.value!;
       expect(buffer.byteLength).toBeGreaterThan(500_000);
       decoded.responses[0]!.partitions[0]!.messages[0]!.free();
@@ -279,13 +452,24 @@ describe('bounds', () => {
   });
 
   test('a small buffer may be part of one that others use: it is left alone', async () => {
-    const { records: [records = []], decoded } = await decode(response({ records: (await batch([{ offset: 0, value: Buffer.from('v') }])).bytes }));
+    const {
+      records: [records = []],
+      decoded,
+    } = await decode(response({ records: (await batch([{ offset: 0, value: Buffer.from('v') }])).bytes }));
     decoded.responses[0]!.partitions[0]!.messages[0]!.free();
     expect(records[0]!.value?.toString()).toBe('v');
   });
 
   test('a bomb is not unfolded in memory', async () => {
-    const log = [await batch([{ offset: 0, value: Buffer.alloc(100_000_000) }, { offset: 1, value: Buffer.from('after') }], { codec: 'zstd' })];
+    const log = [
+      await batch(
+        [
+          { offset: 0, value: Buffer.alloc(100_000_000) },
+          { offset: 1, value: Buffer.from('after') },
+        ],
+        { codec: 'zstd' },
+      ),
+    ];
     expect(log[0]!.bytes.length).toBeLessThan(50_000);
     const before = process.memoryUsage().rss;
     const { records } = await drain(log, { maxBytes: 2_000_000 });
@@ -295,23 +479,45 @@ describe('bounds', () => {
 
   test('headers take more memory than their bytes, and of the budget as much', async () => {
     const headers = Array.from({ length: 1_000 }, (): [string, Buffer] => ['', Buffer.alloc(0)]);
-    const records = (await batch(Array.from({ length: 50 }, (_, offset) => ({ offset, value: Buffer.alloc(10), headers })), { codec: 'gzip' })).bytes;
-    const { records: [read = []] } = await decode(response({ records }), 0, 1_000_000);
+    const records = (
+      await batch(
+        Array.from({ length: 50 }, (_, offset) => ({ offset, value: Buffer.alloc(10), headers })),
+        { codec: 'gzip' },
+      )
+    ).bytes;
+    const {
+      records: [read = []],
+    } = await decode(response({ records }), 0, 1_000_000);
     expect(read.length).toBeLessThan(10);
     expect(read[0]?.headers).toHaveLength(1_000);
   });
 
   test('the budget is of the whole response: what is over is left for the next', async () => {
-    const records = (await batch(Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })), { codec: 'lz4' })).bytes;
-    const { records: read } = await decode(response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))), 0, 150_000);
+    const records = (
+      await batch(
+        Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })),
+        { codec: 'lz4' },
+      )
+    ).bytes;
+    const { records: read } = await decode(
+      response(...[0, 1, 2, 3].map((partition) => ({ partition, records }))),
+      0,
+      150_000,
+    );
     expect(read.map((r) => r.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
   });
 
   test('others have their turn while a large response is read', async () => {
-    const one = await batch(Array.from({ length: 500 }, (_, offset) => ({ offset, value: randomBytes(2_000) })), { codec: 'lz4' });
+    const one = await batch(
+      Array.from({ length: 500 }, (_, offset) => ({ offset, value: randomBytes(2_000) })),
+      { codec: 'lz4' },
+    );
     let turns = 0;
     let isReading = true;
-    const count = (): void => { turns++; if (isReading) setImmediate(count); };
+    const count = (): void => {
+      turns++;
+      if (isReading) setImmediate(count);
+    };
     setImmediate(count);
     await decode(response({ records: Buffer.concat(Array.from({ length: 60 }, () => one.bytes)) }));
     isReading = false;
@@ -319,7 +525,10 @@ describe('bounds', () => {
   });
 
   test('200,000 records in one batch', async () => {
-    const stored = await batch(Array.from({ length: 200_000 }, (_, offset) => ({ offset })), { codec: 'gzip' });
+    const stored = await batch(
+      Array.from({ length: 200_000 }, (_, offset) => ({ offset })),
+      { codec: 'gzip' },
+    );
     expect((await decode(response({ records: stored.bytes }))).records[0]).toHaveLength(200_000);
   });
 });
@@ -330,14 +539,22 @@ describe('damage', () => {
     const bad = await batch([{ offset: 2, value: Buffer.alloc(1000) }], { codec: 'zstd' });
     bad.bytes.fill(0xff, 70);
     sealed(bad.bytes);
-    const { records, unreadable } = await decode(response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }));
-    expect(records.map(offsets)).toEqual([[0, 1], [0, 1]]);
+    const { records, unreadable } = await decode(
+      response({ records: Buffer.concat([good.bytes, bad.bytes]) }, { partition: 1, records: good.bytes }),
+    );
+    expect(records.map(offsets)).toEqual([
+      [0, 1],
+      [0, 1],
+    ]);
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
   });
 
   test('inside a record batch: the records before it come, and the position is behind the last of them', async () => {
     const good = await batch([{ offset: 0 }, { offset: 1 }]);
-    const bad = await batch([{ offset: 2, value: Buffer.alloc(100, 1) }, { offset: 3, value: Buffer.alloc(100, 1) }]);
+    const bad = await batch([
+      { offset: 2, value: Buffer.alloc(100, 1) },
+      { offset: 3, value: Buffer.alloc(100, 1) },
+    ]);
     bad.bytes.writeInt8(120, bad.bytes.length - 102);
     sealed(bad.bytes);
     for (const records of [Buffer.concat([good.bytes, bad.bytes]), bad.bytes]) {
@@ -369,11 +586,19 @@ describe('damage', () => {
   });
 
   test('one bit: the checksum tells', async () => {
-    const stored = await batch([{ offset: 0, value: Buffer.from('{"id":"a"}') }, { offset: 1, value: Buffer.from('{"id":"b"}') }], { codec: 'lz4' });
+    const stored = await batch(
+      [
+        { offset: 0, value: Buffer.from('{"id":"a"}') },
+        { offset: 1, value: Buffer.from('{"id":"b"}') },
+      ],
+      { codec: 'lz4' },
+    );
     for (let bit = 21 * 8; bit < stored.bytes.length * 8; bit += 7) {
       const bytes = Buffer.from(stored.bytes);
       bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
-      const { records, unreadable } = await decode(response({ records: bytes }, { partition: 1, records: stored.bytes }));
+      const { records, unreadable } = await decode(
+        response({ records: bytes }, { partition: 1, records: stored.bytes }),
+      );
       expect(records.map(offsets)).toEqual([[], [0, 1]]);
       expect(unreadable).toHaveLength(1);
     }
@@ -384,25 +609,51 @@ describe('damage', () => {
     const stored = await batch([{ offset: 4, value: Buffer.alloc(1000) }]);
     const cut = stored.bytes.subarray(0, 900);
     expect((await decode(response({ records: cut }), 4)).unreadable).toEqual([{ topic: 't', partition: 0, offset: 4 }]);
-    const { records, unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: cut }), 4);
+    const { records, unreadable } = await decode(
+      response({ records: stored.bytes }, { partition: 1, records: cut }),
+      4,
+    );
     expect([records.map(offsets), unreadable]).toEqual([[[4], []], []]);
   });
 
   test('any bytes: never a hang, never an error that is not reported', async () => {
-    const good = await batch(Array.from({ length: 20 }, (_, offset) => ({ offset, key: Buffer.from('key'), value: Buffer.alloc(50, offset), headers: [['h', Buffer.from('v')]] })), { codec: 'snappy' });
+    const good = await batch(
+      Array.from({ length: 20 }, (_, offset) => ({
+        offset,
+        key: Buffer.from('key'),
+        value: Buffer.alloc(50, offset),
+        headers: [['h', Buffer.from('v')]],
+      })),
+      { codec: 'snappy' },
+    );
     const other = await batch([{ offset: 0 }]);
-    await fc.assert(fc.asyncProperty(fc.array(fc.tuple(fc.integer({ min: 17, max: good.bytes.length - 1 }), fc.nat(255)), { minLength: 1, maxLength: 8 }), async (changes) => {
-      const bytes = Buffer.from(good.bytes);
-      for (const [at, value] of changes) bytes[at] = value;
-      sealed(bytes);
-      const { records } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
-      expect(records[1]).toHaveLength(1);
-    }), { numRuns: 300 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.integer({ min: 17, max: good.bytes.length - 1 }), fc.nat(255)), {
+          minLength: 1,
+          maxLength: 8,
+        }),
+        async (changes) => {
+          const bytes = Buffer.from(good.bytes);
+          for (const [at, value] of changes) bytes[at] = value;
+          sealed(bytes);
+          const { records } = await decode(response({ records: bytes }, { partition: 1, records: other.bytes }));
+          expect(records[1]).toHaveLength(1);
+        },
+      ),
+      { numRuns: 300 },
+    );
   });
 
   test('records in the format before 0.11 are left to kafkajs', async () => {
     const stored = await batch([{ offset: 0 }]);
     stored.bytes.writeInt8(1, 16);
-    expect(await decodeFetchResponse(response({ records: stored.bytes }), { fetchOffset: () => 0, maxBytes: 1000, onUnreadable: () => undefined })).toBeUndefined();
+    expect(
+      await decodeFetchResponse(response({ records: stored.bytes }), {
+        fetchOffset: () => 0,
+        maxBytes: 1000,
+        onUnreadable: () => undefined,
+      }),
+    ).toBeUndefined();
   });
 });

@@ -1,6 +1,16 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
-import { batchHeader, batchSize, HEADER_BYTES, magicAt, recordReader, type BatchHeader, type Budget, type FetchedBlock, type FetchedRecord } from './record-batch.ts';
+import {
+  batchHeader,
+  batchSize,
+  HEADER_BYTES,
+  magicAt,
+  recordReader,
+  type BatchHeader,
+  type Budget,
+  type FetchedBlock,
+  type FetchedRecord,
+} from './record-batch.ts';
 
 /** What kafkajs takes from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
 export interface FetchResponse {
@@ -40,18 +50,26 @@ export interface FetchOptions {
   readonly onUnreadable: (place: Place, error: Error) => void;
 }
 
-/** A response is tens of milliseconds of work, and whoever waits for an answer from this process is not to wait for all of it. */
+/**
+ * A response is tens of milliseconds of work, and whoever waits for an answer from this process is not to wait for all
+ * of it.
+ */
 const TURN_MS = 4;
 
 /** A partition that cannot be read answers at once, again and again. */
 const UNREADABLE_WAIT_MS = 1_000;
 
 /**
- * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it (plus one record batch while it is taken apart); what is over is not handed
- * to kafkajs, which then fetches it again. Every response with data gives at least one record, or a position further on.
+ * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it (plus one record
+ * batch while it is taken apart); what is over is not handed
+ * to kafkajs, which then fetches it again. Every response with data gives at least one record, or a position further
+ * on.
  * undefined where there are records in the format before 0.11.
  */
-export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, onUnreadable }: FetchOptions): Promise<FetchResponse | undefined> {
+export async function decodeFetchResponse(
+  raw: Buffer,
+  { fetchOffset, maxBytes, onUnreadable }: FetchOptions,
+): Promise<FetchResponse | undefined> {
   const input = reader(raw);
   const clientSideThrottleTime = input.int32();
   const errorCode = input.int16();
@@ -59,7 +77,10 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
   const budget: Budget = { left: maxBytes };
   let unreadable = 0;
   let given = 0;
-  /** the first place of which nothing came, though there are bytes: a broker sends the first record batch of a response whole, however large it is */
+  /**
+   * the first place of which nothing came, though there are bytes: a broker sends the first record batch of a response
+   * whole, however large it is
+   */
   let cutOff: Place | undefined;
   const responses: { topicName: string; partitions: FetchedPartition[] }[] = [];
   for (let topics = input.int32(); topics > 0; topics--) {
@@ -67,7 +88,13 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
     const partitions: FetchedPartition[] = [];
     for (let count = input.int32(); count > 0; count--) {
       const partition = input.int32();
-      const head = { partition, errorCode: input.int16(), highWatermark: input.int64(), lastStableOffset: input.int64(), lastStartOffset: input.int64() };
+      const head = {
+        partition,
+        errorCode: input.int16(),
+        highWatermark: input.int64(),
+        lastStableOffset: input.int64(),
+        lastStartOffset: input.int64(),
+      };
       const aborted = abortedTransactions(input);
       const preferredReadReplica = input.int32();
       const records = input.bytes();
@@ -82,7 +109,8 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       }
       const messages = blocksOf(taken);
       given += messages.length;
-      if (records.length > 0 && messages.length === 0) cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
+      if (records.length > 0 && messages.length === 0)
+        cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
       partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
     }
     responses.push({ topicName, partitions });
@@ -116,11 +144,30 @@ function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
   // of a record batch that the budget cut off, or that is damaged inside, those before it are records too, and covered
   const to = Math.max(whole ?? -1, records.at(-1)?.offset ?? -1);
   if (to < 0) return [];
-  return [{ offset: String(to), records, isControlRecord: records.length === 0, free: () => { for (const buffer of buffers) buffer.transfer(0); } }];
+  return [
+    {
+      offset: String(to),
+      records,
+      isControlRecord: records.length === 0,
+      free: () => {
+        for (const buffer of buffers) buffer.transfer(0);
+      },
+    },
+  ];
 }
 
-/** Adds the partition's records from offset `from` on; throws Unreadable at the first batch that cannot be read, with those before it added. */
-async function readPartition(records: Buffer, aborted: readonly AbortedTransaction[], from: number, budget: Budget, maxBytes: number, taken: Taken): Promise<void> {
+/**
+ * Adds the partition's records from offset `from` on; throws Unreadable at the first batch that cannot be read, with
+ * those before it added.
+ */
+async function readPartition(
+  records: Buffer,
+  aborted: readonly AbortedTransaction[],
+  from: number,
+  budget: Budget,
+  maxBytes: number,
+  taken: Taken,
+): Promise<void> {
   const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
   let turn = performance.now();
   const producers = new Set<bigint>();
@@ -131,10 +178,12 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
       const batch = records.subarray(at, at + size);
       const header = batchHeader(batch);
       if (header.lastOffset >= from) {
-        while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset) producers.add(waiting.shift()!.producerId);
+        while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset)
+          producers.add(waiting.shift()!.producerId);
         if (header.control) producers.delete(header.producerId);
         const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
-        if (!isLeftOut && !await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken)) return;
+        if (!isLeftOut && !(await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken)))
+          return;
         taken.whole = header.lastOffset;
       }
     } catch (error) {
@@ -149,19 +198,30 @@ async function readPartition(records: Buffer, aborted: readonly AbortedTransacti
 }
 
 /** True when all of its records were read, false when the budget ended inside it. */
-async function readBatch(header: BatchHeader, data: Buffer, from: number, budget: Budget, maxBytes: number, { records, buffers }: Taken): Promise<boolean> {
+async function readBatch(
+  header: BatchHeader,
+  data: Buffer,
+  from: number,
+  budget: Budget,
+  maxBytes: number,
+  { records, buffers }: Taken,
+): Promise<boolean> {
   const reader = recordReader(header, from, budget, maxBytes, records);
   const { codec } = header;
-  // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not compressed is copied, or it would keep
+  // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not
+  // compressed is copied, or it would keep
   // the whole response with those of all other partitions
   const whole = codec === undefined ? copyWhole(data, budget.left) : await decompressWhole(codec, data, budget.left);
   if (whole === undefined) {
-    for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data)) if (!reader.push(chunk)) break;
+    for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))
+      if (!reader.push(chunk)) break;
   } else {
     reader.push(whole);
-    if (whole.length >= OWN_BYTES && whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
+    if (whole.length >= OWN_BYTES && whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer)
+      buffers.push(whole.buffer);
   }
-  if (!reader.isDone() && budget.left > 0) throw new Error(`the record batch has fewer than its ${header.count} records`);
+  if (!reader.isDone() && budget.left > 0)
+    throw new Error(`the record batch has fewer than its ${header.count} records`);
   return reader.isDone();
 }
 
@@ -195,7 +255,8 @@ interface AbortedTransaction {
 
 function abortedTransactions(input: Reader): AbortedTransaction[] {
   const list: AbortedTransaction[] = [];
-  for (let count = input.int32(); count > 0; count--) list.push({ producerId: BigInt(input.int64()), firstOffset: Number(input.int64()) });
+  for (let count = input.int32(); count > 0; count--)
+    list.push({ producerId: BigInt(input.int64()), firstOffset: Number(input.int64()) });
   return list;
 }
 

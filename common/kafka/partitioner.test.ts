@@ -10,17 +10,23 @@ const clientMurmur2 = require('kafkajs/src/producer/partitioners/default/murmur2
 test('the hashes are those that the Java client tests itself with', () => {
   // org.apache.kafka.common.utils.UtilsTest.testMurmur2
   const hashes: Record<string, number> = {
-    '21': -973932308, 'foobar': -790332482, 'a-little-bit-long-string': -985981536, 'a-little-bit-longer-string': -1486304829,
-    'lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8': -58897971,
+    '21': -973932308,
+    foobar: -790332482,
+    'a-little-bit-long-string': -985981536,
+    'a-little-bit-longer-string': -1486304829,
+    lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8: -58897971,
   };
   for (const [key, hash] of Object.entries(hashes)) expect(murmur2(Buffer.from(key)), key).toBe(hash);
   expect(murmur2(Buffer.from('abc'))).toBe(479470107);
 });
 
 test('every key goes to the partition that the client itself would choose', () => {
-  fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), fc.integer({ min: 1, max: 1_000 }), (bytes, partitions) => {
-    expect(partitionOf(bytes, partitions)).toBe((clientMurmur2(Buffer.from(bytes)) & 0x7fffffff) % partitions);
-  }), { numRuns: 500 });
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 300 }), fc.integer({ min: 1, max: 1_000 }), (bytes, partitions) => {
+      expect(partitionOf(bytes, partitions)).toBe((clientMurmur2(Buffer.from(bytes)) & 0x7fffffff) % partitions);
+    }),
+    { numRuns: 500 },
+  );
 });
 
 test('a key of 8 MB costs about eight times as much as one of 1 MB, and milliseconds', () => {

@@ -1,8 +1,14 @@
 import net from 'node:net';
 import tls from 'node:tls';
 
-/** What answers at an address: a Kafka broker, something that is not one, or nothing; with the system's reason where it has one. */
-export type Probe = { readonly kind: 'kafka' } | { readonly kind: 'other'; readonly reason?: string } | { readonly kind: 'nothing'; readonly reason: string };
+/**
+ * What answers at an address: a Kafka broker, something that is not one, or nothing; with the system's reason where it
+ * has one.
+ */
+export type Probe =
+  | { readonly kind: 'kafka' }
+  | { readonly kind: 'other'; readonly reason?: string }
+  | { readonly kind: 'nothing'; readonly reason: string };
 
 export interface Address {
   readonly host: string;
@@ -17,7 +23,10 @@ export function parseAddress(broker: string): Address {
 
 const CORRELATION_ID = 0x736c7569;
 
-/** ApiVersions request, version 0 (kafka.apache.org/protocol): the one request that every broker answers before authentication, whatever its version. */
+/**
+ * ApiVersions request, version 0 (kafka.apache.org/protocol): the one request that every broker answers before
+ * authentication, whatever its version.
+ */
 function apiVersionsRequest(): Buffer {
   const request = Buffer.alloc(14);
   request.writeInt32BE(10, 0); // size of what follows
@@ -32,17 +41,32 @@ function apiVersionsRequest(): Buffer {
  * Asks one address once whether a Kafka broker answers there, within timeoutMs. Never throws.
  * Without the client, whose attempts take longer and fill the log.
  */
-export function probe({ host, port }: Address, timeoutMs: number, ssl: boolean | tls.ConnectionOptions = false): Promise<Probe> {
+export function probe(
+  { host, port }: Address,
+  timeoutMs: number,
+  ssl: boolean | tls.ConnectionOptions = false,
+): Promise<Probe> {
   return new Promise((resolve) => {
     let received = Buffer.alloc(0);
     let connected = false;
-    const socket = ssl === false ? net.connect({ host, port }) : tls.connect({ host, port, ...(net.isIP(host) === 0 ? { servername: host } : {}), ...(ssl === true ? {} : ssl) });
+    const socket =
+      ssl === false
+        ? net.connect({ host, port })
+        : tls.connect({
+            host,
+            port,
+            ...(net.isIP(host) === 0 ? { servername: host } : {}),
+            ...(ssl === true ? {} : ssl),
+          });
     const end = (result: Probe): void => {
       clearTimeout(timer);
       socket.destroy();
       resolve(result);
     };
-    const timer = setTimeout(() => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'ETIMEDOUT' }), timeoutMs);
+    const timer = setTimeout(
+      () => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'ETIMEDOUT' }),
+      timeoutMs,
+    );
     socket.on(ssl === false ? 'connect' : 'secureConnect', () => {
       connected = true;
       socket.write(apiVersionsRequest());
@@ -51,7 +75,9 @@ export function probe({ host, port }: Address, timeoutMs: number, ssl: boolean |
       received = Buffer.concat([received, chunk]);
       if (received.length >= 8) end({ kind: received.readInt32BE(4) === CORRELATION_ID ? 'kafka' : 'other' });
     });
-    socket.on('error', (error: NodeJS.ErrnoException) => end({ kind: connected ? 'other' : 'nothing', reason: error.code ?? error.message }));
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      end({ kind: connected ? 'other' : 'nothing', reason: error.code ?? error.message }),
+    );
     socket.on('close', () => end(connected ? { kind: 'other' } : { kind: 'nothing', reason: 'closed' }));
   });
 }

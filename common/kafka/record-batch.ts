@@ -1,12 +1,17 @@
 import type { Codec } from './codecs.ts';
 
 /**
- * Kafka's record batches, version 2 of the format (kafka.apache.org/documentation/#recordbatch): what every broker since 0.11 writes.
+ * Kafka's record batches, version 2 of the format (kafka.apache.org/documentation/#recordbatch): what every broker
+ * since 0.11 writes.
  * Read here and not by kafkajs, whose reader (2.2.4)
- * - hands over records of aborted transactions where several were open at once (filterAbortedMessages.js:45 takes up one transaction per record, in the order of the broker's
- *   list, which is not that of their starts; Java's consumer takes up all that have started), so that what is read depends on where the fetch began;
- * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a call: stack exceeded, not retried);
- * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and never leaves a record batch emptied wholly at the end of a log;
+ * - hands over records of aborted transactions where several were open at once (filterAbortedMessages.js:45 takes up
+ *   one transaction per record, in the order of the broker's
+ *   list, which is not that of their starts; Java's consumer takes up all that have started), so that what is read
+ * depends on where the fetch began;
+ * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a
+ *   call: stack exceeded, not retried);
+ * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and
+ *   never leaves a record batch emptied wholly at the end of a log;
  * - holds all partitions of a response decompressed at once, and every record keeps the whole response in memory;
  * - does not compare checksums.
  */
@@ -28,7 +33,10 @@ export interface BatchHeader {
 export const HEADER_BYTES = 61;
 const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
-/** `magic` of the batch at that place; undefined where its first bytes are not all there (a broker cuts the last batch of a response anywhere). */
+/**
+ * `magic` of the batch at that place; undefined where its first bytes are not all there (a broker cuts the last batch
+ * of a response anywhere).
+ */
 export function magicAt(data: Buffer, at: number): number | undefined {
   return data[at + 16];
 }
@@ -40,7 +48,10 @@ export function batchSize(data: Buffer, at: number): number | undefined {
   return at + size > data.length ? undefined : size;
 }
 
-/** Header of a batch that is all there. Throws where its bytes are not what was written: the checksum covers everything behind itself. */
+/**
+ * Header of a batch that is all there. Throws where its bytes are not what was written: the checksum covers everything
+ * behind itself.
+ */
 export function batchHeader(batch: Buffer): BatchHeader {
   if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
@@ -62,20 +73,40 @@ export function batchHeader(batch: Buffer): BatchHeader {
   };
 }
 
-/** CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8", Kounavis and Berry 2005). */
+/**
+ * CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8", Kounavis
+ * and Berry 2005).
+ */
 export function crc32c(data: Buffer, from: number): number {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = CRC_TABLES;
   let crc = 0xffff_ffff;
   let at = from;
   for (; at + 8 <= data.length; at += 8) {
     const low = crc ^ (data[at]! | (data[at + 1]! << 8) | (data[at + 2]! << 16) | (data[at + 3]! << 24));
-    crc = t7[low & 0xff]! ^ t6[(low >>> 8) & 0xff]! ^ t5[(low >>> 16) & 0xff]! ^ t4[low >>> 24]! ^ t3[data[at + 4]!]! ^ t2[data[at + 5]!]! ^ t1[data[at + 6]!]! ^ t0[data[at + 7]!]!;
+    crc =
+      t7[low & 0xff]! ^
+      t6[(low >>> 8) & 0xff]! ^
+      t5[(low >>> 16) & 0xff]! ^
+      t4[low >>> 24]! ^
+      t3[data[at + 4]!]! ^
+      t2[data[at + 5]!]! ^
+      t1[data[at + 6]!]! ^
+      t0[data[at + 7]!]!;
   }
   for (; at < data.length; at++) crc = t0[(crc ^ data[at]!) & 0xff]! ^ (crc >>> 8);
   return (crc ^ 0xffff_ffff) >>> 0;
 }
 
-type CrcTables = readonly [Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array, Uint32Array];
+type CrcTables = readonly [
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+  Uint32Array,
+];
 
 /** Of byte b at distance k from the end of eight: its share of the remainder. */
 const CRC_TABLES: CrcTables = (() => {
@@ -85,14 +116,17 @@ const CRC_TABLES: CrcTables = (() => {
     for (let bit = 0; bit < 8; bit++) crc = (crc & 1) === 0 ? crc >>> 1 : (crc >>> 1) ^ 0x82f6_3b78;
     tables[0]![byte] = crc;
   }
-  for (let k = 1; k < 8; k++) for (let byte = 0; byte < 256; byte++) tables[k]![byte] = tables[0]![tables[k - 1]![byte]! & 0xff]! ^ (tables[k - 1]![byte]! >>> 8);
+  for (let k = 1; k < 8; k++)
+    for (let byte = 0; byte < 256; byte++)
+      tables[k]![byte] = tables[0]![tables[k - 1]![byte]! & 0xff]! ^ (tables[k - 1]![byte]! >>> 8);
   return tables as unknown as CrcTables;
 })();
 
 export type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
 
 /**
- * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers kept for each record, the collection of
+ * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers
+ * kept for each record, the collection of
  * garbage took more than the reading of them (5 us an event, where now all of JavaScript takes about as much).
  */
 export class FetchedRecord {
@@ -108,7 +142,14 @@ export class FetchedRecord {
   readonly #valueEnd: number;
 
   /** key and value stand at these places in data; a begin of -1 = null */
-  constructor(offset: number, time: number, headers: FetchedHeaders, data: Buffer, [key, keyEnd]: Span, [value, valueEnd]: Span) {
+  constructor(
+    offset: number,
+    time: number,
+    headers: FetchedHeaders,
+    data: Buffer,
+    [key, keyEnd]: Span,
+    [value, valueEnd]: Span,
+  ) {
     this.offset = offset;
     this.time = time;
     this.headers = headers;
@@ -140,7 +181,8 @@ const NULL: Span = [-1, -1];
 const NO_HEADERS: FetchedHeaders = Object.freeze([]);
 
 /**
- * What one fetch gave of one partition, in the shape of a single message: kafkajs looks at the offsets of messages, moves its position behind the last one and hands them on.
+ * What one fetch gave of one partition, in the shape of a single message: kafkajs looks at the offsets of messages,
+ * moves its position behind the last one and hands them on.
  * Several things made for each record on the way (numbers as text, as BigInt, as Long) cost as much as reading it.
  */
 export interface FetchedBlock {
@@ -149,15 +191,22 @@ export interface FetchedBlock {
   /** may be none: kafkajs hands such a block to nobody */
   readonly records: readonly FetchedRecord[];
   readonly isControlRecord: boolean;
-  /** Gives back the memory of the records at once: key and value of none can be had any more. Left alone, it is the garbage collector's. */
+  /**
+   * Gives back the memory of the records at once: key and value of none can be had any more. Left alone, it is the
+   * garbage collector's.
+   */
   free(): void;
 }
 
-/** A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year 287,396. */
+/**
+ * A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year
+ * 287,396.
+ */
 const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
 /**
- * What a record costs in memory beside its bytes, with its places in lists, and each of its headers; bytes. Measured with 200,000 records in an inbox, heap after a
+ * What a record costs in memory beside its bytes, with its places in lists, and each of its headers; bytes. Measured
+ * with 200,000 records in an inbox, heap after a
  * collection, node 24: 143 without headers, 128 to 134 more for each of one to five.
  */
 export const RECORD_OVERHEAD = 150;
@@ -169,17 +218,28 @@ export interface Budget {
 }
 
 export interface RecordReader {
-  /** Takes the next decompressed bytes of the batch; false when it needs no more: all records read, or the budget used up. Throws when they are not records. */
+  /**
+   * Takes the next decompressed bytes of the batch; false when it needs no more: all records read, or the budget used
+   * up. Throws when they are not records.
+   */
   push(chunk: Buffer): boolean;
   /** whether all records were read */
   isDone(): boolean;
 }
 
 /**
- * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`: those from offset `from` on, until the budget is used up (one at least,
- * the rest is fetched again). A record of more than maxRecordBytes keeps only the first maxRecordBytes + 1 bytes of its value and no headers, and is never held whole.
+ * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`: those from offset `from`
+ * on, until the budget is used up (one at least,
+ * the rest is fetched again). A record of more than maxRecordBytes keeps only the first maxRecordBytes + 1 bytes of its
+ * value and no headers, and is never held whole.
  */
-export function recordReader(header: BatchHeader, from: number, budget: Budget, maxRecordBytes: number, records: FetchedRecord[]): RecordReader {
+export function recordReader(
+  header: BatchHeader,
+  from: number,
+  budget: Budget,
+  maxRecordBytes: number,
+  records: FetchedRecord[],
+): RecordReader {
   let read = 0;
   let waiting: Buffer[] = [];
   let waitingBytes = 0;

@@ -2,14 +2,36 @@ import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/settings.ts';
 import type { KafkaOptions } from './client.ts';
 
-export type SecuritySettings = Pick<Settings, 'KAFKA_SSL' | 'KAFKA_SSL_CA' | 'KAFKA_SSL_CERT' | 'KAFKA_SSL_KEY' | 'KAFKA_SASL_MECHANISM' | 'KAFKA_SASL_USERNAME' | 'KAFKA_SASL_PASSWORD'>;
+export type SecuritySettings = Pick<
+  Settings,
+  | 'KAFKA_SSL'
+  | 'KAFKA_SSL_CA'
+  | 'KAFKA_SSL_CERT'
+  | 'KAFKA_SSL_KEY'
+  | 'KAFKA_SASL_MECHANISM'
+  | 'KAFKA_SASL_USERNAME'
+  | 'KAFKA_SASL_PASSWORD'
+>;
 
-/** TLS and user for a Kafka client; that the settings fit together and their files can be read was seen when they were read. */
+/**
+ * TLS and user for a Kafka client; that the settings fit together and their files can be read was seen when they were
+ * read.
+ */
 export function kafkaSecurity(settings: SecuritySettings): Pick<KafkaOptions, 'ssl' | 'sasl'> {
   const { KAFKA_SASL_MECHANISM: mechanism, KAFKA_SASL_USERNAME: username, KAFKA_SASL_PASSWORD: password } = settings;
-  const file = (name: 'ca' | 'cert' | 'key', path: string | undefined): Partial<Record<'ca' | 'cert' | 'key', string>> => (path === undefined ? {} : { [name]: readFileSync(path, 'utf8') });
+  const file = (
+    name: 'ca' | 'cert' | 'key',
+    path: string | undefined,
+  ): Partial<Record<'ca' | 'cert' | 'key', string>> =>
+    path === undefined ? {} : { [name]: readFileSync(path, 'utf8') };
   return {
-    ssl: settings.KAFKA_SSL && { ...file('ca', settings.KAFKA_SSL_CA), ...file('cert', settings.KAFKA_SSL_CERT), ...file('key', settings.KAFKA_SSL_KEY) },
-    ...(mechanism !== undefined && username !== undefined && password !== undefined && { sasl: { mechanism, username, password } }),
+    ssl: settings.KAFKA_SSL && {
+      ...file('ca', settings.KAFKA_SSL_CA),
+      ...file('cert', settings.KAFKA_SSL_CERT),
+      ...file('key', settings.KAFKA_SSL_KEY),
+    },
+    ...(mechanism !== undefined &&
+      username !== undefined &&
+      password !== undefined && { sasl: { mechanism, username, password } }),
   };
 }

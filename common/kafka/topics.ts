@@ -20,11 +20,19 @@ const RETRY_MS = 200;
 /**
  * Waits until one of the brokers answers. Throws a StartError (one line) when none does within deadlineMs.
  */
-async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number = DEADLINE_MS): Promise<void> {
+async function awaitBroker(
+  { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
+  deadlineMs: number = DEADLINE_MS,
+): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();
-    const results = await Promise.all(brokers.map(async (broker) => ({ broker, result: await probe(parseAddress(broker), Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl) })));
+    const results = await Promise.all(
+      brokers.map(async (broker) => ({
+        broker,
+        result: await probe(parseAddress(broker), Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl),
+      })),
+    );
     if (results.some(({ result }) => result.kind === 'kafka')) return;
     // waiting does not help against these
     for (const { broker, result } of results) {
@@ -32,8 +40,12 @@ async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'
       if (why !== undefined) throw new StartError(`Kafka at ${broker} ${why}`);
     }
     if (performance.now() + RETRY_MS > until) {
-      const seen = results.map(({ broker, result }) => `${broker} ${result.kind === 'nothing' ? result.reason : 'is not Kafka'}`);
-      throw new StartError(`Kafka does not answer within ${Math.round(deadlineMs / 1000)} s (${seen.join(', ')}); start it, or set KAFKA_BROKERS`);
+      const seen = results.map(
+        ({ broker, result }) => `${broker} ${result.kind === 'nothing' ? result.reason : 'is not Kafka'}`,
+      );
+      throw new StartError(
+        `Kafka does not answer within ${Math.round(deadlineMs / 1000)} s (${seen.join(', ')}); start it, or set KAFKA_BROKERS`,
+      );
     }
     await sleep(RETRY_MS);
   }
@@ -41,20 +53,32 @@ async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'
 
 /** What is wrong with our idea of TLS at an address, if it is that. */
 async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']): Promise<string | undefined> {
-  const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> => (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
+  const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> =>
+    (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
   const reason = 'reason' in result ? (result.reason ?? '') : '';
-  if (ssl === false) return result.kind === 'other' && (await isKafka({ rejectUnauthorized: false })) ? 'speaks TLS; set KAFKA_SSL=true' : undefined;
-  if (isCertificateError(reason)) return `has a certificate that is not trusted (${reason}); KAFKA_SSL_CA names the file of its authority`;
-  if (/ALERT|HANDSHAKE/.test(reason)) return `ends the TLS handshake (${reason}); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY`;
+  if (ssl === false)
+    return result.kind === 'other' && (await isKafka({ rejectUnauthorized: false }))
+      ? 'speaks TLS; set KAFKA_SSL=true'
+      : undefined;
+  if (isCertificateError(reason))
+    return `has a certificate that is not trusted (${reason}); KAFKA_SSL_CA names the file of its authority`;
+  if (/ALERT|HANDSHAKE/.test(reason))
+    return `ends the TLS handshake (${reason}); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY`;
   return reason !== 'ECONNREFUSED' && (await isKafka(false)) ? 'speaks no TLS; set KAFKA_SSL=false' : undefined;
 }
 
 /**
- * Makes the wanted topics that do not exist, with that many partitions and the broker's default replication; existing ones are left alone.
+ * Makes the wanted topics that do not exist, with that many partitions and the broker's default replication; existing
+ * ones are left alone.
  * Processes that do this at the same time do not disturb each other.
  * Throws a StartError when Kafka does not answer, or does not allow it, within deadlineMs.
  */
-export async function ensureTopics(kafka: KafkaClient, topics: readonly string[], partitions: number, deadlineMs: number = DEADLINE_MS): Promise<EnsuredTopics> {
+export async function ensureTopics(
+  kafka: KafkaClient,
+  topics: readonly string[],
+  partitions: number,
+  deadlineMs: number = DEADLINE_MS,
+): Promise<EnsuredTopics> {
   const until = performance.now() + deadlineMs;
   await awaitBroker(kafka, deadlineMs);
   const admin = kafka.admin();
@@ -72,18 +96,33 @@ export async function ensureTopics(kafka: KafkaClient, topics: readonly string[]
   };
   const late = new AbortController();
   try {
-    return await Promise.race([ensure(), sleep(Math.max(1_000, until - performance.now()), undefined, { signal: late.signal }).then(() => { throw new Error('no answer in time'); })]);
+    return await Promise.race([
+      ensure(),
+      sleep(Math.max(1_000, until - performance.now()), undefined, { signal: late.signal }).then(() => {
+        throw new Error('no answer in time');
+      }),
+    ]);
   } catch (error) {
     const { sasl, brokers } = kafka;
-    if (sasl !== undefined && isAuthentication(error)) throw new StartError(`Kafka at ${brokers.join(', ')} refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`, { cause: error });
-    throw new StartError(`Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or made: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (where it asks for a user, set KAFKA_SASL_*)' : ''}`, { cause: error });
+    if (sasl !== undefined && isAuthentication(error))
+      throw new StartError(
+        `Kafka at ${brokers.join(', ')} refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`,
+        { cause: error },
+      );
+    throw new StartError(
+      `Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or made: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (where it asks for a user, set KAFKA_SASL_*)' : ''}`,
+      { cause: error },
+    );
   } finally {
     late.abort();
     await admin.disconnect().catch(() => undefined);
   }
 }
 
-/** kafkajs's own name, on the error or on what it wraps; a mechanism that the broker does not have comes as its protocol's error. */
+/**
+ * kafkajs's own name, on the error or on what it wraps; a mechanism that the broker does not have comes as its
+ * protocol's error.
+ */
 function isAuthentication(error: unknown): boolean {
   for (let e = error; e instanceof Error; e = e.cause) {
     if (e.name === 'KafkaJSSASLAuthenticationError' || ('type' in e && /SASL/.test(String(e.type)))) return true;
@@ -94,24 +133,43 @@ function isAuthentication(error: unknown): boolean {
 /** Waiting does not help against these. */
 function denied(error: unknown): boolean {
   if (isAuthentication(error)) return true;
-  const { type, errors = [] } = error as { readonly type?: string; readonly errors?: readonly { readonly type?: string }[] };
-  return [type, ...errors.map((e) => e.type)].some((t) => t !== undefined && /AUTHORIZATION|AUTHENTICATION|POLICY_VIOLATION|INVALID_|SASL/.test(t));
+  const { type, errors = [] } = error as {
+    readonly type?: string;
+    readonly errors?: readonly { readonly type?: string }[];
+  };
+  return [type, ...errors.map((e) => e.type)].some(
+    (t) => t !== undefined && /AUTHORIZATION|AUTHENTICATION|POLICY_VIOLATION|INVALID_|SASL/.test(t),
+  );
 }
 
-/** One attempt. Adds to `created` what it made; throws when a topic that another process has just made is not known everywhere yet. */
-async function createMissing(admin: Admin, topics: readonly string[], partitions: number, created: string[]): Promise<Record<string, number>> {
+/**
+ * One attempt. Adds to `created` what it made; throws when a topic that another process has just made is not known
+ * everywhere yet.
+ */
+async function createMissing(
+  admin: Admin,
+  topics: readonly string[],
+  partitions: number,
+  created: string[],
+): Promise<Record<string, number>> {
   let known = await partitionCounts(admin);
   const missing = topics.filter((topic) => !known.has(topic));
-  await Promise.all(missing.map(async (topic) => {
-    // a request each: to one for all, kafkajs answers a mixture of "made" and "another process was faster" (false) with an error
-    if (await admin.createTopics({ topics: [{ topic, numPartitions: partitions, replicationFactor: -1 }] })) created.push(topic);
-  }));
+  await Promise.all(
+    missing.map(async (topic) => {
+      // a request each: to one for all, kafkajs answers a mixture of "made" and "another process was faster" (false)
+      // with an error
+      if (await admin.createTopics({ topics: [{ topic, numPartitions: partitions, replicationFactor: -1 }] }))
+        created.push(topic);
+    }),
+  );
   if (missing.length > 0) known = await partitionCounts(admin);
-  return Object.fromEntries(topics.map((topic) => {
-    const count = known.get(topic);
-    if (count === undefined) throw new Error(`the topic ${topic} has no leader yet`);
-    return [topic, count];
-  }));
+  return Object.fromEntries(
+    topics.map((topic) => {
+      const count = known.get(topic);
+      if (count === undefined) throw new Error(`the topic ${topic} has no leader yet`);
+      return [topic, count];
+    }),
+  );
 }
 
 async function partitionCounts(admin: Admin): Promise<Map<string, number>> {
@@ -119,14 +177,25 @@ async function partitionCounts(admin: Admin): Promise<Map<string, number>> {
   return new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
 }
 
-/** Whether members of a consumer group have this partition, or may have it: a group that is rebalancing has all that its members ask for. */
-export async function consumesPartition(admin: Admin, group: string, topic: string, partition: number): Promise<boolean> {
-  const { groups: [found] } = await admin.describeGroups([group]);
+/**
+ * Whether members of a consumer group have this partition, or may have it: a group that is rebalancing has all that its
+ * members ask for.
+ */
+export async function consumesPartition(
+  admin: Admin,
+  group: string,
+  topic: string,
+  partition: number,
+): Promise<boolean> {
+  const {
+    groups: [found],
+  } = await admin.describeGroups([group]);
   if (found === undefined) throw new Error(`the consumer group ${group} cannot be described`);
   if (found.members.length === 0) return false;
   if (found.state !== 'Stable') return true;
   return found.members.some(({ memberAssignment }) => {
-    const assigned = memberAssignment.length === 0 ? null : kafkajs.AssignerProtocol.MemberAssignment.decode(memberAssignment);
+    const assigned =
+      memberAssignment.length === 0 ? null : kafkajs.AssignerProtocol.MemberAssignment.decode(memberAssignment);
     return assigned?.assignment[topic]?.includes(partition) === true;
   });
 }

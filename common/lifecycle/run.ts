@@ -18,19 +18,26 @@ const STOP_DEADLINE_MS = 9_500;
 const SECOND_SIGNAL_AFTER_MS = 1_000;
 
 /**
- * Runs a service, whose files are for their owner only: `start` builds its parts in data order and hands each to `add` as soon as it runs;
+ * Runs a service, whose files are for their owner only: `start` builds its parts in data order and hands each to `add`
+ * as soon as it runs;
  * then waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and stops the parts in reverse order.
- * A signal during start stops what was started so far. A second signal, more than a second later, exits at once. What has not stopped by the deadline,
+ * A signal during start stops what was started so far. A second signal, more than a second later, exits at once. What
+ * has not stopped by the deadline,
  * a statement in a native thread among it, is left behind.
  */
-export async function runProcess(getLogger: () => Logger | undefined, start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>): Promise<never> {
+export async function runProcess(
+  getLogger: () => Logger | undefined,
+  start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>,
+): Promise<never> {
   keepToOwner();
   const parts: Part[] = [];
   const stopping = new AbortController();
   let firstSignalAt: number | undefined;
   let exitCode = 0;
   let wake: () => void = () => {};
-  const ended = new Promise<void>((resolve) => { wake = resolve; });
+  const ended = new Promise<void>((resolve) => {
+    wake = resolve;
+  });
 
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
@@ -51,7 +58,8 @@ export async function runProcess(getLogger: () => Logger | undefined, start: (ad
     if (error instanceof StartError) process.stderr.write(`sluice: ${error.message}\n`);
     else {
       const logger = getLogger();
-      if (logger === undefined) process.stderr.write(`sluice: ${error instanceof Error ? error.stack : String(error)}\n`);
+      if (logger === undefined)
+        process.stderr.write(`sluice: ${error instanceof Error ? error.stack : String(error)}\n`);
       else logger.fatal({ err: error }, 'failed');
     }
     wake();

@@ -2,9 +2,25 @@ import { weighted } from '../random.ts';
 import { isoSeconds } from '../timestamps.ts';
 import { platformEvent, selfHostedEvent, type Draft } from './draft.ts';
 
-const drawAction = weighted({ token_refreshed: 55, login: 25, logout: 8, user_signedup: 5, user_recovery_requested: 3, user_modified: 3, user_deleted: 1 });
+const drawAction = weighted({
+  token_refreshed: 55,
+  login: 25,
+  logout: 8,
+  user_signedup: 5,
+  user_recovery_requested: 3,
+  user_modified: 3,
+  user_deleted: 1,
+});
 const drawStatus = weighted({ 200: 88, 204: 3, 400: 4, 401: 1.5, 403: 0.5, 422: 1.5, 429: 0.8, 500: 0.7 });
-const paths: Record<string, string> = { token_refreshed: '/token', login: '/token', logout: '/logout', user_signedup: '/signup', user_recovery_requested: '/recover', user_modified: '/user', user_deleted: '/admin/users' };
+const paths: Record<string, string> = {
+  token_refreshed: '/token',
+  login: '/token',
+  logout: '/logout',
+  user_signedup: '/signup',
+  user_recovery_requested: '/recover',
+  user_modified: '/user',
+  user_deleted: '/admin/users',
+};
 const providers = ['email', 'email', 'email', 'google', 'github', 'apple', 'phone'];
 const names = ['kim', 'robin', 'sam', 'alex', 'noor', 'mika', 'jo', 'toni'];
 
@@ -13,7 +29,12 @@ export function authLog(draft: Draft): string {
   const { random, project, population, micros } = draft;
   const action = drawAction(random);
   const client = population.drawClient(random);
-  const status = draft.incident === 'outage' && random.chance(0.6) ? '500' : draft.incident === 'flood' && random.chance(0.8) ? '429' : drawStatus(random);
+  const status =
+    draft.incident === 'outage' && random.chance(0.6)
+      ? '500'
+      : draft.incident === 'flood' && random.chance(0.8)
+        ? '429'
+        : drawStatus(random);
   const failed = Number(status) >= 400;
   const level = failed ? (status.startsWith('5') ? 'error' : 'warning') : 'info';
   const user = random.uuid();
@@ -30,10 +51,20 @@ export function authLog(draft: Draft): string {
   if (draft.selfHosted) {
     // older versions of the service write the status and the duration as text
     const members = line(`"${(nanoseconds / 1e6).toFixed(6)}ms"`, `"${status}"`);
-    return selfHostedEvent(draft, 'supabase-auth', JSON.stringify(`{${event},${members}}`), `{${event},${members},"timestamp":"${time}"}`, true);
+    return selfHostedEvent(
+      draft,
+      'supabase-auth',
+      JSON.stringify(`{${event},${members}}`),
+      `{${event},${members},"timestamp":"${time}"}`,
+      true,
+    );
   }
   const members = line(String(nanoseconds), status);
-  return platformEvent(draft, JSON.stringify(`{${members}}`),
+  return platformEvent(
+    draft,
+    JSON.stringify(`{${members}}`),
     `{"args":[],"auth_event":{"action":"${action}","actor_id":"${user}","actor_name":null,"actor_username":"${mail}","actor_via_sso":false,"log_type":"account","traits":{${trait},"user_email":"${mail}","user_id":"${user}"}},"client_id":null,` +
-    `"error":${error},"host":"${project.ref}.supabase.co","metering":${!failed},"project":null,"timestamp":"${time}","user_id":"${user}",${members}}`, true);
+      `"error":${error},"host":"${project.ref}.supabase.co","metering":${!failed},"project":null,"timestamp":"${time}","user_id":"${user}",${members}}`,
+    true,
+  );
 }

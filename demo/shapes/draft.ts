@@ -23,12 +23,21 @@ export interface Draft {
   readonly incident: IncidentKind | undefined;
 }
 
-/** An event of the platform: envelope, then metadata. `message` and `metadata` are JSON. Sources whose metadata holds the reference have no `project`. */
+/**
+ * An event of the platform: envelope, then metadata. `message` and `metadata` are JSON. Sources whose metadata holds
+ * the reference have no `project`.
+ */
 export function platformEvent(draft: Draft, message: string, metadata: string, withProject: boolean): string {
   return `{${draft.id}${draft.timestamp}"event_message":${message},${withProject ? `"project":"${draft.project.ref}",` : ''}"metadata":${metadata}}`;
 }
 
 /** The same as Vector writes it for a self-hosted stack: keys sorted, the container's name. */
-export function selfHostedEvent(draft: Draft, appname: string, message: string, metadata: string, withProject: boolean): string {
+export function selfHostedEvent(
+  draft: Draft,
+  appname: string,
+  message: string,
+  metadata: string,
+  withProject: boolean,
+): string {
   return `{"appname":"${appname}","event_message":${message},${draft.id}"metadata":${metadata}${withProject ? `,"project":"${draft.project.ref}"` : ''}${draft.timestamp === '' ? '' : `,${draft.timestamp.slice(0, -1)}`}}`;
 }

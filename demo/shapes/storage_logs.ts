@@ -15,7 +15,18 @@ export function storageLog(draft: Draft): string {
   const message = `"${drawMethod(random)} | ${status} | ${population.drawClient(random).ip} | ${request} | /object/${random.pick(folders)}/${random.hex(8)}.png"`;
   const context = `{"host":"storage-${random.hex(8)}","pid":${1 + random.below(40)}}`;
   if (draft.selfHosted) {
-    return selfHostedEvent(draft, 'supabase-storage', message, `{"context":[${context}],"level":"${level}","project":"${project.ref}","tenantId":"${project.ref}","timestamp":"${isoMicros(micros).slice(0, 23)}Z"}`, false);
+    return selfHostedEvent(
+      draft,
+      'supabase-storage',
+      message,
+      `{"context":[${context}],"level":"${level}","project":"${project.ref}","tenantId":"${project.ref}","timestamp":"${isoMicros(micros).slice(0, 23)}Z"}`,
+      false,
+    );
   }
-  return platformEvent(draft, message, `{"project":"${project.ref}","tenantId":"${project.ref}","reqId":"${request}","level":"${level}","context":${context}}`, false);
+  return platformEvent(
+    draft,
+    message,
+    `{"project":"${project.ref}","tenantId":"${project.ref}","reqId":"${request}","level":"${level}","context":${context}}`,
+    false,
+  );
 }

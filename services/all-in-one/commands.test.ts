@@ -13,48 +13,128 @@ const underWay = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"f
 
 /** The route of backup, beside an engine that answers every read with this. */
 function backup(read: () => Promise<string>): (body: object | string) => Promise<{ status: number; json?: unknown }> {
-  const clickhouse = { where: 'embedded', read: async () => ({ body: Buffer.from(await read()), readRows: undefined, readBytes: undefined }) } as unknown as ClickHouse;
-  const route = commandRoutes({ clickhouse, settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }), logger: createLogger('silent') }).find((r) => r.path === '/api/commands/backup')!;
-  return async (body) => await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), key: { id: 'k', projects: [] }, address: '192.0.2.7' } as unknown as RouteRequest);
+  const clickhouse = {
+    where: 'embedded',
+    read: async () => ({ body: Buffer.from(await read()), readRows: undefined, readBytes: undefined }),
+  } as unknown as ClickHouse;
+  const route = commandRoutes({
+    clickhouse,
+    settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }),
+    logger: createLogger('silent'),
+  }).find((r) => r.path === '/api/commands/backup')!;
+  return async (body) =>
+    await route.handle({
+      body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)),
+      key: { id: 'k', projects: [] },
+      address: '192.0.2.7',
+    } as unknown as RouteRequest);
 }
 
 test('what a command refuses is told to the operator; what goes wrong is not', async () => {
-  await expect(backup(() => Promise.resolve(underWay))({ do: 'create', place: 'local/x' })).rejects.toMatchObject({ code: 'conflict', status: 409, message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch that is under way') as string });
-  await expect(backup(() => Promise.reject(new Error('secret')))({ do: 'create', place: 'local/x' })).rejects.toThrow('secret');
+  await expect(backup(() => Promise.resolve(underWay))({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
+    code: 'conflict',
+    status: 409,
+    message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch that is under way') as string,
+  });
+  await expect(backup(() => Promise.reject(new Error('secret')))({ do: 'create', place: 'local/x' })).rejects.toThrow(
+    'secret',
+  );
 });
 
 test('a body that is no JSON is the mistake of who sent it, and an engine that is away is no mistake of ours', async () => {
   await expect(backup(() => Promise.resolve(''))('{')).rejects.toMatchObject({ code: 'invalid_request', status: 400 });
-  const away = backup(() => Promise.reject(new ClickHouseError('connection refused', { code: undefined, codeName: 'ECONNREFUSED', kind: 'retry', outcome: 'unknown' })));
+  const away = backup(() =>
+    Promise.reject(
+      new ClickHouseError('connection refused', {
+        code: undefined,
+        codeName: 'ECONNREFUSED',
+        kind: 'retry',
+        outcome: 'unknown',
+      }),
+    ),
+  );
   await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({ code: 'unavailable', status: 503 });
 });
 
-const routes = commandRoutes({ clickhouse: { where: 'embedded' } as unknown as ClickHouse, settings: readSettings({}), logger: createLogger('silent') });
+const routes = commandRoutes({
+  clickhouse: { where: 'embedded' } as unknown as ClickHouse,
+  settings: readSettings({}),
+  logger: createLogger('silent'),
+});
 const call = async (name: string, body: unknown): Promise<unknown> => {
   const route = routes.find((r) => r.path === `/api/commands/${name}`)!;
-  return await route.handle({ body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), key: { id: 'k', projects: [] }, address: '192.0.2.7' } as unknown as RouteRequest);
+  return await route.handle({
+    body: Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)),
+    key: { id: 'k', projects: [] },
+    address: '192.0.2.7',
+  } as unknown as RouteRequest);
 };
-const shapes = [null, 7, 'x', true, [], [{}], { unknown: 1 }, { do: 'nothing' }, { action: 'nothing' }, { do: null }, { do: ['create'] }, '{"__proto__":{"do":"create"}}', '[[[[[[[['];
+const shapes = [
+  null,
+  7,
+  'x',
+  true,
+  [],
+  [{}],
+  { unknown: 1 },
+  { do: 'nothing' },
+  { action: 'nothing' },
+  { do: null },
+  { do: ['create'] },
+  '{"__proto__":{"do":"create"}}',
+  '[[[[[[[[',
+];
 
 test('arguments of a shape that a command does not have are refused by every route, before the engine is asked', async () => {
   for (const { path } of routes) {
     const name = path.split('/').at(-1)!;
     for (const shape of [...shapes, ...(name === 'reconcile' ? [] : [{}])]) {
-      await expect(call(name, shape), `${name} ${JSON.stringify(shape)}`).rejects.toSatisfy((error) => error instanceof UsageError || (error instanceof ApiError && error.status === 400));
+      await expect(call(name, shape), `${name} ${JSON.stringify(shape)}`).rejects.toSatisfy(
+        (error) => error instanceof UsageError || (error instanceof ApiError && error.status === 400),
+      );
     }
   }
 });
 
 test.each<[string, unknown]>([
-  ['backup', { do: 'create' }], ['backup', { do: 'create', place: '/tmp/x' }], ['backup', { do: 'create', place: "S3('http://169.254.169.254/','a','b')" }], ['backup', { do: 'create', place: { engine: 'File' } }], ['backup', { do: 'create', place: 'local/x', base: 7 }],
-  ['backup', { do: 'create', place: 'local/x', database: 'y' }], ['backup', { do: 'restore', place: 'local/../../etc' }], ['backup', { do: 'restore', place: 'local/x', database: 'a b' }], ['backup', { do: 'create', place: 'local/x\n' }],
-  ['rollup', { action: 'rebuild', from: -1e300, to: 1e300, rollup: null }], ['rollup', { action: 'rebuild', from: 0.5, to: 7, rollup: null }], ['rollup', { action: 'rebuild', from: 0, to: 1 }], ['rollup', { action: 'rebuild', from: '0', to: 1, rollup: null }],
-  ['rollup', { action: 'rebuild', from: 0, to: 4_291_747_201, rollup: null }], ['rollup', { action: 'rebuild', from: 5, to: 5, rollup: null }], ['rollup', { action: 'rebuild', from: 0, to: 1, rollup: ["x'"] }],
-  ['dead-letters', { do: 'list' }], ['dead-letters', { do: 'list', filter: null, limit: 1 }], ['dead-letters', { do: 'list', filter: {}, limit: 1e300 }], ['dead-letters', { do: 'list', filter: { topic: ['a'] }, limit: 1 }], ['dead-letters', { do: 'list', filter: { reason: 'x' }, limit: 1 }],
-  ['dead-letters', { do: 'show', at: { topic: 't', partition: 0, offset: 7 } }], ['dead-letters', { do: 'show', at: { topic: 't', partition: -1, offset: '7' } }], ['dead-letters', { do: 'replay_all', filter: {} }],
-  ['ingest', { action: 'resume' }], ['ingest', { action: 'resume', topic: 't', partition: '0' }], ['ingest', { action: 'resume', topic: 't', partition: 1e300 }], ['ingest', { action: 'resume', topic: 't\u0000', partition: 0 }],
-  ['keys', { action: 'create' }], ['keys', { action: 'create', name: 'x', scopes: 'admin', projects: [], expires_at: null }], ['keys', { action: 'create', name: 7, scopes: [], projects: [], expires_at: null }], ['keys', { action: 'revoke', id: { a: 1 } }], ['keys', { action: 'revoke', id: 'x\u0000' }],
-  ['endpoints', { action: 'run' }], ['endpoints', { action: 'run', endpoint: 'logs.all' }], ['endpoints', { action: 'run', endpoint: ['logs.all'], parameters: {} }], ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: { project: 7 } }], ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: [] }],
+  ['backup', { do: 'create' }],
+  ['backup', { do: 'create', place: '/tmp/x' }],
+  ['backup', { do: 'create', place: "S3('http://169.254.169.254/','a','b')" }],
+  ['backup', { do: 'create', place: { engine: 'File' } }],
+  ['backup', { do: 'create', place: 'local/x', base: 7 }],
+  ['backup', { do: 'create', place: 'local/x', database: 'y' }],
+  ['backup', { do: 'restore', place: 'local/../../etc' }],
+  ['backup', { do: 'restore', place: 'local/x', database: 'a b' }],
+  ['backup', { do: 'create', place: 'local/x\n' }],
+  ['rollup', { action: 'rebuild', from: -1e300, to: 1e300, rollup: null }],
+  ['rollup', { action: 'rebuild', from: 0.5, to: 7, rollup: null }],
+  ['rollup', { action: 'rebuild', from: 0, to: 1 }],
+  ['rollup', { action: 'rebuild', from: '0', to: 1, rollup: null }],
+  ['rollup', { action: 'rebuild', from: 0, to: 4_291_747_201, rollup: null }],
+  ['rollup', { action: 'rebuild', from: 5, to: 5, rollup: null }],
+  ['rollup', { action: 'rebuild', from: 0, to: 1, rollup: ["x'"] }],
+  ['dead-letters', { do: 'list' }],
+  ['dead-letters', { do: 'list', filter: null, limit: 1 }],
+  ['dead-letters', { do: 'list', filter: {}, limit: 1e300 }],
+  ['dead-letters', { do: 'list', filter: { topic: ['a'] }, limit: 1 }],
+  ['dead-letters', { do: 'list', filter: { reason: 'x' }, limit: 1 }],
+  ['dead-letters', { do: 'show', at: { topic: 't', partition: 0, offset: 7 } }],
+  ['dead-letters', { do: 'show', at: { topic: 't', partition: -1, offset: '7' } }],
+  ['dead-letters', { do: 'replay_all', filter: {} }],
+  ['ingest', { action: 'resume' }],
+  ['ingest', { action: 'resume', topic: 't', partition: '0' }],
+  ['ingest', { action: 'resume', topic: 't', partition: 1e300 }],
+  ['ingest', { action: 'resume', topic: 't\u0000', partition: 0 }],
+  ['keys', { action: 'create' }],
+  ['keys', { action: 'create', name: 'x', scopes: 'admin', projects: [], expires_at: null }],
+  ['keys', { action: 'create', name: 7, scopes: [], projects: [], expires_at: null }],
+  ['keys', { action: 'revoke', id: { a: 1 } }],
+  ['keys', { action: 'revoke', id: 'x\u0000' }],
+  ['endpoints', { action: 'run' }],
+  ['endpoints', { action: 'run', endpoint: 'logs.all' }],
+  ['endpoints', { action: 'run', endpoint: ['logs.all'], parameters: {} }],
+  ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: { project: 7 } }],
+  ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: [] }],
   ['reconcile', { more: true }],
 ])('wrong values are refused too: %s %j', async (name, args) => {
   const error: unknown = await call(name, args).catch((thrown: unknown) => thrown);
@@ -64,13 +144,45 @@ test.each<[string, unknown]>([
 
 test('a call leaves what was done to what for the audit line, and a call that fails a line of its own with key and address', async () => {
   const lines: string[] = [];
-  const read = (): Promise<object> => Promise.resolve({ body: Buffer.from(''), readRows: undefined, readBytes: undefined });
-  const logger = pino({ level: 'info' }, { write: (line: string) => { lines.push(line); } });
-  const of = commandRoutes({ clickhouse: { where: 'embedded', read } as unknown as ClickHouse, settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }), logger });
-  const request = (args: object): RouteRequest => ({ body: Buffer.from(JSON.stringify(args)), key: { id: 'k', projects: [] }, address: '192.0.2.7' }) as unknown as RouteRequest;
+  const read = (): Promise<object> =>
+    Promise.resolve({ body: Buffer.from(''), readRows: undefined, readBytes: undefined });
+  const logger = pino(
+    { level: 'info' },
+    {
+      write: (line: string) => {
+        lines.push(line);
+      },
+    },
+  );
+  const of = commandRoutes({
+    clickhouse: { where: 'embedded', read } as unknown as ClickHouse,
+    settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }),
+    logger,
+  });
+  const request = (args: object): RouteRequest =>
+    ({
+      body: Buffer.from(JSON.stringify(args)),
+      key: { id: 'k', projects: [] },
+      address: '192.0.2.7',
+    }) as unknown as RouteRequest;
   const paused = await of.find((r) => r.path.endsWith('/ingest'))!.handle(request({ action: 'paused' }));
-  expect(paused).toEqual({ status: 200, json: { result: { paused: [] } }, audit: { command: 'ingest', action: 'paused' } });
+  expect(paused).toEqual({
+    status: 200,
+    json: { result: { paused: [] } },
+    audit: { command: 'ingest', action: 'paused' },
+  });
   expect(lines).toEqual([]);
-  await expect(of.find((r) => r.path.endsWith('/backup'))!.handle(request({ do: 'create', place: 'other/x' }))).rejects.toMatchObject({ status: 409 });
-  expect(lines.map((line) => JSON.parse(line) as object)).toEqual([expect.objectContaining({ msg: 'command_failed', command: 'backup', do: 'create', place: 'other/x', key_id: 'k', address: '192.0.2.7' })]);
+  await expect(
+    of.find((r) => r.path.endsWith('/backup'))!.handle(request({ do: 'create', place: 'other/x' })),
+  ).rejects.toMatchObject({ status: 409 });
+  expect(lines.map((line) => JSON.parse(line) as object)).toEqual([
+    expect.objectContaining({
+      msg: 'command_failed',
+      command: 'backup',
+      do: 'create',
+      place: 'other/x',
+      key_id: 'k',
+      address: '192.0.2.7',
+    }),
+  ]);
 });

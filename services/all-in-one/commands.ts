@@ -14,7 +14,15 @@ import { apiErrorOf } from '../query/clickhouse-errors.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
-const commands: readonly Command[] = [reconcileCommand, backupCommand, deadLettersCommand, ingestCommand, rollupCommand, keysCommand, endpointsCommand()];
+const commands: readonly Command[] = [
+  reconcileCommand,
+  backupCommand,
+  deadLettersCommand,
+  ingestCommand,
+  rollupCommand,
+  keysCommand,
+  endpointsCommand(),
+];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
@@ -34,13 +42,17 @@ export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Open
     bodyLimit: 1,
     handle: async ({ query, port }) => {
       const proof = proofOf(secret, port, query.get('nonce') ?? '');
-      if (proof === undefined) throw invalidParameters([{ parameter: 'nonce', message: 'must be 64 hexadecimal digits' }]);
+      if (proof === undefined)
+        throw invalidParameters([{ parameter: 'nonce', message: 'must be 64 hexadecimal digits' }]);
       return { status: 200, json: { proof } };
     },
   };
 }
 
-/** Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key. What a command refuses is a 409 with its reason. */
+/**
+ * Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin
+ * key. What a command refuses is a 409 with its reason.
+ */
 export function commandRoutes(context: CommandContext): Route[] {
   return commands.map((command) => ({
     method: 'POST',

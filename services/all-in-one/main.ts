@@ -23,52 +23,87 @@ import { welcome } from './welcome.ts';
 let logger: Logger | undefined;
 
 // `npm start`: everything in one process, on the embedded engine unless CLICKHOUSE_URL names a server.
-await runProcess(() => logger, async (add, stopping) => {
-  const settings = readServiceSettings('start');
-  logger = createLogger(settings.LOG_LEVEL);
-  const registry = createRegistry();
+await runProcess(
+  () => logger,
+  async (add, stopping) => {
+    const settings = readServiceSettings('start');
+    logger = createLogger(settings.LOG_LEVEL);
+    const registry = createRegistry();
 
-  // the engine and the broker start side by side: together they are most of the time to ready
-  const broker = startBroker(settings, logger, stopping);
-  const log = logger;
-  const connecting = broker.then(({ brokers }) => createKafka({ brokers, clientId: 'sluice', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) }));
-  connecting.catch(() => {});
-  const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
-  add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  const schema = startRollup({ clickhouse, settings, logger, registry });
-  schema.catch(() => {});
+    // the engine and the broker start side by side: together they are most of the time to ready
+    const broker = startBroker(settings, logger, stopping);
+    const log = logger;
+    const connecting = broker.then(({ brokers }) =>
+      createKafka({
+        brokers,
+        clientId: 'sluice',
+        logger: log,
+        maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+        ...kafkaSecurity(settings),
+      }),
+    );
+    connecting.catch(() => {});
+    const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
+    add({ name: 'clickhouse', stop: () => clickhouse.close() });
+    const schema = startRollup({ clickhouse, settings, logger, registry });
+    schema.catch(() => {});
 
-  let isMigrated = false;
-  let ingest: RunningIngest | undefined;
-  const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
-  const page = startConsole({ clickhouse: whenOpen(schema.then(() => clickhouse)), settings, registry, logger, clock: systemClock });
-  const query = await startQuery({
-    clickhouse, settings, logger, registry, schema,
-    checks: {
-      consumer: consumerCheck(() => ingest),
-      rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
-    },
-    routes: [...push.routes, ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger }), ...commandRoutes({ clickhouse, settings, logger })],
-    openRoutes: [...page.openRoutes, proofRoute({ settings })],
-  });
-  add(query);
-  add(page);
-  const kafkaBroker = await broker;
-  add(kafkaBroker);
-  const { brokers } = kafkaBroker;
+    let isMigrated = false;
+    let ingest: RunningIngest | undefined;
+    const push = startPush({ kafka: connecting, settings, logger, registry, clock: systemClock });
+    const page = startConsole({
+      clickhouse: whenOpen(schema.then(() => clickhouse)),
+      settings,
+      registry,
+      logger,
+      clock: systemClock,
+    });
+    const query = await startQuery({
+      clickhouse,
+      settings,
+      logger,
+      registry,
+      schema,
+      checks: {
+        consumer: consumerCheck(() => ingest),
+        rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
+      },
+      routes: [
+        ...push.routes,
+        ...page.routes,
+        ...deadLetterRoutes({ clickhouse, settings, logger }),
+        ...commandRoutes({ clickhouse, settings, logger }),
+      ],
+      openRoutes: [...page.openRoutes, proofRoute({ settings })],
+    });
+    add(query);
+    add(page);
+    const kafkaBroker = await broker;
+    add(kafkaBroker);
+    const { brokers } = kafkaBroker;
 
-  add(await schema);
-  isMigrated = true;
-  // stopped before the broker, which has to acknowledge what is under way
-  add(push);
-  ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
-  add(ingest);
+    add(await schema);
+    isMigrated = true;
+    // stopped before the broker, which has to acknowledge what is under way
+    add(push);
+    ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
+    add(ingest);
 
-  await query.ready;
-  // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
-  if (process.stdout.isTTY) await whenJoined(ingest);
-  process.stdout.write(welcome({ address: query.address, signInToken: page.signInToken, madeKey: query.madeKey, keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined, brokers, topics: settings.KAFKA_TOPICS }));
-});
+    await query.ready;
+    // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
+    if (process.stdout.isTTY) await whenJoined(ingest);
+    process.stdout.write(
+      welcome({
+        address: query.address,
+        signInToken: page.signInToken,
+        madeKey: query.madeKey,
+        keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined,
+        brokers,
+        topics: settings.KAFKA_TOPICS,
+      }),
+    );
+  },
+);
 
 const JOIN_CHECK_MS = 50;
 const JOIN_WAIT_MS = 10_000;

@@ -11,11 +11,28 @@ const folder = mkdtempSync(join(tmpdir(), "sluice's data "));
 afterAll(() => rmSync(folder, { recursive: true }));
 writeFileSync(keyFile(folder), 'kept-key\n', { mode: 0o600 });
 
-const of = (madeKey: string | undefined, file: string | undefined): string => welcome({ address: 'http://127.0.0.1:4000', madeKey, keyFile: file, brokers: ['127.0.0.1:9092'], topics: readSettings({}).KAFKA_TOPICS });
+const of = (madeKey: string | undefined, file: string | undefined): string =>
+  welcome({
+    address: 'http://127.0.0.1:4000',
+    madeKey,
+    keyFile: file,
+    brokers: ['127.0.0.1:9092'],
+    topics: readSettings({}).KAFKA_TOPICS,
+  });
 
 /** What a shell makes of the pasted calls: the words after `curl -H`. */
 function pasted(text: string): string[][] {
-  return text.split('\n').filter((line) => line.startsWith('curl ')).map((line) => execFileSync('sh', ['-c', line.replace(/^curl -H/, "printf '%s\\n'")], { encoding: 'utf8', env: { ...process.env, API_KEY: "set by $the 'operator'" } }).trimEnd().split('\n'));
+  return text
+    .split('\n')
+    .filter((line) => line.startsWith('curl '))
+    .map((line) =>
+      execFileSync('sh', ['-c', line.replace(/^curl -H/, "printf '%s\\n'")], {
+        encoding: 'utf8',
+        env: { ...process.env, API_KEY: "set by $the 'operator'" },
+      })
+        .trimEnd()
+        .split('\n'),
+    );
 }
 
 test.each([
@@ -25,7 +42,11 @@ test.each([
 ])('the calls can be pasted: with %s', (_, madeKey, file, key) => {
   const calls = pasted(of(madeKey, file));
   expect(calls.map(([header]) => header)).toEqual([`X-API-KEY: ${key}`, `X-API-KEY: ${key}`, `X-API-KEY: ${key}`]);
-  expect(calls.map(([, url]) => new URL(url!).pathname)).toEqual(['/api/endpoints/logs.all', '/api/endpoints/functions.invocation-stats', '/api/endpoints/usage.api-counts']);
+  expect(calls.map(([, url]) => new URL(url!).pathname)).toEqual([
+    '/api/endpoints/logs.all',
+    '/api/endpoints/functions.invocation-stats',
+    '/api/endpoints/usage.api-counts',
+  ]);
 });
 
 test('says where the key is, and shows it only where it was made just now', () => {

@@ -1,7 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { evaluateAlerts, LEFT_TO_PROMETHEUS, rules, SLOW_INSERT_SECONDS, SLOW_QUERY_SECONDS, STALLED_SECONDS, type Facts } from './alerts.ts';
+import {
+  evaluateAlerts,
+  LEFT_TO_PROMETHEUS,
+  rules,
+  SLOW_INSERT_SECONDS,
+  SLOW_QUERY_SECONDS,
+  STALLED_SECONDS,
+  type Facts,
+} from './alerts.ts';
 import { createHistory } from './history.ts';
 import { createRunbook } from './runbook.ts';
 import { STEP_SECONDS } from './wire.ts';
@@ -13,13 +21,18 @@ interface PrometheusRule {
   readonly labels: { readonly severity: string };
 }
 
-const file = parse(readFileSync(new URL('../../deploy/prometheus/alerts.yml', import.meta.url), 'utf8')) as { groups: readonly { rules: readonly PrometheusRule[] }[] };
+const file = parse(readFileSync(new URL('../../deploy/prometheus/alerts.yml', import.meta.url), 'utf8')) as {
+  groups: readonly { rules: readonly PrometheusRule[] }[];
+};
 const prometheus = file.groups.flatMap((g) => g.rules);
-const secondsOf = (text: string): number => Number(text.slice(0, -1)) * ({ s: 1, m: 60, h: 3600 }[text.slice(-1)] ?? Number.NaN);
+const secondsOf = (text: string): number =>
+  Number(text.slice(0, -1)) * ({ s: 1, m: 60, h: 3600 }[text.slice(-1)] ?? Number.NaN);
 
 describe('the rules are those of deploy/prometheus/alerts.yml', () => {
   test('by name; what a service cannot know of itself is left to Prometheus', () => {
-    expect([...LEFT_TO_PROMETHEUS, ...rules.map((r) => r.alert)].toSorted()).toEqual(prometheus.map((r) => r.alert).toSorted());
+    expect([...LEFT_TO_PROMETHEUS, ...rules.map((r) => r.alert)].toSorted()).toEqual(
+      prometheus.map((r) => r.alert).toSorted(),
+    );
   });
 
   test.each(rules)('$alert: by severity and by the time that it has to hold', ({ alert, severity, forSeconds }) => {
@@ -31,9 +44,14 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
     const { expr } = prometheus.find((r) => r.alert === alert)!;
     // what is compared: for quantiles the share beyond the quantile, and its bound
     const expected: Record<string, string[]> = {
-      SluiceStalled: ['> 0', `[${STALLED_SECONDS / 60}m]`], SluiceStale: ['> 60', '[5m]'],
-      SluiceInsertsSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_INSERT_SECONDS}`, '[10m]'], SluiceQueriesSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_QUERY_SECONDS}`, 'miss|none', '[10m]'],
-      SluicePartitionPaused: ['== 1'], SluiceCacheCold: [`< ${1 - threshold}`, '> 1', '[30m]'], SluiceErrors: ['> 0.02', '[5m]', '5..'], SluicePushRefused: ['> 0.02', '[5m]', '429|5..'],
+      SluiceStalled: ['> 0', `[${STALLED_SECONDS / 60}m]`],
+      SluiceStale: ['> 60', '[5m]'],
+      SluiceInsertsSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_INSERT_SECONDS}`, '[10m]'],
+      SluiceQueriesSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_QUERY_SECONDS}`, 'miss|none', '[10m]'],
+      SluicePartitionPaused: ['== 1'],
+      SluiceCacheCold: [`< ${1 - threshold}`, '> 1', '[30m]'],
+      SluiceErrors: ['> 0.02', '[5m]', '5..'],
+      SluicePushRefused: ['> 0.02', '[5m]', '429|5..'],
     };
     for (const part of expected[alert] ?? [`> ${threshold}`]) expect(expr).toContain(part);
   });
@@ -45,7 +63,14 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
 
 describe('a rule', () => {
   const NOW = 10_000;
-  const facts = (more: Partial<Facts> = {}): Facts => ({ store: createHistory(), process: createHistory(), ingestHere: true, pushHere: true, rollupHere: true, ...more });
+  const facts = (more: Partial<Facts> = {}): Facts => ({
+    store: createHistory(),
+    process: createHistory(),
+    ingestHere: true,
+    pushHere: true,
+    rollupHere: true,
+    ...more,
+  });
   const stateOf = (alert: string, of: Facts, step = NOW): unknown => {
     const { state, subjects, runbook } = evaluateAlerts(of, step, () => 'what to do').find((a) => a.alert === alert)!;
     return { state, subjects: subjects.map((s) => `${s.name} ${s.state}`), runbook };
@@ -56,9 +81,17 @@ describe('a rule', () => {
     const of = facts();
     const held = 600 / STEP_SECONDS;
     for (let step = NOW - held + 2; step <= NOW; step++) of.process.set('lag:edge_logs', step, 500_001);
-    expect(stateOf('SluiceLag', of)).toEqual({ state: 'pending', subjects: ['edge_logs pending'], runbook: 'what to do' });
+    expect(stateOf('SluiceLag', of)).toEqual({
+      state: 'pending',
+      subjects: ['edge_logs pending'],
+      runbook: 'what to do',
+    });
     of.process.set('lag:edge_logs', NOW + 1, 500_001);
-    expect(stateOf('SluiceLag', of, NOW + 1)).toEqual({ state: 'firing', subjects: ['edge_logs firing'], runbook: 'what to do' });
+    expect(stateOf('SluiceLag', of, NOW + 1)).toEqual({
+      state: 'firing',
+      subjects: ['edge_logs firing'],
+      runbook: 'what to do',
+    });
     of.process.set('lag:edge_logs', NOW + 2, 500_000);
     expect(stateOf('SluiceLag', of, NOW + 2)).toEqual(ok);
   });
@@ -72,7 +105,10 @@ describe('a rule', () => {
   test('of a pause fires at once, and no longer when the partition goes on', () => {
     const of = facts();
     of.store.set('paused:edge_logs partition 3', NOW, 1);
-    expect(stateOf('SluicePartitionPaused', of)).toMatchObject({ state: 'firing', subjects: ['edge_logs partition 3 firing'] });
+    expect(stateOf('SluicePartitionPaused', of)).toMatchObject({
+      state: 'firing',
+      subjects: ['edge_logs partition 3 firing'],
+    });
     of.store.set('paused:edge_logs partition 3', NOW + 1, 0);
     expect(stateOf('SluicePartitionPaused', of, NOW + 1)).toEqual(ok);
   });

@@ -12,7 +12,8 @@ export interface Facts {
 }
 
 /**
- * A rule of deploy/prometheus/alerts.yml: it fires where the value of a subject is above the threshold for `forSeconds`.
+ * A rule of deploy/prometheus/alerts.yml: it fires where the value of a subject is above the threshold for
+ * `forSeconds`.
  * This table is the only place in the console that has thresholds; alerts.test.ts compares it with the file.
  */
 export interface Rule {
@@ -47,9 +48,16 @@ function share(history: History, part: string, whole: string, step: number, over
   return all === undefined || all === 0 ? undefined : (sum(history, part, step, steps(overSeconds)) ?? 0) / all;
 }
 
-const ofStore = (prefix: string) => ({ store }: Facts) => ({ history: store, prefix });
-const ofProcess = (prefix: string) => ({ process }: Facts) => ({ history: process, prefix });
-const levelOfStore = (prefix: string) => ({ store }: Facts, subject: string, step: number): number | undefined => store.get(prefix + subject, step);
+const ofStore =
+  (prefix: string) =>
+  ({ store }: Facts) => ({ history: store, prefix });
+const ofProcess =
+  (prefix: string) =>
+  ({ process }: Facts) => ({ history: process, prefix });
+const levelOfStore =
+  (prefix: string) =>
+  ({ store }: Facts, subject: string, step: number): number | undefined =>
+    store.get(prefix + subject, step);
 const onlyIngest = (facts: Facts): string | undefined => (facts.ingestHere ? undefined : ELSEWHERE);
 
 /** From this many seconds on, one insert or one query of twenty is too slow. */
@@ -60,67 +68,128 @@ export const STALLED_SECONDS = 600;
 
 export const rules: readonly Rule[] = [
   {
-    alert: 'SluiceStalled', severity: 'page', forSeconds: 300, threshold: 0,
+    alert: 'SluiceStalled',
+    severity: 'page',
+    forSeconds: 300,
+    threshold: 0,
     rule: 'a partition has records to take and has not moved for 10 minutes',
-    subjects: ofProcess('stalled:'), value: ({ process }, subject, step) => process.get(`stalled:${subject}`, step), show: () => 'does not move', unknown: onlyIngest,
+    subjects: ofProcess('stalled:'),
+    value: ({ process }, subject, step) => process.get(`stalled:${subject}`, step),
+    show: () => 'does not move',
+    unknown: onlyIngest,
   },
   {
-    alert: 'SluiceLag', severity: 'page', forSeconds: 600, threshold: 500_000,
+    alert: 'SluiceLag',
+    severity: 'page',
+    forSeconds: 600,
+    threshold: 500_000,
     rule: 'a topic is more than 500,000 records behind',
-    subjects: ofProcess('lag:'), value: ({ process }, subject, step) => process.get(`lag:${subject}`, step), show: (value) => `${value.toLocaleString('en')} records behind`, unknown: onlyIngest,
+    subjects: ofProcess('lag:'),
+    value: ({ process }, subject, step) => process.get(`lag:${subject}`, step),
+    show: (value) => `${value.toLocaleString('en')} records behind`,
+    unknown: onlyIngest,
   },
   {
-    alert: 'SluiceStale', severity: 'ticket', forSeconds: 600, threshold: 60,
+    alert: 'SluiceStale',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 60,
     rule: 'what becomes visible of a topic is older than 60 seconds',
     subjects: ofStore('delay:'),
-    value: ({ store }, subject, step) => ((sum(store, `events:${subject}`, step, steps(300)) ?? 0) === 0 ? 0 : store.get(`delay:${subject}`, step)),
+    value: ({ store }, subject, step) =>
+      (sum(store, `events:${subject}`, step, steps(300)) ?? 0) === 0 ? 0 : store.get(`delay:${subject}`, step),
     show: seconds,
   },
   {
-    alert: 'SluiceDeadLetters', severity: 'ticket', forSeconds: 600, threshold: 0.01,
+    alert: 'SluiceDeadLetters',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 0.01,
     rule: 'more than 1 % of the events of the last ten minutes are dead letters',
-    subjects: ofStore('events:'), value: ({ store }, subject, step) => share(store, `bad:${subject}`, `events:${subject}`, step, 600) ?? 0, show: percent,
+    subjects: ofStore('events:'),
+    value: ({ store }, subject, step) => share(store, `bad:${subject}`, `events:${subject}`, step, 600) ?? 0,
+    show: percent,
   },
   {
-    alert: 'SluicePartitionPaused', severity: 'page', forSeconds: 0, threshold: 0,
+    alert: 'SluicePartitionPaused',
+    severity: 'page',
+    forSeconds: 0,
+    threshold: 0,
     rule: 'a partition is paused because too many of its last messages are dead letters',
-    subjects: ofStore('paused:'), value: levelOfStore('paused:'), show: () => 'paused',
+    subjects: ofStore('paused:'),
+    value: levelOfStore('paused:'),
+    show: () => 'paused',
   },
   {
-    alert: 'SluiceInsertsSlow', severity: 'ticket', forSeconds: 600, threshold: 0.05,
+    alert: 'SluiceInsertsSlow',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 0.05,
     rule: 'one insert in twenty takes longer than 5 seconds',
-    subjects: ofProcess('inserts:'), value: ({ process }, subject, step) => share(process, `slow inserts:${subject}`, `inserts:${subject}`, step, 600) ?? 0,
-    show: (value) => `${percent(value)} of the inserts`, unknown: onlyIngest,
+    subjects: ofProcess('inserts:'),
+    value: ({ process }, subject, step) =>
+      share(process, `slow inserts:${subject}`, `inserts:${subject}`, step, 600) ?? 0,
+    show: (value) => `${percent(value)} of the inserts`,
+    unknown: onlyIngest,
   },
   {
-    alert: 'SluiceTooManyParts', severity: 'page', forSeconds: 900, threshold: 500,
+    alert: 'SluiceTooManyParts',
+    severity: 'page',
+    forSeconds: 900,
+    threshold: 500,
     rule: 'a partition of a table has more than 500 parts',
-    subjects: ofStore('parts:'), value: levelOfStore('parts:'), show: (value) => `${value} parts`,
+    subjects: ofStore('parts:'),
+    value: levelOfStore('parts:'),
+    show: (value) => `${value} parts`,
   },
   {
-    alert: 'SluiceRollupDiffers', severity: 'page', forSeconds: 1800, threshold: 0,
+    alert: 'SluiceRollupDiffers',
+    severity: 'page',
+    forSeconds: 1800,
+    threshold: 0,
     rule: 'a rollup differs from its raw table',
-    subjects: ofStore('differs:'), value: levelOfStore('differs:'), show: (value) => `${value} ${value === 1 ? 'span' : 'spans'} of time`,
+    subjects: ofStore('differs:'),
+    value: levelOfStore('differs:'),
+    show: (value) => `${value} ${value === 1 ? 'span' : 'spans'} of time`,
   },
   {
-    alert: 'SluiceAuditBehind', severity: 'ticket', forSeconds: 900, threshold: 7200,
+    alert: 'SluiceAuditBehind',
+    severity: 'ticket',
+    forSeconds: 900,
+    threshold: 7200,
     rule: 'a rollup was last compared with its raw table more than 2 hours ago',
-    subjects: ofProcess('unaudited:'), value: ({ process }, subject, step) => process.get(`unaudited:${subject}`, step), show: (value) => `${Math.round(value / 60)} min ago`,
-    unknown: ({ rollupHere }) => (rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.'),
+    subjects: ofProcess('unaudited:'),
+    value: ({ process }, subject, step) => process.get(`unaudited:${subject}`, step),
+    show: (value) => `${Math.round(value / 60)} min ago`,
+    unknown: ({ rollupHere }) =>
+      rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.',
   },
   {
-    alert: 'SluiceErrors', severity: 'page', forSeconds: 300, threshold: 0.02,
+    alert: 'SluiceErrors',
+    severity: 'page',
+    forSeconds: 300,
+    threshold: 0.02,
     rule: 'more than 2 % of the requests of the last five minutes fail',
-    subjects: ofProcess('requests:'), value: ({ process }, subject, step) => share(process, `errors:${subject}`, `requests:${subject}`, step, 300) ?? 0, show: percent,
+    subjects: ofProcess('requests:'),
+    value: ({ process }, subject, step) => share(process, `errors:${subject}`, `requests:${subject}`, step, 300) ?? 0,
+    show: percent,
   },
   {
-    alert: 'SluiceQueriesSlow', severity: 'ticket', forSeconds: 600, threshold: 0.05,
+    alert: 'SluiceQueriesSlow',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 0.05,
     rule: 'one query in twenty takes longer than 2 seconds',
-    subjects: ofProcess('queries:'), value: ({ process }, subject, step) => share(process, `slow queries:${subject}`, `queries:${subject}`, step, 600) ?? 0,
+    subjects: ofProcess('queries:'),
+    value: ({ process }, subject, step) =>
+      share(process, `slow queries:${subject}`, `queries:${subject}`, step, 600) ?? 0,
     show: (value) => `${percent(value)} of the queries`,
   },
   {
-    alert: 'SluiceCacheCold', severity: 'ticket', forSeconds: 3600, threshold: 0.5,
+    alert: 'SluiceCacheCold',
+    severity: 'ticket',
+    forSeconds: 3600,
+    threshold: 0.5,
     rule: 'fewer than half of the answers come from the cache, at more than one request a second',
     subjects: ofProcess('cacheable:'),
     value: ({ process }, subject, step) => {
@@ -130,46 +199,93 @@ export const rules: readonly Rule[] = [
     show: (value) => `${percent(1 - value)} from the cache`,
   },
   {
-    alert: 'SluicePushRefused', severity: 'page', forSeconds: 300, threshold: 0.02,
+    alert: 'SluicePushRefused',
+    severity: 'page',
+    forSeconds: 300,
+    threshold: 0.02,
     rule: 'more than 2 % of the pushed requests of the last five minutes are refused',
-    subjects: ofProcess('pushes:'), value: ({ process }, subject, step) => share(process, `refused pushes:${subject}`, `pushes:${subject}`, step, 300) ?? 0, show: percent,
+    subjects: ofProcess('pushes:'),
+    value: ({ process }, subject, step) =>
+      share(process, `refused pushes:${subject}`, `pushes:${subject}`, step, 300) ?? 0,
+    show: percent,
     unknown: ({ pushHere }) => (pushHere ? undefined : 'HTTP push does not run in this process.'),
   },
 ];
 
 /**
- * Alerts that the console leaves to Prometheus. A service cannot raise them about itself, or they need the metrics of another process. The page shows
+ * Alerts that the console leaves to Prometheus. A service cannot raise them about itself, or they need the metrics of
+ * another process. The page shows
  * an unreachable service or ClickHouse by itself, when its calls fail.
  */
 export const LEFT_TO_PROMETHEUS: readonly string[] = [
-  'SluiceDown', 'SluiceClickHouseUnreachable', 'SluiceNotConsuming', 'SluiceRollupSourceIncomplete', 'SluiceClockDiffers', 'SluiceWaitsForGroup', 'SluiceCommitsRefused',
+  'SluiceDown',
+  'SluiceClickHouseUnreachable',
+  'SluiceNotConsuming',
+  'SluiceRollupSourceIncomplete',
+  'SluiceClockDiffers',
+  'SluiceWaitsForGroup',
+  'SluiceCommitsRefused',
 ];
 
 /** The state of every rule at the end of a step, firing ones first. */
-export function evaluateAlerts(facts: Facts, step: number, runbook: (alert: string) => string | undefined): AlertStatus[] {
+export function evaluateAlerts(
+  facts: Facts,
+  step: number,
+  runbook: (alert: string) => string | undefined,
+): AlertStatus[] {
   const order = { firing: 0, pending: 1, unknown: 2, ok: 3 };
   return rules.map((rule) => evaluateRule(rule, facts, step, runbook)).sort((a, b) => order[a.state] - order[b.state]);
 }
 
-function evaluateRule(rule: Rule, facts: Facts, step: number, runbook: (alert: string) => string | undefined): AlertStatus {
+function evaluateRule(
+  rule: Rule,
+  facts: Facts,
+  step: number,
+  runbook: (alert: string) => string | undefined,
+): AlertStatus {
   const { alert, severity } = rule;
   const common = { alert, severity, rule: rule.rule };
   const reason = rule.unknown?.(facts);
   if (reason !== undefined) return { ...common, state: 'unknown', subjects: [], reason };
   const { history, prefix } = rule.subjects(facts);
   const oldest = step - HISTORY_STEPS + 1;
-  const subjects = history.names(oldest, step).filter((name) => name.startsWith(prefix)).flatMap((name) => {
-    const subject = name.slice(prefix.length);
-    const held = heldSteps(rule, facts, subject, step, oldest);
-    return held === undefined ? [] : [{ name: subject, value: rule.show(held.value), state: held.steps * STEP_SECONDS >= rule.forSeconds ? ('firing' as const) : ('pending' as const) }];
-  });
+  const subjects = history
+    .names(oldest, step)
+    .filter((name) => name.startsWith(prefix))
+    .flatMap((name) => {
+      const subject = name.slice(prefix.length);
+      const held = heldSteps(rule, facts, subject, step, oldest);
+      return held === undefined
+        ? []
+        : [
+            {
+              name: subject,
+              value: rule.show(held.value),
+              state: held.steps * STEP_SECONDS >= rule.forSeconds ? ('firing' as const) : ('pending' as const),
+            },
+          ];
+    });
   if (subjects.length === 0) return { ...common, state: 'ok', subjects };
   const section = runbook(alert);
-  return { ...common, state: subjects.some((s) => s.state === 'firing') ? 'firing' : 'pending', subjects, ...(section !== undefined && { runbook: section }) };
+  return {
+    ...common,
+    state: subjects.some((s) => s.state === 'firing') ? 'firing' : 'pending',
+    subjects,
+    ...(section !== undefined && { runbook: section }),
+  };
 }
 
-/** For how many steps up to now the value has been above the threshold, and the value; undefined where it is not. Steps of which nothing is known count as those around them. */
-function heldSteps(rule: Rule, facts: Facts, subject: string, step: number, oldest: number): { steps: number; value: number } | undefined {
+/**
+ * For how many steps up to now the value has been above the threshold, and the value; undefined where it is not. Steps
+ * of which nothing is known count as those around them.
+ */
+function heldSteps(
+  rule: Rule,
+  facts: Facts,
+  subject: string,
+  step: number,
+  oldest: number,
+): { steps: number; value: number } | undefined {
   let latest: number | undefined;
   let first = step;
   for (let s = step; s >= oldest; s--) {

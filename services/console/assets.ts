@@ -34,7 +34,8 @@ const JAVASCRIPT = 'text/javascript; charset=utf-8';
 const CSS = 'text/css; charset=utf-8';
 
 /**
- * The page as it is served, without a build: TypeScript modules with their types taken out by Node, libraries as their packages ship them. Takes some 50 ms,
+ * The page as it is served, without a build: TypeScript modules with their types taken out by Node, libraries as their
+ * packages ship them. Takes some 50 ms,
  * so that it is done at the first request and not at the start of the service.
  */
 export function buildAssets(): Assets {
@@ -42,17 +43,29 @@ export function buildAssets(): Assets {
   for (const path of readdirSync(PAGE, { recursive: true, encoding: 'utf8' }).sort()) {
     if (path.endsWith('.css')) sources.set(path, { type: CSS, text: read(join(PAGE, path)) });
     if (path.endsWith('.svg')) sources.set(path, { type: 'image/svg+xml', text: read(join(PAGE, path)) });
-    if (path.endsWith('.ts') && !path.endsWith('.test.ts')) sources.set(path.replaceAll('\\', '/'), { type: JAVASCRIPT, text: withoutTypes(read(join(PAGE, path))) });
+    if (path.endsWith('.ts') && !path.endsWith('.test.ts'))
+      sources.set(path.replaceAll('\\', '/'), { type: JAVASCRIPT, text: withoutTypes(read(join(PAGE, path))) });
   }
   // shared with the service; only its constants are left of it
-  sources.set('wire.ts', { type: JAVASCRIPT, text: withoutTypes(read(fileURLToPath(new URL('wire.ts', import.meta.url)))) });
-  for (const [name, [packageName, file]] of Object.entries(libraries)) sources.set(vendorPath(name), { type: JAVASCRIPT, text: withoutSourceMap(read(packageFile(packageName, file))) });
+  sources.set('wire.ts', {
+    type: JAVASCRIPT,
+    text: withoutTypes(read(fileURLToPath(new URL('wire.ts', import.meta.url)))),
+  });
+  for (const [name, [packageName, file]] of Object.entries(libraries))
+    sources.set(vendorPath(name), { type: JAVASCRIPT, text: withoutSourceMap(read(packageFile(packageName, file))) });
   sources.set('vendor/uplot.css', { type: CSS, text: read(packageFile('uplot', 'dist/uPlot.min.css')) });
 
   const version = hash('sha256', JSON.stringify([...sources]), 'hex').slice(0, 16);
   const base = `/console/${version}/`;
-  const files = new Map([...sources].map(([path, { type, text }]) => [path, asset(type, type === JAVASCRIPT ? withAddresses(text, base) : text)]));
-  const scripts = [...sources].filter(([path, { type }]) => type === JAVASCRIPT && path !== 'main.ts').map(([path]) => path);
+  const files = new Map(
+    [...sources].map(([path, { type, text }]) => [
+      path,
+      asset(type, type === JAVASCRIPT ? withAddresses(text, base) : text),
+    ]),
+  );
+  const scripts = [...sources]
+    .filter(([path, { type }]) => type === JAVASCRIPT && path !== 'main.ts')
+    .map(([path]) => path);
   const preloads = scripts.map((path) => `<link rel="modulepreload" href="${base}${path}">`).join('\n');
   const index = read(join(PAGE, 'index.html')).replaceAll('{{base}}', base).replace('{{preloads}}', preloads);
   return { version, files, index: asset('text/html; charset=utf-8', index) };
@@ -64,11 +77,17 @@ const vendorPath = (name: string): string => `vendor/${name.replace('/', '-')}.j
 function packageFile(packageName: string, file: string): string {
   const resolved = createRequire(import.meta.url).resolve(packageName);
   // the packages do not export the files by themselves
-  const root = resolved.slice(0, resolved.lastIndexOf(join('node_modules', packageName)) + join('node_modules', packageName).length);
+  const root = resolved.slice(
+    0,
+    resolved.lastIndexOf(join('node_modules', packageName)) + join('node_modules', packageName).length,
+  );
   return join(root, file);
 }
 
-/** Node calls it experimental in a line on stderr, where logs are JSON; a test of the browser suite notices if it changes. */
+/**
+ * Node calls it experimental in a line on stderr, where logs are JSON; a test of the browser suite notices if it
+ * changes.
+ */
 function stripped(source: string): string {
   const emitWarning = process.emitWarning.bind(process);
   process.emitWarning = () => undefined;
@@ -90,13 +109,24 @@ function withoutSourceMap(source: string): string {
 
 /** Names of libraries become addresses: an import map would have to stand in the page as an inline script. */
 function withAddresses(source: string, base: string): string {
-  return source
-    .replace(/(\bfrom\s*|\bimport\s*)(["'])([a-z/]+)\2/g, (whole, before: string, quote: string, name: string) => (name in libraries ? `${before}${quote}${base}${vendorPath(name)}${quote}` : whole))
-    // outside of the page's folder, beside the modules of it once served
-    .replace(/(["'])(?:\.\.\/)+wire\.ts\1/g, `"${base}wire.ts"`);
+  return (
+    source
+      .replace(/(\bfrom\s*|\bimport\s*)(["'])([a-z/]+)\2/g, (whole, before: string, quote: string, name: string) =>
+        name in libraries ? `${before}${quote}${base}${vendorPath(name)}${quote}` : whole,
+      )
+      // outside of the page's folder, beside the modules of it once served
+      .replace(/(["'])(?:\.\.\/)+wire\.ts\1/g, `"${base}wire.ts"`)
+  );
 }
 
 function asset(type: string, text: string): Asset {
   const plain = Buffer.from(text);
-  return { type, plain, gzip: gzipSync(plain, { level: 6 }), br: brotliCompressSync(plain, { params: { [constants.BROTLI_PARAM_QUALITY]: 6, [constants.BROTLI_PARAM_SIZE_HINT]: plain.length } }) };
+  return {
+    type,
+    plain,
+    gzip: gzipSync(plain, { level: 6 }),
+    br: brotliCompressSync(plain, {
+      params: { [constants.BROTLI_PARAM_QUALITY]: 6, [constants.BROTLI_PARAM_SIZE_HINT]: plain.length },
+    }),
+  };
 }

@@ -24,13 +24,17 @@ export interface ConsoleOptions {
 export interface Console extends Part {
   readonly routes: readonly Route[];
   readonly openRoutes: readonly OpenRoute[];
-  /** Signs in once, as `<address>/#token=<it>`; undefined where the first key is the operator's own or other machines reach the service. */
+  /**
+   * Signs in once, as `<address>/#token=<it>`; undefined where the first key is the operator's own or other machines
+   * reach the service.
+   */
   readonly signInToken: string | undefined;
 }
 
 const NO_BODY = 1;
 const TOKEN_BODY = 1024;
-const CONTENT_SECURITY_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const CONTENT_SECURITY_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
 
 /** The page for people at `/`: its files, what it shows of the system, and how a newcomer signs in. */
@@ -40,10 +44,18 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
   let built: Assets | undefined;
   const assets = (): Assets => (built ??= buildAssets());
 
-  const get = (path: string, handle: OpenRoute['handle']): OpenRoute => ({ method: 'GET', path, bodyLimit: NO_BODY, handle });
+  const get = (path: string, handle: OpenRoute['handle']): OpenRoute => ({
+    method: 'GET',
+    path,
+    bodyLimit: NO_BODY,
+    handle,
+  });
   const file = async ({ params, headers }: Omit<RouteRequest, 'key'>): Promise<RouteResponse> => {
     const { version, files } = assets();
-    const found = params['version'] === version ? files.get([params['folder'], params['file']].filter((part) => part !== undefined).join('/')) : undefined;
+    const found =
+      params['version'] === version
+        ? files.get([params['folder'], params['file']].filter((part) => part !== undefined).join('/'))
+        : undefined;
     if (found === undefined) throw new ApiError('not_found', 'there is nothing at this path');
     return answer(found, headers, { 'cache-control': 'public, max-age=31536000, immutable' });
   };
@@ -52,25 +64,46 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
     name: 'console',
     signInToken: token?.text,
     stop: () => source.stop(),
-    routes: [{
-      method: 'GET', path: '/api/status', scope: 'any', bodyLimit: NO_BODY, documented: STATUS,
-      handle: async ({ query, key }) => ({ status: 200, json: { result: await source.status(key, readSince(query)) } }),
-    }],
+    routes: [
+      {
+        method: 'GET',
+        path: '/api/status',
+        scope: 'any',
+        bodyLimit: NO_BODY,
+        documented: STATUS,
+        handle: async ({ query, key }) => ({
+          status: 200,
+          json: { result: await source.status(key, readSince(query)) },
+        }),
+      },
+    ],
     openRoutes: [
       get('/', async ({ headers }) => {
         const { index, version } = assets();
         const etag = `W/"${version}"`;
-        const common = { 'cache-control': 'no-cache', etag, 'content-security-policy': CONTENT_SECURITY_POLICY, 'cross-origin-opener-policy': 'same-origin' };
+        const common = {
+          'cache-control': 'no-cache',
+          etag,
+          'content-security-policy': CONTENT_SECURITY_POLICY,
+          'cross-origin-opener-policy': 'same-origin',
+        };
         return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, headers, common);
       }),
       get('/console/:version/:file', file),
       get('/console/:version/:folder/:file', file),
       {
-        method: 'POST', path: '/console/sign-in', bodyLimit: TOKEN_BODY,
+        method: 'POST',
+        path: '/console/sign-in',
+        bodyLimit: TOKEN_BODY,
         handle: async ({ body }) => {
-          if (token === undefined) throw new ApiError('not_found', 'this service has no sign-in link; sign in with a key');
+          if (token === undefined)
+            throw new ApiError('not_found', 'this service has no sign-in link; sign in with a key');
           token.use(readToken(body), clock());
-          return { status: 200, headers: { 'cache-control': 'no-store' }, json: { result: { key: readFileSync(keyFile(settings.DATA_DIR), 'utf8').trim() } } };
+          return {
+            status: 200,
+            headers: { 'cache-control': 'no-store' },
+            json: { result: { key: readFileSync(keyFile(settings.DATA_DIR), 'utf8').trim() } },
+          };
         },
       },
     ],
@@ -79,11 +112,18 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
 
 /** Compressed as the browser accepts it: all of them accept gzip, and br over HTTPS and from this machine. */
 function answer(asset: Asset, headers: RouteRequest['headers'], more: Readonly<Record<string, string>>): RouteResponse {
-  const accepted = String(headers['accept-encoding'] ?? '').split(',').map((part) => part.trim());
+  const accepted = String(headers['accept-encoding'] ?? '')
+    .split(',')
+    .map((part) => part.trim());
   const encoding = (['br', 'gzip'] as const).find((name) => accepted.includes(name));
   return {
     status: 200,
-    headers: { ...SAFE, 'content-type': asset.type, ...(encoding !== undefined && { 'content-encoding': encoding }), ...more },
+    headers: {
+      ...SAFE,
+      'content-type': asset.type,
+      ...(encoding !== undefined && { 'content-encoding': encoding }),
+      ...more,
+    },
     body: asset[encoding ?? 'plain'],
   };
 }
@@ -102,29 +142,46 @@ function readToken(body: Buffer): string {
 function readSince(query: URLSearchParams): number | undefined {
   const given = query.get('since') ?? '';
   if (given === '') return undefined;
-  if (!/^\d{1,12}$/.test(given)) throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);
+  if (!/^\d{1,12}$/.test(given))
+    throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);
   return Number(given);
 }
 
 const STATUS: Operation = {
   operationId: 'status',
   summary: 'The state of the system over the last hour; every valid key may call it',
-  description: 'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
-  parameters: [{ name: 'since', in: 'query', required: false, description: 'only steps from this instant on, unix seconds; absent or empty = the last hour', schema: { type: 'string', pattern: String.raw`^\d{1,12}$` } }],
+  description:
+    'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
+  parameters: [
+    {
+      name: 'since',
+      in: 'query',
+      required: false,
+      description: 'only steps from this instant on, unix seconds; absent or empty = the last hour',
+      schema: { type: 'string', pattern: String.raw`^\d{1,12}$` },
+    },
+  ],
   responses: {
     200: {
       description: 'The state',
       content: {
         'application/json': {
           schema: {
-            type: 'object', required: ['result'],
+            type: 'object',
+            required: ['result'],
             properties: {
               result: {
-                type: 'object', required: ['now', 'started_at', 'step_seconds', 'from', 'steps', 'key', 'endpoints', 'system'],
+                type: 'object',
+                required: ['now', 'started_at', 'step_seconds', 'from', 'steps', 'key', 'endpoints', 'system'],
                 properties: {
-                  now: { type: 'integer', description: 'unix milliseconds' }, started_at: { type: 'integer', description: 'start of the process that answers, unix milliseconds' },
-                  step_seconds: { type: 'integer' }, from: { type: 'integer', description: 'start of the first step, unix seconds' }, steps: { type: 'integer' },
-                  key: { type: 'object' }, endpoints: { type: 'array', items: { type: 'object' } }, system: { type: ['object', 'null'] },
+                  now: { type: 'integer', description: 'unix milliseconds' },
+                  started_at: { type: 'integer', description: 'start of the process that answers, unix milliseconds' },
+                  step_seconds: { type: 'integer' },
+                  from: { type: 'integer', description: 'start of the first step, unix seconds' },
+                  steps: { type: 'integer' },
+                  key: { type: 'object' },
+                  endpoints: { type: 'array', items: { type: 'object' } },
+                  system: { type: ['object', 'null'] },
                 },
               },
             },

@@ -42,10 +42,14 @@ export function createHistory(): History {
       ring.values[at] = value;
     },
     clearFrom(step, prefix) {
-      for (const [name, { steps }] of rings) if (name.startsWith(prefix)) for (let i = 0; i < KEPT; i++) if ((steps[i] ?? -1) >= step) steps[i] = -1;
+      for (const [name, { steps }] of rings)
+        if (name.startsWith(prefix)) for (let i = 0; i < KEPT; i++) if ((steps[i] ?? -1) >= step) steps[i] = -1;
     },
     names(from, to) {
-      return [...rings].filter(([, { steps }]) => steps.some((s) => s >= from && s <= to)).map(([name]) => name).sort();
+      return [...rings]
+        .filter(([, { steps }]) => steps.some((s) => s >= from && s <= to))
+        .map(([name]) => name)
+        .sort();
     },
     values(name, from, to, missing) {
       return Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing);

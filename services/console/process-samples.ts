@@ -43,19 +43,28 @@ export function createProcessSamples(registry: Registry, history: History) {
       if (cache === 'hit' || cache === 'miss' || cache === 'stale') count.cacheable += n;
       counts.set(endpoint, count);
     }
-    for (const [endpoint, count] of counts) for (const [name, value] of Object.entries(count)) history.set(`${name}:${endpoint}`, step, value);
+    for (const [endpoint, count] of counts)
+      for (const [name, value] of Object.entries(count)) history.set(`${name}:${endpoint}`, step, value);
   }
 
   /** What the buckets of a histogram have gained. */
   async function bucketGains(metric: string): Promise<BucketGain[]> {
-    return (await read(metric)).filter(({ metricName }) => metricName === `${metric}_bucket`).map((sample) => {
-      const bound = sample.labels[BOUND];
-      return { labels: sample.labels, bound: bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound), n: gained(metric, sample) };
-    });
+    return (await read(metric))
+      .filter(({ metricName }) => metricName === `${metric}_bucket`)
+      .map((sample) => {
+        const bound = sample.labels[BOUND];
+        return {
+          labels: sample.labels,
+          bound: bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound),
+          n: gained(metric, sample),
+        };
+      });
   }
 
   async function durations(step: number): Promise<void> {
-    const byEndpoint = Map.groupBy(await bucketGains('sluice_query_duration_seconds'), ({ labels }) => String(labels['endpoint']));
+    const byEndpoint = Map.groupBy(await bucketGains('sluice_query_duration_seconds'), ({ labels }) =>
+      String(labels['endpoint']),
+    );
     for (const [endpoint, gains] of byEndpoint) {
       const all = bucketsOf(gains);
       if (countOf(all) > 0) {
@@ -71,7 +80,12 @@ export function createProcessSamples(registry: Registry, history: History) {
   async function ingest(step: number): Promise<void> {
     const lags = await read('sluice_ingest_lag_records');
     const byTopic = Map.groupBy(lags, ({ labels }) => String(labels['topic']));
-    for (const [topic, of] of byTopic) history.set(`lag:${topic}`, step, of.reduce((sum, { value }) => sum + value, 0));
+    for (const [topic, of] of byTopic)
+      history.set(
+        `lag:${topic}`,
+        step,
+        of.reduce((sum, { value }) => sum + value, 0),
+      );
     const lagOf = new Map(lags.map(({ labels, value }) => [`${labels['topic']} ${labels['partition']}`, value]));
     for (const { labels, value } of await read('sluice_ingest_position_offset')) {
       const partition = `${labels['topic']} ${labels['partition']}`;
@@ -80,9 +94,12 @@ export function createProcessSamples(registry: Registry, history: History) {
       const unmoved = (step - (positions.get(partition)?.since ?? step)) * STEP_SECONDS;
       const isStalled = unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0;
       // a partition that never stalled needs no series
-      if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1) history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
+      if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1)
+        history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
     }
-    for (const [source, gains] of Map.groupBy(await bucketGains('sluice_ingest_insert_seconds'), ({ labels: of }) => String(of['source']))) {
+    for (const [source, gains] of Map.groupBy(await bucketGains('sluice_ingest_insert_seconds'), ({ labels: of }) =>
+      String(of['source']),
+    )) {
       const inserts = bucketsOf(gains);
       history.set(`inserts:${source}`, step, countOf(inserts));
       history.set(`slow inserts:${source}`, step, countAbove(inserts, SLOW_INSERT_SECONDS));
@@ -103,10 +120,13 @@ export function createProcessSamples(registry: Registry, history: History) {
 
   /** Event time up to which each rollup was compared with its raw table, unix seconds. */
   async function auditedTo(): Promise<ReadonlyMap<string, number>> {
-    return new Map((await read('sluice_rollup_audited_to_seconds')).map(({ labels, value }) => [String(labels['rollup']), value]));
+    return new Map(
+      (await read('sluice_rollup_audited_to_seconds')).map(({ labels, value }) => [String(labels['rollup']), value]),
+    );
   }
   async function rollups(step: number): Promise<void> {
-    for (const [rollup, time] of await auditedTo()) history.set(`unaudited:${rollup}`, step, (step + 1) * STEP_SECONDS - time);
+    for (const [rollup, time] of await auditedTo())
+      history.set(`unaudited:${rollup}`, step, (step + 1) * STEP_SECONDS - time);
   }
 
   return {
@@ -144,12 +164,17 @@ interface BucketGain {
 }
 
 function bucketsOf(gains: readonly BucketGain[]): Bucket[] {
-  return [...Map.groupBy(gains, ({ bound }) => bound)].map(([bound, same]) => ({ bound, atMost: same.reduce((sum, { n }) => sum + n, 0) })).sort((a, b) => a.bound - b.bound);
+  return [...Map.groupBy(gains, ({ bound }) => bound)]
+    .map(([bound, same]) => ({ bound, atMost: same.reduce((sum, { n }) => sum + n, 0) }))
+    .sort((a, b) => a.bound - b.bound);
 }
 
 const countOf = (buckets: readonly Bucket[]): number => buckets.at(-1)?.atMost ?? 0;
 
-/** As Prometheus' histogram_quantile: linear within a bucket, the largest finite bound beyond it. NaN without observations. */
+/**
+ * As Prometheus' histogram_quantile: linear within a bucket, the largest finite bound beyond it. NaN without
+ * observations.
+ */
 export function quantile(buckets: readonly Bucket[], q: number): number {
   const rank = q * countOf(buckets);
   if (rank === 0) return Number.NaN;
@@ -160,7 +185,10 @@ export function quantile(buckets: readonly Bucket[], q: number): number {
   return below.bound + ((here.bound - below.bound) * (rank - below.atMost)) / (here.atMost - below.atMost);
 }
 
-/** Observations above a bound, linear within the bucket that holds it: the quantile q is above it exactly where more than 1 - q of all are. */
+/**
+ * Observations above a bound, linear within the bucket that holds it: the quantile q is above it exactly where more
+ * than 1 - q of all are.
+ */
 export function countAbove(buckets: readonly Bucket[], bound: number): number {
   const all = countOf(buckets);
   const i = buckets.findIndex((b) => b.bound >= bound);

@@ -4,7 +4,12 @@ import { createHistory, stepOf } from './history.ts';
 import { countAbove, createProcessSamples, quantile, type Bucket } from './process-samples.ts';
 import { HISTORY_STEPS } from './wire.ts';
 
-const buckets: Bucket[] = [{ bound: 1, atMost: 50 }, { bound: 2.5, atMost: 80 }, { bound: 5, atMost: 98 }, { bound: Number.POSITIVE_INFINITY, atMost: 100 }];
+const buckets: Bucket[] = [
+  { bound: 1, atMost: 50 },
+  { bound: 2.5, atMost: 80 },
+  { bound: 5, atMost: 98 },
+  { bound: Number.POSITIVE_INFINITY, atMost: 100 },
+];
 
 test('a quantile is linear within its bucket, as Prometheus computes it', () => {
   expect(quantile(buckets, 0.5)).toBe(1);
@@ -14,18 +19,32 @@ test('a quantile is linear within its bucket, as Prometheus computes it', () => 
 });
 
 test('the quantile q is above a bound exactly where more than 1 - q of all observations are', () => {
-  const cases = [0.5, 1, 1.5, 2, 4, 5].flatMap((bound) => [0.3, 0.5, 0.7, 0.9, 0.95].map((q) => ({ bound, q, above: countAbove(buckets, bound) / 100 })))
+  const cases = [0.5, 1, 1.5, 2, 4, 5]
+    .flatMap((bound) => [0.3, 0.5, 0.7, 0.9, 0.95].map((q) => ({ bound, q, above: countAbove(buckets, bound) / 100 })))
     // where both are equal but for rounding, either is right
     .filter(({ q, above }) => Math.abs(above - (1 - q)) > 1e-9);
   expect(cases.length).toBeGreaterThan(20);
-  expect(cases.map(({ bound, q }) => ({ bound, q, isAbove: quantile(buckets, q) > bound }))).toEqual(cases.map(({ bound, q, above }) => ({ bound, q, isAbove: above > 1 - q })));
+  expect(cases.map(({ bound, q }) => ({ bound, q, isAbove: quantile(buckets, q) > bound }))).toEqual(
+    cases.map(({ bound, q, above }) => ({ bound, q, isAbove: above > 1 - q })),
+  );
 });
 
 test('each step has what was counted in it, and what was counted before the first belongs to none', async () => {
   const registry = createRegistry();
   const history = createHistory();
-  const requests = new Counter({ name: 'sluice_query_requests_total', help: 'x', labelNames: ['endpoint', 'status', 'cache'], registers: [registry] });
-  const seconds = new Histogram({ name: 'sluice_query_duration_seconds', help: 'x', labelNames: ['endpoint', 'cache'], buckets: [0.1, 1, 10], registers: [registry] });
+  const requests = new Counter({
+    name: 'sluice_query_requests_total',
+    help: 'x',
+    labelNames: ['endpoint', 'status', 'cache'],
+    registers: [registry],
+  });
+  const seconds = new Histogram({
+    name: 'sluice_query_duration_seconds',
+    help: 'x',
+    labelNames: ['endpoint', 'cache'],
+    buckets: [0.1, 1, 10],
+    registers: [registry],
+  });
   const samples = createProcessSamples(registry, history);
   requests.inc({ endpoint: 'e', status: 200, cache: 'hit' }, 7);
   await samples.take(100);
@@ -38,7 +57,12 @@ test('each step has what was counted in it, and what was counted before the firs
   await samples.take(101);
   await samples.take(102);
   const of = (name: string): unknown => history.values(`${name}:e`, 100, 102, null);
-  expect({ requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable') }).toEqual({ requests: [0, 6, 0], errors: [0, 3, 0], hits: [0, 2, 0], cacheable: [0, 3, 0] });
+  expect({ requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable') }).toEqual({
+    requests: [0, 6, 0],
+    errors: [0, 3, 0],
+    hits: [0, 2, 0],
+    cacheable: [0, 3, 0],
+  });
   expect(history.values('p50:e', 100, 102, null)).toEqual([null, 100, null]);
   expect(history.values('queries:e', 100, 102, null)).toEqual([null, 1, 0]);
   expect(history.get('slow queries:e', 101)).toBeCloseTo(8 / 9);
@@ -48,8 +72,18 @@ test('each step has what was counted in it, and what was counted before the firs
 test('a partition with records to take that has not moved for ten minutes is stalled, until it moves', async () => {
   const registry = createRegistry();
   const history = createHistory();
-  const lag = new Gauge({ name: 'sluice_ingest_lag_records', help: 'x', labelNames: ['topic', 'partition'], registers: [registry] });
-  const position = new Gauge({ name: 'sluice_ingest_position_offset', help: 'x', labelNames: ['topic', 'partition'], registers: [registry] });
+  const lag = new Gauge({
+    name: 'sluice_ingest_lag_records',
+    help: 'x',
+    labelNames: ['topic', 'partition'],
+    registers: [registry],
+  });
+  const position = new Gauge({
+    name: 'sluice_ingest_position_offset',
+    help: 'x',
+    labelNames: ['topic', 'partition'],
+    registers: [registry],
+  });
   const samples = createProcessSamples(registry, history);
   lag.set({ topic: 't', partition: 0 }, 5);
   lag.set({ topic: 't', partition: 1 }, 0);

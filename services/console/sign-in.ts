@@ -19,7 +19,10 @@ export function createOneTimeToken(now: number): OneTimeToken {
     text,
     use(given, at) {
       if (isUsed || at - now > VALID_MS || !timingSafeEqual(digest(given), expected)) {
-        throw new ApiError('unauthorized', 'The sign-in link is used up or older than ten minutes. Sign in with a key.');
+        throw new ApiError(
+          'unauthorized',
+          'The sign-in link is used up or older than ten minutes. Sign in with a key.',
+        );
       }
       isUsed = true;
     },

@@ -10,7 +10,14 @@ import { createHistory, stepOf } from './history.ts';
 import { createProcessSamples } from './process-samples.ts';
 import { createRunbook } from './runbook.ts';
 import { createStoreSamples } from './store-samples.ts';
-import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus, type EndpointStatus, type Status, type SystemStatus } from './wire.ts';
+import {
+  HISTORY_STEPS,
+  STEP_SECONDS,
+  type AlertStatus,
+  type EndpointStatus,
+  type Status,
+  type SystemStatus,
+} from './wire.ts';
 
 /** What was read is shown to everybody who asks within this time. */
 const REFRESH_MS = 800;
@@ -28,7 +35,8 @@ export interface StatusSource extends Part {
 }
 
 /**
- * The state of the system over the last hour. Traffic, dead letters, pauses and rollups come from ClickHouse, so that they are right whichever process
+ * The state of the system over the last hour. Traffic, dead letters, pauses and rollups come from ClickHouse, so that
+ * they are right whichever process
  * ingests; requests and lag come from this process' own metrics, read at the end of every step.
  */
 export function startStatus({ clickhouse, registry, logger, clock }: StatusOptions): StatusSource {
@@ -48,9 +56,14 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   function atNextStep(): void {
     if (isStopped) return;
     const stepMs = STEP_SECONDS * 1000;
-    timer = setTimeout(() => {
-      sample().catch((error: unknown) => logger.warn({ err: error }, 'console_sample_failed')).finally(atNextStep);
-    }, stepMs - (clock() % stepMs) + 5);
+    timer = setTimeout(
+      () => {
+        sample()
+          .catch((error: unknown) => logger.warn({ err: error }, 'console_sample_failed'))
+          .finally(atNextStep);
+      },
+      stepMs - (clock() % stepMs) + 5,
+    );
     timer.unref();
   }
   // what was counted before the first step is over is no gain of it
@@ -76,16 +89,27 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   /** One at a time, for all who ask. */
   async function refresh(): Promise<void> {
     if (clock() - refreshedAt < REFRESH_MS) return;
-    refreshing ??= refreshNow().finally(() => { refreshing = undefined; });
+    refreshing ??= refreshNow().finally(() => {
+      refreshing = undefined;
+    });
     await refreshing;
   }
 
   let alerts: readonly AlertStatus[] = [];
   let alertsOf = '';
   function currentAlerts(step: number): readonly AlertStatus[] {
-    const facts: Facts = { store, process: ofProcess, ingestHere: samples.has('sluice_ingest_lag_records'), pushHere: samples.has('sluice_push_requests_total'), rollupHere: samples.has('sluice_rollup_audited_to_seconds') };
+    const facts: Facts = {
+      store,
+      process: ofProcess,
+      ingestHere: samples.has('sluice_ingest_lag_records'),
+      pushHere: samples.has('sluice_push_requests_total'),
+      rollupHere: samples.has('sluice_rollup_audited_to_seconds'),
+    };
     // they change with a step, and at once with a pause
-    const version = `${step} ${seenAt === null} ${storeSamples.facts().paused.map((p) => `${p.topic} ${p.partition}`).join()}`;
+    const version = `${step} ${seenAt === null} ${storeSamples
+      .facts()
+      .paused.map((p) => `${p.topic} ${p.partition}`)
+      .join()}`;
     if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, runbook), version];
     return alerts;
   }
@@ -93,23 +117,38 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   async function systemStatus(from: number, to: number): Promise<SystemStatus> {
     const facts = storeSamples.facts();
     const hourFrom = to - HISTORY_STEPS + 1;
-    const topics = new Set([...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap((name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? []));
+    const topics = new Set(
+      [...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap(
+        (name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? [],
+      ),
+    );
     const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
       topics: [...topics].sort().map((topic) => ({
         topic,
         source: facts.sources.get(topic) ?? topic,
-        events: seenAt === null ? store.values(`events:${topic}`, from, to, null) : store.values(`events:${topic}`, from, to, 0),
+        events:
+          seenAt === null
+            ? store.values(`events:${topic}`, from, to, null)
+            : store.values(`events:${topic}`, from, to, 0),
         events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
         age_ms: ages(topic, from, to),
-        newest_ms: store.values(`newest:${topic}`, hourFrom, to + 1, null).reduce<number | null>((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null),
+        newest_ms: store
+          .values(`newest:${topic}`, hourFrom, to + 1, null)
+          .reduce<number | null>((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null),
         lag: ofProcess.values(`lag:${topic}`, from, to, null),
         lag_now: lagNow.get(topic) ?? null,
       })),
-      dead_letters: store.names(hourFrom, to).filter((name) => name.startsWith('letters:')).map((name) => ({ reason: name.slice('letters:'.length), letters: store.values(name, from, to, 0) })),
+      dead_letters: store
+        .names(hourFrom, to)
+        .filter((name) => name.startsWith('letters:'))
+        .map((name) => ({ reason: name.slice('letters:'.length), letters: store.values(name, from, to, 0) })),
       dead_letter_totals: facts.totals,
       paused: facts.paused,
-      rollups: facts.rollups.map((rollup) => ({ ...rollup, audited_to: rollup.state === 'serving' ? auditedTo.get(rollup.name) ?? null : null })),
+      rollups: facts.rollups.map((rollup) => ({
+        ...rollup,
+        audited_to: rollup.state === 'serving' ? (auditedTo.get(rollup.name) ?? null) : null,
+      })),
       alerts: currentAlerts(to + 1),
       store_answers: answers,
       store_seen_at: seenAt,
@@ -128,11 +167,24 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   }
 
   function endpointStatus(caller: Caller, from: number, to: number): EndpointStatus[] {
-    const mayCall = (endpoint: string): boolean => ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
-    return ofProcess.names(to - HISTORY_STEPS + 1, to).flatMap((name) => /^requests:(.*)$/s.exec(name)?.[1] ?? []).filter(mayCall).map((endpoint) => {
-      const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
-      return { endpoint, requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable'), p50_ms: of('p50'), p95_ms: of('p95') };
-    });
+    const mayCall = (endpoint: string): boolean =>
+      ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
+    return ofProcess
+      .names(to - HISTORY_STEPS + 1, to)
+      .flatMap((name) => /^requests:(.*)$/s.exec(name)?.[1] ?? [])
+      .filter(mayCall)
+      .map((endpoint) => {
+        const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
+        return {
+          endpoint,
+          requests: of('requests'),
+          errors: of('errors'),
+          hits: of('hits'),
+          cacheable: of('cacheable'),
+          p50_ms: of('p50'),
+          p95_ms: of('p95'),
+        };
+      });
   }
 
   return {
@@ -145,8 +197,18 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
       const from = Math.min(to + 1, Math.max(to - HISTORY_STEPS + 1, Math.floor((since ?? 0) / STEP_SECONDS)));
       const { id, name, scopes, projects, expiresAt } = caller;
       return {
-        now, started_at: startedAt, step_seconds: STEP_SECONDS, from: from * STEP_SECONDS, steps: to - from + 1,
-        key: { id, name, scopes, projects, expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString() },
+        now,
+        started_at: startedAt,
+        step_seconds: STEP_SECONDS,
+        from: from * STEP_SECONDS,
+        steps: to - from + 1,
+        key: {
+          id,
+          name,
+          scopes,
+          projects,
+          expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString(),
+        },
         endpoints: endpointStatus(caller, from, to),
         system: isAdmin ? await systemStatus(from, to) : null,
       };

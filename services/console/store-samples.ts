@@ -4,7 +4,14 @@ import { stepOf, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type DeadLetterTotal, type PausedPartition, type RollupStatus } from './wire.ts';
 
 const statement = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
-const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = ['traffic', 'letters', 'letter_totals', 'paused', 'rollups', 'parts'].map(statement) as [string, string, string, string, string, string];
+const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = [
+  'traffic',
+  'letters',
+  'letter_totals',
+  'paused',
+  'rollups',
+  'parts',
+].map(statement) as [string, string, string, string, string, string];
 
 /** What one look may take; ClickHouse ends a statement that takes longer. */
 const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
@@ -35,16 +42,21 @@ interface Traffic {
   readonly delay_ms: number;
 }
 
-/** What ClickHouse knows of the last hour, whichever process has ingested it: the ledger, dead letters, pauses, rollups. Read while somebody looks. */
+/**
+ * What ClickHouse knows of the last hour, whichever process has ingested it: the ledger, dead letters, pauses, rollups.
+ * Read while somebody looks.
+ */
 export function createStoreSamples(clickhouse: Reader, history: History) {
   let slowAt = Number.NEGATIVE_INFINITY;
   let totalsAt = Number.NEGATIVE_INFINITY;
   /** first step of which nothing has been read yet */
   let unread = 0;
   const sources = new Map<string, string>();
-  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly CataloguedRollup[]] = [[], [], []];
+  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly CataloguedRollup[]] =
+    [[], [], []];
 
-  const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> => select<T>(clickhouse, sql, params, LIMITS);
+  const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> =>
+    select<T>(clickhouse, sql, params, LIMITS);
 
   async function readTraffic(now: number): Promise<void> {
     const step = stepOf(now);
@@ -69,10 +81,14 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
 
   async function readSlowFacts(now: number): Promise<void> {
     if (now - slowAt < SLOW_FACTS_EVERY_MS) return;
-    const [found, parts] = await Promise.all([read<CataloguedRollup>(ROLLUPS), read<{ table: string; parts: number }>(PARTS)]);
+    const [found, parts] = await Promise.all([
+      read<CataloguedRollup>(ROLLUPS),
+      read<{ table: string; parts: number }>(PARTS),
+    ]);
     const step = stepOf(now);
     rollups = found;
-    for (const { name, state, differences } of found) if (state === 'serving') history.set(`differs:${name}`, step, differences);
+    for (const { name, state, differences } of found)
+      if (state === 'serving') history.set(`differs:${name}`, step, differences);
     for (const { table, parts: count } of parts) history.set(`parts:${table}`, step, count);
     slowAt = now;
   }
@@ -81,7 +97,8 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
     paused = await read<PausedPartition>(PAUSED);
     const step = stepOf(now);
     // also of those that go on: the last value known of them says that they are paused
-    for (const name of history.names(step - HISTORY_STEPS, step)) if (name.startsWith('paused:')) history.set(name, step, 0);
+    for (const name of history.names(step - HISTORY_STEPS, step))
+      if (name.startsWith('paused:')) history.set(name, step, 0);
     for (const { topic, partition } of paused) history.set(`paused:${topic} partition ${partition}`, step, 1);
   }
 

@@ -1,4 +1,6 @@
-/** What the console's routes answer, shared with the page. No imports: the page's modules are served without a build. */
+/**
+ * What the console's routes answer, shared with the page. No imports: the page's modules are served without a build.
+ */
 
 /** Seconds of one step of every series. */
 export const STEP_SECONDS = 10;

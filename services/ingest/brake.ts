@@ -32,8 +32,10 @@ export interface Share {
 }
 
 /**
- * The decision: are more than `percent` of the last `window` messages bad? A partition with fewer than that counts as if the rest were good, so that a
- * few bad ones of a small topic pause nothing. Batches count whole. The ledger is looked at only when it may be too much by now: what was bad at the
+ * The decision: are more than `percent` of the last `window` messages bad? A partition with fewer than that counts as
+ * if the rest were good, so that a
+ * few bad ones of a small topic pause nothing. Batches count whole. The ledger is looked at only when it may be too
+ * much by now: what was bad at the
  * last look, and every bad one since.
  */
 export function createShareCount({ percent, window }: Pick<BadShareLimits, 'percent' | 'window'>) {
@@ -61,7 +63,12 @@ export function createShareCount({ percent, window }: Pick<BadShareLimits, 'perc
 }
 
 /** The bad-share pause of one partition. Pauses stand in a table: they outlive the process, and commands find them. */
-export function createBadShare(clickhouse: ClickHouse, topic: string, partition: number, limits: BadShareLimits): BadShare {
+export function createBadShare(
+  clickhouse: ClickHouse,
+  topic: string,
+  partition: number,
+  limits: BadShareLimits,
+): BadShare {
   const count = createShareCount(limits);
   const where = { topic, partition };
   let last: Pause | undefined;
@@ -77,9 +84,18 @@ export function createBadShare(clickhouse: ClickHouse, topic: string, partition:
     async pauses(incarnation, next) {
       if (!count.mayBeTooMuch()) return false;
       const from = last?.incarnation === incarnation ? last.next : 0;
-      const [share] = await select<Share>(clickhouse, statements.badShare, { ...where, incarnation, from, window: limits.window });
+      const [share] = await select<Share>(clickhouse, statements.badShare, {
+        ...where,
+        incarnation,
+        from,
+        window: limits.window,
+      });
       if (!count.look(share!)) return false;
-      await clickhouse.execute({ sql: statements.pausePartition, params: { ...where, incarnation, next, ...share!, seconds: limits.pauseSeconds }, settings: { async_insert: 0 } });
+      await clickhouse.execute({
+        sql: statements.pausePartition,
+        params: { ...where, incarnation, next, ...share!, seconds: limits.pauseSeconds },
+        settings: { async_insert: 0 },
+      });
       count.reset();
       return true;
     },
@@ -87,13 +103,23 @@ export function createBadShare(clickhouse: ClickHouse, topic: string, partition:
 }
 
 /** The last pause of each partition, or of one. */
-export async function readPauses(clickhouse: Reader, one?: { readonly topic: string; readonly partition: number }): Promise<Pause[]> {
+export async function readPauses(
+  clickhouse: Reader,
+  one?: { readonly topic: string; readonly partition: number },
+): Promise<Pause[]> {
   type Row = Omit<Pause, 'pausedUntil' | 'leftMs'> & { paused_until: string; left_ms: number };
-  const found = await select<Row>(clickhouse, statements.pausedPartitions, { topic: one?.topic ?? '', partition: one?.partition ?? 0 });
+  const found = await select<Row>(clickhouse, statements.pausedPartitions, {
+    topic: one?.topic ?? '',
+    partition: one?.partition ?? 0,
+  });
   return found.map(({ paused_until: pausedUntil, left_ms: leftMs, ...pause }) => ({ ...pause, pausedUntil, leftMs }));
 }
 
 /** Lets a paused partition go on; ingest looks every two seconds. */
 export async function resumePartition(clickhouse: ClickHouse, topic: string, partition: number): Promise<void> {
-  await clickhouse.execute({ sql: statements.resumePartition, params: { topic, partition }, settings: { async_insert: 0 } });
+  await clickhouse.execute({
+    sql: statements.resumePartition,
+    params: { topic, partition },
+    settings: { async_insert: 0 },
+  });
 }

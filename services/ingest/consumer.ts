@@ -1,6 +1,13 @@
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
-import { fetchedOffset, fetchedRecords, type Consumer, type EachBatchPayload, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import {
+  fetchedOffset,
+  fetchedRecords,
+  type Consumer,
+  type EachBatchPayload,
+  type KafkaClient,
+  type OffsetsByTopicPartition,
+} from '../../common/kafka/client.ts';
 import { consumesPartition } from '../../common/kafka/topics.ts';
 import type { Logger } from '../../common/logger.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
@@ -11,9 +18,14 @@ import { lingerMs } from './linger.ts';
 import { commitInEpoch, createMembership } from './membership.ts';
 import type { IngestMetrics } from './metrics.ts';
 
-/** A process that died is missed by its group after this long. Ten heartbeats fit into it, sent by a timer of their own. */
+/**
+ * A process that died is missed by its group after this long. Ten heartbeats fit into it, sent by a timer of their own.
+ */
 const SESSION_TIMEOUT_MS = 10_000;
-/** A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few, fuller fetches. */
+/**
+ * A broker answers a fetch when this much waits in all partitions together, or after FETCH_WAIT_MS: at low traffic few,
+ * fuller fetches.
+ */
 const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
 /** Compressed bytes; what a response may hold unfolded is bounded apart (KAFKA_MAX_DECOMPRESSED_BYTES). */
@@ -40,7 +52,8 @@ export interface ConsumerOptions {
   readonly groupId: string;
   readonly topics: readonly string[];
   /**
-   * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table; memory grows with it (bench/README.md has both).
+   * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table;
+   * memory grows with it (bench/README.md has both).
    * Processes of one group may differ: an announced batch is formed as announced.
    */
   readonly batchMaxBytes: number;
@@ -78,10 +91,26 @@ interface Taken {
   paused: boolean;
 }
 
-/** Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes do, through `commit`. */
-export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, permits, createStore, createBadShare, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS }: ConsumerOptions): Promise<RunningConsumer> {
+/**
+ * Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes
+ * do, through `commit`.
+ */
+export async function startConsumer({
+  kafka,
+  groupId,
+  topics,
+  batchMaxBytes,
+  permits,
+  createStore,
+  createBadShare,
+  logger,
+  metrics,
+  clock,
+  sessionTimeoutMs = SESSION_TIMEOUT_MS,
+}: ConsumerOptions): Promise<RunningConsumer> {
   /**
-   * No partition is fetched while all together hold this much, waiting or being written, bytes. Up to the double of it, what holds nothing goes on: one partition
+   * No partition is fetched while all together hold this much, waiting or being written, bytes. Up to the double of it,
+   * what holds nothing goes on: one partition
    * whose insert hangs keeps at most a batch, another that waits and a fetch, and the others shall not wait for it.
    */
   const totalMaxBytes = 2 * batchMaxBytes;
@@ -106,7 +135,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
   let commitNow: ((offsets: OffsetsByTopicPartition) => Promise<void>) | undefined;
   let heartbeatNow: (() => Promise<void>) | undefined;
   let fail: (error: unknown) => void = () => {};
-  const failed = new Promise<never>((_, reject) => { fail = reject; });
+  const failed = new Promise<never>((_, reject) => {
+    fail = reject;
+  });
   failed.catch(() => {});
 
   consumer.on('consumer.network.request', ({ payload }) => {
@@ -126,7 +157,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
   });
   consumer.on('consumer.group_join', ({ payload }) => {
     endLanes();
-    const assigned = Object.entries(payload.memberAssignment).flatMap(([topic, partitions]) => partitions.map((partition) => ({ topic, partition })));
+    const assigned = Object.entries(payload.memberAssignment).flatMap(([topic, partitions]) =>
+      partitions.map((partition) => ({ topic, partition })),
+    );
     membership.won(assigned.map(({ topic, partition }) => keyOf(topic, partition)));
     logger.info({ group: groupId, partitions: assigned.length }, 'group_joined');
     if (!draining) for (const { topic, partition } of assigned) takePartition(topic, partition);
@@ -136,11 +169,22 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
   await coordinatorReady();
   await consumer.connect();
   await consumer.subscribe({ topics: [...topics], fromBeginning: true });
-  await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, partitionsConsumedConcurrently: 1, eachBatch: async (payload) => receive(payload) });
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    partitionsConsumedConcurrently: 1,
+    eachBatch: async (payload) => receive(payload),
+  });
 
   const heartbeats = setInterval(() => void heartbeatNow?.().catch(() => {}), sessionTimeoutMs / 10);
 
-  return { isJoined: () => membership.joined, paused: () => inState('paused'), waiting: () => inState('waiting'), stop, failed };
+  return {
+    isJoined: () => membership.joined,
+    paused: () => inState('paused'),
+    waiting: () => inState('waiting'),
+    stop,
+    failed,
+  };
 
   /** A broker that has just started loads its groups; the client takes that for a crash, so it is waited for here. */
   async function coordinatorReady(): Promise<void> {
@@ -150,8 +194,14 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
         await admin.fetchOffsets({ groupId, topics: [...topics] });
         return;
       } catch (error) {
-        if (clock() > until) throw new StartError(`Kafka answers, but its group ${groupId} cannot be read: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
-        await new Promise((resolve) => { setTimeout(resolve, 200); });
+        if (clock() > until)
+          throw new StartError(
+            `Kafka answers, but its group ${groupId} cannot be read: ${error instanceof Error ? error.message : String(error)}`,
+            { cause: error },
+          );
+        await new Promise((resolve) => {
+          setTimeout(resolve, 200);
+        });
       }
     }
   }
@@ -184,11 +234,15 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
       isOver,
       isDraining: () => draining,
       isMember: () => membership.isFresh(),
-      wait: (ms) => new Promise<void>((resolve) => {
-        if (isOver()) return resolve();
-        const timer = setTimeout(resolve, ms);
-        wake = () => { clearTimeout(timer); resolve(); };
-      }),
+      wait: (ms) =>
+        new Promise<void>((resolve) => {
+          if (isOver()) return resolve();
+          const timer = setTimeout(resolve, ms);
+          wake = () => {
+            clearTimeout(timer);
+            resolve();
+          };
+        }),
       commit: (offset, metadata) => commit(topic, partition, epoch, offset, metadata),
       committed: (group) => committed(group, place),
       hasMembers: (group) => ofKafka(consumesPartition(admin, group, topic, partition)),
@@ -201,37 +255,68 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
       onRoom: () => {
         metrics.position.set(place, lane.inbox.written);
         metrics.lag.set(place, Math.max(0, taken.end - lane.inbox.written));
-        for (const other of lanes.values()) if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
+        for (const other of lanes.values())
+          if (other.paused && !isUnfetched(other) && mayFetch(other, 0.8)) resume(other);
       },
       permit,
       lingerMs: () => lingerMs({ isFilling: !taken.paused && taken.end > lane.inbox.end, active: activePartitions() }),
       unavailable,
       log: (event, fields) => onLaneEvent(log, place, event, fields),
     };
-    const lane = createLane(ports, { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes });
-    const taken: Taken = { topic, partition, lane, wake: () => wake(), activeAt: 0, end: 0, paused: false, ended: lane.run() };
+    const lane = createLane(ports, {
+      maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD),
+      maxBytes: batchMaxBytes,
+    });
+    const taken: Taken = {
+      topic,
+      partition,
+      lane,
+      wake: () => wake(),
+      activeAt: 0,
+      end: 0,
+      paused: false,
+      ended: lane.run(),
+    };
     taken.ended.catch(fail);
     pause(taken);
     lanes.set(key, taken);
     metrics.partitions.set(lanes.size);
   }
 
-  async function committed(groupId: string, { topic, partition }: { topic: string; partition: number }): Promise<{ offset: number; metadata: string } | undefined> {
+  async function committed(
+    groupId: string,
+    { topic, partition }: { topic: string; partition: number },
+  ): Promise<{ offset: number; metadata: string } | undefined> {
     const [found] = await ofKafka(admin.fetchOffsets({ groupId, topics: [topic] }));
     const of = found?.partitions.find((p) => p.partition === partition);
-    return of === undefined || Number(of.offset) < 0 ? undefined : { offset: Number(of.offset), metadata: of.metadata ?? '' };
+    return of === undefined || Number(of.offset) < 0
+      ? undefined
+      : { offset: Number(of.offset), metadata: of.metadata ?? '' };
   }
 
-  async function watermarks({ topic, partition }: { topic: string; partition: number }): Promise<{ low: number; high: number }> {
+  async function watermarks({
+    topic,
+    partition,
+  }: {
+    topic: string;
+    partition: number;
+  }): Promise<{ low: number; high: number }> {
     const found = (await ofKafka(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
     if (found === undefined) throw new KafkaUnavailable(`partition ${partition} of ${topic} has no leader`);
     return { low: Number(found.low), high: Number(found.high) };
   }
 
-  function onLaneEvent(log: Logger, place: { topic: string; partition: number }, event: LaneEvent, fields: object): void {
+  function onLaneEvent(
+    log: Logger,
+    place: { topic: string; partition: number },
+    event: LaneEvent,
+    fields: object,
+  ): void {
     log[LEVELS[event]](withoutStack(fields), event);
-    if (event === 'partition_paused' || event === 'partition_resumed') metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
-    if (event === 'waiting_for_group' || event === 'partition_claimed') metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
+    if (event === 'partition_paused' || event === 'partition_resumed')
+      metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
+    if (event === 'waiting_for_group' || event === 'partition_claimed')
+      metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
     if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
   }
 
@@ -257,7 +342,14 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
   }
 
   function commit(topic: string, partition: number, epoch: number, offset: number, metadata: string): Promise<boolean> {
-    const offsets = { topics: [{ topic, partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }] }] };
+    const offsets = {
+      topics: [
+        {
+          topic,
+          partitions: [{ partition, offset: String(offset), metadata } as { partition: number; offset: string }],
+        },
+      ],
+    };
     let refused = 0;
     return commitInEpoch(
       membership,
@@ -270,10 +362,15 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
           refused++;
           metrics.commitsRefused.inc();
           // a rejoin refuses one or two
-          logger[refused === 3 ? 'warn' : 'debug']({ err: error instanceof Error ? error.message : error, topic, partition, offset, attempts: refused }, 'commit_refused');
+          logger[refused === 3 ? 'warn' : 'debug'](
+            { err: error instanceof Error ? error.message : error, topic, partition, offset, attempts: refused },
+            'commit_refused',
+          );
         }
         if (draining && (commitNow === undefined || attempt > 5)) return false;
-        await new Promise((resolve) => { setTimeout(resolve, COMMIT_RETRY_MS); });
+        await new Promise((resolve) => {
+          setTimeout(resolve, COMMIT_RETRY_MS);
+        });
         return true;
       },
     );
@@ -295,7 +392,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
   }
 
   function inState(state: LaneState): string[] {
-    return [...lanes.values()].filter(({ lane }) => lane.state === state).map(({ topic, partition }) => `${topic} ${partition}`);
+    return [...lanes.values()]
+      .filter(({ lane }) => lane.state === state)
+      .map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
   /** share: of the limits; what was paused waits for more room than what goes on */
@@ -304,7 +403,9 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
     let total = 0;
     for (const { lane } of lanes.values()) total += lane.inbox.heldBytes;
     // the batch that is gathered beside the one being written is one batch at most
-    return inbox.bytes < batchMaxBytes * share && total < (inbox.heldBytes === 0 ? 2 * totalMaxBytes : totalMaxBytes * share);
+    return (
+      inbox.bytes < batchMaxBytes * share && total < (inbox.heldBytes === 0 ? 2 * totalMaxBytes : totalMaxBytes * share)
+    );
   }
 
   function activePartitions(): number {
@@ -321,10 +422,17 @@ export async function startConsumer({ kafka, groupId, topics, batchMaxBytes, per
       pause(taken);
       taken.wake();
     }
-    if (!(await within(DRAIN_MS, Promise.allSettled(running.map((taken) => taken.ended))))) logger.warn({ lanes: running.map((t) => `${t.topic}:${t.partition} ${t.lane.state}`) }, 'batches_abandoned');
+    if (!(await within(DRAIN_MS, Promise.allSettled(running.map((taken) => taken.ended)))))
+      logger.warn({ lanes: running.map((t) => `${t.topic}:${t.partition} ${t.lane.state}`) }, 'batches_abandoned');
     endLanes();
     clearInterval(heartbeats);
-    if (!(await within(LEAVE_MS, consumer.disconnect().then(() => admin.disconnect())))) logger.warn({}, 'group_not_left_in_time');
+    if (
+      !(await within(
+        LEAVE_MS,
+        consumer.disconnect().then(() => admin.disconnect()),
+      ))
+    )
+      logger.warn({}, 'group_not_left_in_time');
   }
 }
 
@@ -357,7 +465,10 @@ function keyOf(topic: string, partition: number): string {
 
 class KafkaUnavailable extends Error {}
 
-/** kafkajs gives up after its own retries; for a lane Kafka being unavailable is a reason to wait, as ClickHouse being unavailable is. */
+/**
+ * kafkajs gives up after its own retries; for a lane Kafka being unavailable is a reason to wait, as ClickHouse being
+ * unavailable is.
+ */
 async function ofKafka<T>(call: Promise<T>): Promise<T> {
   try {
     return await call;
@@ -375,9 +486,17 @@ function unavailable(error: unknown): Service | undefined {
 /** True when it settled in time. */
 async function within(ms: number, work: Promise<unknown>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => { timer = setTimeout(resolve, ms, false); });
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(resolve, ms, false);
+  });
   try {
-    return await Promise.race([work.then(() => true, () => true), late]);
+    return await Promise.race([
+      work.then(
+        () => true,
+        () => true,
+      ),
+      late,
+    ]);
   } finally {
     clearTimeout(timer);
   }

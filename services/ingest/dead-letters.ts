@@ -3,7 +3,14 @@ import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { storeBatch } from './delivery/recovery.ts';
-import { confluentMessages, evaluateBatch, rawColumns, RULES_VERSION, type EvaluatedBatch, type Rules } from './evaluate/evaluate.ts';
+import {
+  confluentMessages,
+  evaluateBatch,
+  rawColumns,
+  RULES_VERSION,
+  type EvaluatedBatch,
+  type Rules,
+} from './evaluate/evaluate.ts';
 import type { Reason, Record } from './record.ts';
 import { statements } from './statements.ts';
 
@@ -37,33 +44,84 @@ export interface DeadLetterFilter {
 }
 
 const PAGE = 500;
-const START: DeadLetter = { topic: '', incarnation: 0, partition: 0, offset: '-1', reason: 'not_an_event', detail: '', replayed_at: null };
+const START: DeadLetter = {
+  topic: '',
+  incarnation: 0,
+  partition: 0,
+  offset: '-1',
+  reason: 'not_an_event',
+  detail: '',
+  replayed_at: null,
+};
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
 export const REPLAYS_PER_SECOND = 25;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
-export async function listDeadLetters(clickhouse: ClickHouse, { topic = '', reason, open = false }: DeadLetterFilter, limit: number = PAGE, after: DeadLetter = START): Promise<DeadLetter[]> {
-  return select<DeadLetter>(clickhouse, statements.deadLetters, {
-    topic, reason: reason ?? '', open, limit,
-    after_topic: after.topic, after_incarnation: after.incarnation, after_partition: after.partition, after_offset: after.offset,
-  }, INTEGERS_AS_TEXT);
+export async function listDeadLetters(
+  clickhouse: ClickHouse,
+  { topic = '', reason, open = false }: DeadLetterFilter,
+  limit: number = PAGE,
+  after: DeadLetter = START,
+): Promise<DeadLetter[]> {
+  return select<DeadLetter>(
+    clickhouse,
+    statements.deadLetters,
+    {
+      topic,
+      reason: reason ?? '',
+      open,
+      limit,
+      after_topic: after.topic,
+      after_incarnation: after.incarnation,
+      after_partition: after.partition,
+      after_offset: after.offset,
+    },
+    INTEGERS_AS_TEXT,
+  );
 }
 
-/** The dead letter at these coordinates with its original bytes, or undefined; without an incarnation that of the last life of the topic which has one there. */
-export async function readDeadLetter(clickhouse: ClickHouse, { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number }): Promise<DeadLetterContent | undefined> {
-  type Row = Omit<DeadLetter, 'replayed_at'> & { source: string; batch_last: string; record_time: string; key: string | null; headers: [string, string | null][]; value: string };
-  const [row] = await select<Row>(clickhouse, statements.deadLetter, { topic, partition, offset, incarnation: incarnation ?? null }, INTEGERS_AS_TEXT);
+/**
+ * The dead letter at these coordinates with its original bytes, or undefined; without an incarnation that of the last
+ * life of the topic which has one there.
+ */
+export async function readDeadLetter(
+  clickhouse: ClickHouse,
+  { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number },
+): Promise<DeadLetterContent | undefined> {
+  type Row = Omit<DeadLetter, 'replayed_at'> & {
+    source: string;
+    batch_last: string;
+    record_time: string;
+    key: string | null;
+    headers: [string, string | null][];
+    value: string;
+  };
+  const [row] = await select<Row>(
+    clickhouse,
+    statements.deadLetter,
+    { topic, partition, offset, incarnation: incarnation ?? null },
+    INTEGERS_AS_TEXT,
+  );
   const source = sources.find((s) => s.name === row?.source)?.name;
   if (row === undefined || source === undefined) return undefined;
   const bytes = (digits: string | null): Buffer | null => (digits === null ? null : Buffer.from(digits, 'hex'));
   return {
-    topic, partition, offset, source,
+    topic,
+    partition,
+    offset,
+    source,
     incarnation: row.incarnation,
     reason: row.reason,
     detail: row.detail,
     replayed_at: null,
     batchLast: Number(row.batch_last),
-    record: { offset: Number(offset), time: Number(row.record_time), key: bytes(row.key), value: bytes(row.value), headers: row.headers.map(([name, value]) => [name, bytes(value)]) },
+    record: {
+      offset: Number(offset),
+      time: Number(row.record_time),
+      key: bytes(row.key),
+      value: bytes(row.value),
+      headers: row.headers.map(([name, value]) => [name, bytes(value)]),
+    },
   };
 }
 
@@ -81,23 +139,45 @@ export interface ReplayOptions {
 export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
 
 /**
- * Evaluates a dead letter again with today's rules. Where it passes, it writes the row with its original coordinates and marks the letter. The replay is
- * announced before: however often it is repeated, by how many at once or where it is killed, all write the same row. Throws ClickHouseError or
+ * Evaluates a dead letter again with today's rules. Where it passes, it writes the row with its original coordinates
+ * and marks the letter. The replay is
+ * announced before: however often it is repeated, by how many at once or where it is killed, all write the same row.
+ * Throws ClickHouseError or
  * RegistryError when the answer is not known.
  */
 export async function replayDeadLetter(options: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
   const { clickhouse, clock } = options;
   const { topic, incarnation, partition, offset, batchLast, source } = letter;
   const where = { topic, incarnation, partition, offset };
-  const [state] = await select<ReplayState>(clickhouse, statements.replayState, { ...where, source, last: batchLast }, INTEGERS_AS_TEXT);
+  const [state] = await select<ReplayState>(
+    clickhouse,
+    statements.replayState,
+    { ...where, source, last: batchLast },
+    INTEGERS_AS_TEXT,
+  );
   if (state!.in_ledger !== 1) return 'unfinished';
   let announced = announcementOf(state!);
   if (announced === undefined) {
     const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state!.period });
     if (first.reason !== undefined) return first.reason;
-    const params = { ...where, evaluated_at: first.rules.evaluatedAt, rules: first.rules.version, period: first.rules.period, timestamp: first.evaluated.minTimestamp ?? null };
-    await clickhouse.execute({ sql: statements.announceReplay, params, settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` } });
-    const [winner] = await select<ReplayState>(clickhouse, statements.replayState, { ...where, source, last: batchLast }, INTEGERS_AS_TEXT);
+    const params = {
+      ...where,
+      evaluated_at: first.rules.evaluatedAt,
+      rules: first.rules.version,
+      period: first.rules.period,
+      timestamp: first.evaluated.minTimestamp ?? null,
+    };
+    await clickhouse.execute({
+      sql: statements.announceReplay,
+      params,
+      settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` },
+    });
+    const [winner] = await select<ReplayState>(
+      clickhouse,
+      statements.replayState,
+      { ...where, source, last: batchLast },
+      INTEGERS_AS_TEXT,
+    );
     announced = announcementOf(winner!)!;
   }
   const reason = await storeLetter(options, letter, announced, state!.least_period);
@@ -126,50 +206,99 @@ function announcementOf({ evaluated_at: at, announced_period: period }: ReplaySt
   return at === null || period === null ? undefined : { evaluatedAt: Number(at), period };
 }
 
-type EvaluatedLetter = { readonly evaluated: EvaluatedBatch; readonly rules: Rules; readonly reason: Reason | undefined };
+type EvaluatedLetter = {
+  readonly evaluated: EvaluatedBatch;
+  readonly rules: Rules;
+  readonly reason: Reason | undefined;
+};
 
-async function evaluateLetter({ decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions, letter: DeadLetterContent, { evaluatedAt, period }: Announcement): Promise<EvaluatedLetter> {
+async function evaluateLetter(
+  { decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions,
+  letter: DeadLetterContent,
+  { evaluatedAt, period }: Announcement,
+): Promise<EvaluatedLetter> {
   const { source, topic, incarnation, partition, batchLast, record } = letter;
   const avro = decoders.get(source)!;
   const today = { retentionDays, maxEventBytes, rawAvro: rawAvroTopics.includes(topic) };
   const messages = confluentMessages([record], today);
-  const rules: Rules = { version: RULES_VERSION, evaluatedAt, ...today, schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages), period };
+  const rules: Rules = {
+    version: RULES_VERSION,
+    evaluatedAt,
+    ...today,
+    schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages),
+    period,
+  };
   await avro.load(rules.schemaIds);
   const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, [record], avro);
   return { evaluated, rules, reason: [...evaluated.reasons.keys()][0] };
 }
 
-/** The row of a letter, by the recovery of an open batch. Returns why the letter is none, where it is none and was not stored before. */
-async function storeLetter(options: ReplayOptions, letter: DeadLetterContent, announced: Announcement, leastPeriod: number): Promise<Reason | undefined> {
+/**
+ * The row of a letter, by the recovery of an open batch. Returns why the letter is none, where it is none and was not
+ * stored before.
+ */
+async function storeLetter(
+  options: ReplayOptions,
+  letter: DeadLetterContent,
+  announced: Announcement,
+  leastPeriod: number,
+): Promise<Reason | undefined> {
   const { clickhouse } = options;
   const { source, topic, incarnation, partition, offset, record, batchLast } = letter;
   const { evaluated, rules, reason } = await evaluateLetter(options, letter, announced);
   const queryId = `replay:${topic}:${incarnation}:${partition}:${offset}`;
-  const place = { source, topic, partition, incarnation, first: record.offset, last: record.offset, period: Math.min(leastPeriod, announced.period) };
-  const count = async (): Promise<number> => (await select<{ rows: number }>(clickhouse, statements.rowsAt, { ...place }))[0]!.rows;
+  const place = {
+    source,
+    topic,
+    partition,
+    incarnation,
+    first: record.offset,
+    last: record.offset,
+    period: Math.min(leastPeriod, announced.period),
+  };
+  const count = async (): Promise<number> =>
+    (await select<{ rows: number }>(clickhouse, statements.rowsAt, { ...place }))[0]!.rows;
   if (reason !== undefined && (await count()) === 0) return reason;
   let looks = 0;
-  await storeBatch({
-    // another replay of the letter writes the same row under the same token: it is ended only where its part does not come
-    async endRunning() {
-      if (looks++ > 0 && (await count()) === 0) await clickhouse.killInsert(queryId);
+  await storeBatch(
+    {
+      // another replay of the letter writes the same row under the same token: it is ended only where its part does not
+      // come
+      async endRunning() {
+        if (looks++ > 0 && (await count()) === 0) await clickhouse.killInsert(queryId);
+      },
+      async found() {
+        const rows = await count();
+        return {
+          offsets: new Set(rows > 0 ? [record.offset] : []),
+          stored: { rows, deadLetters: 0, minTimestamp: undefined },
+        };
+      },
+      async insert(_batch, _without, attempt) {
+        const token = `${queryId}:${announced.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
+        await clickhouse.insertRows({
+          table: source,
+          columns: rawColumns(source),
+          pieces: evaluated.rows,
+          settings: { insert_deduplication_token: token },
+          queryId,
+        });
+        return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
+      },
+      requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place }),
     },
-    async found() {
-      const rows = await count();
-      return { offsets: new Set(rows > 0 ? [record.offset] : []), stored: { rows, deadLetters: 0, minTimestamp: undefined } };
-    },
-    async insert(_batch, _without, attempt) {
-      const token = `${queryId}:${announced.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
-      await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces: evaluated.rows, settings: { insert_deduplication_token: token }, queryId });
-      return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
-    },
-    requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place }),
-  }, { incarnation, first: record.offset, last: batchLast, rules, records: [record] }, { mayBeThere: true, needsRepair: false }, async () => undefined);
+    { incarnation, first: record.offset, last: batchLast, rules, records: [record] },
+    { mayBeThere: true, needsRepair: false },
+    async () => undefined,
+  );
   return undefined;
 }
 
 /** Replays every open letter of the filter, one after the other. */
-export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter): Promise<{ readonly [outcome in ReplayOutcome]?: number }> {
+export async function replayAll(
+  options: ReplayOptions,
+  filter: DeadLetterFilter,
+): Promise<{ readonly [outcome in ReplayOutcome]?: number }> {
   const outcomes: { [outcome in ReplayOutcome]?: number } = {};
   let after = START;
   for (;;) {
@@ -182,7 +311,10 @@ export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter
       const outcome = await replayDeadLetter(options, content);
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
       const left = 1000 / REPLAYS_PER_SECOND - (performance.now() - started);
-      if (left > 0) await new Promise((resolve) => { setTimeout(resolve, left); });
+      if (left > 0)
+        await new Promise((resolve) => {
+          setTimeout(resolve, left);
+        });
     }
     if (page.length < PAGE) return outcomes;
   }

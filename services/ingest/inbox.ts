@@ -1,7 +1,10 @@
 import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/record-batch.ts';
 import type { Record } from './record.ts';
 
-/** Records of one partition in the order of their offsets, waiting to be cut into batches. Offsets up to `to` were fetched; those without a record are holes. */
+/**
+ * Records of one partition in the order of their offsets, waiting to be cut into batches. Offsets up to `to` were
+ * fetched; those without a record are holes.
+ */
 export interface Fetched {
   readonly to: number;
   readonly records: readonly Record[];
@@ -30,7 +33,8 @@ export function recordBytes({ key, value, headers }: Record): number {
 
 /**
  * The queue between fetching and writing of one partition. Pure: knows neither Kafka nor timers.
- * Invariant: what is in it covers the offsets `next` to `end - 1` without a hole of its own; a hole has no record in Kafka.
+ * Invariant: what is in it covers the offsets `next` to `end - 1` without a hole of its own; a hole has no record in
+ * Kafka.
  */
 export function createInbox(start: number) {
   let next = start;
@@ -46,18 +50,33 @@ export function createInbox(start: number) {
   const held: Fetched[] = [];
 
   return {
-    get next() { return next; },
+    get next() {
+      return next;
+    },
     /** the first offset of the last cut while that is being written, else `next` */
-    get written() { return written; },
+    get written() {
+      return written;
+    },
     /** where the next fetch continues */
-    get end() { return end; },
+    get end() {
+      return end;
+    },
     /** what waits */
-    get bytes() { return bytes; },
+    get bytes() {
+      return bytes;
+    },
     /** what waits, and what was cut and not yet released */
-    get heldBytes() { return bytes + cutBytes; },
-    get size() { return records.length - head; },
+    get heldBytes() {
+      return bytes + cutBytes;
+    },
+    get size() {
+      return records.length - head;
+    },
 
-    /** Takes what of it was not taken before. Where it begins after the last fetch's end, the offsets between hold no record. */
+    /**
+     * Takes what of it was not taken before. Where it begins after the last fetch's end, the offsets between hold no
+     * record.
+     */
     offer(fetched: Fetched): void {
       if (fetched.to < end) return;
       for (const record of fetched.records) {

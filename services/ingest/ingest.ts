@@ -30,8 +30,13 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   return async () => {
     const running = ingest();
     if (running?.isJoined() !== true) return 'has not joined its group';
-    const notes = [['paused for their share of bad messages', running.paused()], ['waiting for another consumer group to end', running.waiting()]] as const;
-    const note = notes.flatMap(([why, partitions]) => (partitions.length === 0 ? [] : [`${why}: ${partitions.join(', ')}`])).join('; ');
+    const notes = [
+      ['paused for their share of bad messages', running.paused()],
+      ['waiting for another consumer group to end', running.waiting()],
+    ] as const;
+    const note = notes
+      .flatMap(([why, partitions]) => (partitions.length === 0 ? [] : [`${why}: ${partitions.join(', ')}`]))
+      .join('; ');
     return note === '' ? undefined : { note };
   };
 }
@@ -39,7 +44,21 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
 export interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_TOPIC_PARTITIONS' | 'KAFKA_GROUP_ID' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'RAW_RETENTION_DAYS' | 'MAX_EVENT_BYTES' | 'BATCH_MAX_BYTES' | 'BAD_SHARE_PERCENT' | 'BAD_SHARE_WINDOW' | 'BAD_SHARE_PAUSE_SECONDS'>;
+  readonly settings: Pick<
+    Settings,
+    | 'KAFKA_TOPICS'
+    | 'KAFKA_TOPIC_PARTITIONS'
+    | 'KAFKA_GROUP_ID'
+    | 'KAFKA_RAW_AVRO_TOPICS'
+    | 'SCHEMA_REGISTRY_URL'
+    | 'AVRO_SCHEMAS_DIR'
+    | 'RAW_RETENTION_DAYS'
+    | 'MAX_EVENT_BYTES'
+    | 'BATCH_MAX_BYTES'
+    | 'BAD_SHARE_PERCENT'
+    | 'BAD_SHARE_WINDOW'
+    | 'BAD_SHARE_PAUSE_SECONDS'
+  >;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
@@ -47,36 +66,65 @@ export interface IngestOptions {
   readonly sessionTimeoutMs?: number;
 }
 
-export type DecoderSettings = Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'>;
+export type DecoderSettings = Pick<
+  Settings,
+  'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'
+>;
 
 /** A reader of Avro for every source. Throws StartError where a schema file is wrong. */
-export function createDecoders(settings: DecoderSettings, clock: Clock, onLookup: RegistryOptions['onLookup'] = () => {}): Map<SourceName, AvroDecoder> {
+export function createDecoders(
+  settings: DecoderSettings,
+  clock: Clock,
+  onLookup: RegistryOptions['onLookup'] = () => {},
+): Map<SourceName, AvroDecoder> {
   const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
-  const registry = settings.SCHEMA_REGISTRY_URL === undefined ? undefined : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
+  const registry =
+    settings.SCHEMA_REGISTRY_URL === undefined
+      ? undefined
+      : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
   return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry })]));
 }
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
- * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer, or ClickHouse does not store exactly once.
+ * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer, or
+ * ClickHouse does not store exactly once.
  */
-export async function startIngest({ clickhouse, kafka, settings, logger, registry, clock = systemClock, sessionTimeoutMs }: IngestOptions): Promise<RunningIngest> {
+export async function startIngest({
+  clickhouse,
+  kafka,
+  settings,
+  logger,
+  registry,
+  clock = systemClock,
+  sessionTimeoutMs,
+}: IngestOptions): Promise<RunningIngest> {
   await checkRights(clickhouse, 'ingest');
   await proveExactlyOnce(clickhouse);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
-  if (created.length > 0) logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
+  if (created.length > 0)
+    logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const context: StoreContext = {
-    clickhouse, metrics, clock, group: settings.KAFKA_GROUP_ID, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES,
+    clickhouse,
+    metrics,
+    clock,
+    group: settings.KAFKA_GROUP_ID,
+    retentionDays: settings.RAW_RETENTION_DAYS,
+    maxEventBytes: settings.MAX_EVENT_BYTES,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: createLedger(clickhouse),
   };
-  // an insert keeps one core of ours busy, more of them keep each other waiting; a server does more at once, and has room for as many again that hang
+  // an insert keeps one core of ours busy, more of them keep each other waiting; a server does more at once, and has
+  // room for as many again that hang
   const most = clickhouse.writers - 1;
-  const size = Math.min(most, clickhouse.where === 'embedded' ? Math.max(2, availableParallelism()) : SERVER_BATCHES_AT_ONCE);
+  const size = Math.min(
+    most,
+    clickhouse.where === 'embedded' ? Math.max(2, availableParallelism()) : SERVER_BATCHES_AT_ONCE,
+  );
   const consumer = await startConsumer({
     kafka,
     groupId: settings.KAFKA_GROUP_ID,
@@ -87,10 +135,21 @@ export async function startIngest({ clickhouse, kafka, settings, logger, registr
     metrics,
     clock,
     sessionTimeoutMs,
-    createBadShare: (topic, partition) => createBadShare(clickhouse, topic, partition, { percent: settings.BAD_SHARE_PERCENT, window: settings.BAD_SHARE_WINDOW, pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS }),
+    createBadShare: (topic, partition) =>
+      createBadShare(clickhouse, topic, partition, {
+        percent: settings.BAD_SHARE_PERCENT,
+        window: settings.BAD_SHARE_WINDOW,
+        pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
+      }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
-      return createStore(context, { source, topic, partition, rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic), avro: decoders.get(source)! });
+      return createStore(context, {
+        source,
+        topic,
+        partition,
+        rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic),
+        avro: decoders.get(source)!,
+      });
     },
   });
   return { name: 'ingest', ...consumer };
@@ -104,7 +163,10 @@ const CLOCK_TOLERANCE_MS = 60_000;
 const CLOCK_REPORT_MS = 60_000;
 
 /** Told how far our clock is ahead of ClickHouse's: measures it, and says so once a minute where it is too far. */
-function createClockWatch({ clockAhead }: Pick<IngestMetrics, 'clockAhead'>, logger: Logger): (aheadMs: number) => void {
+function createClockWatch(
+  { clockAhead }: Pick<IngestMetrics, 'clockAhead'>,
+  logger: Logger,
+): (aheadMs: number) => void {
   let reportedAt = -Infinity;
   return (aheadMs) => {
     clockAhead.set(aheadMs / 1000);

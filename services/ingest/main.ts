@@ -14,30 +14,45 @@ import { consumerCheck, startIngest, type RunningIngest } from './ingest.ts';
 
 let logger: Logger | undefined;
 
-// One service of a cluster: Kafka → ClickHouse server. The tables are made by the rollup service. With words behind it: a command, which needs no service of its own.
+// One service of a cluster: Kafka → ClickHouse server. The tables are made by the rollup service. With words behind it:
+// a command, which needs no service of its own.
 if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(ingestCommand);
 else {
-  await runProcess(() => logger, async (add, stopping) => {
-    const settings = readServiceSettings('ingest', ['KAFKA_BROKERS', 'CLICKHOUSE_URL']);
-    logger = createLogger(settings.LOG_LEVEL);
-    const registry = createRegistry();
-    let clickhouse: ClickHouse | undefined;
-    let ingest: RunningIngest | undefined;
-    if (settings.METRICS_PORT !== undefined) {
-      add(await serveMetrics({
-        registry, host: settings.HOST, port: settings.METRICS_PORT,
-        checks: {
-          clickhouse: async () => (clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined)),
-          consumer: consumerCheck(() => ingest),
-        },
-      }));
-    }
-    const opened = await openClickHouse(settings, logger, { signal: stopping });
-    clickhouse = opened;
-    add({ name: 'clickhouse', stop: () => opened.close() });
-    await waitForSchema(opened, logger, { signal: stopping });
-    const kafka = createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) });
-    ingest = await startIngest({ clickhouse: opened, kafka, settings, logger, registry });
-    add(ingest);
-  });
+  await runProcess(
+    () => logger,
+    async (add, stopping) => {
+      const settings = readServiceSettings('ingest', ['KAFKA_BROKERS', 'CLICKHOUSE_URL']);
+      logger = createLogger(settings.LOG_LEVEL);
+      const registry = createRegistry();
+      let clickhouse: ClickHouse | undefined;
+      let ingest: RunningIngest | undefined;
+      if (settings.METRICS_PORT !== undefined) {
+        add(
+          await serveMetrics({
+            registry,
+            host: settings.HOST,
+            port: settings.METRICS_PORT,
+            checks: {
+              clickhouse: async () =>
+                clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
+              consumer: consumerCheck(() => ingest),
+            },
+          }),
+        );
+      }
+      const opened = await openClickHouse(settings, logger, { signal: stopping });
+      clickhouse = opened;
+      add({ name: 'clickhouse', stop: () => opened.close() });
+      await waitForSchema(opened, logger, { signal: stopping });
+      const kafka = createKafka({
+        brokers: settings.KAFKA_BROKERS,
+        clientId: 'sluice-ingest',
+        logger,
+        maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+        ...kafkaSecurity(settings),
+      });
+      ingest = await startIngest({ clickhouse: opened, kafka, settings, logger, registry });
+      add(ingest);
+    },
+  );
 }

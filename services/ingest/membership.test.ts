@@ -4,10 +4,17 @@ import { commitInEpoch, createMembership } from './membership.ts';
 function createMember() {
   let now = 0;
   const membership = createMembership(() => now, 30_000);
-  return { membership, pass: (ms: number) => { now += ms; } };
+  return {
+    membership,
+    pass: (ms: number) => {
+      now += ms;
+    },
+  };
 }
 
-const never = (): Promise<boolean> => { throw new Error('must not be asked'); };
+const never = (): Promise<boolean> => {
+  throw new Error('must not be asked');
+};
 
 test('a partition is owned in the epoch in which it was won, and in no other', () => {
   const { membership } = createMember();
@@ -56,14 +63,28 @@ test('a commit that failed is sent again while the partition is owned, as long a
   const { membership } = createMember();
   membership.won(['a']);
   let sent = 0;
-  const failing = async (): Promise<void> => { if (++sent < 3) throw new Error('away'); };
+  const failing = async (): Promise<void> => {
+    if (++sent < 3) throw new Error('away');
+  };
   expect(await commitInEpoch(membership, 'a', membership.epoch, failing, async () => true)).toBe(true);
   expect(sent).toBe(3);
 
   const attempts: number[] = [];
-  const away = async (): Promise<void> => { throw new Error('away'); };
-  expect(await commitInEpoch(membership, 'a', membership.epoch, away, async (attempt) => { attempts.push(attempt); return attempt < 2; })).toBe(false);
+  const away = async (): Promise<void> => {
+    throw new Error('away');
+  };
+  expect(
+    await commitInEpoch(membership, 'a', membership.epoch, away, async (attempt) => {
+      attempts.push(attempt);
+      return attempt < 2;
+    }),
+  ).toBe(false);
   expect(attempts).toEqual([0, 1, 2]);
 
-  expect(await commitInEpoch(membership, 'a', membership.epoch, away, async () => { membership.lost(); return true; })).toBe(false);
+  expect(
+    await commitInEpoch(membership, 'a', membership.epoch, away, async () => {
+      membership.lost();
+      return true;
+    }),
+  ).toBe(false);
 });

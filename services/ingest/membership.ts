@@ -3,8 +3,10 @@ import type { Clock } from '../../common/clock.ts';
 /**
  * Membership of this process in the consumer group, and with it the right to commit.
  *
- * Kafka refuses a commit only to members of an old generation; a member that lost a partition may still overwrite its commit, and the client
- * stamps a commit with the generation of the moment of the call. So work carries the epoch it began in, and a commit is let through only
+ * Kafka refuses a commit only to members of an old generation; a member that lost a partition may still overwrite its
+ * commit, and the client
+ * stamps a commit with the generation of the moment of the call. So work carries the epoch it began in, and a commit is
+ * let through only
  * while epoch and assignment are still the same: compared right before the call, with no await between.
  * The epoch moves on with the answer to JoinGroup, one round trip before the client takes over the new generation.
  * The clock is a monotonic one: a wall clock set back would make an old heartbeat look fresh.
@@ -16,8 +18,12 @@ export function createMembership(clock: Clock, sessionTimeoutMs: number) {
   let joined = false;
 
   return {
-    get epoch() { return epoch; },
-    get joined() { return joined; },
+    get epoch() {
+      return epoch;
+    },
+    get joined() {
+      return joined;
+    },
     /** a rebalance began, the consumer stopped or crashed: whatever is under way may not commit any more */
     lost(): void {
       epoch++;
@@ -48,8 +54,10 @@ export function createMembership(clock: Clock, sessionTimeoutMs: number) {
 export type Membership = ReturnType<typeof createMembership>;
 
 /**
- * The only way to commit. True = the broker took it from us as the partition's owner; false = we are not that any more, or `again` gave up.
- * `send` is called right after the check, so it is stamped with the generation of this epoch, or with an older one that the broker refuses.
+ * The only way to commit. True = the broker took it from us as the partition's owner; false = we are not that any more,
+ * or `again` gave up.
+ * `send` is called right after the check, so it is stamped with the generation of this epoch, or with an older one that
+ * the broker refuses.
  */
 export async function commitInEpoch(
   membership: Pick<Membership, 'owns'>,

@@ -10,7 +10,12 @@ import { statements } from './statements.ts';
 /** One read and one insert hold about this much, bytes. */
 const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
-const INSERT_SETTINGS = { async_insert: 0, insert_deduplicate: 0, optimize_on_insert: 0, max_partitions_per_insert_block: 0 } as const;
+const INSERT_SETTINGS = {
+  async_insert: 0,
+  insert_deduplicate: 0,
+  optimize_on_insert: 0,
+  max_partitions_per_insert_block: 0,
+} as const;
 /** Made last: until it is there, services wait for their schema. */
 const LAST = 'migrations';
 
@@ -27,11 +32,18 @@ interface Table {
 }
 
 /**
- * Copies every table of one engine to another, the ledger included, into an empty database: first the tables with their rows, then the views, so that
- * no row is counted by a view again, and at last the table of migrations. Ends with the account of the ledger at the new place.
+ * Copies every table of one engine to another, the ledger included, into an empty database: first the tables with their
+ * rows, then the views, so that
+ * no row is counted by a view again, and at last the table of migrations. Ends with the account of the ledger at the
+ * new place.
  * Nothing may be under way at the old place, and nobody may write there. Throws StartError.
  */
-export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays: number, logger: Logger): Promise<Moved> {
+export async function moveTables(
+  from: ClickHouse,
+  to: ClickHouse,
+  retentionDays: number,
+  logger: Logger,
+): Promise<Moved> {
   await assertNothingUnderWay(from, 'a move');
   await assertEmpty(to, 'a move');
   const [source, target] = [await databaseOf(from), await databaseOf(to)];
@@ -47,7 +59,10 @@ export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays
       await copyRows(from, to, table.name);
       const [there] = await select<{ rows: number }>(to, `SELECT count() AS rows FROM ${identifier(table.name)}`);
       await to.execute({ sql: `SYSTEM START MERGES ${identifier(table.name)}` });
-      if (there?.rows !== table.rows) throw new StartError(`${table.name} has ${table.rows} rows in ${from.where} and ${there?.rows} in ${to.where}; drop the database there and repeat`);
+      if (there?.rows !== table.rows)
+        throw new StartError(
+          `${table.name} has ${table.rows} rows in ${from.where} and ${there?.rows} in ${to.where}; drop the database there and repeat`,
+        );
       moved.push({ name: table.name, rows: table.rows });
       logger.info({ table: table.name, rows: table.rows }, 'table_moved');
     }
@@ -63,14 +78,22 @@ async function copyRows(from: ClickHouse, to: ClickHouse, table: string): Promis
   const columns = await select<{ name: string; type: string }>(from, statements.columnsToMove, { table });
   const names = columns.map((c) => identifier(c.name)).join(', ');
   const structure = columns.map((c) => `${identifier(c.name)} ${c.type}`).join(', ');
-  for (const part of await select<{ name: string; rows: number; bytes: number }>(from, statements.partsToMove, { table })) {
+  for (const part of await select<{ name: string; rows: number; bytes: number }>(from, statements.partsToMove, {
+    table,
+  })) {
     const step = Math.max(1, Math.floor((CHUNK_BYTES * part.rows) / Math.max(1, part.bytes)));
     for (let first = 0; first < part.rows; first += step) {
       const { body } = await from.read({
         sql: `SELECT ${names} FROM ${identifier(table)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64}`,
-        params: { part: part.name, first, end: first + step }, format: 'RowBinary',
+        params: { part: part.name, first, end: first + step },
+        format: 'RowBinary',
       });
-      await to.insert({ sql: `INSERT INTO ${identifier(table)} (${names}) SELECT ${names} FROM frames`, structure, frames: [body], settings: INSERT_SETTINGS });
+      await to.insert({
+        sql: `INSERT INTO ${identifier(table)} (${names}) SELECT ${names} FROM frames`,
+        structure,
+        frames: [body],
+        settings: INSERT_SETTINGS,
+      });
     }
   }
 }
@@ -82,7 +105,8 @@ function inDatabase(definition: string, source: string, target: string): string 
   let end = 0;
   for (const token of tokenize(definition)) {
     const word = definition.slice(token.start, token.end);
-    const isName = (token.kind === 'word' && word === source) || (token.kind === 'quoted' && word.slice(1, -1) === source);
+    const isName =
+      (token.kind === 'word' && word === source) || (token.kind === 'quoted' && word.slice(1, -1) === source);
     if (!isName || definition[token.end] !== '.') continue;
     text += definition.slice(end, token.start) + identifier(target);
     end = token.end;

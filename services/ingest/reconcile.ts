@@ -28,7 +28,12 @@ export interface Reconciliation {
   readonly faults: readonly string[];
 }
 
-type AccountRow = { [K in keyof PartitionAccount]: string | number } & { faults: string; first_fault: string; first_fault_first: string; first_fault_last: string };
+type AccountRow = { [K in keyof PartitionAccount]: string | number } & {
+  faults: string;
+  first_fault: string;
+  first_fault_first: string;
+  first_fault_last: string;
+};
 interface UnaccountedRow {
   readonly topic: string;
   readonly incarnation: number;
@@ -45,15 +50,22 @@ const RETRY_MS = 500;
 /**
  * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
  * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing.
- * Batches that hold events older than the raw retention, or than a shorter one of before, are compared by the ledger only. While ingest runs, a difference counts
+ * Batches that hold events older than the raw retention, or than a shorter one of before, are compared by the ledger
+ * only. While ingest runs, a difference counts
  * when it is still there after half a minute (`patienceMs`): the ledger's row of a batch follows its rows.
  */
-export async function reconcile(clickhouse: Reader, retentionDays: number, patienceMs: number = UNDER_WAY_MS): Promise<Reconciliation> {
+export async function reconcile(
+  clickhouse: Reader,
+  retentionDays: number,
+  patienceMs: number = UNDER_WAY_MS,
+): Promise<Reconciliation> {
   const until = Date.now() + patienceMs;
   for (;;) {
     const result = await account(clickhouse, retentionDays);
     if (result.ok || Date.now() >= until) return result;
-    await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, RETRY_MS);
+    });
   }
 }
 
@@ -66,18 +78,40 @@ async function account(clickhouse: Reader, retentionDays: number): Promise<Recon
   const faults: string[] = [];
   const partitions = accounts.map((row): PartitionAccount => {
     const counts = {
-      first: Number(row.first), last: Number(row.last), consumed: Number(row.consumed), stored: Number(row.stored),
-      dead_lettered: Number(row.dead_lettered), skipped: Number(row.skipped), gap: Number(row.gap), replayed: Number(row.replayed),
+      first: Number(row.first),
+      last: Number(row.last),
+      consumed: Number(row.consumed),
+      stored: Number(row.stored),
+      dead_lettered: Number(row.dead_lettered),
+      skipped: Number(row.skipped),
+      gap: Number(row.gap),
+      replayed: Number(row.replayed),
     };
     const place = placeOf(row);
-    if (row.first_fault !== '') faults.push(`${place}: offsets ${row.first_fault_first} to ${row.first_fault_last}: ${row.first_fault}${Number(row.faults) > 1 ? ` (${row.faults} ranges in all)` : ''}`);
-    else if (counts.consumed !== counts.stored + counts.dead_lettered + counts.skipped) faults.push(`${place}: the sums do not agree`);
-    return { topic: String(row.topic), incarnation: Number(row.incarnation), partition: Number(row.partition), ...counts };
+    if (row.first_fault !== '')
+      faults.push(
+        `${place}: offsets ${row.first_fault_first} to ${row.first_fault_last}: ${row.first_fault}${Number(row.faults) > 1 ? ` (${row.faults} ranges in all)` : ''}`,
+      );
+    else if (counts.consumed !== counts.stored + counts.dead_lettered + counts.skipped)
+      faults.push(`${place}: the sums do not agree`);
+    return {
+      topic: String(row.topic),
+      incarnation: Number(row.incarnation),
+      partition: Number(row.partition),
+      ...counts,
+    };
   });
-  for (const row of unaccounted) faults.push(`${placeOf(row)}: offsets ${row.first} to ${row.last}: ${row.rows} rows belong to no batch of the ledger`);
+  for (const row of unaccounted)
+    faults.push(
+      `${placeOf(row)}: offsets ${row.first} to ${row.last}: ${row.rows} rows belong to no batch of the ledger`,
+    );
   return { ok: faults.length === 0, partitions, faults };
 }
 
-function placeOf({ topic, incarnation, partition }: { readonly [of in 'topic' | 'incarnation' | 'partition']: string | number }): string {
+function placeOf({
+  topic,
+  incarnation,
+  partition,
+}: { readonly [of in 'topic' | 'incarnation' | 'partition']: string | number }): string {
   return `${topic} incarnation ${incarnation} partition ${partition}`;
 }

@@ -23,7 +23,8 @@ describe('the form of a message', () => {
     expect(form(Buffer.from([0xc3, 0x01, 1]))).toEqual({ kind: 'single_object' });
     expect(form(Buffer.from([0xc3, 0x02, 1]))).toMatchObject({ kind: 'dead', detail: 'first byte 0xc3' });
     expect(form(Buffer.from([0x00, 0, 0, 0, 1]))).toEqual({ kind: 'confluent' });
-    for (const value of ['{}', ' ', '\0', '[1]']) expect(formOf(Buffer.from(value), 100, true)).toEqual({ kind: 'raw_datum' });
+    for (const value of ['{}', ' ', '\0', '[1]'])
+      expect(formOf(Buffer.from(value), 100, true)).toEqual({ kind: 'raw_datum' });
   });
   test('the size is looked at first, and the limit itself is allowed', () => {
     expect(form('{}', 2)).toEqual({ kind: 'json' });

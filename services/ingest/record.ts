@@ -11,7 +11,16 @@ export interface Record {
 }
 
 /** The closed list of reasons for a dead letter. */
-export const reasons = ['not_an_event', 'malformed_json', 'unknown_schema', 'malformed_avro', 'missing_project', 'bad_timestamp', 'timestamp_out_of_range', 'too_large'] as const;
+export const reasons = [
+  'not_an_event',
+  'malformed_json',
+  'unknown_schema',
+  'malformed_avro',
+  'missing_project',
+  'bad_timestamp',
+  'timestamp_out_of_range',
+  'too_large',
+] as const;
 export type Reason = (typeof reasons)[number];
 
 /** What is known of a message by its first bytes: how its event is written, or that it is a dead letter. */
@@ -19,9 +28,14 @@ export type Form =
   | { readonly kind: 'json' | 'single_object' | 'confluent' | 'raw_datum' }
   | { readonly kind: 'dead'; readonly reason: Reason; readonly detail: string };
 
-const [JSON_FORM, SINGLE_OBJECT, CONFLUENT, RAW_DATUM] = (['json', 'single_object', 'confluent', 'raw_datum'] as const).map((kind): Form => ({ kind })) as [Form, Form, Form, Form];
+const [JSON_FORM, SINGLE_OBJECT, CONFLUENT, RAW_DATUM] = (
+  ['json', 'single_object', 'confluent', 'raw_datum'] as const
+).map((kind): Form => ({ kind })) as [Form, Form, Form, Form];
 
-/** Decides by size and first bytes alone; what stands behind them is read by the Avro decoder and the scanner. rawAvro: every message of the topic is an Avro datum and nothing else. */
+/**
+ * Decides by size and first bytes alone; what stands behind them is read by the Avro decoder and the scanner. rawAvro:
+ * every message of the topic is an Avro datum and nothing else.
+ */
 export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form {
   if (value.length > maxEventBytes) return { kind: 'dead', reason: 'too_large', detail: `${value.length} bytes` };
   if (value.length === 0) return { kind: 'dead', reason: 'not_an_event', detail: 'empty' };
@@ -37,7 +51,10 @@ export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): 
   return { kind: 'dead', reason: 'not_an_event', detail: 'white space only' };
 }
 
-/** CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been made anew. */
+/**
+ * CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been made
+ * anew.
+ */
 export function checksum(record: Record): number {
   return record.value === null ? 0 : crc32(record.value);
 }

@@ -10,13 +10,16 @@ export interface LedgerSize {
 }
 
 /**
- * Throws StartError unless every row is covered by the ledger, that is: no batch is under way and none was left half written. Only then do all tables
+ * Throws StartError unless every row is covered by the ledger, that is: no batch is under way and none was left half
+ * written. Only then do all tables
  * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
  */
 export async function assertNothingUnderWay(clickhouse: Reader, what: string): Promise<LedgerSize> {
   const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted);
   if (first !== undefined) {
-    throw new StartError(`${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`);
+    throw new StartError(
+      `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
+    );
   }
   return await ledgerSize(clickhouse);
 }
@@ -24,7 +27,8 @@ export async function assertNothingUnderWay(clickhouse: Reader, what: string): P
 /** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
 export async function assertStoodStill(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
   const now = await assertNothingUnderWay(clickhouse, what);
-  if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at) throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+  if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
+    throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
 }
 
 async function ledgerSize(clickhouse: Reader): Promise<LedgerSize> {

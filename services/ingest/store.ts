@@ -7,7 +7,13 @@ import { tokenOf } from './delivery/intent.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
-import { confluentMessages, DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, RULES_VERSION } from './evaluate/evaluate.ts';
+import {
+  confluentMessages,
+  DEAD_LETTER_COLUMNS,
+  evaluateBatch,
+  rawColumns,
+  RULES_VERSION,
+} from './evaluate/evaluate.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { checksum, formOf, type Record } from './record.ts';
 import { statements } from './statements.ts';
@@ -51,10 +57,26 @@ export function createStore(context: StoreContext, place: Place): Store {
     },
 
     async orphans(incarnation, from, period) {
-      type Row = { incarnation: number; last: string; evaluated_at: string; offsets: string[]; dead_offsets: string[]; min_timestamp: string | null };
-      const found = await select<Row>(clickhouse, statements.orphanRows, { ...where, source, incarnation, from, period }, INTEGERS_AS_TEXT);
+      type Row = {
+        incarnation: number;
+        last: string;
+        evaluated_at: string;
+        offsets: string[];
+        dead_offsets: string[];
+        min_timestamp: string | null;
+      };
+      const found = await select<Row>(
+        clickhouse,
+        statements.orphanRows,
+        { ...where, source, incarnation, from, period },
+        INTEGERS_AS_TEXT,
+      );
       return found.map((row): OrphanRows => ({
-        incarnation: row.incarnation, last: Number(row.last), evaluatedAt: Number(row.evaluated_at), offsets: row.offsets.map(Number), deadOffsets: row.dead_offsets.map(Number),
+        incarnation: row.incarnation,
+        last: Number(row.last),
+        evaluatedAt: Number(row.evaluated_at),
+        offsets: row.offsets.map(Number),
+        deadOffsets: row.dead_offsets.map(Number),
         minTimestamp: row.min_timestamp === null ? undefined : Number(row.min_timestamp),
       }));
     },
@@ -64,29 +86,55 @@ export function createStore(context: StoreContext, place: Place): Store {
 
     async claim(epoch) {
       const token = `owner:${topic}:${partition}:${epoch}`;
-      await clickhouse.execute({ sql: statements.claimPartition, params: { ...where, epoch, group }, settings: { insert_deduplication_token: token } });
+      await clickhouse.execute({
+        sql: statements.claimPartition,
+        params: { ...where, epoch, group },
+        settings: { insert_deduplication_token: token },
+      });
       register.forget();
     },
 
     async rulesFor(records, evaluatedAt, period) {
       const messages = confluentMessages(records, today);
-      return { version: RULES_VERSION, evaluatedAt, ...today, schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages), period };
+      return {
+        version: RULES_VERSION,
+        evaluatedAt,
+        ...today,
+        schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages),
+        period,
+      };
     },
 
     endRunning: () => clickhouse.killInsert(queryId),
     insert,
 
     async requestRepair({ incarnation, first, last }, period) {
-      await clickhouse.execute({ sql: statements.requestRepairs, params: { ...where, source, incarnation, first, last, period }, settings: { async_insert: 0 } });
+      await clickhouse.execute({
+        sql: statements.requestRepairs,
+        params: { ...where, source, incarnation, first, last, period },
+        settings: { async_insert: 0 },
+      });
     },
 
     record: (entry) => ledger({ source, topic, partition, group, entry }),
   };
 
-  async function insert(batch: Batch, without: ReadonlySet<number>, attempt: number, fence: Fence): Promise<Stored | 'unfinished' | Ended> {
+  async function insert(
+    batch: Batch,
+    without: ReadonlySet<number>,
+    attempt: number,
+    fence: Fence,
+  ): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules, records } = batch;
     await avro.load(rules.schemaIds);
-    const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, records, avro, without);
+    const evaluated = evaluateBatch(
+      source,
+      { topic, partition, incarnation, batchLast },
+      rules,
+      records,
+      avro,
+      without,
+    );
     const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
     const token = tokenOf(topic, partition, batch, attempt);
     const done = context.metrics.insertSeconds.startTimer({ source });
@@ -111,7 +159,12 @@ export function createStore(context: StoreContext, place: Place): Store {
     return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
   }
 
-  function insertRows(table: string, columns: readonly string[], pieces: readonly Uint8Array[], token: string): Promise<void> {
+  function insertRows(
+    table: string,
+    columns: readonly string[],
+    pieces: readonly Uint8Array[],
+    token: string,
+  ): Promise<void> {
     return clickhouse.insertRows({ table, columns, pieces, settings: { insert_deduplication_token: token }, queryId });
   }
 
@@ -125,14 +178,22 @@ export function createStore(context: StoreContext, place: Place): Store {
   async function firstDifference(incarnation: number, records: readonly Record[]): Promise<number | undefined> {
     if (records.length === 0) return undefined;
     const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
-    const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(clickhouse, statements.storedChecksums, { ...where, source, incarnation, first, last }, INTEGERS_AS_TEXT);
+    const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
+      clickhouse,
+      statements.storedChecksums,
+      { ...where, source, incarnation, first, last },
+      INTEGERS_AS_TEXT,
+    );
     const byOffset = Map.groupBy(stored, (s) => Number(s.offset));
     const messages = confluentMessages(records, today);
     const ids = new Set(messages.length === 0 ? [] : await avro.usableIds(messages));
     return records.find((record) => {
       const there = byOffset.get(record.offset);
       if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
-      return !there.some((s) => s.checksum === (s.is_dead ? checksum(record) : checksum({ ...record, value: textOf(record.value!, ids) })));
+      return !there.some(
+        (s) =>
+          s.checksum === (s.is_dead ? checksum(record) : checksum({ ...record, value: textOf(record.value!, ids) })),
+      );
     })?.offset;
   }
 
@@ -140,13 +201,30 @@ export function createStore(context: StoreContext, place: Place): Store {
   function textOf(value: Buffer, ids: ReadonlySet<number>): Buffer {
     const { kind } = formOf(value, today.maxEventBytes, rawAvro);
     if (kind === 'json' || kind === 'dead') return value;
-    const text = kind === 'confluent' ? avro.confluent(value, today.maxEventBytes, ids) : kind === 'single_object' ? avro.singleObject(value, today.maxEventBytes) : avro.raw(value, today.maxEventBytes);
+    const text =
+      kind === 'confluent'
+        ? avro.confluent(value, today.maxEventBytes, ids)
+        : kind === 'single_object'
+          ? avro.singleObject(value, today.maxEventBytes)
+          : avro.raw(value, today.maxEventBytes);
     return 'reason' in text ? value : text;
   }
 }
 
-async function ledgerEnd(clickhouse: ClickHouse, where: { topic: string; partition: number }): ReturnType<Store['ledgerEnd']> {
-  type Row = { incarnation: number; last: string; period: number; consumer_group: string; end_offset: string | null; end_record_time: string; end_checksum: number | null; closes: boolean };
+async function ledgerEnd(
+  clickhouse: ClickHouse,
+  where: { topic: string; partition: number },
+): ReturnType<Store['ledgerEnd']> {
+  type Row = {
+    incarnation: number;
+    last: string;
+    period: number;
+    consumer_group: string;
+    end_offset: string | null;
+    end_record_time: string;
+    end_checksum: number | null;
+    closes: boolean;
+  };
   const [row] = await select<Row>(clickhouse, statements.ledgerEnd, where, INTEGERS_AS_TEXT);
   if (row === undefined) return undefined;
   return {
@@ -154,7 +232,10 @@ async function ledgerEnd(clickhouse: ClickHouse, where: { topic: string; partiti
     last: Number(row.last),
     period: row.period,
     group: row.consumer_group,
-    record: row.end_offset === null || row.end_checksum === null ? undefined : { offset: Number(row.end_offset), time: Number(row.end_record_time), checksum: row.end_checksum },
+    record:
+      row.end_offset === null || row.end_checksum === null
+        ? undefined
+        : { offset: Number(row.end_offset), time: Number(row.end_record_time), checksum: row.end_checksum },
     isClosed: row.closes,
   };
 }

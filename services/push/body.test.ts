@@ -48,23 +48,49 @@ describe('the events of a body', () => {
     expect(texts('{"a"')).toEqual(['{"a"']);
   });
 
-  it.each([['nothing', ''], ['blanks', ' \n'], ['a list without end', '[{"a":1},{"a":2}'], ['a list and more', '[{"a":1}] x'], ['a list that another bracket ends', '[{"a":1}}'], ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])]])('is refused with 400: %s', (_, body) => {
+  it.each([
+    ['nothing', ''],
+    ['blanks', ' \n'],
+    ['a list without end', '[{"a":1},{"a":2}'],
+    ['a list and more', '[{"a":1}] x'],
+    ['a list that another bracket ends', '[{"a":1}}'],
+    ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])],
+  ])('is refused with 400: %s', (_, body) => {
     expect(refusal(() => texts(body)).status).toBe(400);
   });
 });
 
 describe('encodings', () => {
   const body = Buffer.from('{"a":1}'.repeat(1000));
-  it.each([['gzip', gzipSync(body)], ['X-GZIP', gzipSync(body)], ['deflate', deflateSync(body)], ['deflate', deflateRawSync(body)], ['br', brotliCompressSync(body)], ['zstd', zstdCompressSync(body)], ['identity', body], [undefined, body]])('%s', async (encoding, sent) => {
+  it.each([
+    ['gzip', gzipSync(body)],
+    ['X-GZIP', gzipSync(body)],
+    ['deflate', deflateSync(body)],
+    ['deflate', deflateRawSync(body)],
+    ['br', brotliCompressSync(body)],
+    ['zstd', zstdCompressSync(body)],
+    ['identity', body],
+    [undefined, body],
+  ])('%s', async (encoding, sent) => {
     expect(await decompressBody(sent, encoding, body.length)).toEqual(body);
   });
 
   it('others are 415, and so are several at once', async () => {
-    for (const encoding of ['snappy', 'gzip, br', 'constructor']) expect(await decompressBody(body, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 415 });
+    for (const encoding of ['snappy', 'gzip, br', 'constructor'])
+      expect(await decompressBody(body, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 415 });
   });
 
-  it.each([['gzip', gzipSync], ['deflate', deflateSync], ['br', brotliCompressSync], ['zstd', zstdCompressSync]])('a %s bomb is 413, and what is not in the encoding 400', async (encoding, compress) => {
-    expect(await decompressBody(compress(Buffer.alloc(8 * 1024 * 1024)), encoding, 1024 * 1024).catch((e: unknown) => e)).toMatchObject({ status: 413 });
-    expect(await decompressBody(Buffer.from('no such thing'), encoding, 1024).catch((e: unknown) => e)).toMatchObject({ status: 400 });
+  it.each([
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdCompressSync],
+  ])('a %s bomb is 413, and what is not in the encoding 400', async (encoding, compress) => {
+    expect(
+      await decompressBody(compress(Buffer.alloc(8 * 1024 * 1024)), encoding, 1024 * 1024).catch((e: unknown) => e),
+    ).toMatchObject({ status: 413 });
+    expect(await decompressBody(Buffer.from('no such thing'), encoding, 1024).catch((e: unknown) => e)).toMatchObject({
+      status: 400,
+    });
   });
 });

@@ -9,33 +9,41 @@ const inflate: Unpack = promisify(zlib.inflate);
 const inflateRaw: Unpack = promisify(zlib.inflateRaw);
 
 const encodings: Readonly<Record<string, Unpack>> = {
-  'gzip': promisify(zlib.gunzip),
+  gzip: promisify(zlib.gunzip),
   'x-gzip': promisify(zlib.gunzip),
   // zlib's format by RFC 9110; some send the bare deflate data within it
-  'deflate': (data, options) => ((data[0]! & 0x0f) === 8 ? inflate : inflateRaw)(data, options),
-  'br': promisify(zlib.brotliDecompress),
-  'zstd': promisify(zlib.zstdDecompress),
+  deflate: (data, options) => ((data[0]! & 0x0f) === 8 ? inflate : inflateRaw)(data, options),
+  br: promisify(zlib.brotliDecompress),
+  zstd: promisify(zlib.zstdDecompress),
 };
 
 /** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
 const CHUNK_BYTES = 256 * 1024;
 
-/** A body without its Content-Encoding, never more than maxBytes of it. Throws ApiError: 415 an encoding that is none of gzip, deflate, br and zstd, 413 too large, 400 broken. */
+/**
+ * A body without its Content-Encoding, never more than maxBytes of it. Throws ApiError: 415 an encoding that is none of
+ * gzip, deflate, br and zstd, 413 too large, 400 broken.
+ */
 export async function decompressBody(body: Buffer, encoding: string | undefined, maxBytes: number): Promise<Buffer> {
   const name = encoding?.trim().toLowerCase() ?? '';
   if (name === '' || name === 'identity' || body.length === 0) return body;
   const unpack = Object.hasOwn(encodings, name) ? encodings[name] : undefined;
-  if (unpack === undefined) throw new ApiError('unsupported_encoding', 'Content-Encoding may be gzip, deflate, br or zstd');
+  if (unpack === undefined)
+    throw new ApiError('unsupported_encoding', 'Content-Encoding may be gzip, deflate, br or zstd');
   try {
     return await unpack(body, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES });
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') throw new ApiError('payload_too_large', `the body has more than ${maxBytes} bytes when decompressed`, { cause: error });
+    if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE')
+      throw new ApiError('payload_too_large', `the body has more than ${maxBytes} bytes when decompressed`, {
+        cause: error,
+      });
     throw new ApiError('invalid_request', `the body is not ${name}`, { cause: error });
   }
 }
 
 /**
- * The texts of the events of a body, by its own form, whatever its Content-Type says: a JSON list; an object whose `batch` is a list; one object; else a JSON object per line.
+ * The texts of the events of a body, by its own form, whatever its Content-Type says: a JSON list; an object whose
+ * `batch` is a list; one object; else a JSON object per line.
  * Throws ApiError (400) where it is none of these; the texts themselves are not checked.
  */
 export function* eventTexts(body: Buffer): Generator<string, void> {

@@ -4,7 +4,8 @@ import { findSource, sources, type KnownSource } from '../../common/sources.ts';
 import { mayPush, namesAnother, readEvent, type PushedEvent } from './event.ts';
 
 const source = (name: string): KnownSource => findSource(name)!;
-const read = (name: string, text: string, maxBytes = 1000): PushedEvent | { mistake: string } => readEvent(text, source(name), maxBytes);
+const read = (name: string, text: string, maxBytes = 1000): PushedEvent | { mistake: string } =>
+  readEvent(text, source(name), maxBytes);
 function taken(name: string, text: string): PushedEvent {
   const event = read(name, text);
   if ('mistake' in event) throw new Error(event.mistake);
@@ -35,7 +36,9 @@ describe('an event', () => {
     ['edge_logs', '3', 'is not a JSON object'],
     ['edge_logs', 'tru', 'is not a JSON object'],
     ['edge_logs', `{"project":"a","m":"${'x'.repeat(1000)}"}`, 'is larger than 1000 bytes'],
-    ...['{}', '{"project":null}', '{"project":""}', '{"project":true}', '{"project":["a"]}', '{"project":{"a":1}}'].map((text) => ['edge_logs', text, 'has no project'] as [string, string, string]),
+    ...['{}', '{"project":null}', '{"project":""}', '{"project":true}', '{"project":["a"]}', '{"project":{"a":1}}'].map(
+      (text) => ['edge_logs', text, 'has no project'] as [string, string, string],
+    ),
     ['edge_logs', '{"metadata":{"request":{"url":5}}}', 'has no project'],
     ['auth_logs', '{"metadata":{"request":{"url":"https://x"}}}', 'has no project'],
     ['realtime_logs', '{"project":"a"}', 'has no metadata.project'],
@@ -46,13 +49,29 @@ describe('an event', () => {
     ['edge_logs', `{"project":"a","m":${'['.repeat(512)}${']'.repeat(512)}}`, 'is larger than 1000 bytes'],
     ['edge_logs', `{"project":"a","m":${'['.repeat(600)}}`, 'is nested deeper than 512 levels'],
     ['edge_logs', '{"project":"a","m":NaN}', 'is not JSON at byte 19 of 23'],
-    ...['true', '{}', '["2026-01-01"]', '"yesterday"', '""', '-5', '"10:00"', '"2026-02-30"', '17'].map((time) => ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has a timestamp that is none'] as [string, string, string]),
+    ...['true', '{}', '["2026-01-01"]', '"yesterday"', '""', '-5', '"10:00"', '"2026-02-30"', '17'].map(
+      (time) =>
+        ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has a timestamp that is none'] as [
+          string,
+          string,
+          string,
+        ],
+    ),
   ])('of %s is refused: %s', (name, text, mistake) => {
     expect(read(name, text)).toEqual({ mistake });
   });
 
   it('with a timestamp that is one is taken, whatever time it is', () => {
-    for (const time of ['1700000000', '"1700000000123"', '1700000000.5', '"2026-01-01T00:00:00.123456Z"', '"2026-01-01 00:00:00+02:00"', 'null', '"2026\\u002d01-01"']) expect(taken('edge_logs', `{"project":"a","timestamp":${time}}`).project).toBe('a');
+    for (const time of [
+      '1700000000',
+      '"1700000000123"',
+      '1700000000.5',
+      '"2026-01-01T00:00:00.123456Z"',
+      '"2026-01-01 00:00:00+02:00"',
+      'null',
+      '"2026\\u002d01-01"',
+    ])
+      expect(taken('edge_logs', `{"project":"a","timestamp":${time}}`).project).toBe('a');
   });
 
   it('may name a project of 256 bytes, and nest 512 levels', () => {
@@ -94,16 +113,38 @@ describe('a key that is limited to projects', () => {
 
 describe('the host of an edge event of a key that is limited to projects', () => {
   const [mine, other] = ['mineabcdefghijklmnop', 'otherabcdefghijklmno'];
-  const names = (url: unknown, projects: readonly string[] = [mine]): boolean => namesAnother(projects, taken('edge_logs', JSON.stringify({ project: mine, metadata: [{ request: { url } }] })));
+  const names = (url: unknown, projects: readonly string[] = [mine]): boolean =>
+    namesAnother(projects, taken('edge_logs', JSON.stringify({ project: mine, metadata: [{ request: { url } }] })));
 
   it.each([
-    `https://${other}.supabase.co/rest/v1/x`, `https://${other}.supabase.co:443`, `${other}.supabase.co:443/rest`, `//${other}.x`, `https:/${other}.x/y`, ` https://${other}.x`, `https://user:${other}@x.y/`,
-    `https://${mine}@${other}.x/`, `https://x${mine}.supabase.co/`, `https://${mine}.${other}.co`, `https:\\\\${other}.x\\y`, other, `https://${'.'.repeat(513)}/`,
+    `https://${other}.supabase.co/rest/v1/x`,
+    `https://${other}.supabase.co:443`,
+    `${other}.supabase.co:443/rest`,
+    `//${other}.x`,
+    `https:/${other}.x/y`,
+    ` https://${other}.x`,
+    `https://user:${other}@x.y/`,
+    `https://${mine}@${other}.x/`,
+    `https://x${mine}.supabase.co/`,
+    `https://${mine}.${other}.co`,
+    `https:\\\\${other}.x\\y`,
+    other,
+    `https://${'.'.repeat(513)}/`,
   ])('may not name another reference: %s', (url) => {
     expect(names(url)).toBe(true);
   });
 
-  it.each([`https://${mine}.supabase.co/rest/v1/x`, `https://db.${mine}.supabase.co:5432/`, 'https://api.example.com/x', 'http://127.0.0.1:4000', '', '/rest/v1/x', `https://${other.toUpperCase()}.x/`, 7, null])('may be of its own projects, or of none: %s', (url) => {
+  it.each([
+    `https://${mine}.supabase.co/rest/v1/x`,
+    `https://db.${mine}.supabase.co:5432/`,
+    'https://api.example.com/x',
+    'http://127.0.0.1:4000',
+    '',
+    '/rest/v1/x',
+    `https://${other.toUpperCase()}.x/`,
+    7,
+    null,
+  ])('may be of its own projects, or of none: %s', (url) => {
     expect(names(url)).toBe(false);
   });
 

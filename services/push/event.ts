@@ -3,7 +3,10 @@ import type { KnownSource } from '../../common/sources.ts';
 
 /** An event that may go to Kafka. */
 export interface PushedEvent {
-  /** The project that it is stored under, and the key of its record: a string, or a number as it is written; null: an edge event that has a url instead. */
+  /**
+   * The project that it is stored under, and the key of its record: a string, or a number as it is written; null: an
+   * edge event that has a url instead.
+   */
   readonly project: string | null;
   /** of an edge event */
   readonly url: string | undefined;
@@ -25,24 +28,36 @@ const ANY_TIME: TimeRange = { earliest: -Infinity, latest: Infinity };
 const readers = new Map<KnownSource, EventReader>();
 
 /**
- * Returns an event of a source, or why it is refused, in a sentence for the caller. Refused is what ingest would make a dead letter of, by the same rules,
- * but for its time being out of range, and a project longer than MAX_PROJECT_BYTES. Takes time in proportion to the text, whatever it holds.
+ * Returns an event of a source, or why it is refused, in a sentence for the caller. Refused is what ingest would make a
+ * dead letter of, by the same rules,
+ * but for its time being out of range, and a project longer than MAX_PROJECT_BYTES. Takes time in proportion to the
+ * text, whatever it holds.
  */
-export function readEvent(text: string, source: KnownSource, maxEventBytes: number): PushedEvent | { readonly mistake: string } {
+export function readEvent(
+  text: string,
+  source: KnownSource,
+  maxEventBytes: number,
+): PushedEvent | { readonly mistake: string } {
   const value = Buffer.from(text);
   // first: what is longer need not be looked at
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
   let reader = readers.get(source);
-  if (reader === undefined) readers.set(source, reader = createEventReader(source));
+  if (reader === undefined) readers.set(source, (reader = createEventReader(source)));
   switch (reader.read(value, 0, value.length, 0, ANY_TIME)) {
-    case 'malformed_json': return { mistake: `is ${reader.detail}` };
-    case 'missing_project': return { mistake: `has no ${source.project}` };
-    case 'bad_timestamp': case 'timestamp_out_of_range': return { mistake: 'has a timestamp that is none' };
-    case undefined: break;
+    case 'malformed_json':
+      return { mistake: `is ${reader.detail}` };
+    case 'missing_project':
+      return { mistake: `has no ${source.project}` };
+    case 'bad_timestamp':
+    case 'timestamp_out_of_range':
+      return { mistake: 'has a timestamp that is none' };
+    case undefined:
+      break;
   }
   const project = reader.textAt(reader.nodes.project, true) ?? '';
-  if (Buffer.byteLength(project) > MAX_PROJECT_BYTES) return { mistake: `has a ${source.project} of more than ${MAX_PROJECT_BYTES} bytes` };
+  if (Buffer.byteLength(project) > MAX_PROJECT_BYTES)
+    return { mistake: `has a ${source.project} of more than ${MAX_PROJECT_BYTES} bytes` };
   return { project: project === '' ? null : project, url: reader.textAt(reader.nodes.orText, false), value };
 }
 
@@ -55,15 +70,18 @@ export function mayPush(projects: readonly string[], { project }: PushedEvent): 
 }
 
 /**
- * Whether the host of an edge event's url contains a project reference that is none of `projects`. usage.api-counts counts a request for every
- * reference that its url contains, so a key limited to projects could count for others. A host longer than any real one counts as naming another.
+ * Whether the host of an edge event's url contains a project reference that is none of `projects`. usage.api-counts
+ * counts a request for every
+ * reference that its url contains, so a key limited to projects could count for others. A host longer than any real one
+ * counts as naming another.
  */
 export function namesAnother(projects: readonly string[], { url }: PushedEvent): boolean {
   if (projects.length === 0 || url === undefined) return false;
   const [authority = ''] = AUTHORITY.exec(url)?.slice(1) ?? [];
   if (authority.length > MAX_HOST) return true;
   for (const [letters] of authority.matchAll(/[a-z]{20,}/g)) {
-    for (let from = 0; from + REFERENCE <= letters.length; from++) if (!projects.includes(letters.slice(from, from + REFERENCE))) return true;
+    for (let from = 0; from + REFERENCE <= letters.length; from++)
+      if (!projects.includes(letters.slice(from, from + REFERENCE))) return true;
   }
   return false;
 }

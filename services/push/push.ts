@@ -4,7 +4,12 @@ import type { Settings } from '../../common/config/settings.ts';
 import { createSharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
-import { createAcknowledgedProducer, NotAcknowledged, type AcknowledgedProducer, type OutgoingMessage } from '../../common/kafka/acknowledged-producer.ts';
+import {
+  createAcknowledgedProducer,
+  NotAcknowledged,
+  type AcknowledgedProducer,
+  type OutgoingMessage,
+} from '../../common/kafka/acknowledged-producer.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -43,24 +48,40 @@ const RETRY_FULL_SECONDS = 1;
 const RETRY_KAFKA_SECONDS = 5;
 
 /**
- * HTTP push: events for producers without a Kafka client. `Logged!` is said when Kafka has acknowledged every event of a request; else nothing is promised
- * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by PUSH_BUFFER_BYTES, of which no key takes more than half.
+ * HTTP push: events for producers without a Kafka client. `Logged!` is said when Kafka has acknowledged every event of
+ * a request; else nothing is promised
+ * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by
+ * PUSH_BUFFER_BYTES, of which no key takes more than half.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
-  const memory = createSharedBudget(settings.PUSH_BUFFER_BYTES, () => new ApiError('rate_limited', 'the push buffer is full: Kafka has not acknowledged earlier events of this key', { retryAfterSeconds: RETRY_FULL_SECONDS }));
+  const memory = createSharedBudget(
+    settings.PUSH_BUFFER_BYTES,
+    () =>
+      new ApiError('rate_limited', 'the push buffer is full: Kafka has not acknowledged earlier events of this key', {
+        retryAfterSeconds: RETRY_FULL_SECONDS,
+      }),
+  );
   const metrics = createPushMetrics(registry, memory.used);
   let producer: AcknowledgedProducer | undefined;
   let stopped = false;
   async function connect(): Promise<void> {
-    producer = createAcknowledgedProducer({ kafka: await kafka, logger, ...(acknowledgeMs !== undefined && { acknowledgeMs }) });
+    producer = createAcknowledgedProducer({
+      kafka: await kafka,
+      logger,
+      ...(acknowledgeMs !== undefined && { acknowledgeMs }),
+    });
   }
   connect().catch(() => undefined); // whoever made the promise says why
 
-  // one body at a time is decompressed and taken apart: it is the event loop's work in any case, and what it needs beside the bytes counted is needed once
+  // one body at a time is decompressed and taken apart: it is the event loop's work in any case, and what it needs
+  // beside the bytes counted is needed once
   const inTurn = createTurns();
 
   async function push(request: RouteRequest, source: KnownSource): Promise<void> {
-    if (producer === undefined || stopped) throw new ApiError('unavailable', stopped ? 'the service is being stopped' : 'Kafka is not there yet', { retryAfterSeconds: RETRY_KAFKA_SECONDS });
+    if (producer === undefined || stopped)
+      throw new ApiError('unavailable', stopped ? 'the service is being stopped' : 'Kafka is not there yet', {
+        retryAfterSeconds: RETRY_KAFKA_SECONDS,
+      });
     const timestamp = clock();
     const { messages, release } = await inTurn(request.key.id, async () => {
       if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has gone');
@@ -70,7 +91,13 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       try {
         const read = await readEvents(body, source, request.key.projects, settings.MAX_EVENT_BYTES, timestamp);
         const releaseEvents = memory.take(request.key.id, read.length * EVENT_BYTES);
-        return { messages: read, release: () => { releaseBytes(); releaseEvents(); } };
+        return {
+          messages: read,
+          release: () => {
+            releaseBytes();
+            releaseEvents();
+          },
+        };
       } catch (error) {
         releaseBytes();
         throw error;
@@ -103,7 +130,16 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   };
   return {
     name: 'push',
-    routes: PATHS.map((path) => ({ method: 'POST', path, scope: 'ingest', bodyLimit: BODY_LIMIT, admit: (bytes, key) => memory.take(key.id, bytes), answered, handle, ...(path === '/api/logs' && { documented: OPERATION }) })),
+    routes: PATHS.map((path) => ({
+      method: 'POST',
+      path,
+      scope: 'ingest',
+      bodyLimit: BODY_LIMIT,
+      admit: (bytes, key) => memory.take(key.id, bytes),
+      answered,
+      handle,
+      ...(path === '/api/logs' && { documented: OPERATION }),
+    })),
     async stop() {
       stopped = true;
       await producer?.stop();
@@ -113,8 +149,15 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 
 /** The source that the request names; the three ways of naming it may not contradict each other. Throws ApiError. */
 function sourceOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): KnownSource {
-  const given = [...query.getAll('source_name'), ...query.getAll('collection_name'), single(headers['x-collection']) ?? ''].filter((name) => name !== '');
-  if (given.length === 0) throw invalidParameters([{ parameter: 'source_name', message: `is needed; one of ${sources.map((s) => s.name).join(', ')}, or an alias` }]);
+  const given = [
+    ...query.getAll('source_name'),
+    ...query.getAll('collection_name'),
+    single(headers['x-collection']) ?? '',
+  ].filter((name) => name !== '');
+  if (given.length === 0)
+    throw invalidParameters([
+      { parameter: 'source_name', message: `is needed; one of ${sources.map((s) => s.name).join(', ')}, or an alias` },
+    ]);
   const found = new Set(given.map(findSource));
   const [source] = found;
   if (found.has(undefined) || source === undefined) throw new ApiError('not_found', 'there is no source of this name');
@@ -126,8 +169,17 @@ function single(header: string | string[] | undefined): string | undefined {
   return Array.isArray(header) ? header.join(', ') : header;
 }
 
-/** The messages of a body, or every mistake at once (422, and 403 where a key that is limited to projects pushes for another one). Throws ApiError. */
-async function readEvents(body: Buffer, source: KnownSource, projects: readonly string[], maxEventBytes: number, timestamp: number): Promise<OutgoingMessage[]> {
+/**
+ * The messages of a body, or every mistake at once (422, and 403 where a key that is limited to projects pushes for
+ * another one). Throws ApiError.
+ */
+async function readEvents(
+  body: Buffer,
+  source: KnownSource,
+  projects: readonly string[],
+  maxEventBytes: number,
+  timestamp: number,
+): Promise<OutgoingMessage[]> {
   const messages: OutgoingMessage[] = [];
   const mistakes: EventMistake[] = [];
   const forbidden: EventMistake[] = [];
@@ -142,24 +194,47 @@ async function readEvents(body: Buffer, source: KnownSource, projects: readonly 
     }
     const event = readEvent(text, source, maxEventBytes);
     if ('mistake' in event) mistakes.push({ index, message: event.mistake });
-    else if (!mayPush(projects, event)) forbidden.push({ index, message: `the key may not push for this ${source.project}` });
-    else if (namesAnother(projects, event)) mistakes.push({ index, message: 'has a url whose host contains a reference that is none of the key\'s projects' });
+    else if (!mayPush(projects, event))
+      forbidden.push({ index, message: `the key may not push for this ${source.project}` });
+    else if (namesAnother(projects, event))
+      mistakes.push({ index, message: "has a url whose host contains a reference that is none of the key's projects" });
     else messages.push({ key: event.project, value: event.value, timestamp });
     index++;
   }
-  if (forbidden.length > 0) throw new ApiError('forbidden', 'the key is limited to other projects; nothing of the request was taken', { mistakes: forbidden.slice(0, MAX_MISTAKES) });
-  if (mistakes.length > 0) throw new ApiError('invalid_events', `${mistakes.length} of ${index} events cannot be stored; nothing of the request was taken`, { mistakes: mistakes.slice(0, MAX_MISTAKES) });
+  if (forbidden.length > 0)
+    throw new ApiError('forbidden', 'the key is limited to other projects; nothing of the request was taken', {
+      mistakes: forbidden.slice(0, MAX_MISTAKES),
+    });
+  if (mistakes.length > 0)
+    throw new ApiError(
+      'invalid_events',
+      `${mistakes.length} of ${index} events cannot be stored; nothing of the request was taken`,
+      { mistakes: mistakes.slice(0, MAX_MISTAKES) },
+    );
   return messages;
 }
 
 function refusalOf(error: unknown): unknown {
   if (!(error instanceof NotAcknowledged)) return error;
-  if (error.reason === 'too_large') return new ApiError('payload_too_large', "an event is larger than Kafka's topic takes", { cause: error });
-  return new ApiError('unavailable', 'Kafka has not acknowledged the events; send them again', { retryAfterSeconds: RETRY_KAFKA_SECONDS, cause: error });
+  if (error.reason === 'too_large')
+    return new ApiError('payload_too_large', "an event is larger than Kafka's topic takes", { cause: error });
+  return new ApiError('unavailable', 'Kafka has not acknowledged the events; send them again', {
+    retryAfterSeconds: RETRY_KAFKA_SECONDS,
+    cause: error,
+  });
 }
 
-const parameter = (name: string, place: 'query' | 'header', description: string): object => ({ name, in: place, required: false, description, schema: { type: 'string' } });
-const anError = (description: string): object => ({ description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } });
+const parameter = (name: string, place: 'query' | 'header', description: string): object => ({
+  name,
+  in: place,
+  required: false,
+  description,
+  schema: { type: 'string' },
+});
+const anError = (description: string): object => ({
+  description,
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+});
 
 const OPERATION: Operation = {
   operationId: 'push',
@@ -170,9 +245,19 @@ const OPERATION: Operation = {
     parameter('collection_name', 'query', 'the same'),
     parameter('x-collection', 'header', 'the same'),
   ],
-  requestBody: { required: true, content: { 'application/json': { schema: {} }, 'application/x-ndjson': { schema: { type: 'string' } } } },
+  requestBody: {
+    required: true,
+    content: { 'application/json': { schema: {} }, 'application/x-ndjson': { schema: { type: 'string' } } },
+  },
   responses: {
-    200: { description: 'Kafka has all of it', content: { 'application/json': { schema: { type: 'object', required: ['message'], properties: { message: { const: 'Logged!' } } } } } },
+    200: {
+      description: 'Kafka has all of it',
+      content: {
+        'application/json': {
+          schema: { type: 'object', required: ['message'], properties: { message: { const: 'Logged!' } } },
+        },
+      },
+    },
     400: { $ref: '#/components/responses/400' },
     401: { $ref: '#/components/responses/401' },
     403: anError('The key may not push, or not for the projects of these events'),

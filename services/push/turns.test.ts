@@ -7,7 +7,9 @@ test('one piece runs at a time, and owners take turns however much one of them h
   let running = 0;
   const piece = (name: string) => async (): Promise<string> => {
     expect(++running).toBe(1);
-    await new Promise((resolve) => { setImmediate(resolve); });
+    await new Promise((resolve) => {
+      setImmediate(resolve);
+    });
     running--;
     order.push(name);
     return name;

@@ -1,7 +1,10 @@
 /** Runs work one piece at a time. */
 export type Turns = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
 
-/** The owners that wait have their turns one after the other, whatever each of them has waiting: a key that sends a thousand bodies delays another key by one. */
+/**
+ * The owners that wait have their turns one after the other, whatever each of them has waiting: a key that sends a
+ * thousand bodies delays another key by one.
+ */
 export function createTurns(): Turns {
   /** in the order of their turns */
   const waiting = new Map<string, (() => Promise<void>)[]>();
@@ -18,12 +21,13 @@ export function createTurns(): Turns {
     isRunning = false;
   }
 
-  return (owner, work) => new Promise((resolve, reject) => {
-    const queue = waiting.get(owner) ?? [];
-    waiting.set(owner, queue);
-    queue.push(() => work().then(resolve, reject));
-    if (isRunning) return;
-    isRunning = true;
-    void run();
-  });
+  return (owner, work) =>
+    new Promise((resolve, reject) => {
+      const queue = waiting.get(owner) ?? [];
+      waiting.set(owner, queue);
+      queue.push(() => work().then(resolve, reject));
+      if (isRunning) return;
+      isRunning = true;
+      void run();
+    });
 }

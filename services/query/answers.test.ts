@@ -17,9 +17,21 @@ test('an answer that another process puts there between our look and our lock is
   const zero = (): number => 0;
   const answers = createAnswers({
     clickhouse: { read: () => Promise.reject(new Error('a query was made')) },
-    slots: createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }), sending: createSending({ shares }), shares, clock: () => 1_000_000, logger: createLogger('silent'),
-    metrics: createQueryMetrics(createRegistry(), { cacheEntries: zero, cacheBytes: zero, queriesRunning: zero, queriesWaiting: zero, requestsUnderWay: zero, sendingBytes: zero }),
-    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 }, cacheLimits: { maxEntries: 1, maxBytes: 1_000 },
+    slots: createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }),
+    sending: createSending({ shares }),
+    shares,
+    clock: () => 1_000_000,
+    logger: createLogger('silent'),
+    metrics: createQueryMetrics(createRegistry(), {
+      cacheEntries: zero,
+      cacheBytes: zero,
+      queriesRunning: zero,
+      queriesWaiting: zero,
+      requestsUnderWay: zero,
+      sendingBytes: zero,
+    }),
+    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 },
+    cacheLimits: { maxEntries: 1, maxBytes: 1_000 },
     shared: {
       get: () => Promise.resolve(there),
       put: () => Promise.resolve(),

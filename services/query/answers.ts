@@ -47,10 +47,16 @@ export interface SharedCache {
 
 export interface Answers {
   /**
-   * Answers a call of the key `owner` with parameters that were read and allowed. Throws ApiError. The signal of `caller`, asked for where there is
+   * Answers a call of the key `owner` with parameters that were read and allowed. Throws ApiError. The signal of
+   * `caller`, asked for where there is
    * something to wait for, fires when it leaves.
    */
-  answer(definition: Definition, params: Params, caller: () => AbortSignal, owner: string): Promise<{ answer: Answer; cache: CacheResult }>;
+  answer(
+    definition: Definition,
+    params: Params,
+    caller: () => AbortSignal,
+    owner: string,
+  ): Promise<{ answer: Answer; cache: CacheResult }>;
   /** The same answer in another form; of a cached answer it is made once. */
   inForm(answer: Answer, format: OtherFormat, definition: Definition): Promise<Answer>;
   /** The body in an encoding; a cached answer is compressed once. */
@@ -110,13 +116,21 @@ const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> 
   gzip: (body) => promisify(gzip)(body),
 };
 
-/** The key of a cached answer: the endpoint, its definition's content and the canonical parameters; never the caller or the address form. */
+/**
+ * The key of a cached answer: the endpoint, its definition's content and the canonical parameters; never the caller or
+ * the address form.
+ */
 function cacheKey(definition: Definition, params: Params): string {
   return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
 }
 
 /** An answer from a body: the only way to make one. */
-function answerOf({ body, truncated, fetchedAt, etag }: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
+function answerOf({
+  body,
+  truncated,
+  fetchedAt,
+  etag,
+}: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
   return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag, copies: new Map(), forms: new Map() };
 }
 
@@ -124,14 +138,29 @@ function sharedAnswerOf(shared: SharedAnswer): Answer {
   return answerOf({ ...shared, etag: etagOf(shared.body) });
 }
 
-async function formOf({ body, truncated, fetchedAt }: Answer, format: OtherFormat, columns: Definition['columns']): Promise<Answer> {
+async function formOf(
+  { body, truncated, fetchedAt }: Answer,
+  format: OtherFormat,
+  columns: Definition['columns'],
+): Promise<Answer> {
   if (typeof body !== 'string') return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
   const text = await inFormat(body, format, columns);
   return answerOf({ body: text, truncated, fetchedAt, etag: etagOf(text) });
 }
 
 /** Nothing runs by itself: whoever makes it calls requery() every second, and close() at the end. */
-export function createAnswers({ clickhouse, slots, sending, shares, clock, limits, cacheLimits, logger, metrics, shared }: AnswersOptions): Answers {
+export function createAnswers({
+  clickhouse,
+  slots,
+  sending,
+  shares,
+  clock,
+  limits,
+  cacheLimits,
+  logger,
+  metrics,
+  shared,
+}: AnswersOptions): Answers {
   const cache = createCache<Kept>(cacheLimits);
   const flights = new Map<string, Flight>();
   const cached = new WeakMap<Answer, Kept>();
@@ -140,13 +169,25 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
   async function query(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
     const fetchedAt = clock();
     const reserve = (until: AbortSignal): Promise<() => void> => sending.reserve(until, owner);
-    const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, { definition, params, now: fetchedAt, limits, signal, reserve });
+    const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, {
+      definition,
+      params,
+      now: fetchedAt,
+      limits,
+      signal,
+      reserve,
+    });
     metrics.rowsRead.inc({ endpoint: definition.name }, readRows ?? 0);
     metrics.bytesRead.inc({ endpoint: definition.name }, readBytes ?? 0);
     return answerOf({ body, truncated, fetchedAt, etag });
   }
 
-  async function queryInSlot(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
+  async function queryInSlot(
+    definition: Definition,
+    params: Params,
+    signal: AbortSignal,
+    owner: string,
+  ): Promise<Answer> {
     const since = performance.now();
     const release = await slots.acquire(signal, owner);
     metrics.queueSeconds.observe((performance.now() - since) / 1000);
@@ -158,11 +199,19 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
   }
 
   /** One query for all processes that share a cache: the one with the lock runs it, the others look for its answer. */
-  async function once(key: string, definition: Definition, newerThan: number, run: () => Promise<Answer>, signal: AbortSignal): Promise<Landed> {
+  async function once(
+    key: string,
+    definition: Definition,
+    newerThan: number,
+    run: () => Promise<Answer>,
+    signal: AbortSignal,
+  ): Promise<Landed> {
     if (shared === undefined) return { answer: await run(), ran: true };
     const look = async (): Promise<Landed | undefined> => {
       const found = await shared.get(key);
-      return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS ? { answer: sharedAnswerOf(found), ran: false } : undefined;
+      return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS
+        ? { answer: sharedAnswerOf(found), ran: false }
+        : undefined;
     };
     for (;;) {
       signal.throwIfAborted();
@@ -176,7 +225,12 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
       const found = await look();
       if (found !== undefined) return found;
       const answer = await run();
-      if (answer.bytes <= SHARED_BYTES) await shared.put(key, { body: answer.body.toString(), truncated: answer.truncated, fetchedAt: answer.fetchedAt });
+      if (answer.bytes <= SHARED_BYTES)
+        await shared.put(key, {
+          body: answer.body.toString(),
+          truncated: answer.truncated,
+          fetchedAt: answer.fetchedAt,
+        });
       return { answer, ran: true };
     } finally {
       await shared.unlock(key);
@@ -189,8 +243,15 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
     return last !== undefined && now - last.fetchedAt <= STALE_MS ? sharedAnswerOf(last) : undefined;
   }
 
-  /** Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is cancelled. */
-  async function fly(key: string, caller: AbortSignal, fetch: (signal: AbortSignal) => Promise<Landed>): Promise<Landed> {
+  /**
+   * Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is
+   * cancelled.
+   */
+  async function fly(
+    key: string,
+    caller: AbortSignal,
+    fetch: (signal: AbortSignal) => Promise<Landed>,
+  ): Promise<Landed> {
     caller.throwIfAborted();
     let flight = flights.get(key);
     if (flight === undefined) {
@@ -227,7 +288,13 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
       // another process may have fetched it anew a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
       await fly(key, new AbortController().signal, async (signal) => {
-        const landed = await once(key, definition, newerThan, () => query(definition, params, signal, BACKGROUND), signal);
+        const landed = await once(
+          key,
+          definition,
+          newerThan,
+          () => query(definition, params, signal, BACKGROUND),
+          signal,
+        );
         keepAnswer({ key, definition, params, answer: landed.answer }, undefined);
         return landed;
       });
@@ -235,21 +302,38 @@ export function createAnswers({ clickhouse, slots, sending, shares, clock, limit
     } catch (error) {
       cache.failed(key, clock());
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'failed' });
-      logger.warn({ endpoint: definition.name, code: error instanceof ApiError ? error.code : undefined, ...(error instanceof ApiError ? {} : { err: error }) }, 'requery_failed');
+      logger.warn(
+        {
+          endpoint: definition.name,
+          code: error instanceof ApiError ? error.code : undefined,
+          ...(error instanceof ApiError ? {} : { err: error }),
+        },
+        'requery_failed',
+      );
     }
   }
 
   return {
     async answer(definition, params, caller, owner) {
       shares.note(owner);
-      if (definition.cacheSeconds === 0) return { answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal]), owner), cache: 'none' };
+      if (definition.cacheSeconds === 0)
+        return {
+          answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal]), owner),
+          cache: 'none',
+        };
       const key = cacheKey(definition, params);
       const asked = clock();
       const found = cache.ask(key, asked, owner);
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
         const { answer, ran } = await fly(key, caller(), async (signal) => {
-          const landed = await once(key, definition, asked - definition.cacheSeconds * 1000, () => queryInSlot(definition, params, signal, owner), signal);
+          const landed = await once(
+            key,
+            definition,
+            asked - definition.cacheSeconds * 1000,
+            () => queryInSlot(definition, params, signal, owner),
+            signal,
+          );
           keepAnswer({ key, definition, params, answer: landed.answer }, owner);
           return landed;
         });

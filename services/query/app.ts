@@ -34,7 +34,12 @@ export interface AppOptions extends AuthenticationOptions, EndpointOptions {
 const MAX_REQUEST_LINE = 16 * 1024;
 /** Request line and all headers; Node's own default is 16 KiB for both. */
 const MAX_HEADERS = 40 * 1024;
-const ENDPOINT_PATHS = ['/api/endpoints/query/:endpoint', '/api/endpoints/query/name/:endpoint', '/api/endpoints/:endpoint', '/endpoints/query/:endpoint'];
+const ENDPOINT_PATHS = [
+  '/api/endpoints/query/:endpoint',
+  '/api/endpoints/query/name/:endpoint',
+  '/api/endpoints/:endpoint',
+  '/endpoints/query/:endpoint',
+];
 
 /** They need no key, and are not for pages elsewhere. */
 const OPEN_PATHS = ['/health', '/livez', '/readyz', '/metrics', '/docs'];
@@ -80,7 +85,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.decorate('underWay', () => underWay);
   app.server.on('request', (_request, response) => {
     underWay++;
-    response.once('close', () => { underWay--; });
+    response.once('close', () => {
+      underWay--;
+    });
   });
   // Node would answer by itself, without the envelope
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
@@ -93,8 +100,14 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
 
-  const browserPaths = [...ENDPOINT_PATHS, '/openapi.json', ...options.routes.filter(({ scope }) => scope !== 'admin').map(({ path }) => path)];
-  const closedPaths = ['/', ...OPEN_PATHS, ...options.routes.map(({ path }) => path)].filter((path) => !browserPaths.includes(path)).map((path) => new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`));
+  const browserPaths = [
+    ...ENDPOINT_PATHS,
+    '/openapi.json',
+    ...options.routes.filter(({ scope }) => scope !== 'admin').map(({ path }) => path),
+  ];
+  const closedPaths = ['/', ...OPEN_PATHS, ...options.routes.map(({ path }) => path)]
+    .filter((path) => !browserPaths.includes(path))
+    .map((path) => new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`));
   /** Endpoints, push and what describes them; a page elsewhere has no business with metrics, keys and commands. */
   function servesBrowsers(request: FastifyRequest): boolean {
     const { url } = request.routeOptions;
@@ -114,11 +127,16 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (request.method === 'OPTIONS') {
       return reply
         .code(204)
-        .headers(!servesBrowsers(request) ? {} : {
-          'access-control-allow-methods': 'GET, HEAD, POST, DELETE, OPTIONS',
-          'access-control-allow-headers': request.headers['access-control-request-headers'] ?? 'X-API-KEY, Authorization, Content-Type',
-          'access-control-max-age': '86400',
-        })
+        .headers(
+          !servesBrowsers(request)
+            ? {}
+            : {
+                'access-control-allow-methods': 'GET, HEAD, POST, DELETE, OPTIONS',
+                'access-control-allow-headers':
+                  request.headers['access-control-request-headers'] ?? 'X-API-KEY, Authorization, Content-Type',
+                'access-control-max-age': '86400',
+              },
+        )
         .send();
     }
     const { config } = request.routeOptions;
@@ -126,11 +144,16 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     await authenticate(request);
     if (request.key !== undefined) await limitKey(request, reply);
     const { host, expect } = request.headers;
-    if (host === undefined && request.raw.httpVersion === '1.1') throw new ApiError('invalid_request', 'the request has no Host header');
-    if (expect !== undefined && expect.toLowerCase() !== '100-continue') throw new ApiError('expectation_failed', 'nothing but 100-continue can be expected');
-    if ((request.raw.url ?? '').length > MAX_REQUEST_LINE) throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
+    if (host === undefined && request.raw.httpVersion === '1.1')
+      throw new ApiError('invalid_request', 'the request has no Host header');
+    if (expect !== undefined && expect.toLowerCase() !== '100-continue')
+      throw new ApiError('expectation_failed', 'nothing but 100-continue can be expected');
+    if ((request.raw.url ?? '').length > MAX_REQUEST_LINE)
+      throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
     if (config?.allow !== undefined && !config.allow.includes(request.method)) {
-      throw new ApiError('method_not_allowed', `this path takes ${config.allow.join(', ')}`, { allow: [...config.allow, 'OPTIONS'].join(', ') });
+      throw new ApiError('method_not_allowed', `this path takes ${config.allow.join(', ')}`, {
+        allow: [...config.allow, 'OPTIONS'].join(', '),
+      });
     }
     return undefined;
   });
@@ -139,29 +162,54 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     closeUnlessRead(request.raw);
     const { endpoint, cache } = request.told;
     const seconds = reply.elapsedTime / 1000;
-    if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true) metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
+    if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true)
+      metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
     if (endpoint !== 'other') metrics.seconds.observe({ endpoint, cache }, seconds);
-    logger.debug({ request_id: request.id, method: request.method, endpoint, status: reply.statusCode, cache, key_id: request.key?.id, seconds }, 'request_answered');
+    logger.debug(
+      {
+        request_id: request.id,
+        method: request.method,
+        endpoint,
+        status: reply.statusCode,
+        cache,
+        key_id: request.key?.id,
+        seconds,
+      },
+      'request_answered',
+    );
   });
 
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
-  app.setNotFoundHandler((request, reply) => sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply));
+  app.setNotFoundHandler((request, reply) =>
+    sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
+  );
 
   // Every method that Node reads has a route, so that the hook above can say what a path takes.
-  for (const method of METHODS) if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
+  for (const method of METHODS)
+    if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   const methods = app.supportedMethods.filter((m) => m !== 'OPTIONS');
-  function get(url: string, open: boolean, handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>): void {
+  function get(
+    url: string,
+    open: boolean,
+    handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
+  ): void {
     app.route({ method: methods, url, config: { allow: ['GET', 'HEAD'], ...(open && { open }) }, handler });
   }
 
   const serveEndpoint = createServeEndpoint(options);
   for (const path of ENDPOINT_PATHS) get(path, false, serveEndpoint);
-  for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path)) serveRoutes(app, methods, path, routes, logger);
-  for (const [path, routes] of Map.groupBy(options.openRoutes ?? [], (r) => r.path)) serveOpenRoutes(app, methods, path, routes);
+  for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path))
+    serveRoutes(app, methods, path, routes, logger);
+  for (const [path, routes] of Map.groupBy(options.openRoutes ?? [], (r) => r.path))
+    serveOpenRoutes(app, methods, path, routes);
 
   const sendJson = async (reply: FastifyReply, status: number, value: unknown): Promise<unknown> =>
-    await reply.code(status).headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' }).send(JSON.stringify(value));
-  for (const path of ['/health', '/livez']) get(path, true, async (_request, reply) => await sendJson(reply, 200, { status: 'ok' }));
+    await reply
+      .code(status)
+      .headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' })
+      .send(JSON.stringify(value));
+  for (const path of ['/health', '/livez'])
+    get(path, true, async (_request, reply) => await sendJson(reply, 200, { status: 'ok' }));
   get('/readyz', true, async (_request, reply) => {
     const readiness = await readinessOf(options.checks);
     return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
@@ -169,14 +217,36 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // what only operators may call is shown to them only
   const shown = async (request: FastifyRequest): Promise<readonly Route[]> => {
     await recognize(request);
-    return options.routes.filter(({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)));
+    return options.routes.filter(
+      ({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)),
+    );
   };
-  get('/openapi.json', true, async (request, reply) => await sendJson(reply, 200, openapi(definitions().all, await shown(request))));
-  get('/docs', true, async (request, reply) =>
-    await reply.headers({ 'content-type': 'text/html; charset=utf-8', 'content-security-policy': `${SAFE['content-security-policy']}; style-src 'unsafe-inline'` }).send(docsPage(definitions().all, await shown(request))));
+  get(
+    '/openapi.json',
+    true,
+    async (request, reply) => await sendJson(reply, 200, openapi(definitions().all, await shown(request))),
+  );
+  get(
+    '/docs',
+    true,
+    async (request, reply) =>
+      await reply
+        .headers({
+          'content-type': 'text/html; charset=utf-8',
+          'content-security-policy': `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`,
+        })
+        .send(docsPage(definitions().all, await shown(request))),
+  );
   if (options.serveMetrics) {
     watchReadiness(options.registry, options.checks);
-    get('/metrics', true, async (_request, reply) => await reply.headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' }).send(await options.registry.metrics()));
+    get(
+      '/metrics',
+      true,
+      async (_request, reply) =>
+        await reply
+          .headers({ 'content-type': options.registry.contentType, 'cache-control': 'no-store' })
+          .send(await options.registry.metrics()),
+    );
   }
   return app;
 }

@@ -23,5 +23,8 @@ export function parseAst(printed: string): Node | undefined {
 
 /** The name in `name (alias a) (children 2)`. */
 export function nameOf(rest: string): string {
-  return rest.replace(/ ?\(children \d+\)$/, '').replace(/ ?\(alias .*\)$/, '').trim();
+  return rest
+    .replace(/ ?\(children \d+\)$/, '')
+    .replace(/ ?\(alias .*\)$/, '')
+    .trim();
 }

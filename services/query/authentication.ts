@@ -34,18 +34,31 @@ interface Authentication {
 const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
 
 /** Counts with @fastify/rate-limit, which the app has registered. */
-export function createAuthentication(app: FastifyInstance, { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions): Authentication {
-  const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) => app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
+export function createAuthentication(
+  app: FastifyInstance,
+  { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
+): Authentication {
+  const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
+    app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
   const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
   const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => request.ip) : undefined;
   const ofKey = ratePerKey > 0 ? perMinute(ratePerKey, (request) => request.key?.id ?? '') : undefined;
 
-  async function applyRate(check: ReturnType<typeof perMinute> | undefined, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  async function applyRate(
+    check: ReturnType<typeof perMinute> | undefined,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<void> {
     if (check === undefined) return;
     const limit = await check(request);
     if (limit.isAllowed) return;
-    reply.headers({ 'ratelimit-limit': limit.max, 'ratelimit-remaining': limit.remaining, 'ratelimit-reset': limit.ttlInSeconds });
-    if (limit.isExceeded) throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: limit.ttlInSeconds });
+    reply.headers({
+      'ratelimit-limit': limit.max,
+      'ratelimit-remaining': limit.remaining,
+      'ratelimit-reset': limit.ttlInSeconds,
+    });
+    if (limit.isExceeded)
+      throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: limit.ttlInSeconds });
   }
 
   function noteFailure(request: FastifyRequest): void {
@@ -55,7 +68,10 @@ export function createAuthentication(app: FastifyInstance, { keys, onKeyUsed, re
     logger.warn({ address: request.ip, request_id: request.id }, 'address_blocked');
   }
 
-  /** The key that decides, as the newest list has it. Counts a failure before it waits for that list: many guesses at once are many. */
+  /**
+   * The key that decides, as the newest list has it. Counts a failure before it waits for that list: many guesses at
+   * once are many.
+   */
   async function verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
     const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
     if (typeof verdict === 'object') return verdict;
@@ -73,12 +89,19 @@ export function createAuthentication(app: FastifyInstance, { keys, onKeyUsed, re
       const blockedFor = failures.blockedFor(request.ip, performance.now());
       if (blockedFor !== undefined) {
         metrics.blockedRequests.inc();
-        throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', { retryAfterSeconds: blockedFor });
+        throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', {
+          retryAfterSeconds: blockedFor,
+        });
       }
       const presented = presentedKey(request);
       const verdict = await verdictOf(request, presented);
-      if (verdict === 'unavailable') throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
-      if (verdict === 'unauthorized') throw new ApiError('unauthorized', presented === undefined ? 'a key is needed: send it as X-API-KEY' : 'the key is not valid');
+      if (verdict === 'unavailable')
+        throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
+      if (verdict === 'unauthorized')
+        throw new ApiError(
+          'unauthorized',
+          presented === undefined ? 'a key is needed: send it as X-API-KEY' : 'the key is not valid',
+        );
       request.key = verdict.key;
       onKeyUsed(verdict.key, clock());
     },
@@ -104,10 +127,13 @@ function presentedKey(request: FastifyRequest): string | undefined {
 }
 
 /**
- * Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is none.
+ * Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is
+ * none.
  * However it is written: in absolute form (RFC 9112 section 3.2.2), with letters percent-encoded or of other case.
  */
 function isGuarded(url: string): boolean {
-  const path = url.replace(/^https?:\/\/[^/?#]*/i, '').replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  const path = url
+    .replace(/^https?:\/\/[^/?#]*/i, '')
+    .replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
   return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(path);
 }

@@ -11,7 +11,8 @@ const sql = `WITH 1 AS x SELECT * FROM (
   /* kept */ SELECT 3
 ) ORDER BY x`;
 const compact = (text: string): string => text.replace(/--.*\n|\/\*.*?\*\//g, '').replaceAll(/\s+/g, ' ');
-const of = (params: Record<string, string | null>, statement = sql): string => compact(statementFor(partsOf(statement, ['interval', 'project']), params));
+const of = (params: Record<string, string | null>, statement = sql): string =>
+  compact(statementFor(partsOf(statement, ['interval', 'project']), params));
 
 describe('branches', () => {
   test.each([
@@ -25,7 +26,10 @@ describe('branches', () => {
 
   test('with !~ the values that do not match need it', () => {
     const one = 'SELECT * FROM (-- only project ~ ^a\nSELECT 1 UNION ALL -- only project !~ ^a\nSELECT 2)';
-    expect([of({ project: 'a' }, one), of({ project: 'b' }, one)]).toEqual(['SELECT * FROM (SELECT 1 )', 'SELECT * FROM ( SELECT 2)']);
+    expect([of({ project: 'a' }, one), of({ project: 'b' }, one)]).toEqual([
+      'SELECT * FROM (SELECT 1 )',
+      'SELECT * FROM ( SELECT 2)',
+    ]);
   });
 
   test('of which none is needed stay all', () => {

@@ -8,9 +8,12 @@ import { compilePattern } from './pattern.ts';
  *     -- only interval: 15min, 1hr
  *     -- only project ~ ^[a-z]{20}$ and interval: daily
  *
- * A branch whose own WHERE makes it empty reads nothing, but ClickHouse plans it all the same, and planning is most of what an answer from rollups costs
- * (functions.invocation-stats, 7day: 20 ms with three branches, 12 ms with the one that it reads). So what is sent lacks the branches that are not needed.
- * The comment only ever leaves out what the branch's WHERE would leave empty: the statement means the same with and without it.
+ * A branch whose own WHERE makes it empty reads nothing, but ClickHouse plans it all the same, and planning is most of
+ * what an answer from rollups costs
+ * (functions.invocation-stats, 7day: 20 ms with three branches, 12 ms with the one that it reads). So what is sent
+ * lacks the branches that are not needed.
+ * The comment only ever leaves out what the branch's WHERE would leave empty: the statement means the same with and
+ * without it.
  */
 export interface Branch {
   readonly text: string;
@@ -31,7 +34,8 @@ const COMMENT = /^--\s*only\s+(.*)$/s;
 
 /**
  * The parts of a statement, by ClickHouse's own token rules; `parameters`: the names that conditions may use.
- * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that stands elsewhere than at the beginning of a branch.
+ * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that stands elsewhere than at
+ * the beginning of a branch.
  */
 export function partsOf(sql: string, parameters: readonly string[]): Part[] {
   const tokens = tokenize(sql);
@@ -71,15 +75,20 @@ export function partsOf(sql: string, parameters: readonly string[]): Part[] {
         const said = COMMENT.exec(text(token))?.[1];
         if (said === undefined) continue;
         if (begun) throw misplaced(i);
-        conditions = said.trim().split(/\s+and\s+/).map((one) => conditionOf(one, parameters, token.start));
+        conditions = said
+          .trim()
+          .split(/\s+and\s+/)
+          .map((one) => conditionOf(one, parameters, token.start));
         continue;
       }
       if (token.kind === 'space') continue;
       if (token.kind === 'symbol' && text(token) === '(') depth++;
-      else if (token.kind === 'symbol' && text(token) === ')' && depth-- === 0) return { branches: [...branches, { text: sql.slice(begin, token.start), conditions }], end: i };
+      else if (token.kind === 'symbol' && text(token) === ')' && depth-- === 0)
+        return { branches: [...branches, { text: sql.slice(begin, token.start), conditions }], end: i };
       else if (depth === 0 && token.kind === 'word' && text(token).toUpperCase() === 'UNION') {
         const all = tokens.findIndex((t, at) => at > i && t.kind === 'word');
-        if (text(tokens[all]).toUpperCase() !== 'ALL') throw refusal(62, `Syntax error: "-- only" is for UNION ALL, at position ${token.start + 1}`);
+        if (text(tokens[all]).toUpperCase() !== 'ALL')
+          throw refusal(62, `Syntax error: "-- only" is for UNION ALL, at position ${token.start + 1}`);
         branches.push({ text: sql.slice(begin, token.start), conditions });
         [begin, conditions, begun, i] = [tokens[all]!.end, [], false, all];
         continue;
@@ -90,14 +99,22 @@ export function partsOf(sql: string, parameters: readonly string[]): Part[] {
   }
 
   function misplaced(at: number): Error {
-    return refusal(62, `Syntax error: "-- only" belongs to the beginning of a branch of a UNION ALL in brackets, at position ${tokens[at]!.start + 1}`);
+    return refusal(
+      62,
+      `Syntax error: "-- only" belongs to the beginning of a branch of a UNION ALL in brackets, at position ${tokens[at]!.start + 1}`,
+    );
   }
 }
 
 function conditionOf(said: string, parameters: readonly string[], position: number): Condition {
   const [, parameter, operator, operand] = /^([A-Za-z_]\w*)\s*(:|!~|~)\s*(.+)$/.exec(said) ?? [];
-  if (parameter === undefined || operand === undefined) throw refusal(62, `Syntax error: "-- only ${said}" is none of "name: value, value", "name ~ pattern", "name !~ pattern", at position ${position + 1}`);
-  if (!parameters.includes(parameter)) throw refusal(62, `Syntax error: "-- only ${said}": ${parameter} is no parameter, at position ${position + 1}`);
+  if (parameter === undefined || operand === undefined)
+    throw refusal(
+      62,
+      `Syntax error: "-- only ${said}" is none of "name: value, value", "name ~ pattern", "name !~ pattern", at position ${position + 1}`,
+    );
+  if (!parameters.includes(parameter))
+    throw refusal(62, `Syntax error: "-- only ${said}": ${parameter} is no parameter, at position ${position + 1}`);
   if (operator === ':') {
     const values = operand.split(',').map((v) => v.trim());
     return { parameter, holds: (value) => value !== null && value !== undefined && values.includes(value) };
@@ -106,16 +123,26 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
   try {
     matches = compilePattern(operand);
   } catch (error) {
-    throw refusal(62, `Syntax error: "-- only ${said}": the pattern ${(error as Error).message}, at position ${position + 1}`);
+    throw refusal(
+      62,
+      `Syntax error: "-- only ${said}": the pattern ${(error as Error).message}, at position ${position + 1}`,
+    );
   }
   return { parameter, holds: (value) => matches(value ?? '') === (operator === '~') };
 }
 
-/** The statement for these values. A UNION ALL of which no branch is needed stays whole: its own conditions then make it empty. */
+/**
+ * The statement for these values. A UNION ALL of which no branch is needed stays whole: its own conditions then make it
+ * empty.
+ */
 export function statementFor(parts: readonly Part[], params: Readonly<Record<string, string | null>>): string {
-  return parts.map((part) => {
-    if (typeof part === 'string') return part;
-    const needed = part.filter(({ conditions }) => conditions.every(({ parameter, holds }) => holds(params[parameter])));
-    return (needed.length === 0 ? part : needed).map(({ text }) => text).join('UNION ALL');
-  }).join('');
+  return parts
+    .map((part) => {
+      if (typeof part === 'string') return part;
+      const needed = part.filter(({ conditions }) =>
+        conditions.every(({ parameter, holds }) => holds(params[parameter])),
+      );
+      return (needed.length === 0 ? part : needed).map(({ text }) => text).join('UNION ALL');
+    })
+    .join('');
 }

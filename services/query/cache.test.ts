@@ -4,7 +4,8 @@ import { STALE_MS, WARM_ENTRIES, createCache, type Cache } from './cache.ts';
 
 const kept = { cacheSeconds: 900, requerySeconds: 300 };
 const noJitter = (): number => 0;
-const make = (limits = { maxEntries: 10_000, maxBytes: 1_000_000 }): Cache<string> => createCache<string>(limits, noJitter);
+const make = (limits = { maxEntries: 10_000, maxBytes: 1_000_000 }): Cache<string> =>
+  createCache<string>(limits, noJitter);
 const s = (seconds: number): number => 1_000_000_000 + seconds * 1000;
 
 describe('an entry', () => {
@@ -69,7 +70,12 @@ describe('an entry', () => {
 
   it('that is longest overdue comes first, whoever was asked for last: there may not be a slot for all', () => {
     const cache = make();
-    for (const [key, at] of [['b', 20], ['a', 0], ['c', 40]] as const) cache.put(key, key, 10, kept, s(at), 'o');
+    for (const [key, at] of [
+      ['b', 20],
+      ['a', 0],
+      ['c', 40],
+    ] as const)
+      cache.put(key, key, 10, kept, s(at), 'o');
     cache.ask('a', s(100), 'o');
     expect(cache.due(s(400))).toEqual(['a', 'b', 'c']);
   });
@@ -101,8 +107,11 @@ describe('the bounds', () => {
 
   it('so it does where the bytes are too many: of a new entry, of a larger value, of a compressed copy', () => {
     const cache = make({ maxEntries: 100, maxBytes: 1_000 });
-    const fill = (): void => { for (let i = 0; i < 8; i++) cache.put(`k${i}`, `k${i}`, 120, kept, s(i), 'o'); };
-    const there = (): string[] => Array.from({ length: 10 }, (_, i) => `k${i}`).filter((k) => cache.ask(k, s(10), 'o') !== undefined);
+    const fill = (): void => {
+      for (let i = 0; i < 8; i++) cache.put(`k${i}`, `k${i}`, 120, kept, s(i), 'o');
+    };
+    const there = (): string[] =>
+      Array.from({ length: 10 }, (_, i) => `k${i}`).filter((k) => cache.ask(k, s(10), 'o') !== undefined);
     fill();
     cache.put('k9', 'k9', 100, kept, s(9), 'o');
     expect(there()).toEqual(['k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k9']);
@@ -169,7 +178,11 @@ describe('the bounds', () => {
           if (step_.do === 'put') cache.put(step_.key, step_.key, step_.size, kept, now, step_.asked ? 'o' : undefined);
           else if (step_.do === 'ask') {
             const found = cache.ask(step_.key, now, 'o');
-            if (found !== undefined && ((now - found.fetchedAt < 900_000) !== (found.state === 'fresh') || now - found.fetchedAt > STALE_MS)) return false;
+            if (
+              found !== undefined &&
+              (now - found.fetchedAt < 900_000 !== (found.state === 'fresh') || now - found.fetchedAt > STALE_MS)
+            )
+              return false;
           } else if (step_.do === 'grow') cache.grow(step_.key, step_.key, step_.size);
           else if (step_.do === 'sweep') cache.sweep(now);
           else now += step_.seconds * 1000;
@@ -186,7 +199,10 @@ describe('the bounds', () => {
 
 describe('one key among others', () => {
   it('pushes out its own answers where they take more than half', () => {
-    for (const limits of [{ maxEntries: 10, maxBytes: 1e6 }, { maxEntries: 100, maxBytes: 1_040 }]) {
+    for (const limits of [
+      { maxEntries: 10, maxBytes: 1e6 },
+      { maxEntries: 100, maxBytes: 1_040 },
+    ]) {
       const cache = createCache<string>(limits, () => 0);
       for (let i = 0; i < 4; i++) cache.put(`b${i}`, 'b', 100, kept, s(0), 'b');
       for (let i = 0; i < 50; i++) cache.put(`a${i}`, 'a', 100, kept, s(1), 'a');

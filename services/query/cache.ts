@@ -1,9 +1,12 @@
 /**
- * What is kept, how long it may be served, when it is fetched anew, what is thrown out. Knows neither timers nor ClickHouse:
+ * What is kept, how long it may be served, when it is fetched anew, what is thrown out. Knows neither timers nor
+ * ClickHouse:
  * time is an argument, unix milliseconds. An entry is
  *   fresh    younger than its endpoint's cache_seconds: served
- *   expired  older, or of a future that a clock set back has left behind: served only while ClickHouse is away, until STALE_MS
- * and it is due for a requery when a caller asked for it within cache_seconds and it is older than requery_seconds (less some jitter).
+ *   expired  older, or of a future that a clock set back has left behind: served only while ClickHouse is away, until
+ * STALE_MS
+ * and it is due for a requery when a caller asked for it within cache_seconds and it is older than requery_seconds
+ * (less some jitter).
  */
 export const STALE_MS = 3_600_000;
 /** entries that are kept warm at a time: the ones asked for last */
@@ -53,7 +56,10 @@ export interface Found<T> {
 export interface Cache<T> {
   /** What a caller gets; counts as asked for. */
   ask(key: string, now: number, owner: string): Found<T> | undefined;
-  /** Keeps a value that is true for the instant `fetchedAt`; `askedBy` is the key of the caller who waits for it, undefined if nobody does. */
+  /**
+   * Keeps a value that is true for the instant `fetchedAt`; `askedBy` is the key of the caller who waits for it,
+   * undefined if nobody does.
+   */
   put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void;
   /** Adds to what an entry is accounted with (a compressed copy). */
   grow(key: string, value: T, bytes: number): void;
@@ -70,9 +76,14 @@ export interface Cache<T> {
 }
 
 /**
- * Of entries and bytes at most so many are kept, the ones asked for last. Where they do not all fit, those of a key that has more than half of them go first:
- * one key pushes out its own. Of the warm ones no key has more than half while others want them. random: 0 to 1, for the jitter. */
-export function createCache<T>(limits: { maxEntries: number; maxBytes: number }, random: () => number = Math.random): Cache<T> {
+ * Of entries and bytes at most so many are kept, the ones asked for last. Where they do not all fit, those of a key
+ * that has more than half of them go first:
+ * one key pushes out its own. Of the warm ones no key has more than half while others want them. random: 0 to 1, for
+ * the jitter. */
+export function createCache<T>(
+  limits: { maxEntries: number; maxBytes: number },
+  random: () => number = Math.random,
+): Cache<T> {
   // in the order in which they were asked for last
   const entries = new Map<string, Entry<T>>();
   const held = new Map<string, { entries: number; bytes: number }>();
@@ -93,12 +104,16 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
     entry.owner = owner;
     count(owner, 1, entry.bytes);
   };
-  const dueAt = (lifetime: Lifetime, fetchedAt: number): number => (lifetime.requerySeconds > 0 ? fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random()) : Infinity);
+  const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
+    lifetime.requerySeconds > 0 ? fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random()) : Infinity;
   const evict = (): void => {
     while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
       const isGreedy = ({ owner }: Entry<T>): boolean => {
         const of = held.get(owner);
-        return of !== undefined && (entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes);
+        return (
+          of !== undefined &&
+          (entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes)
+        );
       };
       let [found] = entries;
       for (const one of entries) {
@@ -124,7 +139,11 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
       entries.set(key, entry);
       entry.askedAt = now;
       own(entry, owner);
-      return { value: entry.value, fetchedAt: entry.fetchedAt, state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired' };
+      return {
+        value: entry.value,
+        fetchedAt: entry.fetchedAt,
+        state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired',
+      };
     },
     put(key, value, size, lifetime, fetchedAt, askedBy) {
       const before = entries.get(key);
@@ -132,8 +151,19 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
       else if (size > limits.maxBytes / LARGEST_PART) return;
-      const askedAt = Math.max(askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt, before?.askedAt ?? Number.NEGATIVE_INFINITY);
-      const entry: Entry<T> = { value, bytes: size + key.length * 2, lifetime, fetchedAt, dueAt: dueAt(lifetime, fetchedAt), askedAt, owner };
+      const askedAt = Math.max(
+        askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt,
+        before?.askedAt ?? Number.NEGATIVE_INFINITY,
+      );
+      const entry: Entry<T> = {
+        value,
+        bytes: size + key.length * 2,
+        lifetime,
+        fetchedAt,
+        dueAt: dueAt(lifetime, fetchedAt),
+        askedAt,
+        owner,
+      };
       if (askedBy !== undefined) entries.delete(key);
       entries.set(key, entry);
       count(owner, 1, entry.bytes);
@@ -147,7 +177,11 @@ export function createCache<T>(limits: { maxEntries: number; maxBytes: number },
       evict();
     },
     due(now) {
-      const wanted = [...entries.values()].toReversed().filter(({ lifetime, askedAt }) => lifetime.requerySeconds > 0 && now - askedAt <= lifetime.cacheSeconds * 1000);
+      const wanted = [...entries.values()]
+        .toReversed()
+        .filter(
+          ({ lifetime, askedAt }) => lifetime.requerySeconds > 0 && now - askedAt <= lifetime.cacheSeconds * 1000,
+        );
       const found = warmOf(wanted).filter((entry) => entry.dueAt <= now);
       return found.toSorted((a, b) => a.dueAt - b.dueAt).map((entry) => entry.value);
     },

@@ -18,9 +18,11 @@ parameters:
 columns:
   - { name: n, render: number, description: how many }
 `;
-const sql = "select count() as n from t where p = @project and k = @kind and (@since is null or at > @since) and at < @now";
+const sql =
+  'select count() as n from t where p = @project and k = @kind and (@since is null or at > @since) and at < @now';
 
-const sentOf = (definition: { readonly parts: Parameters<typeof statementFor>[0] } | undefined): string => statementFor(definition?.parts ?? [], {});
+const sentOf = (definition: { readonly parts: Parameters<typeof statementFor>[0] } | undefined): string =>
+  statementFor(definition?.parts ?? [], {});
 
 function parse(y: string, s = sql): { name?: string; boundSql?: string; mistakes: string[] } {
   const parsed = parseDefinition('a.b.yaml', y, 'a.b.sql', s);
@@ -57,34 +59,139 @@ describe('parseDefinition', () => {
   });
 
   it.each<[string, string, string, string]>([
-    ['a name that is not the file name', yaml.replace('name: a.b', 'name: a.c'), sql, 'a.b.yaml:2 name is a.c, the file\'s is a.b'],
-    ['a statement with an undeclared parameter', yaml, `${sql}\nand @other`, 'a.b.sql:2 @other is not a parameter of a.b.yaml'],
+    [
+      'a name that is not the file name',
+      yaml.replace('name: a.b', 'name: a.c'),
+      sql,
+      "a.b.yaml:2 name is a.c, the file's is a.b",
+    ],
+    [
+      'a statement with an undeclared parameter',
+      yaml,
+      `${sql}\nand @other`,
+      'a.b.sql:2 @other is not a parameter of a.b.yaml',
+    ],
     ['a string that is not closed', yaml, `${sql}\n and '`, "a.b.sql:2 Syntax error: ' at position 116 is not closed"],
     ['two statements', yaml, `${sql}; select 1`, 'a.b.sql:1 Syntax error: the text holds more than one statement'],
-    ['a parameter that the statement lacks', yaml, sql.replaceAll('@kind', "'x'"), 'a.b.yaml:9 kind does not occur in a.b.sql'],
-    ['a required name that is not declared', yaml.replace('required: [project]', 'required: [project, other]'), sql, 'a.b.yaml:6 required names other, which is not declared'],
-    ['a project parameter that is optional', yaml.replace('  required: [project]\n', ''), sql, 'a.b.yaml:4 project.parameter project must be a required parameter'],
-    ['a project parameter that is not bound as it is sent', yaml.replace('project: { description: the project }', 'project: { description: the project, format: integer }'), sql, 'a.b.yaml:4 project.parameter project must have no format'],
-    ['a project pattern without the format', yaml.replace('match: exact', 'match: pattern'), sql, 'a.b.yaml:4 project.parameter project must have the format pattern'],
-    ['a project parameter that stands for another', yaml.replace('project: { description: the project }', 'project: { description: the project, enum: [p, q], x-aliases: { r: q } }'), sql, 'a.b.yaml:4 project.parameter project must not stand for another value'],
-    ['a pattern that is none as it is run', yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '(?=a)',"), sql, 'a.b.yaml:9 the pattern of kind is not in RE2 syntax, which has no look-around and no back-references'],
-    ['a pattern that is too large as it is run', yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '^(a{100}b{101})',"), sql, 'a.b.yaml:9 the pattern of kind is too large: with repetitions multiplied out it has 201 parts, and 200 is the most'],
-    ['a name that an object does not keep', yaml.replace('kind:', '__proto__:'), sql.replace('@kind', '@__proto__'), 'a.b.yaml:9 __proto__ is a name of the engine'],
-    ['a default outside of the enum', yaml.replace('default: x', 'default: z'), sql, 'a.b.yaml:9 kind stands for z, which is not in its enum'],
-    ['a key that is none of a definition', `${yaml}max_row: 5\n`, sql, 'a.b.yaml:1 must NOT have additional properties "max_row"'],
-    ['a wrong type', yaml.replace('description: what it answers', 'description: [1]'), sql, 'a.b.yaml:3 description must be string'],
-    ['an unknown rendering', yaml.replace('render: number', 'render: float'), sql, 'a.b.yaml:12 columns.0.render must be equal to one of the allowed values ["string","number","integer","boolean","json","unix_microseconds","utc","text","nested_list"]'],
-    ['a column twice', `${yaml}  - { name: n, render: number, description: again }\n`, sql, 'a.b.yaml:13 column n is declared twice'],
-    ['a rendering without its source', yaml.replace('render: number', 'render: text'), sql, 'a.b.yaml:12 text needs from and keys'],
-    ['a reserved name', yaml.replace('kind:', 'now:'), sql.replace('@kind', '@now'), 'a.b.yaml:9 now is a name of the engine'],
-    ['requerying without a cache', `${yaml}requery_seconds: 300\n`, sql, 'a.b.yaml:13 requery_seconds must be less than cache_seconds'],
-    ['broken YAML', yaml.replace('enum: [x, y]', 'enum: [x, y'), sql, expect.stringMatching(/^a\.b\.yaml:(9|10) Flow /) as string],
+    [
+      'a parameter that the statement lacks',
+      yaml,
+      sql.replaceAll('@kind', "'x'"),
+      'a.b.yaml:9 kind does not occur in a.b.sql',
+    ],
+    [
+      'a required name that is not declared',
+      yaml.replace('required: [project]', 'required: [project, other]'),
+      sql,
+      'a.b.yaml:6 required names other, which is not declared',
+    ],
+    [
+      'a project parameter that is optional',
+      yaml.replace('  required: [project]\n', ''),
+      sql,
+      'a.b.yaml:4 project.parameter project must be a required parameter',
+    ],
+    [
+      'a project parameter that is not bound as it is sent',
+      yaml.replace('project: { description: the project }', 'project: { description: the project, format: integer }'),
+      sql,
+      'a.b.yaml:4 project.parameter project must have no format',
+    ],
+    [
+      'a project pattern without the format',
+      yaml.replace('match: exact', 'match: pattern'),
+      sql,
+      'a.b.yaml:4 project.parameter project must have the format pattern',
+    ],
+    [
+      'a project parameter that stands for another',
+      yaml.replace(
+        'project: { description: the project }',
+        'project: { description: the project, enum: [p, q], x-aliases: { r: q } }',
+      ),
+      sql,
+      'a.b.yaml:4 project.parameter project must not stand for another value',
+    ],
+    [
+      'a pattern that is none as it is run',
+      yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '(?=a)',"),
+      sql,
+      'a.b.yaml:9 the pattern of kind is not in RE2 syntax, which has no look-around and no back-references',
+    ],
+    [
+      'a pattern that is too large as it is run',
+      yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '^(a{100}b{101})',"),
+      sql,
+      'a.b.yaml:9 the pattern of kind is too large: with repetitions multiplied out it has 201 parts, and 200 is the most',
+    ],
+    [
+      'a name that an object does not keep',
+      yaml.replace('kind:', '__proto__:'),
+      sql.replace('@kind', '@__proto__'),
+      'a.b.yaml:9 __proto__ is a name of the engine',
+    ],
+    [
+      'a default outside of the enum',
+      yaml.replace('default: x', 'default: z'),
+      sql,
+      'a.b.yaml:9 kind stands for z, which is not in its enum',
+    ],
+    [
+      'a key that is none of a definition',
+      `${yaml}max_row: 5\n`,
+      sql,
+      'a.b.yaml:1 must NOT have additional properties "max_row"',
+    ],
+    [
+      'a wrong type',
+      yaml.replace('description: what it answers', 'description: [1]'),
+      sql,
+      'a.b.yaml:3 description must be string',
+    ],
+    [
+      'an unknown rendering',
+      yaml.replace('render: number', 'render: float'),
+      sql,
+      'a.b.yaml:12 columns.0.render must be equal to one of the allowed values ["string","number","integer","boolean","json","unix_microseconds","utc","text","nested_list"]',
+    ],
+    [
+      'a column twice',
+      `${yaml}  - { name: n, render: number, description: again }\n`,
+      sql,
+      'a.b.yaml:13 column n is declared twice',
+    ],
+    [
+      'a rendering without its source',
+      yaml.replace('render: number', 'render: text'),
+      sql,
+      'a.b.yaml:12 text needs from and keys',
+    ],
+    [
+      'a reserved name',
+      yaml.replace('kind:', 'now:'),
+      sql.replace('@kind', '@now'),
+      'a.b.yaml:9 now is a name of the engine',
+    ],
+    [
+      'requerying without a cache',
+      `${yaml}requery_seconds: 300\n`,
+      sql,
+      'a.b.yaml:13 requery_seconds must be less than cache_seconds',
+    ],
+    [
+      'broken YAML',
+      yaml.replace('enum: [x, y]', 'enum: [x, y'),
+      sql,
+      expect.stringMatching(/^a\.b\.yaml:(9|10) Flow /) as string,
+    ],
   ])('names file and line of %s', (_, y, s, mistake) => {
     expect(parse(y, s).mistakes).toContainEqual(mistake);
   });
 
   it('lists every mistake at once', () => {
-    expect(parse(yaml.replace('default: x', 'default: z').replace('name: a.b', 'name: c'), `${sql} and @b`).mistakes).toHaveLength(3);
+    expect(
+      parse(yaml.replace('default: x', 'default: z').replace('name: a.b', 'name: c'), `${sql} and @b`).mistakes,
+    ).toHaveLength(3);
   });
 });
 
@@ -96,7 +203,10 @@ describe('readDefinitions', () => {
   afterEach(() => rmSync(folder, { recursive: true }));
 
   const put = (name: string, id = '1'): void => {
-    writeFileSync(join(folder, `${name}.yaml`), yaml.replace('name: a.b', `name: ${name}`).replace('000000000001', `00000000000${id}`));
+    writeFileSync(
+      join(folder, `${name}.yaml`),
+      yaml.replace('name: a.b', `name: ${name}`).replace('000000000001', `00000000000${id}`),
+    );
     writeFileSync(join(folder, `${name}.sql`), sql);
   };
 
@@ -105,7 +215,12 @@ describe('readDefinitions', () => {
     writeFileSync(join(folder, 'a.b.cases.yaml'), 'x');
     writeFileSync(join(folder, 'README.md'), 'x');
     const definitions = readDefinitions([BUILT_IN, folder]);
-    expect(definitions.all.map((d) => d.name)).toEqual(['functions.invocation-stats', 'logs.all', 'usage.api-counts', 'a.b']);
+    expect(definitions.all.map((d) => d.name)).toEqual([
+      'functions.invocation-stats',
+      'logs.all',
+      'usage.api-counts',
+      'a.b',
+    ]);
     expect(definitions.find('a.b')).toBe(definitions.find('00000000-0000-4000-8000-000000000001'));
     expect(definitions.find('8E1D2B4C-0d3f-4a0b-b6a5-6a9c2f5d7e02')?.name).toBe('logs.all');
     expect(definitions.find('a')).toBeUndefined();
@@ -119,7 +234,9 @@ describe('readDefinitions', () => {
     rmSync(join(folder, 'c.yaml'));
     rmSync(join(folder, 'c.sql'));
     put('d0a7c3e9-5b21-4c6f-8f0e-2b8e4d9c1f03', '2');
-    expect(() => readDefinitions([BUILT_IN, folder])).toThrow(/d0a7c3e9.*\.yaml:1: has the id of .*usage\.api-counts\.yaml/);
+    expect(() => readDefinitions([BUILT_IN, folder])).toThrow(
+      /d0a7c3e9.*\.yaml:1: has the id of .*usage\.api-counts\.yaml/,
+    );
   });
 
   it('refuses half an endpoint and a folder that is not there', () => {
@@ -134,7 +251,10 @@ describe('readDefinitions', () => {
     writeFileSync(join(folder, 'a.b.sql'), `${sql} `);
     const after = readDefinitions([folder]).find('a.b')?.hash;
     expect(after).not.toBe(before);
-    writeFileSync(join(folder, 'a.b.yaml'), readFileSync(join(folder, 'a.b.yaml'), 'utf8').replace('render: number', 'render: json'));
+    writeFileSync(
+      join(folder, 'a.b.yaml'),
+      readFileSync(join(folder, 'a.b.yaml'), 'utf8').replace('render: number', 'render: json'),
+    );
     expect(readDefinitions([folder]).find('a.b')?.hash).not.toBe(after);
   });
 });

@@ -3,18 +3,32 @@ import type { Definition, Parameter } from './definition.ts';
 import { TRUNCATED, documentedRoutes } from './openapi.ts';
 import { parametersOf } from './params.ts';
 
-const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+const entities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
 function html(text: string): string {
   return text.replace(/[&<>"']/g, (c) => entities[c] ?? c);
 }
 
 function parameterRow(p: Parameter): string {
-  const notes = [p.required ? 'required' : 'optional', ...(p.values ? [`one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}`] : []), ...(p.default !== undefined ? [`default ${p.default}`] : [])];
+  const notes = [
+    p.required ? 'required' : 'optional',
+    ...(p.values ? [`one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}`] : []),
+    ...(p.default !== undefined ? [`default ${p.default}`] : []),
+  ];
   return `<tr><td><code>${html(p.name)}</code></td><td>${html(p.description)}</td><td>${html(notes.join('; '))}</td></tr>`;
 }
 
 function example(d: Definition): string {
-  const query = new URLSearchParams(d.parameters.filter((p) => p.required).map((p): [string, string] => [p.name, p.examples[0] ?? p.values?.[0] ?? '...']));
+  const query = new URLSearchParams(
+    d.parameters
+      .filter((p) => p.required)
+      .map((p): [string, string] => [p.name, p.examples[0] ?? p.values?.[0] ?? '...']),
+  );
   return `curl -H 'X-API-KEY: ...' '/api/endpoints/${d.name}?${query.toString()}'`;
 }
 
@@ -35,6 +49,11 @@ export function docsPage(definitions: readonly Definition[], routes: readonly Ro
 <p><code>x-result-truncated</code> is ${html(TRUNCATED)}. <code>x-ignored-parameters</code> names what the endpoint does not take. Machines read <a href="/openapi.json">/openapi.json</a>.</p>
 <ul>${definitions.map((d) => `<li><a href="#${html(d.name)}">${html(d.name)}</a></li>`).join('')}</ul>
 ${definitions.map(section).join('\n')}
-${documentedRoutes(routes).map(({ path, method, operation }) => `<section><h2>${html(method)} ${html(path)}</h2><p>${html(operation.summary)}</p><p>${html(operation.description)}</p></section>`).join('\n')}
+${documentedRoutes(routes)
+  .map(
+    ({ path, method, operation }) =>
+      `<section><h2>${html(method)} ${html(path)}</h2><p>${html(operation.summary)}</p><p>${html(operation.description)}</p></section>`,
+  )
+  .join('\n')}
 </body></html>`;
 }

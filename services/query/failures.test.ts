@@ -3,22 +3,42 @@ import { createFailures } from './failures.ts';
 
 it('an address is blocked from its last allowed failure to the end of its minute, and then begins anew', () => {
   const failures = createFailures(3);
-  expect([failures.note('a', 0), failures.note('a', 1_000), failures.blockedFor('a', 2_000)]).toEqual([false, false, undefined]);
-  expect([failures.note('a', 2_000), failures.blockedFor('a', 2_000), failures.blockedFor('a', 59_999), failures.blocked(2_000)]).toEqual([true, 58, 1, 1]);
+  expect([failures.note('a', 0), failures.note('a', 1_000), failures.blockedFor('a', 2_000)]).toEqual([
+    false,
+    false,
+    undefined,
+  ]);
+  expect([
+    failures.note('a', 2_000),
+    failures.blockedFor('a', 2_000),
+    failures.blockedFor('a', 59_999),
+    failures.blocked(2_000),
+  ]).toEqual([true, 58, 1, 1]);
   expect([failures.note('a', 3_000), failures.blockedFor('b', 3_000)]).toEqual([false, undefined]);
-  expect([failures.blockedFor('a', 60_000), failures.blocked(60_000), failures.note('a', 60_000), failures.blockedFor('a', 60_000)]).toEqual([undefined, 0, false, undefined]);
+  expect([
+    failures.blockedFor('a', 60_000),
+    failures.blocked(60_000),
+    failures.note('a', 60_000),
+    failures.blockedFor('a', 60_000),
+  ]).toEqual([undefined, 0, false, undefined]);
 });
 
 it('all addresses of an IPv6 network are one, as an IPv4 address in IPv6 notation is', () => {
   const failures = createFailures(1);
   failures.note('2001:db8:1:2:3:4:5:6', 0);
   failures.note('::ffff:10.0.0.1', 0);
-  for (const address of ['2001:db8:1:2::1', '2001:DB8:1:2:ffff::', '2001:0db8:0001:0002:0:0:0:9', '10.0.0.1']) expect([address, failures.blockedFor(address, 1)]).toEqual([address, 60]);
-  for (const address of ['2001:db8:1:3::1', '2001:db8::1:2', '::1', '10.0.0.2']) expect([address, failures.blockedFor(address, 1)]).toEqual([address, undefined]);
+  for (const address of ['2001:db8:1:2::1', '2001:DB8:1:2:ffff::', '2001:0db8:0001:0002:0:0:0:9', '10.0.0.1'])
+    expect([address, failures.blockedFor(address, 1)]).toEqual([address, 60]);
+  for (const address of ['2001:db8:1:3::1', '2001:db8::1:2', '::1', '10.0.0.2'])
+    expect([address, failures.blockedFor(address, 1)]).toEqual([address, undefined]);
 });
 
 it('remembers a bounded number of addresses', () => {
   const failures = createFailures(1);
   for (let i = 0; i < 100_001; i++) failures.note(`a${i}`, 0);
-  expect([failures.blocked(1), failures.blockedFor('a0', 1), failures.blockedFor('a100000', 1)]).toEqual([100_000, undefined, 60]);
+  expect([failures.blocked(1), failures.blockedFor('a0', 1), failures.blockedFor('a100000', 1)]).toEqual([
+    100_000,
+    undefined,
+    60,
+  ]);
 });

@@ -1,5 +1,6 @@
 /**
- * Failed authentications by address. An address that has failed too often is blocked until its minute is over, and then nobody tells a right key
+ * Failed authentications by address. An address that has failed too often is blocked until its minute is over, and then
+ * nobody tells a right key
  * from a wrong one: every key gets the same answer. Pure: time is an argument, milliseconds.
  */
 export interface Failures {
@@ -23,7 +24,9 @@ export function createFailures(most: number): Failures {
   return {
     blockedFor(address, now) {
       const window = windows.get(networkOf(address));
-      return window !== undefined && window.until > now && window.count >= most ? Math.ceil((window.until - now) / 1000) : undefined;
+      return window !== undefined && window.until > now && window.count >= most
+        ? Math.ceil((window.until - now) / 1000)
+        : undefined;
     },
     note(address, now) {
       const network = networkOf(address);
@@ -47,6 +50,12 @@ function networkOf(address: string): string {
   if (mapped !== undefined || !address.includes(':')) return mapped ?? address;
   const [head = '', tail] = address.toLowerCase().split('::');
   const [left, right] = [head === '' ? [] : head.split(':'), tail === undefined || tail === '' ? [] : tail.split(':')];
-  const groups = tail === undefined ? left : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
-  return `${groups.slice(0, 4).map((group) => Number.parseInt(group, 16).toString(16)).join(':')}::/64`;
+  const groups =
+    tail === undefined
+      ? left
+      : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
+  return `${groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':')}::/64`;
 }

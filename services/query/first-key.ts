@@ -12,16 +12,30 @@ export interface FirstKey {
   readonly made: string | undefined;
 }
 
-/** The admin key that holds without a list: API_KEY, else the one in the data folder, else a new one that is kept there (mode 600). Throws StartError. */
+/**
+ * The admin key that holds without a list: API_KEY, else the one in the data folder, else a new one that is kept there
+ * (mode 600). Throws StartError.
+ */
 export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA_DIR'>): FirstKey {
-  const admin = (key: string): Key => ({ id: 'first', name: 'first admin key', hash: hashKey(key), scopes: ['admin'], projects: [], expiresAt: undefined });
+  const admin = (key: string): Key => ({
+    id: 'first',
+    name: 'first admin key',
+    hash: hashKey(key),
+    scopes: ['admin'],
+    projects: [],
+    expiresAt: undefined,
+  });
   if (API_KEY !== undefined) return { key: admin(API_KEY), made: undefined };
   const file = keyFile(DATA_DIR);
   try {
     const kept = readFileSync(file, 'utf8').trim();
     if (kept !== '') return { key: admin(kept), made: undefined };
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw new StartError(`cannot read the key file ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY instead`, { cause: error });
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+      throw new StartError(
+        `cannot read the key file ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY instead`,
+        { cause: error },
+      );
   }
   const made = randomKey();
   try {
@@ -29,7 +43,10 @@ export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA
     writeFileSync(file, `${made}\n`, { mode: 0o600 });
     chmodSync(file, 0o600);
   } catch (error) {
-    throw new StartError(`cannot keep the first key in ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY, or DATA_DIR to a folder that can be written`, { cause: error });
+    throw new StartError(
+      `cannot keep the first key in ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY, or DATA_DIR to a folder that can be written`,
+      { cause: error },
+    );
   }
   return { key: admin(made), made };
 }

@@ -5,7 +5,10 @@ import type { Definition } from './definition.ts';
 /** The forms of an answer besides JSON, made from its JSON text: digits stay as they are. */
 export type OtherFormat = 'csv' | 'ndjson';
 export const MEDIA_TYPES: Readonly<Record<OtherFormat, string>> = { csv: 'text/csv', ndjson: 'application/x-ndjson' };
-export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = { csv: 'text/csv; charset=utf-8; header=present', ndjson: 'application/x-ndjson; charset=utf-8' };
+export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
+  csv: 'text/csv; charset=utf-8; header=present',
+  ndjson: 'application/x-ndjson; charset=utf-8',
+};
 
 const JSON_TYPES = ['application/json', 'application/*', '*/*'];
 /** stands before the rows */
@@ -19,7 +22,10 @@ export function hasCsv({ columns, sandboxed }: Pick<Definition, 'columns' | 'san
 }
 
 /** The form that the caller prefers to JSON and that there is, by RFC 9110 section 12.5.1; undefined = JSON. */
-export function preferredFormat(accept: string | undefined, definition: Pick<Definition, 'columns' | 'sandboxed'>): OtherFormat | undefined {
+export function preferredFormat(
+  accept: string | undefined,
+  definition: Pick<Definition, 'columns' | 'sandboxed'>,
+): OtherFormat | undefined {
   if (accept === undefined) return undefined;
   const weights = new Map<string, number>();
   for (const part of accept.toLowerCase().split(',')) {
@@ -29,7 +35,7 @@ export function preferredFormat(accept: string | undefined, definition: Pick<Def
   }
   const named = JSON_TYPES.find((type) => weights.has(type));
   const json = named === undefined ? 0 : (weights.get(named) ?? 0);
-  const others = (hasCsv(definition) ? ['csv', 'ndjson'] as const : ['ndjson'] as const)
+  const others = (hasCsv(definition) ? (['csv', 'ndjson'] as const) : (['ndjson'] as const))
     .map((format) => ({ format, weight: weights.get(MEDIA_TYPES[format]) ?? 0 }))
     // what is named goes before a wildcard of the same weight
     .filter(({ weight }) => weight > 0 && (named === JSON_TYPES[0] ? weight > json : weight >= json))

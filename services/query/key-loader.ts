@@ -4,7 +4,10 @@ import type { Logger } from '../../common/logger.ts';
 import { noteUses, readKeys } from './key-table.ts';
 import type { Key, KeyRing } from './keys.ts';
 
-/** Keeps the key ring as the table says: every few seconds, so that a revocation holds everywhere within 10 s, and soon where a key is not known. */
+/**
+ * Keeps the key ring as the table says: every few seconds, so that a revocation holds everywhere within 10 s, and soon
+ * where a key is not known.
+ */
 const LOAD_EVERY_MS = 3_000;
 /** loads on demand begin at most this often */
 const LOAD_SPACING_MS = 250;
@@ -23,7 +26,17 @@ export interface KeyLoader {
 }
 
 /** Starts loading at once; until the first list is there, the ring says `unavailable` of keys that it does not know. */
-export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse: ClickHouse; ring: KeyRing; clock: Clock; logger: Logger }): KeyLoader {
+export function startKeyLoader({
+  clickhouse,
+  ring,
+  clock,
+  logger,
+}: {
+  clickhouse: ClickHouse;
+  ring: KeyRing;
+  clock: Clock;
+  logger: Logger;
+}): KeyLoader {
   let uses = new Map<string, number>();
   const known = new Set<string>();
   let loaded = false;
@@ -43,7 +56,8 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
       failing = false;
       loaded = true;
     } catch (error) {
-      if (!failing && loaded) logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_not_loaded');
+      if (!failing && loaded)
+        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_not_loaded');
       failing = true;
     }
   }
@@ -52,7 +66,10 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
     next ??= (async () => {
       await running;
       const wait = beganAt + LOAD_SPACING_MS - performance.now();
-      if (wait > 0) await new Promise((resolve) => { setTimeout(resolve, wait); });
+      if (wait > 0)
+        await new Promise((resolve) => {
+          setTimeout(resolve, wait);
+        });
       next = undefined;
       beganAt = performance.now();
       running = load();
@@ -77,7 +94,12 @@ export function startKeyLoader({ clickhouse, ring, clock, logger }: { clickhouse
   return {
     async refresh() {
       let timer: NodeJS.Timeout | undefined;
-      await Promise.race([loadNext(), new Promise<void>((resolve) => { timer = setTimeout(resolve, PATIENCE_MS); })]);
+      await Promise.race([
+        loadNext(),
+        new Promise<void>((resolve) => {
+          timer = setTimeout(resolve, PATIENCE_MS);
+        }),
+      ]);
       clearTimeout(timer);
     },
     noteUse(key, now) {

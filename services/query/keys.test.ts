@@ -3,7 +3,15 @@ import { BUILT_IN, readDefinitions, type Definition } from './definition.ts';
 import { readNewKey } from './key-table.ts';
 import { KEYS_TRUSTED_MS, createKeyRing, hashKey, hasScope, refuseEndpoint, refuseProject, type Key } from './keys.ts';
 
-const key = (id: string, more: Partial<Key> = {}): Key => ({ id, name: id, hash: hashKey(`secret of ${id}`), scopes: ['query'], projects: [], expiresAt: undefined, ...more });
+const key = (id: string, more: Partial<Key> = {}): Key => ({
+  id,
+  name: id,
+  hash: hashKey(`secret of ${id}`),
+  scopes: ['query'],
+  projects: [],
+  expiresAt: undefined,
+  ...more,
+});
 const NOW = 1_000_000_000;
 
 describe('the key ring', () => {
@@ -65,7 +73,8 @@ describe('what a key may', () => {
   it('sees exactly its projects', () => {
     const limited = key('k', { projects: ['p', 'q'] });
     expect(refuseProject(limited, logs, ['p'])).toBeUndefined();
-    for (const values of [['P'], ['p '], ['p|q'], ['.'], ['p', 'r'], ['ｐ']]) expect(refuseProject(limited, logs, values)?.code).toBe('forbidden');
+    for (const values of [['P'], ['p '], ['p|q'], ['.'], ['p', 'r'], ['ｐ']])
+      expect(refuseProject(limited, logs, values)?.code).toBe('forbidden');
     expect(refuseProject(limited, logs, [])).toBeUndefined();
     expect(refuseProject(limited, logs, [''])).toBeUndefined();
     expect(refuseProject(key('k'), logs, ['anything'])).toBeUndefined();
@@ -79,16 +88,33 @@ describe('what a key may', () => {
 
 describe('readNewKey', () => {
   it('takes what the contract says, and nothing else', () => {
-    expect(readNewKey({ name: ' n ', scopes: ['query', 'query', 'ingest'], projects: ['a_B-1'], expires_at: '2027-01-01T00:00:00Z' }, NOW)).toEqual({
+    expect(
+      readNewKey(
+        { name: ' n ', scopes: ['query', 'query', 'ingest'], projects: ['a_B-1'], expires_at: '2027-01-01T00:00:00Z' },
+        NOW,
+      ),
+    ).toEqual({
       key: { name: 'n', scopes: ['query', 'ingest'], projects: ['a_B-1'], expiresAt: Date.UTC(2027, 0, 1) },
     });
-    expect(readNewKey({ name: 'n', scopes: ['query:logs.all'], expires_at: null }, NOW)).toEqual({ key: { name: 'n', scopes: ['query:logs.all'], projects: [], expiresAt: undefined } });
+    expect(readNewKey({ name: 'n', scopes: ['query:logs.all'], expires_at: null }, NOW)).toEqual({
+      key: { name: 'n', scopes: ['query:logs.all'], projects: [], expiresAt: undefined },
+    });
   });
   it.each<[unknown, string[]]>([
-    [null, ['name', 'scopes']], [5, ['name', 'scopes']], [{ name: 5, scopes: 'query' }, ['name', 'scopes', 'scopes']], [{ name: ' ', scopes: ['query'] }, ['name']],
-    [{ name: 'n', scopes: ['QUERY'] }, ['scopes']], [{ name: 'n', scopes: ['query', 5] }, ['scopes', 'scopes']], [{ name: 'n', scopes: ['query'], projects: ['a', 'b c', ''] }, ['projects', 'projects']],
-    [{ name: 'n', scopes: ['query'], expires_at: 5 }, ['expires_at']], [{ name: 'n', scopes: ['admin'], projects: ['a'] }, ['projects']], [{ name: 'n'.repeat(201), scopes: ['query'], more: 1 }, ['more', 'name']],
-    [{ name: 'a\0b', scopes: ['query'] }, ['name']], [{ name: '\u001b[2J', scopes: ['query'] }, ['name']], [{ name: '\ud800', scopes: ['query'] }, ['name']], [JSON.parse('{"__proto__":{"name":"n","scopes":["query"]}}'), ['__proto__', 'name', 'scopes']],
+    [null, ['name', 'scopes']],
+    [5, ['name', 'scopes']],
+    [{ name: 5, scopes: 'query' }, ['name', 'scopes', 'scopes']],
+    [{ name: ' ', scopes: ['query'] }, ['name']],
+    [{ name: 'n', scopes: ['QUERY'] }, ['scopes']],
+    [{ name: 'n', scopes: ['query', 5] }, ['scopes', 'scopes']],
+    [{ name: 'n', scopes: ['query'], projects: ['a', 'b c', ''] }, ['projects', 'projects']],
+    [{ name: 'n', scopes: ['query'], expires_at: 5 }, ['expires_at']],
+    [{ name: 'n', scopes: ['admin'], projects: ['a'] }, ['projects']],
+    [{ name: 'n'.repeat(201), scopes: ['query'], more: 1 }, ['more', 'name']],
+    [{ name: 'a\0b', scopes: ['query'] }, ['name']],
+    [{ name: '\u001b[2J', scopes: ['query'] }, ['name']],
+    [{ name: '\ud800', scopes: ['query'] }, ['name']],
+    [JSON.parse('{"__proto__":{"name":"n","scopes":["query"]}}'), ['__proto__', 'name', 'scopes']],
   ])('%j', (given, wrong) => {
     const read = readNewKey(given, NOW);
     expect('mistakes' in read ? read.mistakes.map((m) => m.parameter) : []).toEqual(wrong);

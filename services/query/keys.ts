@@ -22,7 +22,9 @@ export interface Key {
 /** Keys last seen valid go on this long while the list cannot be loaded. */
 export const KEYS_TRUSTED_MS = 3_600_000;
 
-/** SHA-256, 32 bytes: all that is kept of a key. Nobody guesses 256 random bits, so no salt and no slow hash is needed. */
+/**
+ * SHA-256, 32 bytes: all that is kept of a key. Nobody guesses 256 random bits, so no salt and no slow hash is needed.
+ */
 export function hashKey(key: string): Buffer {
   return hash('sha256', key, 'buffer');
 }
@@ -47,7 +49,8 @@ export function createKeyRing(first: readonly Key[]): KeyRing {
   let listed = new Map<number, Key[]>();
   let loadedAt = Number.NEGATIVE_INFINITY;
 
-  const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined => keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
+  const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined =>
+    keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
   return {
     verdict(presented, now) {
       const hashed = hashKey(presented);
@@ -70,14 +73,17 @@ export function hasScope(key: Key, scope: string): boolean {
 }
 
 /**
- * Whether a key may call an endpoint at all; undefined = no such endpoint. A key that may call everything learns that there is none;
+ * Whether a key may call an endpoint at all; undefined = no such endpoint. A key that may call everything learns that
+ * there is none;
  * one that may call some is told the same of an endpoint that it may not call and of one that does not exist.
  */
 export function refuseEndpoint(key: Key, definition: Definition | undefined): ApiError | undefined {
   const all = hasScope(key, 'query');
-  if (!all && (definition === undefined || !key.scopes.includes(`query:${definition.name}`))) return new ApiError('forbidden', 'the key may not call this endpoint');
+  if (!all && (definition === undefined || !key.scopes.includes(`query:${definition.name}`)))
+    return new ApiError('forbidden', 'the key may not call this endpoint');
   if (definition === undefined) return new ApiError('not_found', 'there is no such endpoint');
-  if (key.projects.length > 0 && definition.project === undefined) return new ApiError('forbidden', 'the key is limited to projects and this endpoint has none');
+  if (key.projects.length > 0 && definition.project === undefined)
+    return new ApiError('forbidden', 'the key is limited to projects and this endpoint has none');
   return undefined;
 }
 
@@ -85,11 +91,14 @@ export function refuseEndpoint(key: Key, definition: Definition | undefined): Ap
 const REFERENCE = /^[a-z]{20}$/;
 
 /**
- * Whether a key may see the project that a call names: the value must be one of its projects, byte for byte, and a literal reference where the
+ * Whether a key may see the project that a call names: the value must be one of its projects, byte for byte, and a
+ * literal reference where the
  * endpoint takes it as a pattern.
  */
 export function refuseProject(key: Key, definition: Definition, given: readonly string[]): ApiError | undefined {
   if (key.projects.length === 0 || definition.project === undefined) return undefined;
   const isPattern = definition.project.match === 'pattern';
-  return given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value)))) ? undefined : new ApiError('forbidden', 'the key may not see this project');
+  return given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value))))
+    ? undefined
+    : new ApiError('forbidden', 'the key may not see this project');
 }

@@ -16,35 +16,67 @@ import { whenOpen } from './when-open.ts';
 
 let logger: Logger | undefined;
 
-// `npm run query`: the HTTP service alone: endpoints, and push where KAFKA_BROKERS says where to. It listens at once; until ClickHouse answers and the rollup service has made the schema, callers get 503.
-await runProcess(() => logger, async (add, stopping) => {
-  const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
-  const log = createLogger(settings.LOG_LEVEL);
-  logger = log;
-  const opening: Promise<ClickHouse> = openClickHouse(settings, log, { signal: stopping });
-  const clickhouse = whenOpen(opening);
-  add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  const schema = opening.then((opened) => waitForSchema(opened, log, { signal: stopping })).catch((error: unknown) => {
-    if (!stopping.aborted) throw error;
-    // a signal while waiting is no failure
-    return new Promise<void>(() => {});
-  });
-  schema.catch(() => undefined);
+// `npm run query`: the HTTP service alone: endpoints, and push where KAFKA_BROKERS says where to. It listens at once;
+// until ClickHouse answers and the rollup service has made the schema, callers get 503.
+await runProcess(
+  () => logger,
+  async (add, stopping) => {
+    const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
+    const log = createLogger(settings.LOG_LEVEL);
+    logger = log;
+    const opening: Promise<ClickHouse> = openClickHouse(settings, log, { signal: stopping });
+    const clickhouse = whenOpen(opening);
+    add({ name: 'clickhouse', stop: () => clickhouse.close() });
+    const schema = opening
+      .then((opened) => waitForSchema(opened, log, { signal: stopping }))
+      .catch((error: unknown) => {
+        if (!stopping.aborted) throw error;
+        // a signal while waiting is no failure
+        return new Promise<void>(() => {});
+      });
+    schema.catch(() => undefined);
 
-  const registry = createRegistry();
-  const push = settings.KAFKA_BROKERS === undefined ? undefined : startPush({
-    kafka: Promise.resolve(createKafka({ brokers: settings.KAFKA_BROKERS, clientId: 'sluice-push', logger: log, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) })),
-    settings, logger: log, registry, clock: systemClock,
-  });
-  const page = startConsole({ clickhouse: whenOpen(schema.then(() => opening)), settings, registry, logger: log, clock: systemClock });
-  const query = await startQuery({
-    clickhouse, settings, logger: log, registry, schema,
-    routes: [...(push?.routes ?? []), ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger: log })],
-    openRoutes: page.openRoutes,
-  });
-  add(query);
-  add(page);
-  if (push !== undefined) add(push);
-  process.stdout.write(`listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`);
-  await opening;
-});
+    const registry = createRegistry();
+    const push =
+      settings.KAFKA_BROKERS === undefined
+        ? undefined
+        : startPush({
+            kafka: Promise.resolve(
+              createKafka({
+                brokers: settings.KAFKA_BROKERS,
+                clientId: 'sluice-push',
+                logger: log,
+                maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+                ...kafkaSecurity(settings),
+              }),
+            ),
+            settings,
+            logger: log,
+            registry,
+            clock: systemClock,
+          });
+    const page = startConsole({
+      clickhouse: whenOpen(schema.then(() => opening)),
+      settings,
+      registry,
+      logger: log,
+      clock: systemClock,
+    });
+    const query = await startQuery({
+      clickhouse,
+      settings,
+      logger: log,
+      registry,
+      schema,
+      routes: [...(push?.routes ?? []), ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger: log })],
+      openRoutes: page.openRoutes,
+    });
+    add(query);
+    add(page);
+    if (push !== undefined) add(push);
+    process.stdout.write(
+      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`,
+    );
+    await opening;
+  },
+);

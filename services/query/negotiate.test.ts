@@ -2,14 +2,37 @@ import { expect, it } from 'vitest';
 import { isModified, preferredEncoding } from './negotiate.ts';
 
 it.each<[string | undefined, string | undefined]>([
-  [undefined, undefined], ['', undefined], ['gzip', 'gzip'], ['x-gzip', 'gzip'], ['br', 'br'], ['gzip, br', 'br'], ['gzip;q=1, br;q=0.9', 'gzip'], ['*', 'br'], ['*;q=0', undefined],
-  ['br;q=0, *', 'gzip'], ['gzip;q=0', undefined], ['identity, gzip;q=0.1', 'gzip'], ['zstd, deflate', undefined], ['GZIP', 'gzip'], ['gzip;level=9;q=0.5', 'gzip'], [';q=1', undefined], ['gzip;q=abc', 'gzip'],
+  [undefined, undefined],
+  ['', undefined],
+  ['gzip', 'gzip'],
+  ['x-gzip', 'gzip'],
+  ['br', 'br'],
+  ['gzip, br', 'br'],
+  ['gzip;q=1, br;q=0.9', 'gzip'],
+  ['*', 'br'],
+  ['*;q=0', undefined],
+  ['br;q=0, *', 'gzip'],
+  ['gzip;q=0', undefined],
+  ['identity, gzip;q=0.1', 'gzip'],
+  ['zstd, deflate', undefined],
+  ['GZIP', 'gzip'],
+  ['gzip;level=9;q=0.5', 'gzip'],
+  [';q=1', undefined],
+  ['gzip;q=abc', 'gzip'],
 ])('accept-encoding %j: %s', (header, encoding) => {
   expect(preferredEncoding(header)).toBe(encoding);
 });
 
 it.each<[string | undefined, boolean]>([
-  [undefined, true], ['W/"a"', false], ['"a"', false], ['*', false], ['"b", W/"a"', false], ['"b"', true], ['', true], ['a', true], ['W/"A"', true],
+  [undefined, true],
+  ['W/"a"', false],
+  ['"a"', false],
+  ['*', false],
+  ['"b", W/"a"', false],
+  ['"b"', true],
+  ['', true],
+  ['a', true],
+  ['W/"A"', true],
 ])('if-none-match %j: modified %s', (header, modified) => {
   expect(isModified(header, 'W/"a"')).toBe(modified);
 });

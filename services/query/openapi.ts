@@ -4,17 +4,18 @@ import { MEDIA_TYPES, hasCsv } from './formats.ts';
 import { parametersOf } from './params.ts';
 
 /** Columns as JSON Schema, as they are rendered. */
-const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> = {
-  string: { type: 'string' },
-  number: { type: 'number' },
-  integer: { type: 'integer' },
-  boolean: { type: 'boolean' },
-  json: {},
-  unix_microseconds: { type: 'integer' },
-  utc: { type: 'string', examples: ['2026-03-01T09:00:00'] },
-  text: { type: 'string' },
-  nested_list: { type: 'array', items: {} },
-};
+const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> =
+  {
+    string: { type: 'string' },
+    number: { type: 'number' },
+    integer: { type: 'integer' },
+    boolean: { type: 'boolean' },
+    json: {},
+    unix_microseconds: { type: 'integer' },
+    utc: { type: 'string', examples: ['2026-03-01T09:00:00'] },
+    text: { type: 'string' },
+    nested_list: { type: 'array', items: {} },
+  };
 
 function columnSchema({ render, nullable, description }: Column): object {
   const { type, ...more } = columnSchemas[render];
@@ -31,7 +32,8 @@ function parameterObject(p: Parameter): object {
     schema: {
       type: 'string',
       // where anything else stands for a value, the list is what is worth sending, not what is accepted
-      ...(p.values !== undefined && (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
+      ...(p.values !== undefined &&
+        (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
       ...(p.values === undefined && p.examples.length > 0 && { examples: p.examples }),
       ...(p.format !== 'string' && { format: p.format }),
       ...(p.default !== undefined && { default: p.default }),
@@ -56,7 +58,8 @@ const errors = {
   504: 'The query passed a limit of its own; the message names which: time, rows read, memory, size of the answer',
 } as const;
 
-export const TRUNCATED = '`true` where the statement had more rows than the endpoint gives, and the rest is cut; a limit of the statement itself, or of the caller, is no cut';
+export const TRUNCATED =
+  '`true` where the statement had more rows than the endpoint gives, and the rest is cut; a limit of the statement itself, or of the caller, is no cut';
 
 function operation(d: Definition): object {
   const row = {
@@ -64,7 +67,11 @@ function operation(d: Definition): object {
     required: d.columns.map((c) => c.name),
     properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
   };
-  const rateHeaders = { 'ratelimit-limit': 'Requests a minute, where there is a limit', 'ratelimit-remaining': 'Requests that are left of them', 'ratelimit-reset': 'Seconds until the minute is over' };
+  const rateHeaders = {
+    'ratelimit-limit': 'Requests a minute, where there is a limit',
+    'ratelimit-remaining': 'Requests that are left of them',
+    'ratelimit-reset': 'Seconds until the minute is over',
+  };
   return {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
@@ -77,41 +84,78 @@ function operation(d: Definition): object {
           'x-request-id': { schema: { type: 'string' } },
           'x-cache': { schema: { enum: ['hit', 'miss', 'stale', 'none'] } },
           'x-result-truncated': { description: TRUNCATED, schema: { const: 'true' } },
-          'x-ignored-parameters': { description: 'Parameters of the call that the endpoint does not have, by comma, percent-encoded', schema: { type: 'string' } },
+          'x-ignored-parameters': {
+            description: 'Parameters of the call that the endpoint does not have, by comma, percent-encoded',
+            schema: { type: 'string' },
+          },
           ...(d.cacheSeconds > 0 && {
             age: { description: 'Seconds since the answer was true', schema: { type: 'integer', minimum: 0 } },
             etag: { description: 'Weak, for If-None-Match', schema: { type: 'string' } },
           }),
-          ...Object.fromEntries(Object.entries(rateHeaders).map(([name, description]) => [name, { description, schema: { type: 'integer' } }])),
+          ...Object.fromEntries(
+            Object.entries(rateHeaders).map(([name, description]) => [
+              name,
+              { description, schema: { type: 'integer' } },
+            ]),
+          ),
         },
-        content: { 'application/json': { schema: { type: 'object', required: ['result'], properties: { result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row } } } },
+        content: {
+          'application/json': {
+            schema: {
+              type: 'object',
+              required: ['result'],
+              properties: {
+                result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row },
+              },
+            },
+          },
           [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'A row, as in `result`, a line' } },
-          ...(hasCsv(d) && { [MEDIA_TYPES.csv]: { schema: { type: 'string', description: 'RFC 4180: a line with the names of the columns, then a line a row; null is empty' } } }),
+          ...(hasCsv(d) && {
+            [MEDIA_TYPES.csv]: {
+              schema: {
+                type: 'string',
+                description: 'RFC 4180: a line with the names of the columns, then a line a row; null is empty',
+              },
+            },
+          }),
         },
       },
       ...(d.cacheSeconds > 0 && { 304: { description: 'If-None-Match names what would be sent' } }),
-      ...Object.fromEntries(Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }])),
+      ...Object.fromEntries(
+        Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }]),
+      ),
     },
   };
 }
 
 /** Routes that are shown, each path once. */
-export function documentedRoutes(routes: readonly Route[]): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
-  return routes.flatMap(({ path, method, documented }) => (documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }]));
+export function documentedRoutes(
+  routes: readonly Route[],
+): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
+  return routes.flatMap(({ path, method, documented }) =>
+    documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }],
+  );
 }
 
 /** OpenAPI 3.1 of the endpoints and routes that are served. */
 export function openapi(definitions: readonly Definition[], routes: readonly Route[] = []): object {
   return {
     openapi: '3.1.0',
-    info: { title: 'sluice', version: '1.0.0', description: 'Saved queries over platform logs. Every parameter is a string; unknown ones are ignored.', license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+    info: {
+      title: 'sluice',
+      version: '1.0.0',
+      description: 'Saved queries over platform logs. Every parameter is a string; unknown ones are ignored.',
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
     servers: [{ url: '/' }],
     security: [{ key: [] }, { bearer: [] }, { query: [] }],
     paths: {
       ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
-      ...Object.fromEntries([...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(([path, of]) => [
-        path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation])),
-      ])),
+      ...Object.fromEntries(
+        [...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(
+          ([path, of]) => [path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation]))],
+        ),
+      ),
     },
     components: {
       securitySchemes: {
@@ -120,7 +164,10 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
         query: { type: 'apiKey', in: 'query', name: RESERVED.apiKey },
       },
       responses: Object.fromEntries(
-        Object.entries(errors).map(([status, description]) => [status, { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } }]),
+        Object.entries(errors).map(([status, description]) => [
+          status,
+          { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
+        ]),
       ),
       schemas: {
         Error: {
@@ -135,9 +182,18 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
                 message: { type: 'string' },
                 status: { type: 'integer' },
                 errors: {
-                  description: 'of a wrong parameter its name, of an event that is not taken its place in the body, from 0',
+                  description:
+                    'of a wrong parameter its name, of an event that is not taken its place in the body, from 0',
                   type: 'array',
-                  items: { type: 'object', required: ['message'], properties: { parameter: { type: 'string' }, index: { type: 'integer' }, message: { type: 'string' } } },
+                  items: {
+                    type: 'object',
+                    required: ['message'],
+                    properties: {
+                      parameter: { type: 'string' },
+                      index: { type: 'integer' },
+                      message: { type: 'string' },
+                    },
+                  },
                 },
                 request_id: { type: 'string' },
               },

@@ -3,15 +3,28 @@ import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
 
 describe('the size of a pattern', () => {
   it.each([
-    ['a literal reference', 'abcdefghijklmnopqrst'], ['a host', 'https://abcdefghijklmnopqrst\\.supabase\\.co/'], ['a class repeated', '^https://[a-z]{20}\\.'], ['an alternative', '(?:rest|storage|auth)/v1'],
-    ['escaped brackets', '\\{1000\\}'], ['anything', '.*'], ['one Unicode class', '\\p{Greek}+'],
+    ['a literal reference', 'abcdefghijklmnopqrst'],
+    ['a host', 'https://abcdefghijklmnopqrst\\.supabase\\.co/'],
+    ['a class repeated', '^https://[a-z]{20}\\.'],
+    ['an alternative', '(?:rest|storage|auth)/v1'],
+    ['escaped brackets', '\\{1000\\}'],
+    ['anything', '.*'],
+    ['one Unicode class', '\\p{Greek}+'],
   ])('of %s is small', (_, pattern) => {
     expect(patternSize(pattern)).toBeLessThanOrEqual(LARGEST_PATTERN);
   });
 
   it.each([
-    ['a repetition', 'a{201}'], ['repetitions side by side', '.{1000}.{500}!'], ['nested repetitions', '(?:(?:a{8}){8}){8}'], ['an alternative repeated', '(?:a|bb|ccc){100}'], ['an open repetition', 'a{500,}'],
-    ['a repetition behind an escape', '\\\\{1000}'], ['an optional repetition', '(?:a{0,30}){0,30}'], ['a repeated wide class', `[${'acegikmoqsuwy'.repeat(3)}]{80}`], ['a repeated Unicode class', '\\pL{100}'], ['a long text with a repetition', `${'a'.repeat(30)}(?:${'b'.repeat(60)}){3}`],
+    ['a repetition', 'a{201}'],
+    ['repetitions side by side', '.{1000}.{500}!'],
+    ['nested repetitions', '(?:(?:a{8}){8}){8}'],
+    ['an alternative repeated', '(?:a|bb|ccc){100}'],
+    ['an open repetition', 'a{500,}'],
+    ['a repetition behind an escape', '\\\\{1000}'],
+    ['an optional repetition', '(?:a{0,30}){0,30}'],
+    ['a repeated wide class', `[${'acegikmoqsuwy'.repeat(3)}]{80}`],
+    ['a repeated Unicode class', '\\pL{100}'],
+    ['a long text with a repetition', `${'a'.repeat(30)}(?:${'b'.repeat(60)}){3}`],
   ])('counts %s', (_, pattern) => {
     expect(patternSize(pattern)).toBeGreaterThan(LARGEST_PATTERN);
   });
@@ -22,7 +35,16 @@ describe('the size of a pattern', () => {
 
   it('is told within 50 ms of the largest patterns that callers may send', () => {
     patternSize('warm{3}');
-    for (const part of ['.{1000}', '\\pL{99}', '(?:(?:a{9}){9}){9}', '[^a]{30}', '(|', '(?:a?){2}', '\\E{999}', '(?i)é{9}']) {
+    for (const part of [
+      '.{1000}',
+      '\\pL{99}',
+      '(?:(?:a{9}){9}){9}',
+      '[^a]{30}',
+      '(|',
+      '(?:a?){2}',
+      '\\E{999}',
+      '(?i)é{9}',
+    ]) {
       const pattern = part.repeat(Math.floor(1024 / part.length));
       const from = process.cpuUsage();
       patternSize(pattern);
@@ -50,7 +72,10 @@ describe('a compiled pattern', () => {
     expect(milliseconds(8192)).toBeLessThan(500);
   });
 
-  it.each([['(?=a)', /RE2 syntax/], ['a{300}', /too large: .* 300 parts/]])('refuses %s', (pattern, message) => {
+  it.each([
+    ['(?=a)', /RE2 syntax/],
+    ['a{300}', /too large: .* 300 parts/],
+  ])('refuses %s', (pattern, message) => {
     expect(() => compilePattern(pattern)).toThrow(message);
   });
 });

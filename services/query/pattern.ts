@@ -1,8 +1,10 @@
 import { RE2JS } from 're2js';
 
 /**
- * Patterns run in linear time (RE2), but a long program makes each step dear: over 2 MB of text, a program of 200 took 2 s of CPU at worst, and
- * `.{1000}.{500}!` 45 s. ClickHouse looks at its limits between rows only, so the size is bounded before a pattern runs.
+ * Patterns run in linear time (RE2), but a long program makes each step dear: over 2 MB of text, a program of 200 took
+ * 2 s of CPU at worst, and
+ * `.{1000}.{500}!` 45 s. ClickHouse looks at its limits between rows only, so the size is bounded before a pattern
+ * runs.
  */
 export const LARGEST_PATTERN = 200;
 /** A class of this many characters, as it is written, costs about as much as one letter does. */
@@ -10,17 +12,22 @@ const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
 const UNICODE_CLASS = 10;
 
-/** Size of a pattern's program with repetitions multiplied out and wide classes counted as such; undefined if it is not RE2 syntax. */
+/**
+ * Size of a pattern's program with repetitions multiplied out and wide classes counted as such; undefined if it is not
+ * RE2 syntax.
+ */
 export function patternSize(pattern: string): number | undefined {
   // names and references are plain text, which is searched for without a program
   if (/^[\w:/-]*$/.test(pattern)) return 1;
   const outline = pattern.replaceAll(/\\[^pP]/gs, '_');
   // refused before it is compiled, which takes 0.2 s for the largest pattern of 1 KiB
   let repetitions = 0;
-  for (const [, from, to] of outline.matchAll(/\{(\d+)(?:,(\d+)?)?\}/g)) repetitions += Math.max(Number(from), Number(to ?? 0));
+  for (const [, from, to] of outline.matchAll(/\{(\d+)(?:,(\d+)?)?\}/g))
+    repetitions += Math.max(Number(from), Number(to ?? 0));
   if (repetitions > LARGEST_PATTERN) return repetitions;
   let widest = /\\[pP]/.test(outline) ? UNICODE_CLASS : 1;
-  for (const [one] of outline.matchAll(/\[\^?\]?[^\]]*\]/g)) widest = Math.max(widest, Math.ceil(one.length / CLASS_CHARACTERS));
+  for (const [one] of outline.matchAll(/\[\^?\]?[^\]]*\]/g))
+    widest = Math.max(widest, Math.ceil(one.length / CLASS_CHARACTERS));
   try {
     return RE2JS.compile(pattern).programSize() * widest;
   } catch {
@@ -30,13 +37,19 @@ export function patternSize(pattern: string): number | undefined {
 
 const compiledPatterns = new Map<string, (text: string) => boolean>();
 
-/** A pattern of a definition, compiled once: linear in the text. Throws an Error that completes "the pattern ..." if it is not RE2 syntax or too large. */
+/**
+ * A pattern of a definition, compiled once: linear in the text. Throws an Error that completes "the pattern ..." if it
+ * is not RE2 syntax or too large.
+ */
 export function compilePattern(pattern: string): (text: string) => boolean {
   const known = compiledPatterns.get(pattern);
   if (known !== undefined) return known;
   const size = patternSize(pattern);
   if (size === undefined) throw new Error('is not in RE2 syntax, which has no look-around and no back-references');
-  if (size > LARGEST_PATTERN) throw new Error(`is too large: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most`);
+  if (size > LARGEST_PATTERN)
+    throw new Error(
+      `is too large: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most`,
+    );
   const compiled = RE2JS.compile(pattern);
   const matches = (text: string): boolean => compiled.matcher(text).find();
   compiledPatterns.set(pattern, matches);

@@ -1,8 +1,10 @@
 import { tokenize } from '../../common/clickhouse/sql.ts';
 
 /**
- * `@name` in a statement: everywhere but in strings, quoted identifiers, comments and heredocs, by ClickHouse's own token rules.
- * `@@name` is a server variable; an @ right behind a word or a quoted name belongs to an address. Neither is a parameter.
+ * `@name` in a statement: everywhere but in strings, quoted identifiers, comments and heredocs, by ClickHouse's own
+ * token rules.
+ * `@@name` is a server variable; an @ right behind a word or a quoted name belongs to an address. Neither is a
+ * parameter.
  */
 export interface Placeholder {
   readonly name: string;

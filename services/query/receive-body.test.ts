@@ -10,7 +10,8 @@ beforeEach(() => {
 afterEach(() => {
   vi.useRealTimers();
 });
-const failure = async (body: ReturnType<typeof receiveBody>): Promise<unknown> => await text(body).catch((error: unknown) => error);
+const failure = async (body: ReturnType<typeof receiveBody>): Promise<unknown> =>
+  await text(body).catch((error: unknown) => error);
 
 test('a body passes as it came, and every piece is counted when it comes', async () => {
   const payload = new PassThrough();
@@ -28,7 +29,9 @@ test('a body that stops for 15 seconds ends with 408, and every byte begins them
   const ended = failure(body);
   for (let i = 0; i < 4; i++) {
     payload.write('x');
-    await new Promise((resolve) => { setImmediate(resolve); });
+    await new Promise((resolve) => {
+      setImmediate(resolve);
+    });
     vi.advanceTimersByTime(14_900);
     expect(body.destroyed).toBe(false);
   }
@@ -38,7 +41,13 @@ test('a body that stops for 15 seconds ends with 408, and every byte begins them
 
 test('a piece that is refused ends the body', async () => {
   const payload = new PassThrough();
-  const body = failure(receiveBody(payload, { take: () => { throw new ApiError('rate_limited', 'full'); } }));
+  const body = failure(
+    receiveBody(payload, {
+      take: () => {
+        throw new ApiError('rate_limited', 'full');
+      },
+    }),
+  );
   payload.write('x');
   expect(await body).toMatchObject({ code: 'rate_limited' });
 });
@@ -51,6 +60,8 @@ test('a caller that leaves ends the body, and a body that is whole leaves no tim
   const unread = new PassThrough();
   receiveBody(unread, { take: () => undefined });
   unread.end();
-  await new Promise((resolve) => { setImmediate(resolve); });
+  await new Promise((resolve) => {
+    setImmediate(resolve);
+  });
   expect(vi.getTimerCount()).toBe(0);
 });

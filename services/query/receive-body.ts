@@ -5,14 +5,21 @@ import { ApiError } from '../../common/http/errors.ts';
 
 /** A body of which nothing came for so long is no longer waited for. */
 export const IDLE_BODY_MS = 15_000;
-/** A caller that was answered before it sent all may read the answer for so long. Closed at once, its socket would be reset, and the answer lost. */
+/**
+ * A caller that was answered before it sent all may read the answer for so long. Closed at once, its socket would be
+ * reset, and the answer lost.
+ */
 const LINGER_MS = 1_000;
 
 /**
- * The body as it comes. `take` is asked for every piece, and ends the body where it throws; so does a pause of `idleMs`, with 408.
+ * The body as it comes. `take` is asked for every piece, and ends the body where it throws; so does a pause of
+ * `idleMs`, with 408.
  * What is announced costs nothing.
  */
-export function receiveBody(payload: Readable, { take, idleMs = IDLE_BODY_MS }: { readonly take: (bytes: number) => void; readonly idleMs?: number }): Readable {
+export function receiveBody(
+  payload: Readable,
+  { take, idleMs = IDLE_BODY_MS }: { readonly take: (bytes: number) => void; readonly idleMs?: number },
+): Readable {
   const body = new Transform({
     transform(chunk: Buffer, _encoding, done) {
       idle.refresh();
@@ -25,7 +32,10 @@ export function receiveBody(payload: Readable, { take, idleMs = IDLE_BODY_MS }: 
       done(null, chunk);
     },
   });
-  const idle = setTimeout(() => body.destroy(new ApiError('request_timeout', `nothing of the body came for ${idleMs / 1000} seconds`)), idleMs);
+  const idle = setTimeout(
+    () => body.destroy(new ApiError('request_timeout', `nothing of the body came for ${idleMs / 1000} seconds`)),
+    idleMs,
+  );
   // whoever reads it may have gone: then nobody else is told
   body.on('error', () => undefined);
   body.once('close', () => {

@@ -5,7 +5,8 @@ import type { SharedAnswer, SharedCache } from './answers.ts';
 import { STALE_MS } from './cache.ts';
 
 /**
- * Answers in Redis, shared by several query processes: what one has fetched, the others have; one query at a time per key for all of them.
+ * Answers in Redis, shared by several query processes: what one has fetched, the others have; one query at a time per
+ * key for all of them.
  * Redis away, slow or full is never an error of a caller: then every process looks after itself.
  */
 const ANSWERS = 'sluice:answer:';
@@ -23,7 +24,8 @@ export interface RedisCache extends SharedCache {
 const BODY = /^\{"result":\[.*\]\}$/s;
 
 /**
- * `MAC unix-ms truncated newline body`: whoever else writes into this Redis cannot make an answer of ours, nor put one of ours under another key.
+ * `MAC unix-ms truncated newline body`: whoever else writes into this Redis cannot make an answer of ours, nor put one
+ * of ours under another key.
  */
 function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: SharedAnswer): string {
   const said = `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
@@ -32,21 +34,43 @@ function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: Sha
 
 function decode(secret: Buffer, key: string, text: string): SharedAnswer | undefined {
   const said = text.slice(MAC_CHARACTERS + 1);
-  if (!timingSafeEqual(Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1'), Buffer.from(mac(secret, key, said)))) return undefined;
+  if (
+    !timingSafeEqual(
+      Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1'),
+      Buffer.from(mac(secret, key, said)),
+    )
+  )
+    return undefined;
   const head = /^(\d{1,15}) ([01])\n/.exec(said);
   const body = said.slice(head?.[0].length ?? 0);
-  return head === null || !BODY.test(body) ? undefined : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body };
+  return head === null || !BODY.test(body)
+    ? undefined
+    : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body };
 }
 
 const MAC_CHARACTERS = 43;
 
 function mac(secret: Buffer, key: string, said: string): string {
-  return createHmac('sha256', secret).update(`${Buffer.byteLength(key)}:`).update(key).update(said).digest('base64url');
+  return createHmac('sha256', secret)
+    .update(`${Buffer.byteLength(key)}:`)
+    .update(key)
+    .update(said)
+    .digest('base64url');
 }
 
 /** `lockMarginMs`: so much longer than its query may take a lock holds, whatever became of the process that took it. */
 /** `secret`: the same for all processes that share answers. */
-export function openRedisCache({ url, secret, lockMarginMs, logger }: { url: string; secret: Buffer; lockMarginMs: number; logger: Logger }): RedisCache {
+export function openRedisCache({
+  url,
+  secret,
+  lockMarginMs,
+  logger,
+}: {
+  url: string;
+  secret: Buffer;
+  lockMarginMs: number;
+  logger: Logger;
+}): RedisCache {
   const client = createClient({
     url,
     disableOfflineQueue: true,
@@ -74,7 +98,9 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: { url: str
     try {
       return await Promise.race([
         command(),
-        new Promise<never>((_, reject) => { deadline = setTimeout(() => reject(new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`)), COMMAND_TIMEOUT_MS); }),
+        new Promise<never>((_, reject) => {
+          deadline = setTimeout(() => reject(new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`)), COMMAND_TIMEOUT_MS);
+        }),
       ]);
     } catch (error) {
       logger.warn({ err: error }, 'redis_command_failed');
@@ -93,11 +119,24 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: { url: str
       return answer;
     },
     async put(key, answer) {
-      await attempt(() => client.set(ANSWERS + hashed(key), encode(secret, key, answer), { expiration: { type: 'PX', value: STALE_MS } }), null);
+      await attempt(
+        () =>
+          client.set(ANSWERS + hashed(key), encode(secret, key, answer), {
+            expiration: { type: 'PX', value: STALE_MS },
+          }),
+        null,
+      );
     },
     async lock(key, queryMs) {
       const token = randomUUID();
-      const taken = await attempt(() => client.set(LOCKS + hashed(key), token, { condition: 'NX', expiration: { type: 'PX', value: queryMs + lockMarginMs } }), 'away');
+      const taken = await attempt(
+        () =>
+          client.set(LOCKS + hashed(key), token, {
+            condition: 'NX',
+            expiration: { type: 'PX', value: queryMs + lockMarginMs },
+          }),
+        'away',
+      );
       if (taken === 'OK') tokens.set(key, token);
       return taken !== null;
     },

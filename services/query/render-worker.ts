@@ -21,7 +21,10 @@ async function work(job: Job): Promise<void> {
   try {
     const { body, truncated, etag } = await bodyOf(job);
     const given = typeof body === 'string' ? Buffer.from(body) : body;
-    const bytes = given.buffer instanceof ArrayBuffer && given.byteLength === given.buffer.byteLength ? given : new Uint8Array(given);
+    const bytes =
+      given.buffer instanceof ArrayBuffer && given.byteLength === given.buffer.byteLength
+        ? given
+        : new Uint8Array(given);
     free('result' in job ? job.result : job.body);
     parentPort?.postMessage({ body: bytes, truncated, etag } satisfies Done, [bytes.buffer as ArrayBuffer]);
   } catch (error) {

@@ -110,16 +110,33 @@ function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
   }
 }
 
-/** Rows of a body, each with the bytes of the result that it is made from; the last one is undefined if there are more than max rows. */
+/**
+ * Rows of a body, each with the bytes of the result that it is made from; the last one is undefined if there are more
+ * than max rows.
+ */
 function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): Generator<string | undefined, void> {
   const metaEnd = result.indexOf(DATA);
   if (metaEnd < 0) throw new Error('the result has no data');
-  const meta = JSON.parse(`${result.toString('utf8', 0, metaEnd).trimEnd().replace(/,$/, '')}}`) as { meta: { name: string; type: string }[] };
-  const asTheyAre = (): Column[] => meta.meta.map(({ name, type }) => ({ name, from: name, description: '', nullable: true, render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json' }));
+  const meta = JSON.parse(`${result.toString('utf8', 0, metaEnd).trimEnd().replace(/,$/, '')}}`) as {
+    meta: { name: string; type: string }[];
+  };
+  const asTheyAre = (): Column[] =>
+    meta.meta.map(({ name, type }) => ({
+      name,
+      from: name,
+      description: '',
+      nullable: true,
+      render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json',
+    }));
   const columns = (declared ?? asTheyAre()).map((column) => {
     const index = meta.meta.findIndex((m) => m.name === column.from);
     if (index < 0) throw new Error(`the statement has no column ${column.from}`);
-    return { index, label: `${JSON.stringify(column.name)}:`, render: renderers[column.render], keys: column.keys ?? [] };
+    return {
+      index,
+      label: `${JSON.stringify(column.name)}:`,
+      render: renderers[column.render],
+      keys: column.keys ?? [],
+    };
   });
   let rows = 0;
   for (const row of eachRow(result, metaEnd + DATA.length)) {

@@ -27,7 +27,8 @@ export const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
 /** For pages in browsers, wherever they come from: they have no cookies of ours, only the key that they send. */
 export const CORS = {
   'access-control-allow-origin': '*',
-  'access-control-expose-headers': 'age, allow, etag, ratelimit-limit, ratelimit-remaining, ratelimit-reset, retry-after, x-cache, x-ignored-parameters, x-request-id, x-result-truncated',
+  'access-control-expose-headers':
+    'age, allow, etag, ratelimit-limit, ratelimit-remaining, ratelimit-reset, retry-after, x-cache, x-ignored-parameters, x-request-id, x-result-truncated',
 } as const;
 /** Nothing of ours is run, framed or taken for another type. A page of ours says what it needs. */
 export const SAFE = {

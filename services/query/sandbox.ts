@@ -11,16 +11,24 @@ import { RESULT_FORMAT } from './render.ts';
 
 /**
  * A caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). Two walls:
- * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists. It alone keeps what functions tell of the
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists. It
+ *   alone keeps what functions tell of the
  *   engine itself: its version, the name of its host.
- * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own; their rows are handed as parameters
- *   to an engine without our tables, another caller's statements or a right to anything (`isolated`), and there, and only there, the caller's text runs.
- *   Beside the embedded engine that is a process of its own, which ends with a statement that has outrun its limits; in server mode it is a user
- *   without rights, and what bounds a statement inside a block is the first wall: no function costs more than its input, patterns are small.
+ * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own;
+ *   their rows are handed as parameters
+ *   to an engine without our tables, another caller's statements or a right to anything (`isolated`), and there, and
+ * only there, the caller's text runs.
+ *   Beside the embedded engine that is a process of its own, which ends with a statement that has outrun its limits; in
+ * server mode it is a user
+ *   without rights, and what bounds a statement inside a block is the first wall: no function costs more than its
+ * input, patterns are small.
  */
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
-/** What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them, and the rows that it reads, escaped, are part of the text. */
+/**
+ * What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them, and the rows
+ * that it reads, escaped, are part of the text.
+ */
 export const ISOLATED_SETTINGS = {
   function_sleep_max_microseconds_per_block: 1,
   function_range_max_elements_in_block: 10_000,
@@ -35,11 +43,32 @@ const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** The nodes of a SELECT, as EXPLAIN AST prints them. */
 const NODES = new Set([
-  'SelectWithUnionQuery', 'SelectQuery', 'ExpressionList', 'TablesInSelectQuery', 'TablesInSelectQueryElement', 'TableExpression', 'TableIdentifier', 'TableJoin', 'ArrayJoin', 'Subquery',
-  'Identifier', 'Literal', 'Function', 'Asterisk', 'QualifiedAsterisk', 'ColumnsTransformerList', 'ColumnsExceptTransformer', 'OrderByElement', 'WindowDefinition', 'WindowListElement',
+  'SelectWithUnionQuery',
+  'SelectQuery',
+  'ExpressionList',
+  'TablesInSelectQuery',
+  'TablesInSelectQueryElement',
+  'TableExpression',
+  'TableIdentifier',
+  'TableJoin',
+  'ArrayJoin',
+  'Subquery',
+  'Identifier',
+  'Literal',
+  'Function',
+  'Asterisk',
+  'QualifiedAsterisk',
+  'ColumnsTransformerList',
+  'ColumnsExceptTransformer',
+  'OrderByElement',
+  'WindowDefinition',
+  'WindowListElement',
 ]);
 
-/** What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, tells of the server, or costs more than its input. */
+/**
+ * What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, tells of the
+ * server, or costs more than its input.
+ */
 const FUNCTIONS = new Set(
   `and or not xor equals notequals less lessorequals greater greaterorequals in notin between isnull isnotnull ifnull nullif coalesce assumenotnull tonullable if multiif casewithexpression
   isnotdistinctfrom isdistinctfrom exists lambda tuple tupleelement array arrayelement map
@@ -65,7 +94,9 @@ const FUNCTIONS = new Set(
   toipv4 toipv6 toipv4ornull toipv6ornull ipv4numtostring isipaddressinrange isipv4string isipv6string
   count sum avg min max any anylast argmin argmax uniq uniqexact uniqcombined uniqhll12 grouparray groupuniqarray groupconcat topk quantile quantiles quantileexact quantilesexact quantiletdigest quantilestdigest median
   stddevpop stddevsamp varpop varsamp covarpop corr histogram sumcount
-  row_number rank dense_rank denserank lag lead laginframe leadinframe first_value last_value nth_value ntile`.split(/\s+/),
+  row_number rank dense_rank denserank lag lead laginframe leadinframe first_value last_value nth_value ntile`.split(
+    /\s+/,
+  ),
 );
 const COMBINATORS = /^(.+?)(?:if|distinct|ornull|ordefault)+$/;
 const IN_FUNCTIONS = /^(not)?(global)?(null)?in(ignoreset)?$|^global(not)?(null)?in(ignoreset)?$/;
@@ -78,7 +109,8 @@ const LIKE_FUNCTIONS = new Set(['like', 'notlike', 'ilike', 'notilike']);
 function wrongPattern(name: string, pattern: Node | undefined): string | undefined {
   const isLike = LIKE_FUNCTIONS.has(name);
   if (!isLike && !PATTERN_FUNCTIONS.has(name)) return undefined;
-  const literal = pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
+  const literal =
+    pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
   if (literal === undefined) return `must have a literal pattern in ${name}`;
   const size = isLike ? literal.length : (patternSize(literal) ?? 0);
   return size > LARGEST_PATTERN ? `must have a pattern of ${LARGEST_PATTERN} parts at most in ${name}` : undefined;
@@ -111,18 +143,21 @@ function checkText(sql: string): string | undefined {
 /** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
 function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
   const root = parseAst(printed);
-  if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1) return { message: 'must be a SELECT and nothing else' };
+  if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1)
+    return { message: 'must be a SELECT and nothing else' };
   const reads = new Set<string>();
   const pending = [root];
   let functions = 0;
   for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
-    if (!NODES.has(node.type)) return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
+    if (!NODES.has(node.type))
+      return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
     const name = nameOf(node.rest);
     if (node.type === 'TableIdentifier') {
       if (!names.includes(name)) return { message: `may select from ${names.join(', ')} only` };
       reads.add(name);
     } else if (node.type === 'TableExpression') {
-      if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery')) return { message: `may select from ${names.join(', ')} only` };
+      if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery'))
+        return { message: `may select from ${names.join(', ')} only` };
     } else if (node.type === 'Function') {
       if (!mayCall(name)) return { message: `must not call ${NAME.test(name) ? name : 'that function'}` };
       if (++functions > MOST_FUNCTIONS) return { message: `must not call more than ${MOST_FUNCTIONS} functions` };
@@ -130,14 +165,22 @@ function checkAst(printed: string, names: readonly string[]): { reads: string[] 
       if (pattern !== undefined) return { message: pattern };
       // `x IN name` reads the table of that name
       const set = node.children[0]?.children[1];
-      if (IN_FUNCTIONS.test(name.toLowerCase()) && set?.type !== 'Literal' && set?.type !== 'Subquery' && set?.type !== 'Function') return { message: 'must have a list or a SELECT behind IN' };
-    } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set')) return { message: 'must not have SETTINGS' };
+      if (
+        IN_FUNCTIONS.test(name.toLowerCase()) &&
+        set?.type !== 'Literal' &&
+        set?.type !== 'Subquery' &&
+        set?.type !== 'Function'
+      )
+        return { message: 'must have a list or a SELECT behind IN' };
+    } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set'))
+      return { message: 'must not have SETTINGS' };
     pending.push(...node.children);
   }
   return { reads: [...reads] };
 }
 
-const wrongSql = (message: string, cause?: unknown): ApiError => invalidParameters([{ parameter: 'sql', message }], cause);
+const wrongSql = (message: string, cause?: unknown): ApiError =>
+  invalidParameters([{ parameter: 'sql', message }], cause);
 
 export interface SandboxRun {
   readonly sql: string;
@@ -148,18 +191,32 @@ export interface SandboxRun {
   readonly signal: AbortSignal;
 }
 
-/** Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can mend, ClickHouseError for the rest. */
-export async function runSandboxed(clickhouse: Reader, { sql, statement, params, settings, signal }: SandboxRun): Promise<ReadResult> {
+/**
+ * Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can mend,
+ * ClickHouseError for the rest.
+ */
+export async function runSandboxed(
+  clickhouse: Reader,
+  { sql, statement, params, settings, signal }: SandboxRun,
+): Promise<ReadResult> {
   const subqueries = namedSubqueries(statement);
-  const isolated = { ...settings, ...ISOLATED_SETTINGS, max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES) };
+  const isolated = {
+    ...settings,
+    ...ISOLATED_SETTINGS,
+    max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES),
+  };
   const message = checkText(sql);
   if (message !== undefined) throw wrongSql(message);
 
   let printed: string;
   try {
-    printed = (await clickhouse.read({ sql: `EXPLAIN AST ${sql}`, format: 'TSVRaw', isolated: true, signal })).body.toString('utf8');
+    printed = (
+      await clickhouse.read({ sql: `EXPLAIN AST ${sql}`, format: 'TSVRaw', isolated: true, signal })
+    ).body.toString('utf8');
   } catch (error) {
-    throw error instanceof ClickHouseError && error.kind !== 'retry' ? wrongSql('is not a SELECT that can be read', error) : error;
+    throw error instanceof ClickHouseError && error.kind !== 'retry'
+      ? wrongSql('is not a SELECT that can be read', error)
+      : error;
   }
   const checked = checkAst(printed, subqueries.names);
   if ('message' in checked) throw wrongSql(checked.message);
@@ -170,20 +227,42 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
   let readRows = 0;
   let readBytes = 0;
   for (const [i, name] of checked.reads.entries()) {
-    const result = await clickhouse.read({ sql: `${subqueries.with}\nSELECT * FROM ${name}`, params, format: RESULT_FORMAT, settings: { ...settings, limit: SANDBOX_ROWS + 1, max_result_rows: SANDBOX_ROWS, max_result_bytes: SANDBOX_BYTES }, signal });
+    const result = await clickhouse.read({
+      sql: `${subqueries.with}\nSELECT * FROM ${name}`,
+      params,
+      format: RESULT_FORMAT,
+      settings: {
+        ...settings,
+        limit: SANDBOX_ROWS + 1,
+        max_result_rows: SANDBOX_ROWS,
+        max_result_bytes: SANDBOX_BYTES,
+      },
+      signal,
+    });
     const { columns, rows } = tableOf(result.body.toString('utf8'));
     const row = `row_${i}`;
     data[`rows_${i}`] = rows;
-    tables.push(`${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quote(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`);
+    tables.push(
+      `${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quote(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`,
+    );
     readRows += result.readRows ?? 0;
     readBytes += result.readBytes ?? 0;
   }
 
   try {
-    const { body } = await clickhouse.read({ sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`, params: data, format: RESULT_FORMAT, settings: isolated, isolated: true, signal });
+    const { body } = await clickhouse.read({
+      sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`,
+      params: data,
+      format: RESULT_FORMAT,
+      settings: isolated,
+      isolated: true,
+      signal,
+    });
     return { body, readRows, readBytes };
   } catch (error) {
-    throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined ? wrongSql('cannot be run as it is', error) : error;
+    throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined
+      ? wrongSql('cannot be run as it is', error)
+      : error;
   }
 }
 
@@ -191,5 +270,11 @@ export async function runSandboxed(clickhouse: Reader, { sql, statement, params,
 function tableOf(result: string): { columns: { name: string; type: string }[]; rows: string } {
   const found = members(result, ['meta', 'data']);
   const meta = JSON.parse(found.get('meta') ?? '[]') as { name: string; type: string }[];
-  return { columns: meta.map(({ name, type }) => ({ name: identifier(name), type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1') })), rows: found.get('data') ?? '[]' };
+  return {
+    columns: meta.map(({ name, type }) => ({
+      name: identifier(name),
+      type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1'),
+    })),
+    rows: found.get('data') ?? '[]',
+  };
 }

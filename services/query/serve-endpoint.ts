@@ -27,7 +27,8 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const query = queryOf(request);
     const found = definitions().find((request.params as { endpoint: string }).endpoint);
     const refused = refuseEndpoint(key, found);
-    if (refused !== undefined || found === undefined) throw refused ?? new ApiError('not_found', 'there is no such endpoint');
+    if (refused !== undefined || found === undefined)
+      throw refused ?? new ApiError('not_found', 'there is no such endpoint');
     request.told.endpoint = found.name;
     const ignored = ignoredParameters(found, query);
     if (ignored !== '') reply.header('x-ignored-parameters', ignored);
@@ -39,7 +40,8 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const { answer: json, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id);
     const format = preferredFormat(request.headers.accept, found);
     const answer = format === undefined ? json : await answers.inForm(json, format, found);
-    const encoding = answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+    const encoding =
+      answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;
@@ -49,11 +51,17 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     reply.headers({
       'content-type': format === undefined ? JSON_TYPE : CONTENT_TYPES[format],
       'x-cache': cache,
-      'cache-control': cache === 'none' ? 'private, no-store' : cache === 'stale' ? 'no-cache' : `private, max-age=${found.cacheSeconds}`,
+      'cache-control':
+        cache === 'none'
+          ? 'private, no-store'
+          : cache === 'stale'
+            ? 'no-cache'
+            : `private, max-age=${found.cacheSeconds}`,
     });
     if (format !== undefined) reply.header('vary', `${VARY}, Accept`);
     if (answer.truncated) reply.header('x-result-truncated', 'true');
-    if (cache !== 'none') reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
+    if (cache !== 'none')
+      reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
     if (!isNew) return await reply.code(304).send();
     if (encoding !== undefined) reply.header('content-encoding', encoding);
     return await reply.header('content-length', length).send(body);

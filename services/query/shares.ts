@@ -1,5 +1,6 @@
 /**
- * Who else is there. One key may use what nobody else asks for; while another key asks too, its share of slots, queue, warm answers and memory is half.
+ * Who else is there. One key may use what nobody else asks for; while another key asks too, its share of slots, queue,
+ * warm answers and memory is half.
  */
 export interface Shares {
   /** Notes that a key asks. */

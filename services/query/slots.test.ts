@@ -34,7 +34,11 @@ describe('slots', () => {
     const slots = createSlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
     const release = await slots.acquire(calm, someone());
     const waits = slots.acquire(calm, someone());
-    await expect(slots.acquire(calm, someone())).rejects.toMatchObject({ code: 'unavailable', status: 503, retryAfterSeconds: 1 });
+    await expect(slots.acquire(calm, someone())).rejects.toMatchObject({
+      code: 'unavailable',
+      status: 503,
+      retryAfterSeconds: 1,
+    });
     release();
     (await waits)();
   });
@@ -69,9 +73,16 @@ describe('slots', () => {
     background[0]?.();
     expect(slots.running()).toBe(1);
     // given back twice, it was one
-    expect([slots.tryAcquireBackground(), slots.tryAcquireBackground()].map((b) => b !== undefined)).toEqual([true, false]);
+    expect([slots.tryAcquireBackground(), slots.tryAcquireBackground()].map((b) => b !== undefined)).toEqual([
+      true,
+      false,
+    ]);
     background[1]?.();
-    const callers = [await slots.acquire(calm, someone()), await slots.acquire(calm, someone()), await slots.acquire(calm, someone())];
+    const callers = [
+      await slots.acquire(calm, someone()),
+      await slots.acquire(calm, someone()),
+      await slots.acquire(calm, someone()),
+    ];
     const waits = slots.acquire(calm, someone());
     expect(slots.tryAcquireBackground()).toBeUndefined();
     callers[0]?.();
@@ -94,9 +105,17 @@ describe('slots', () => {
 });
 
 describe('one key', () => {
-  const flood = (slots: ReturnType<typeof createSlots>, owner: string, count: number): { granted: (() => void)[]; refused: Error[] } => {
+  const flood = (
+    slots: ReturnType<typeof createSlots>,
+    owner: string,
+    count: number,
+  ): { granted: (() => void)[]; refused: Error[] } => {
     const outcome: { granted: (() => void)[]; refused: Error[] } = { granted: [], refused: [] };
-    for (let i = 0; i < count; i++) slots.acquire(calm, owner).then((release) => outcome.granted.push(release), (error: unknown) => outcome.refused.push(error as Error));
+    for (let i = 0; i < count; i++)
+      slots.acquire(calm, owner).then(
+        (release) => outcome.granted.push(release),
+        (error: unknown) => outcome.refused.push(error as Error),
+      );
     return outcome;
   };
 
@@ -151,7 +170,10 @@ describe('one key', () => {
     await setImmediate();
     expect([slots.waiting(), refused.length]).toEqual([4, 2]);
     // both have two by now
-    await expect(slots.acquire(calm, 'b')).rejects.toMatchObject({ code: 'unavailable', message: 'too many queries are waiting' });
+    await expect(slots.acquire(calm, 'b')).rejects.toMatchObject({
+      code: 'unavailable',
+      message: 'too many queries are waiting',
+    });
     expect(refused[0]).toMatchObject({ code: 'unavailable', status: 503, retryAfterSeconds: 1 });
     release();
     while (granted.length < 2) {

@@ -2,13 +2,19 @@ import { ApiError } from '../../common/http/errors.ts';
 import type { Shares } from './shares.ts';
 
 /**
- * Bounded concurrency of queries, with a short queue: a query that would wait longer than it is worth is refused at once.
+ * Bounded concurrency of queries, with a short queue: a query that would wait longer than it is worth is refused at
+ * once.
  * Background work takes only its share and never waits.
- * One key never has all slots: the last one is for another key, and half of them are while another key has asked within the last minute. Of those that
- * wait, the key with the fewest queries goes first. If the queue is full, the newest query of the key with the most is refused in favour of a key with fewer.
+ * One key never has all slots: the last one is for another key, and half of them are while another key has asked within
+ * the last minute. Of those that
+ * wait, the key with the fewest queries goes first. If the queue is full, the newest query of the key with the most is
+ * refused in favour of a key with fewer.
  */
 export interface Slots {
-  /** Resolves to the function that gives the slot back. Throws `unavailable` where too many wait or the wait is too long. `owner`: the key that asks. */
+  /**
+   * Resolves to the function that gives the slot back. Throws `unavailable` where too many wait or the wait is too
+   * long. `owner`: the key that asks.
+   */
   acquire(signal: AbortSignal, owner: string): Promise<() => void>;
   /** A slot for background work, or undefined where its share is taken. */
   tryAcquireBackground(): (() => void) | undefined;
@@ -70,7 +76,8 @@ export function createSlots({ concurrency, queue, waitMs, shares }: SlotLimits):
   function grantNext(): void {
     for (;;) {
       let next: Waiter | undefined;
-      for (const waiter of waiters) if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
+      for (const waiter of waiters)
+        if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
       if (next === undefined) return;
       next.grant(takeFor(next.owner));
     }
@@ -116,7 +123,9 @@ export function createSlots({ concurrency, queue, waitMs, shares }: SlotLimits):
     tryAcquireBackground() {
       if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
       background++;
-      return take(() => { background--; });
+      return take(() => {
+        background--;
+      });
     },
     running: () => running,
     waiting: () => waiters.size,

@@ -66,24 +66,37 @@ const ANSWER_MS = 1_500;
 const IDLE_CHECK_MS = 20;
 const RETRY_MS = 1_000;
 
-/** Throws StartError (exit code 78) that names file and line of every mistake; ClickHouseError where the engine is away. */
+/**
+ * Throws StartError (exit code 78) that names file and line of every mistake; ClickHouseError where the engine is away.
+ */
 async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promise<void> {
   const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
-  if (mistakes.length > 0) throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, { exitCode: EXIT_CONFIG });
+  if (mistakes.length > 0)
+    throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, {
+      exitCode: EXIT_CONFIG,
+    });
 }
 
 const never = new Promise<void>(() => {});
 
-/** Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError. */
+/**
+ * Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError.
+ */
 export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
   const folders = foldersOf(settings);
   let definitions = readDefinitions(folders);
   const first = firstKey(settings);
-  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY) logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
+  if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
+    logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
   const shares = createShares();
-  const slots = createSlots({ shares, concurrency: settings.QUERY_CONCURRENCY, queue: settings.QUERY_QUEUE, waitMs: QUEUE_WAIT_MS });
+  const slots = createSlots({
+    shares,
+    concurrency: settings.QUERY_CONCURRENCY,
+    queue: settings.QUERY_QUEUE,
+    waitMs: QUEUE_WAIT_MS,
+  });
   const sending = createSending({ shares });
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
@@ -93,11 +106,24 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     requestsUnderWay: () => app.underWay(),
     sendingBytes: sending.used,
   });
-  const shared = settings.REDIS_URL === undefined ? undefined : (await import('./redis-cache.ts')).openRedisCache({ url: settings.REDIS_URL, secret: settings.REDIS_SECRET === undefined ? first.key.hash : hashKey(settings.REDIS_SECRET), lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS, logger });
+  const shared =
+    settings.REDIS_URL === undefined
+      ? undefined
+      : (await import('./redis-cache.ts')).openRedisCache({
+          url: settings.REDIS_URL,
+          secret: settings.REDIS_SECRET === undefined ? first.key.hash : hashKey(settings.REDIS_SECRET),
+          lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS,
+          logger,
+        });
   const answers = createAnswers({
     // not before: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),
-    slots, sending, shares, clock, logger, metrics,
+    slots,
+    sending,
+    shares,
+    clock,
+    logger,
+    metrics,
     ...(shared && { shared }),
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
@@ -117,7 +143,12 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   };
   const app = await createApp({
     definitions: () => definitions,
-    answers, sending, clock, logger, registry, metrics,
+    answers,
+    sending,
+    clock,
+    logger,
+    registry,
+    metrics,
     keys: ring,
     onKeyUsed: (key, now) => loader.noteUse(key, now),
     refreshKeys: () => loader.refresh(),
@@ -127,7 +158,10 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
-    ...(settings.HTTPS_CERT !== undefined && settings.HTTPS_KEY !== undefined && { tls: { cert: readFileSync(settings.HTTPS_CERT), key: readFileSync(settings.HTTPS_KEY) } }),
+    ...(settings.HTTPS_CERT !== undefined &&
+      settings.HTTPS_KEY !== undefined && {
+        tls: { cert: readFileSync(settings.HTTPS_CERT), key: readFileSync(settings.HTTPS_KEY) },
+      }),
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 
@@ -141,7 +175,8 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   }
   let metricsServer: MetricsServer | undefined;
   try {
-    if (settings.METRICS_PORT !== undefined) metricsServer = await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks });
+    if (settings.METRICS_PORT !== undefined)
+      metricsServer = await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks });
   } catch (error) {
     await Promise.all([app.close(), loader.stop()]);
     shared?.close();
@@ -169,7 +204,10 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   failed.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
-  /** One at a time: files that were read first must not replace what was read after them because their check took longer. */
+  /**
+   * One at a time: files that were read first must not replace what was read after them because their check took
+   * longer.
+   */
   let reloading: Promise<void> = Promise.resolve();
   function reload(): Promise<void> {
     reloading = reloading.then(reloadNow);

@@ -1,6 +1,8 @@
 /**
- * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, no zone = UTC.
- * Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the `+` that a caller
+ * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, no zone =
+ * UTC.
+ * Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the `+` that a
+ * caller
  * forgot to encode.
  */
 const form = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([+-])(\d\d):?(\d\d))?$/;
@@ -8,7 +10,8 @@ const forgottenPlus = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{0,9})?) (\d\d:
 
 const MICROS = 1_000_000n;
 /**
- * What a Date can hold, by which tables are partitioned: ClickHouse 25.8 finds no partition where a bound's day is beyond it.
+ * What a Date can hold, by which tables are partitioned: ClickHouse 25.8 finds no partition where a bound's day is
+ * beyond it.
  * Nothing outside is ever stored, so a bound beyond is the same as the bound itself.
  */
 const EARLIEST = 0n;
@@ -18,7 +21,14 @@ const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
 export function parseTimestamp(text: string): bigint | undefined {
   const m = form.exec(text.replace(forgottenPlus, '$1+$2'));
   if (m === null) return undefined;
-  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((i) => Number(m[i] ?? 0)) as [number, number, number, number, number, number];
+  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((i) => Number(m[i] ?? 0)) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
   const [zoneHour, zoneMinute] = [Number(m[9] ?? 0), Number(m[10] ?? 0)];
   if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
   const date = new Date(0);

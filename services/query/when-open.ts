@@ -1,10 +1,15 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../common/clickhouse/errors.ts';
 
-/** A ClickHouse that is still being reached, or its schema made: until it is open, every statement is refused with 210 NETWORK_ERROR, which callers see as 503. */
+/**
+ * A ClickHouse that is still being reached, or its schema made: until it is open, every statement is refused with 210
+ * NETWORK_ERROR, which callers see as 503.
+ */
 export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
   let opened: ClickHouse | undefined;
-  void (async () => { opened = await opening; })().catch(() => undefined);
+  void (async () => {
+    opened = await opening;
+  })().catch(() => undefined);
   const get = (): ClickHouse => {
     if (opened === undefined) throw refusal(210, 'ClickHouse is not reached yet');
     return opened;

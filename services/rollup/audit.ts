@@ -12,9 +12,15 @@ const CATCH_UP = HOUR;
 /** Hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
 
-/** Compares rollups with the raw tables. What differs becomes a repair (repairs.ts), which changes nothing where raw is what lacks rows. */
+/**
+ * Compares rollups with the raw tables. What differs becomes a repair (repairs.ts), which changes nothing where raw is
+ * what lacks rows.
+ */
 export interface Audit {
-  /** One round: the minutes since the last one, by event time, in buckets of up to a minute, and the closed periods of the last days where it is night. Gives the number of repairs asked for. */
+  /**
+   * One round: the minutes since the last one, by event time, in buckets of up to a minute, and the closed periods of
+   * the last days where it is night. Gives the number of repairs asked for.
+   */
   round(): Promise<number>;
   /** Compares the closed periods of the last days now. */
   compareDays(days: number): Promise<number>;
@@ -63,7 +69,11 @@ export function createAudit(context: Context): Audit {
     const newest = await newestPeriod(context);
     let asked = 0;
     for (const rollup of await serving()) {
-      const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, { source: rollup.source, from: Math.max(0, floorTo(now, DAY) - days * DAY), before: newest });
+      const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, {
+        source: rollup.source,
+        from: Math.max(0, floorTo(now, DAY) - days * DAY),
+        before: newest,
+      });
       for (const { period } of periods) {
         const found = await look(rollup, period, { from: 0, to: END }, rollup.widest);
         if (found !== 'in flight') asked += await ask(rollup, found);
@@ -73,13 +83,31 @@ export function createAudit(context: Context): Audit {
     return asked;
   }
 
-  /** What differs in buckets of up to `widest` seconds, seen twice. Batches that are not in the ledger may still fill their views, so what differs in their periods says nothing. */
-  async function look(rollup: Rollup, period: number | undefined, span: Span, widest: number): Promise<readonly Difference[] | 'in flight'> {
+  /**
+   * What differs in buckets of up to `widest` seconds, seen twice. Batches that are not in the ledger may still fill
+   * their views, so what differs in their periods says nothing.
+   */
+  async function look(
+    rollup: Rollup,
+    period: number | undefined,
+    span: Span,
+    widest: number,
+  ): Promise<readonly Difference[] | 'in flight'> {
     const since = performance.now();
     try {
       const first = await differencesOf(context, rollup, period, span, widest);
       for (const p of new Set(first.map((d) => d.period))) {
-        if ((await select(clickhouse, statements.unfinishedBatches, { source: rollup.source, period: p }, LONG_READ_SETTINGS)).length > 0) return 'in flight';
+        if (
+          (
+            await select(
+              clickhouse,
+              statements.unfinishedBatches,
+              { source: rollup.source, period: p },
+              LONG_READ_SETTINGS,
+            )
+          ).length > 0
+        )
+          return 'in flight';
       }
       if (first.length === 0) return first;
       const second = await differencesOf(context, rollup, period, span, widest);
@@ -95,8 +123,18 @@ export function createAudit(context: Context): Audit {
     for (const period of periods) {
       const minutes = found.filter((d) => d.period === period).map((d) => d.minute);
       const [from, to] = [Math.min(...minutes), Math.max(...minutes) + MINUTE];
-      logger.error({ rollup: rollup.name, period: isoTime(period), differences: minutes.length, first: isoTime(from) }, 'rollup_differs');
-      await requestRepair(context, { source: rollup.source, period, from, to: ceilHour(to), reason: 'audit', accept_loss: false });
+      logger.error(
+        { rollup: rollup.name, period: isoTime(period), differences: minutes.length, first: isoTime(from) },
+        'rollup_differs',
+      );
+      await requestRepair(context, {
+        source: rollup.source,
+        period,
+        from,
+        to: ceilHour(to),
+        reason: 'audit',
+        accept_loss: false,
+      });
     }
     return periods.length;
   }

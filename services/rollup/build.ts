@@ -2,14 +2,25 @@ import { randomBytes } from 'node:crypto';
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { statements, type Rollup } from './catalogue.ts';
-import { BUILD_SETTINGS, DAY, DROP_SETTINGS, HOUR, isoTime, LONG_READ_SETTINGS, nowSeconds, type Context } from './context.ts';
+import {
+  BUILD_SETTINGS,
+  DAY,
+  DROP_SETTINGS,
+  HOUR,
+  isoTime,
+  LONG_READ_SETTINGS,
+  nowSeconds,
+  type Context,
+} from './context.ts';
 import { ALL_TIME, carryOver, fill, NO_TIME, readDefinition, type Definition, type Span } from './definition.ts';
 import { isExpired } from './periods.ts';
 
 /**
- * - `built`: the rollup held, at one moment at least, exactly what its view makes of raw, and its views have kept it so since.
+ * - `built`: the rollup held, at one moment at least, exactly what its view makes of raw, and its views have kept it so
+ *   since.
  * - `unfinished`: batches of the period are not in the ledger, so their views may still be filled. Nothing was changed.
- * - `incomplete`: raw has fewer rows than the ledger says, and the rollup may have what raw has lost. Nothing was changed.
+ * - `incomplete`: raw has fewer rows than the ledger says, and the rollup may have what raw has lost. Nothing was
+ *   changed.
  * - `busy`: rows came in during every attempt. Where the period is still open it has to be closed first.
  * - `taken`: somebody else builds the same rollup.
  */
@@ -50,22 +61,37 @@ const LEDGER_DAYS = 400;
 const END_OF_TIME = ALL_TIME.to;
 
 /**
- * Makes one period of a rollup from the raw table. History, a new version, a repair, a rebuild by command and the removal of old minutes are this function.
+ * Makes one period of a rollup from the raw table. History, a new version, a repair, a rebuild by command and the
+ * removal of old minutes are this function.
  *
  * 1. Look at raw. Every batch with rows in the period has to be finished, and raw has to have all that the ledger says.
- * 2. Fill a table beside: from raw within the span, copied from the rollup outside of it. 3. Look again. 4. Swap the partition in. 5. Look again.
+ * 2. Fill a table beside: from raw within the span, copied from the rollup outside of it. 3. Look again. 4. Swap the
+ * partition in. 5. Look again.
  *
- * Where two looks differ, it begins again. No clock decides anything, because an insert stores its rows in raw before any of its views stores
- * what it made of them (test/integration/rollup/order.test.ts). So a batch is in raw before the first look, and has then filled its views because it is finished;
- * or it comes to raw between the looks, and they differ; or it comes after the last look, and fills its views after the swap.
+ * Where two looks differ, it begins again. No clock decides anything, because an insert stores its rows in raw before
+ * any of its views stores
+ * what it made of them (test/integration/rollup/order.test.ts). So a batch is in raw before the first look, and has
+ * then filled its views because it is finished;
+ * or it comes to raw between the looks, and they differ; or it comes after the last look, and fills its views after the
+ * swap.
  *
- * Killed at any statement it has changed nothing, or the whole partition. Of two builds of the same rollup, the one that began later wins: it drops the
+ * Killed at any statement it has changed nothing, or the whole partition. Of two builds of the same rollup, the one
+ * that began later wins: it drops the
  * table that the other would swap in.
  */
-export async function build(context: Context, rollup: Rollup, period: number, { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions = {}): Promise<Built> {
+export async function build(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions = {},
+): Promise<Built> {
   const { clickhouse, settings, logger, metrics } = context;
   const definition = await readDefinition(clickhouse, rollup);
-  const carried = !rollup.pending.includes(period) ? definition : older === undefined ? undefined : await readDefinition(clickhouse, older);
+  const carried = !rollup.pending.includes(period)
+    ? definition
+    : older === undefined
+      ? undefined
+      : await readDefinition(clickhouse, older);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, nowSeconds(context)) ? HOUR : 0;
   const since = performance.now();
@@ -75,7 +101,9 @@ export async function build(context: Context, rollup: Rollup, period: number, { 
   if ((await select(clickhouse, statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
   try {
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}` });
-    for (const other of await sideTables(definition)) if (other !== side) await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
+    for (const other of await sideTables(definition))
+      if (other !== side)
+        await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       const outcome = await once(definition, carried);
       if (outcome === 'changed') continue;
@@ -88,7 +116,8 @@ export async function build(context: Context, rollup: Rollup, period: number, { 
       return outcome;
     }
   } catch (error) {
-    // another service began to build this rollup and dropped the side table: whatever a statement on it ends with, that is why
+    // another service began to build this rollup and dropped the side table: whatever a statement on it ends with, that
+    // is why
     if (!(error instanceof ClickHouseError) || (await sideTables(definition)).includes(side)) throw error;
     return { kind: 'taken' };
   } finally {
@@ -100,32 +129,60 @@ export async function build(context: Context, rollup: Rollup, period: number, { 
   async function once({ source, table }: Definition, carriedFrom: Definition | undefined): Promise<Built | 'changed'> {
     const before = await look(source);
     if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
-      const batches = await select<BatchEnd>(clickhouse, statements.unfinishedBatches, { source, period }, LONG_READ_SETTINGS);
+      const batches = await select<BatchEnd>(
+        clickhouse,
+        statements.unfinishedBatches,
+        { source, period },
+        LONG_READ_SETTINGS,
+      );
       if (batches.length > 0) return { kind: 'unfinished', batches };
     }
-    const made = carriedFrom === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
+    const made =
+      carriedFrom === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
     if (carriedFrom !== undefined && made.from < made.to && !acceptLoss) {
       const batches = await lostBatches(context, source, period, before.horizon);
       if (batches.length > 0) return { kind: 'incomplete', batches };
     }
     await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
-    if (made.from < made.to) await clickhouse.execute({ sql: fill(definition, side, period, made, narrowest), settings: BUILD_SETTINGS });
-    if (carriedFrom !== undefined) await clickhouse.execute({ sql: carryOver(definition, side, carriedFrom, period, made, narrowest), settings: BUILD_SETTINGS });
+    if (made.from < made.to)
+      await clickhouse.execute({ sql: fill(definition, side, period, made, narrowest), settings: BUILD_SETTINGS });
+    if (carriedFrom !== undefined)
+      await clickhouse.execute({
+        sql: carryOver(definition, side, carriedFrom, period, made, narrowest),
+        settings: BUILD_SETTINGS,
+      });
     if (!isSame(before, await look(source))) return 'changed';
-    const filled = await select<{ table: string; partition_id: string }>(clickhouse, statements.partitions, { tables: [side] });
-    await clickhouse.execute({ sql: filled.length > 0 ? `ALTER TABLE ${table} REPLACE PARTITION ID '${period}' FROM ${side}` : `ALTER TABLE ${table} DROP PARTITION ID '${period}'`, settings: DROP_SETTINGS });
+    const filled = await select<{ table: string; partition_id: string }>(clickhouse, statements.partitions, {
+      tables: [side],
+    });
+    await clickhouse.execute({
+      sql:
+        filled.length > 0
+          ? `ALTER TABLE ${table} REPLACE PARTITION ID '${period}' FROM ${side}`
+          : `ALTER TABLE ${table} DROP PARTITION ID '${period}'`,
+      settings: DROP_SETTINGS,
+    });
     return isSame(before, await look(source)) ? { kind: 'built', rows: before.rows } : 'changed';
   }
 
   /** What raw holds of the period. The horizon first: retention writes it before it drops a day. */
   async function look(source: string): Promise<RawState> {
     const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source });
-    const [state] = await select<{ rows: number; fingerprint: string }>(clickhouse, statements.periodState, { source, period }, LONG_READ_SETTINGS);
+    const [state] = await select<{ rows: number; fingerprint: string }>(
+      clickhouse,
+      statements.periodState,
+      { source, period },
+      LONG_READ_SETTINGS,
+    );
     return { horizon: held?.horizon ?? 0, rows: state?.rows ?? 0, fingerprint: state?.fingerprint ?? '' };
   }
 
   async function sideTables({ table }: Definition): Promise<string[]> {
-    return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern: `^${table}_(build|repair)_[0-9a-f]{8}$` })).map((t) => t.name);
+    return (
+      await select<{ name: string }>(clickhouse, statements.tablesLike, {
+        pattern: `^${table}_(build|repair)_[0-9a-f]{8}$`,
+      })
+    ).map((t) => t.name);
   }
 }
 
@@ -135,18 +192,37 @@ interface RawState {
   readonly fingerprint: string;
 }
 
-const isSame = (a: RawState, b: RawState): boolean => a.horizon === b.horizon && a.rows === b.rows && a.fingerprint === b.fingerprint;
+const isSame = (a: RawState, b: RawState): boolean =>
+  a.horizon === b.horizon && a.rows === b.rows && a.fingerprint === b.fingerprint;
 
-/** Batches that the ledger says raw should have, and that it has not all of; without those that retention may have dropped rows of. */
-export async function lostBatches({ clickhouse }: Pick<Context, 'clickhouse'>, source: string, period: number, horizon: number): Promise<LostBatch[]> {
+/**
+ * Batches that the ledger says raw should have, and that it has not all of; without those that retention may have
+ * dropped rows of.
+ */
+export async function lostBatches(
+  { clickhouse }: Pick<Context, 'clickhouse'>,
+  source: string,
+  period: number,
+  horizon: number,
+): Promise<LostBatch[]> {
   const [register] = await select<{ since: number }>(clickhouse, statements.periodBefore, { period });
   const range = { source, period, horizon, since: register?.since ?? 0 };
-  const short = await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: period }, LONG_READ_SETTINGS);
+  const short = await select<LostBatch>(
+    clickhouse,
+    statements.lostBatches,
+    { ...range, until: period },
+    LONG_READ_SETTINGS,
+  );
   // the rest of their rows may be of later periods
-  return short.length === 0 ? short : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);
+  return short.length === 0
+    ? short
+    : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);
 }
 
-/** Takes the buckets narrower than an hour from a period whose minutes have expired: everything is copied, and they are left out. */
+/**
+ * Takes the buckets narrower than an hour from a period whose minutes have expired: everything is copied, and they are
+ * left out.
+ */
 export async function dropMinutes(context: Context, rollup: Rollup, period: number): Promise<Built> {
   return await build(context, rollup, period, { span: NO_TIME });
 }

@@ -50,14 +50,20 @@ export async function readRollups(clickhouse: Pick<ClickHouse, 'read'>): Promise
 }
 
 /** The rollup as the catalogue has it now. Undefined when the catalogue does not know it. */
-export async function readRollup(clickhouse: ClickHouse, { name, version }: Pick<Rollup, 'name' | 'version'>): Promise<Rollup | undefined> {
+export async function readRollup(
+  clickhouse: ClickHouse,
+  { name, version }: Pick<Rollup, 'name' | 'version'>,
+): Promise<Rollup | undefined> {
   return (await readRollups(clickhouse)).find((r) => r.name === name && r.version === version);
 }
 
 const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;
 const STEPS_OF_STATE = 1_000_000;
 
-/** Writes a row that is further than the one before it. A row that is not further, from a service that was late, changes nothing. */
+/**
+ * Writes a row that is further than the one before it. A row that is not further, from a service that was late, changes
+ * nothing.
+ */
 export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promise<void> {
   const progress = RANKS[rollup.state] * STEPS_OF_STATE + STEPS_OF_STATE - 1 - rollup.pending.length;
   await clickhouse.execute({ sql: statements.writeRollup, params: { ...rollup, progress }, settings: WRITE_SETTINGS });

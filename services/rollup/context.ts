@@ -7,7 +7,15 @@ import type { RollupMetrics } from './metrics.ts';
 /** What every part of the service works with. */
 export interface Context {
   readonly clickhouse: ClickHouse;
-  readonly settings: Pick<Settings, 'RAW_RETENTION_DAYS' | 'ROLLUP_1M_RETENTION_DAYS' | 'ROLLUP_1H_RETENTION_DAYS' | 'ROLLUP_BUILD_PERCENT' | 'ROLLUP_AUDIT_DAYS' | 'FSYNC'>;
+  readonly settings: Pick<
+    Settings,
+    | 'RAW_RETENTION_DAYS'
+    | 'ROLLUP_1M_RETENTION_DAYS'
+    | 'ROLLUP_1H_RETENTION_DAYS'
+    | 'ROLLUP_BUILD_PERCENT'
+    | 'ROLLUP_AUDIT_DAYS'
+    | 'FSYNC'
+  >;
   readonly logger: Logger;
   readonly metrics: RollupMetrics;
   readonly clock: Clock;
@@ -28,7 +36,8 @@ export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.fl
 export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();
 
 /**
- * Settings of a statement over a whole period: one thread, spilling to disk instead of growing. The progress in the headers of a server's answer
+ * Settings of a statement over a whole period: one thread, spilling to disk instead of growing. The progress in the
+ * headers of a server's answer
  * keeps its socket from timing out; Node takes 16 KiB of headers, which is an hour of them.
  */
 export const LONG_READ_SETTINGS = {
@@ -42,7 +51,13 @@ export const LONG_READ_SETTINGS = {
 } as const;
 
 /** No deduplication: a side table is filled once, and dropped where that fails. */
-export const BUILD_SETTINGS = { ...LONG_READ_SETTINGS, max_insert_threads: 1, insert_deduplicate: 0, async_insert: 0, max_partitions_per_insert_block: 0 } as const;
+export const BUILD_SETTINGS = {
+  ...LONG_READ_SETTINGS,
+  max_insert_threads: 1,
+  insert_deduplicate: 0,
+  async_insert: 0,
+  max_partitions_per_insert_block: 0,
+} as const;
 
 /** What is known to be dispensable is dropped whatever its size. */
 export const DROP_SETTINGS = { max_table_size_to_drop: 0, max_partition_size_to_drop: 0 } as const;

@@ -2,7 +2,8 @@ import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { statements, type Rollup } from './catalogue.ts';
 
 /**
- * What a rollup is made of, read from the engine itself: the SELECT of its view is the only definition. Whatever is built, compared or answered from raw is
+ * What a rollup is made of, read from the engine itself: the SELECT of its view is the only definition. Whatever is
+ * built, compared or answered from raw is
  * this SELECT with another input in the place of the raw table.
  */
 export interface Definition {
@@ -19,7 +20,8 @@ export interface Column {
   readonly name: string;
   readonly type: string;
   /**
-   * key: what rows are merged by; exact: an aggregate that has to be equal; sum: of floating-point numbers, equal but for the order of adding;
+   * key: what rows are merged by; exact: an aggregate that has to be equal; sum: of floating-point numbers, equal but
+   * for the order of adding;
    * state: of an approximate function, compared by nothing
    */
   readonly kind: 'key' | 'exact' | 'sum' | 'state';
@@ -43,19 +45,38 @@ export const tableName = ({ name, version }: Pick<Rollup, 'name' | 'version'>): 
 export const viewName = (rollup: Pick<Rollup, 'name' | 'version'>): string => `${tableName(rollup)}_mv`;
 
 /** Throws where the table or the view of the rollup is missing, or the view does not read its raw table once. */
-export async function readDefinition(clickhouse: Pick<ClickHouse, 'read'>, rollup: Pick<Rollup, 'name' | 'version' | 'source'>): Promise<Definition> {
-  const views = await select<{ name: string; select: string }>(clickhouse, statements.tables, { names: [viewName(rollup)] });
-  const columns = await select<{ name: string; type: string }>(clickhouse, statements.columns, { table: tableName(rollup) });
+export async function readDefinition(
+  clickhouse: Pick<ClickHouse, 'read'>,
+  rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
+): Promise<Definition> {
+  const views = await select<{ name: string; select: string }>(clickhouse, statements.tables, {
+    names: [viewName(rollup)],
+  });
+  const columns = await select<{ name: string; type: string }>(clickhouse, statements.columns, {
+    table: tableName(rollup),
+  });
   return definitionOf(rollup, views[0]?.select, columns);
 }
 
 /** readDefinition without the engine: from what system.tables and system.columns say. */
-export function definitionOf(rollup: Pick<Rollup, 'name' | 'version' | 'source'>, viewSelect: string | undefined, columns: readonly { name: string; type: string }[]): Definition {
+export function definitionOf(
+  rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
+  viewSelect: string | undefined,
+  columns: readonly { name: string; type: string }[],
+): Definition {
   const { name, version, source } = rollup;
   const table = tableName(rollup);
   const has = (column: string): boolean => columns.some((c) => c.name === column);
-  if (viewSelect === undefined || (viewSelect.match(readsOf(source))?.length ?? 0) !== 1 || !has('period') || !has('width') || !has('at')) {
-    throw new Error(`rollup ${name} version ${version} needs a table ${table} with the columns period, width and at, and a view ${viewName(rollup)} that reads ${source} once`);
+  if (
+    viewSelect === undefined ||
+    (viewSelect.match(readsOf(source))?.length ?? 0) !== 1 ||
+    !has('period') ||
+    !has('width') ||
+    !has('at')
+  ) {
+    throw new Error(
+      `rollup ${name} version ${version} needs a table ${table} with the columns period, width and at, and a view ${viewName(rollup)} that reads ${source} once`,
+    );
   }
   return { name, source, table, select: viewSelect, columns: columns.map(columnOf) };
 }
@@ -63,7 +84,13 @@ export function definitionOf(rollup: Pick<Rollup, 'name' | 'version' | 'source'>
 function columnOf({ name, type }: { name: string; type: string }): Column {
   const [, merge, argument] = /^SimpleAggregateFunction\((\w+), (.+)\)$/.exec(type) ?? [];
   const valueType = argument ?? type;
-  const kind = type.startsWith('AggregateFunction(') ? 'state' : merge === undefined ? 'key' : /^sum(WithOverflow)?$/.test(merge) && isFloat(valueType) ? 'sum' : 'exact';
+  const kind = type.startsWith('AggregateFunction(')
+    ? 'state'
+    : merge === undefined
+      ? 'key'
+      : /^sum(WithOverflow)?$/.test(merge) && isFloat(valueType)
+        ? 'sum'
+        : 'exact';
   return { name, type, kind, merge, valueType };
 }
 
@@ -79,7 +106,8 @@ export function madeFromRaw({ select: text, source, columns }: Definition, condi
 export const isIn = (period: number): string => `period = toDateTime(${period}, 'UTC')`;
 
 /**
- * Whether an event time is within the span. A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes
+ * Whether an event time is within the span. A DateTime64 column is compared with DateTime64 only: against a DateTime,
+ * the engine's index takes
  * `< 00:00:01` as `<= 00:00:00` and loses rows (26.7).
  */
 export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
@@ -87,22 +115,41 @@ export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
   return `${time} >= toDateTime64(${from}, 6, 'UTC') AND ${time} < toDateTime64(${to}, 6, 'UTC')`;
 }
 
-/** What queries read under the rollup's name: its table, and for periods that are not built yet the raw table. With `period`, so that a condition on it leaves whole partitions out. */
+/**
+ * What queries read under the rollup's name: its table, and for periods that are not built yet the raw table. With
+ * `period`, so that a condition on it leaves whole partitions out.
+ */
 export function publicView(definition: Definition, pending: readonly number[], comment: string): string {
   const { name, table, columns } = definition;
   const periods = pending.map((p) => `toDateTime(${p}, 'UTC')`).join(', ');
   const stored = `SELECT ${names(columns)} FROM ${table}`;
-  const all = pending.length === 0 ? stored : `${stored} WHERE period NOT IN (${periods}) UNION ALL ${madeFromRaw(definition, `period IN (${periods})`)}`;
+  const all =
+    pending.length === 0
+      ? stored
+      : `${stored} WHERE period NOT IN (${periods}) UNION ALL ${madeFromRaw(definition, `period IN (${periods})`)}`;
   return `CREATE OR REPLACE VIEW ${name} AS (${all}) COMMENT '${comment}'`;
 }
 
-/** Fills a side table with what the view makes of the period's raw rows within the span. Buckets narrower than `narrowest` are left out. */
+/**
+ * Fills a side table with what the view makes of the period's raw rows within the span. Buckets narrower than
+ * `narrowest` are left out.
+ */
 export function fill(definition: Definition, side: string, period: number, span: Span, narrowest: number): string {
   return `INSERT INTO ${side} (${names(definition.columns)}) SELECT * FROM (${madeFromRaw(definition, `${isIn(period)} AND ${during('timestamp', span)}`)}) WHERE width >= ${narrowest}`;
 }
 
-/** Fills a side table with the period's rows outside of the span, of the rollup itself or of another version: by the columns that both have, the others get their defaults. */
-export function carryOver(definition: Definition, side: string, other: Definition, period: number, span: Span, narrowest: number): string {
+/**
+ * Fills a side table with the period's rows outside of the span, of the rollup itself or of another version: by the
+ * columns that both have, the others get their defaults.
+ */
+export function carryOver(
+  definition: Definition,
+  side: string,
+  other: Definition,
+  period: number,
+  span: Span,
+  narrowest: number,
+): string {
   const common = names(definition.columns.filter((c) => other.columns.some((o) => o.name === c.name)));
   return `INSERT INTO ${side} (${common}) SELECT ${common} FROM ${other.table} WHERE ${isIn(period)} AND width >= ${narrowest} AND NOT (${during('at', span)})`;
 }
@@ -111,32 +158,48 @@ export function carryOver(definition: Definition, side: string, other: Definitio
 const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : type.includes('BFloat') ? 0.1 : 1e-4);
 
 /**
- * Minutes (and periods) in which a rollup is not what its view makes of raw: one row (period, minute) each, ascending, at most 10,000.
- * Of both sides one fingerprint per minute: the sum of a hash of every merged row. `raw` selects rows of the raw table, `held` rows of the rollup.
+ * Minutes (and periods) in which a rollup is not what its view makes of raw: one row (period, minute) each, ascending,
+ * at most 10,000.
+ * Of both sides one fingerprint per minute: the sum of a hash of every merged row. `raw` selects rows of the raw table,
+ * `held` rows of the rollup.
  * -0 equals 0, NaN equals NaN, and a value counts as what the column can hold of it.
- * Buckets wider than `widest` are left out: where a span ends within a bucket, raw has a part of it and the rollup all of it.
+ * Buckets wider than `widest` are left out: where a span ends within a bucket, raw has a part of it and the rollup all
+ * of it.
  */
-export function differences({ table, columns, ...definition }: Definition, raw: string, held: string, widest: number): string {
+export function differences(
+  { table, columns, ...definition }: Definition,
+  raw: string,
+  held: string,
+  widest: number,
+): string {
   const by = (kind: Column['kind']): Column[] => columns.filter((c) => c.kind === kind);
   const keys = names(by('key'));
   const merged = [...by('exact'), ...by('sum')];
-  const stored = merged.length === 0
-    ? `SELECT ${keys} FROM ${table} WHERE ${held} AND width <= ${widest}`
-    : `SELECT ${[keys, ...merged.map((c) => `${c.merge}(t.${c.name}) AS ${c.name}`)].join(', ')} FROM ${table} AS t WHERE ${held} AND width <= ${widest} GROUP BY ${keys}`;
+  const stored =
+    merged.length === 0
+      ? `SELECT ${keys} FROM ${table} WHERE ${held} AND width <= ${widest}`
+      : `SELECT ${[keys, ...merged.map((c) => `${c.merge}(t.${c.name}) AS ${c.name}`)].join(', ')} FROM ${table} AS t WHERE ${held} AND width <= ${widest} GROUP BY ${keys}`;
   const made = `SELECT ${columns.map((c) => (c.kind === 'state' ? `0 AS ${c.name}` : `CAST(r.${c.name}, '${c.valueType.replaceAll("'", "\\'")}') AS ${c.name}`)).join(', ')} FROM (${madeFromRaw({ table, columns, ...definition }, raw)}) AS r WHERE r.width <= ${widest}`;
   const hashed = [...by('key'), ...by('exact')].map(({ name, valueType }) => {
     const value = isFloat(valueType) ? `if(isNaN(${name}), toFloat64(nan), toFloat64(${name}) + 0)` : name;
     return valueType.includes('Nullable(') ? `ifNull(toString(${value}), '')` : value;
   });
   const sums = by('sum');
-  const values = sums.length === 0 ? 'emptyArrayFloat64()' : `[${sums.map((c) => `ifNull(toFloat64(${c.name}), 0)`).join(', ')}]`;
-  const side = (rows: string, isHeld: 0 | 1): string => `SELECT period, toStartOfMinute(at, 'UTC') AS minute, ${isHeld} AS is_held, cityHash64(${hashed.join(', ')}) AS fingerprint, ${values} AS sums FROM (${rows})`;
-  const near = '(a = b OR (isNaN(a) AND isNaN(b)) OR (isFinite(a) AND isFinite(b) AND abs(a - b) <= t * greatest(abs(a), abs(b))))';
+  const values =
+    sums.length === 0 ? 'emptyArrayFloat64()' : `[${sums.map((c) => `ifNull(toFloat64(${c.name}), 0)`).join(', ')}]`;
+  const side = (rows: string, isHeld: 0 | 1): string =>
+    `SELECT period, toStartOfMinute(at, 'UTC') AS minute, ${isHeld} AS is_held, cityHash64(${hashed.join(', ')}) AS fingerprint, ${values} AS sums FROM (${rows})`;
+  const near =
+    '(a = b OR (isNaN(a) AND isNaN(b)) OR (isFinite(a) AND isFinite(b) AND abs(a - b) <= t * greatest(abs(a), abs(b))))';
   return `SELECT toUnixTimestamp(period) AS period, toUnixTimestamp(minute) AS minute
 FROM (${side(made, 0)} UNION ALL ${side(stored, 1)})
 GROUP BY period, minute
-HAVING sumIf(fingerprint, is_held = 0) != sumIf(fingerprint, is_held = 1)${sums.length === 0 ? '' : `
-    OR arrayExists((a, b, t) -> NOT ${near}, sumForEachIf(sums, is_held = 0), sumForEachIf(sums, is_held = 1), [${sums.map((c) => tolerance(c.valueType)).join(', ')}])`}
+HAVING sumIf(fingerprint, is_held = 0) != sumIf(fingerprint, is_held = 1)${
+    sums.length === 0
+      ? ''
+      : `
+    OR arrayExists((a, b, t) -> NOT ${near}, sumForEachIf(sums, is_held = 0), sumForEachIf(sums, is_held = 1), [${sums.map((c) => tolerance(c.valueType)).join(', ')}])`
+  }
 ORDER BY period, minute
 LIMIT 10000`;
 }

@@ -14,8 +14,10 @@ const RETRY_MS = 5_000;
 /**
  * Versions of rollups, from the migration that makes one to the moment at which it serves.
  *
- * `new`: its table and its view are there. The inserts that began before the view was made end first. What raw holds then is `pending`, the rest the view has seen.
- * `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods from raw, or everything from the
+ * `new`: its table and its view are there. The inserts that began before the view was made end first. What raw holds
+ * then is `pending`, the rest the view has seen.
+ * `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods
+ * from raw, or everything from the
  *   version that serves.
  * `serving`: nothing is pending. The version before it is retired.
  */
@@ -27,8 +29,13 @@ export async function admitNew(context: Context): Promise<void> {
   for (const rollup of added) {
     const older = servingVersion(rollups, rollup.name);
     const inRaw = await select<{ period: number }>(clickhouse, statements.rawPeriods, { source: rollup.source });
-    const inOlder = older === undefined ? [] : await select<{ starts_at: number }>(clickhouse, statements.partitions, { tables: [tableName(older)] });
-    const pending = [...new Set([...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)])].toSorted((a, b) => a - b);
+    const inOlder =
+      older === undefined
+        ? []
+        : await select<{ starts_at: number }>(clickhouse, statements.partitions, { tables: [tableName(older)] });
+    const pending = [...new Set([...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)])].toSorted(
+      (a, b) => a - b,
+    );
     await writeRollup(clickhouse, { ...rollup, pending, state: pending.length === 0 ? 'serving' : 'building' });
     logger.info({ rollup: rollup.name, version: rollup.version, pending: pending.length }, 'rollup_admitted');
   }
@@ -36,11 +43,13 @@ export async function admitNew(context: Context): Promise<void> {
 }
 
 /**
- * Resolves when every insert has ended that runs now. An insert looks its views up when it begins: one that began before a view was made stores its rows
+ * Resolves when every insert has ended that runs now. An insert looks its views up when it begins: one that began
+ * before a view was made stores its rows
  * in raw without it, at any later moment.
  */
 async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
-  const running = async (): Promise<string[]> => (await select<{ query_id: string }>(clickhouse, statements.runningInserts)).map((r) => r.query_id);
+  const running = async (): Promise<string[]> =>
+    (await select<{ query_id: string }>(clickhouse, statements.runningInserts)).map((r) => r.query_id);
   for (let left = await running(); left.length > 0;) {
     await wait(DRAIN_POLL_MS);
     const now = new Set(await running());
@@ -49,9 +58,13 @@ async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
 }
 
 /** What queries of this name get: the version that serves, else the newest one with raw for what it lacks. */
-const shownVersion = (rollups: readonly Rollup[], name: string): Rollup | undefined => servingVersion(rollups, name) ?? rollups.findLast((r) => r.name === name && r.state === 'building');
+const shownVersion = (rollups: readonly Rollup[], name: string): Rollup | undefined =>
+  servingVersion(rollups, name) ?? rollups.findLast((r) => r.name === name && r.state === 'building');
 
-/** Makes the views that queries read stand for what the catalogue says. Read again afterwards: another service may have gone on meanwhile. */
+/**
+ * Makes the views that queries read stand for what the catalogue says. Read again afterwards: another service may have
+ * gone on meanwhile.
+ */
 export async function publish(context: Context): Promise<void> {
   const { clickhouse, logger, metrics } = context;
   for (;;) {
@@ -66,7 +79,9 @@ export async function publish(context: Context): Promise<void> {
       if (view?.comment === comment) continue;
       published++;
       try {
-        await clickhouse.execute({ sql: publicView(await readDefinition(clickhouse, rollup), rollup.pending, comment) });
+        await clickhouse.execute({
+          sql: publicView(await readDefinition(clickhouse, rollup), rollup.pending, comment),
+        });
         logger.info({ rollup: name, version: rollup.version, pending: rollup.pending.length }, 'rollup_published');
       } catch (error) {
         // the version was retired since the catalogue was read
@@ -78,7 +93,8 @@ export async function publish(context: Context): Promise<void> {
 }
 
 /**
- * Retires a version that another has replaced. Its name stays: it stands for the newer version from then on, so a query planned a moment ago, or a service that
+ * Retires a version that another has replaced. Its name stays: it stands for the newer version from then on, so a query
+ * planned a moment ago, or a service that
  * publishes what it read in the catalogue long ago, gets right answers too.
  */
 async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<void> {
@@ -88,13 +104,20 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   const [stored] = await select<{ engine: string }>(clickhouse, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
     const own = await select<{ name: string }>(clickhouse, statements.columns, { table });
-    const kept = new Set((await select<{ name: string }>(clickhouse, statements.columns, { table: tableName(newer) })).map((c) => c.name));
+    const kept = new Set(
+      (await select<{ name: string }>(clickhouse, statements.columns, { table: tableName(newer) })).map((c) => c.name),
+    );
     await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     await drainInserts(context);
     // a name of its own: where two services do this at once, the second exchanges a view for a view
     const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
-    await clickhouse.execute({ sql: `CREATE VIEW ${stub} AS SELECT ${own.map((c) => c.name).filter((c) => kept.has(c)).join(', ')} FROM ${tableName(newer)}` });
+    await clickhouse.execute({
+      sql: `CREATE VIEW ${stub} AS SELECT ${own
+        .map((c) => c.name)
+        .filter((c) => kept.has(c))
+        .join(', ')} FROM ${tableName(newer)}`,
+    });
     try {
       await clickhouse.execute({ sql: `EXCHANGE TABLES ${table} AND ${stub}` });
     } catch (error) {
@@ -102,7 +125,9 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
-  for (const { name } of await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern: `^${table}_retired_[0-9a-f]{8}$` })) {
+  for (const { name } of await select<{ name: string }>(clickhouse, statements.tablesLike, {
+    pattern: `^${table}_retired_[0-9a-f]{8}$`,
+  })) {
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
   }
   await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
@@ -110,8 +135,10 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
 }
 
 /**
- * The next step of a version: retires one that has been replaced, or builds the newest pending period. Gives the milliseconds after which there is more to do:
- * 0 = at once, undefined = nothing is being built. Progress is in the catalogue: a restart goes on with the period that was being built.
+ * The next step of a version: retires one that has been replaced, or builds the newest pending period. Gives the
+ * milliseconds after which there is more to do:
+ * 0 = at once, undefined = nothing is being built. Progress is in the catalogue: a restart goes on with the period that
+ * was being built.
  */
 export async function nextStep(context: Context): Promise<number | undefined> {
   const { clickhouse, logger } = context;
@@ -131,14 +158,29 @@ export async function nextStep(context: Context): Promise<number | undefined> {
       if (built.kind === 'built') {
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
-        if (now.state === 'building') await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
+        if (now.state === 'building')
+          await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
         await publish(context);
-        logger.info({ ...where, period: isoTime(period), periods_left: pending.length }, pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress');
+        logger.info(
+          { ...where, period: isoTime(period), periods_left: pending.length },
+          pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress',
+        );
         return 0;
       }
-      if (built.kind === 'incomplete') logger.error({ ...where, period: isoTime(period), batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+      if (built.kind === 'incomplete')
+        logger.error(
+          { ...where, period: isoTime(period), batches: built.batches.slice(0, 5) },
+          'rollup_source_incomplete',
+        );
       else {
-        logger.info({ ...where, period: isoTime(period), ...(built.kind === 'unfinished' && { batches: built.batches.slice(0, 5) }) }, 'rollup_waits_for_batches');
+        logger.info(
+          {
+            ...where,
+            period: isoTime(period),
+            ...(built.kind === 'unfinished' && { batches: built.batches.slice(0, 5) }),
+          },
+          'rollup_waits_for_batches',
+        );
         if (built.kind !== 'taken') await closePeriod(context, period);
       }
       again = RETRY_MS;
@@ -146,4 +188,3 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   }
   return again;
 }
-

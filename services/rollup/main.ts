@@ -15,25 +15,34 @@ let logger: Logger | undefined;
 // `npm run rollup`: the service; with words behind it: a command, which needs no service of its own.
 if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand);
 else {
-  await runProcess(() => logger, async (add, stopping) => {
-    const settings = readServiceSettings('rollup', ['CLICKHOUSE_URL']);
-    logger = createLogger(settings.LOG_LEVEL);
-    const registry = createRegistry();
-    let clickhouse: ClickHouse | undefined;
-    let isMigrated = false;
-    if (settings.METRICS_PORT !== undefined) {
-      add(await serveMetrics({
-        registry, host: settings.HOST, port: settings.METRICS_PORT,
-        checks: {
-          clickhouse: async () => (clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined)),
-          rollups: async () => (clickhouse === undefined || !isMigrated ? 'are not made yet' : await rollupNote(clickhouse)),
-        },
-      }));
-    }
-    const opened = await openClickHouse(settings, logger, { signal: stopping });
-    clickhouse = opened;
-    add({ name: 'clickhouse', stop: () => opened.close() });
-    add(await startRollup({ clickhouse: opened, settings, logger, registry }));
-    isMigrated = true;
-  });
+  await runProcess(
+    () => logger,
+    async (add, stopping) => {
+      const settings = readServiceSettings('rollup', ['CLICKHOUSE_URL']);
+      logger = createLogger(settings.LOG_LEVEL);
+      const registry = createRegistry();
+      let clickhouse: ClickHouse | undefined;
+      let isMigrated = false;
+      if (settings.METRICS_PORT !== undefined) {
+        add(
+          await serveMetrics({
+            registry,
+            host: settings.HOST,
+            port: settings.METRICS_PORT,
+            checks: {
+              clickhouse: async () =>
+                clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
+              rollups: async () =>
+                clickhouse === undefined || !isMigrated ? 'are not made yet' : await rollupNote(clickhouse),
+            },
+          }),
+        );
+      }
+      const opened = await openClickHouse(settings, logger, { signal: stopping });
+      clickhouse = opened;
+      add({ name: 'clickhouse', stop: () => opened.close() });
+      add(await startRollup({ clickhouse: opened, settings, logger, registry }));
+      isMigrated = true;
+    },
+  );
 }

@@ -4,19 +4,84 @@ import { Counter, Gauge, type Registry } from '../../common/metrics.ts';
 export function createRollupMetrics(registry: Registry | undefined) {
   const registers = registry === undefined ? [] : [registry];
   return {
-    periodsLeft: new Gauge({ name: 'sluice_rollup_build_periods_left', help: 'Periods of history that are not in a rollup yet', labelNames: ['rollup', 'version'], registers }),
-    built: new Counter({ name: 'sluice_rollup_build_rows_total', help: 'Raw rows read to build rollups', labelNames: ['rollup'], registers }),
-    auditedTo: new Gauge({ name: 'sluice_rollup_audited_to_seconds', help: 'Event time up to which closed minutes have been compared with the raw table, unix time', labelNames: ['rollup'], registers }),
-    auditSeconds: new Counter({ name: 'sluice_rollup_audit_seconds_total', help: 'Time spent on comparing', labelNames: ['rollup'], registers }),
-    differences: new Gauge({ name: 'sluice_rollup_differences', help: 'Minutes in which a rollup differs from the raw table after they were built anew', labelNames: ['rollup'], registers }),
-    sourceIncomplete: new Gauge({ name: 'sluice_rollup_source_incomplete', help: '1 = a repair is refused, because the raw table has fewer rows than the ledger says', labelNames: ['rollup'], registers }),
-    repairs: new Counter({ name: 'sluice_rollup_repairs_total', help: 'Spans of periods that were built anew', labelNames: ['rollup'], registers }),
-    dropped: new Counter({ name: 'sluice_rollup_dropped_partitions_total', help: 'Partitions dropped because they are older than their retention', labelNames: ['table'], registers }),
-    tableParts: new Gauge({ name: 'sluice_rollup_table_parts', help: 'Active parts of a table', labelNames: ['table'], registers }),
-    tableFullestPartition: new Gauge({ name: 'sluice_rollup_table_fullest_partition_parts', help: 'Active parts of the partition of a table that has most: inserts are slowed down from 1,000 and refused from 3,000', labelNames: ['table'], registers }),
-    tableBytes: new Gauge({ name: 'sluice_rollup_table_bytes', help: 'Bytes of a table on disk', labelNames: ['table'], registers }),
-    tableRows: new Gauge({ name: 'sluice_rollup_table_rows', help: 'Rows of a table', labelNames: ['table'], registers }),
-    deadLetterShare: new Gauge({ name: 'sluice_rollup_dead_letter_share', help: 'Share of the messages of the last ten minutes that are dead letters, 0 to 1, by the ledger', labelNames: ['source'], registers }),
+    periodsLeft: new Gauge({
+      name: 'sluice_rollup_build_periods_left',
+      help: 'Periods of history that are not in a rollup yet',
+      labelNames: ['rollup', 'version'],
+      registers,
+    }),
+    built: new Counter({
+      name: 'sluice_rollup_build_rows_total',
+      help: 'Raw rows read to build rollups',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    auditedTo: new Gauge({
+      name: 'sluice_rollup_audited_to_seconds',
+      help: 'Event time up to which closed minutes have been compared with the raw table, unix time',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    auditSeconds: new Counter({
+      name: 'sluice_rollup_audit_seconds_total',
+      help: 'Time spent on comparing',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    differences: new Gauge({
+      name: 'sluice_rollup_differences',
+      help: 'Minutes in which a rollup differs from the raw table after they were built anew',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    sourceIncomplete: new Gauge({
+      name: 'sluice_rollup_source_incomplete',
+      help: '1 = a repair is refused, because the raw table has fewer rows than the ledger says',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    repairs: new Counter({
+      name: 'sluice_rollup_repairs_total',
+      help: 'Spans of periods that were built anew',
+      labelNames: ['rollup'],
+      registers,
+    }),
+    dropped: new Counter({
+      name: 'sluice_rollup_dropped_partitions_total',
+      help: 'Partitions dropped because they are older than their retention',
+      labelNames: ['table'],
+      registers,
+    }),
+    tableParts: new Gauge({
+      name: 'sluice_rollup_table_parts',
+      help: 'Active parts of a table',
+      labelNames: ['table'],
+      registers,
+    }),
+    tableFullestPartition: new Gauge({
+      name: 'sluice_rollup_table_fullest_partition_parts',
+      help: 'Active parts of the partition of a table that has most: inserts are slowed down from 1,000 and refused from 3,000',
+      labelNames: ['table'],
+      registers,
+    }),
+    tableBytes: new Gauge({
+      name: 'sluice_rollup_table_bytes',
+      help: 'Bytes of a table on disk',
+      labelNames: ['table'],
+      registers,
+    }),
+    tableRows: new Gauge({
+      name: 'sluice_rollup_table_rows',
+      help: 'Rows of a table',
+      labelNames: ['table'],
+      registers,
+    }),
+    deadLetterShare: new Gauge({
+      name: 'sluice_rollup_dead_letter_share',
+      help: 'Share of the messages of the last ten minutes that are dead letters, 0 to 1, by the ledger',
+      labelNames: ['source'],
+      registers,
+    }),
   };
 }
 

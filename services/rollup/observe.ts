@@ -4,14 +4,28 @@ import type { Context } from './context.ts';
 
 /** Looks at what the tables hold, for the metrics: one look for the whole installation, whoever writes and asks. */
 export async function observe({ clickhouse, metrics }: Context): Promise<void> {
-  const tables = await select<{ table: string; parts: number; fullest: number; bytes: number; rows: number }>(clickhouse, statements.tableSizes);
-  const shares = await select<{ source: string; stored: number; dead_lettered: number }>(clickhouse, statements.ledgerShares);
-  for (const gauge of [metrics.tableParts, metrics.tableFullestPartition, metrics.tableBytes, metrics.tableRows, metrics.deadLetterShare]) gauge.reset();
+  const tables = await select<{ table: string; parts: number; fullest: number; bytes: number; rows: number }>(
+    clickhouse,
+    statements.tableSizes,
+  );
+  const shares = await select<{ source: string; stored: number; dead_lettered: number }>(
+    clickhouse,
+    statements.ledgerShares,
+  );
+  for (const gauge of [
+    metrics.tableParts,
+    metrics.tableFullestPartition,
+    metrics.tableBytes,
+    metrics.tableRows,
+    metrics.deadLetterShare,
+  ])
+    gauge.reset();
   for (const { table, parts, fullest, bytes, rows } of tables) {
     metrics.tableParts.set({ table }, parts);
     metrics.tableFullestPartition.set({ table }, fullest);
     metrics.tableBytes.set({ table }, bytes);
     metrics.tableRows.set({ table }, rows);
   }
-  for (const { source, stored, dead_lettered: dead } of shares) metrics.deadLetterShare.set({ source }, stored + dead === 0 ? 0 : dead / (stored + dead));
+  for (const { source, stored, dead_lettered: dead } of shares)
+    metrics.deadLetterShare.set({ source }, stored + dead === 0 ? 0 : dead / (stored + dead));
 }

@@ -3,8 +3,10 @@ import { statements } from './catalogue.ts';
 import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
 
 /**
- * Periods are the partitions of rollups; every raw row carries its own. Ingest writes new batches to the newest period of the register, so an older one
- * gets only what is still in flight. This service begins a period at each midnight, and where it must close the current one. All times are unix seconds, UTC.
+ * Periods are the partitions of rollups; every raw row carries its own. Ingest writes new batches to the newest period
+ * of the register, so an older one
+ * gets only what is still in flight. This service begins a period at each midnight, and where it must close the current
+ * one. All times are unix seconds, UTC.
  */
 export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>): Promise<number> {
   return (await select<{ begin: number }>(clickhouse, statements.newestPeriod))[0]?.begin ?? 0;
@@ -17,7 +19,8 @@ export async function beginToday(context: Context): Promise<void> {
 }
 
 /**
- * Begins a new period, so that no new batch is written to this one. A period that lies ahead of the clock is left open: only a host with a wrong clock
+ * Begins a new period, so that no new batch is written to this one. A period that lies ahead of the clock is left open:
+ * only a host with a wrong clock
  * writes to it, and everybody else would have to follow.
  */
 export async function closePeriod(context: Context, period: number): Promise<void> {
@@ -31,7 +34,10 @@ async function begin({ clickhouse, logger }: Context, at: number): Promise<void>
   logger.info({ begin: isoTime(at) }, 'rollup_period_began');
 }
 
-/** True when no event of the period can be younger than the retention: the youngest is an hour and a day younger than the period's begin. */
+/**
+ * True when no event of the period can be younger than the retention: the youngest is an hour and a day younger than
+ * the period's begin.
+ */
 export function isExpired(period: number, retentionDays: number, now: number): boolean {
   return period + DAY + HOUR + retentionDays * DAY <= now;
 }

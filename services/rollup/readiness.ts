@@ -8,7 +8,10 @@ export async function rollupNote(clickhouse: ClickHouse): Promise<{ readonly not
   const building = (await readRollups(clickhouse)).filter((r) => r.state === 'building');
   const notes = [
     ...building.map((r) => `${r.name} version ${r.version} is being built, ${r.pending.length} periods are left`),
-    ...(await readOpenRepairs(clickhouse)).map((r) => `rollups of ${r.source} are to be repaired from ${isoTime(r.from)} to ${isoTime(r.to)}${r.outcome === '' ? '' : ` (${r.outcome})`}`),
+    ...(await readOpenRepairs(clickhouse)).map(
+      (r) =>
+        `rollups of ${r.source} are to be repaired from ${isoTime(r.from)} to ${isoTime(r.to)}${r.outcome === '' ? '' : ` (${r.outcome})`}`,
+    ),
   ];
   return notes.length === 0 ? undefined : { note: notes.join('; ') };
 }

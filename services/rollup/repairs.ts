@@ -24,7 +24,10 @@ export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'r
 }
 
 /** Asks for a repair. Asked for twice, it is done once. */
-export async function requestRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: Omit<Repair, 'requested_at' | 'outcome'>): Promise<void> {
+export async function requestRepair(
+  { clickhouse }: Pick<Context, 'clickhouse'>,
+  repair: Omit<Repair, 'requested_at' | 'outcome'>,
+): Promise<void> {
   await writeRepair({ clickhouse }, { ...repair, requested_at: '', outcome: '' }, false);
 }
 
@@ -41,14 +44,24 @@ export async function repairOpen(context: Context): Promise<number> {
   const incomplete = new Set<string>();
   const differing = new Map<string, number>();
   for (const repair of open) {
-    const where = { source: repair.source, period: isoTime(repair.period), from: isoTime(repair.from), to: isoTime(repair.to), reason: repair.reason };
+    const where = {
+      source: repair.source,
+      period: isoTime(repair.period),
+      from: isoTime(repair.from),
+      to: isoTime(repair.to),
+      reason: repair.reason,
+    };
     let outcome: Repair['outcome'] = 'built';
     for (const rollup of rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period))) {
       const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
       const built = await build(context, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
       if (built.kind === 'incomplete') {
         incomplete.add(rollup.name);
-        if (repair.outcome !== 'incomplete') logger.error({ ...where, rollup: rollup.name, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+        if (repair.outcome !== 'incomplete')
+          logger.error(
+            { ...where, rollup: rollup.name, batches: built.batches.slice(0, 5) },
+            'rollup_source_incomplete',
+          );
       } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
       else if (built.kind === 'built') {
         metrics.repairs.inc({ rollup: rollup.name });
@@ -82,11 +95,26 @@ export interface Difference {
   readonly minute: number;
 }
 
-/** Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out, and buckets wider than `widest`, seconds. */
-export async function differencesOf({ clickhouse }: Pick<Context, 'clickhouse'>, rollup: Rollup, period: number | undefined, span: Span, widest = rollup.widest): Promise<Difference[]> {
+/**
+ * Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out,
+ * and buckets wider than `widest`, seconds.
+ */
+export async function differencesOf(
+  { clickhouse }: Pick<Context, 'clickhouse'>,
+  rollup: Rollup,
+  period: number | undefined,
+  span: Span,
+  widest = rollup.widest,
+): Promise<Difference[]> {
   const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source: rollup.source });
   const from = Math.max(span.from, held?.horizon ?? 0);
   if (from >= span.to) return [];
-  const condition = (column: 'timestamp' | 'at'): string => [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
-  return await select<Difference>(clickhouse, differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at'), widest), {}, LONG_READ_SETTINGS);
+  const condition = (column: 'timestamp' | 'at'): string =>
+    [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
+  return await select<Difference>(
+    clickhouse,
+    differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at'), widest),
+    {},
+    LONG_READ_SETTINGS,
+  );
 }

@@ -12,8 +12,10 @@ export function firstWholeDay(rawRetentionDays: number, now: number): number {
 }
 
 /**
- * Drops what is older than its retention: whole days of raw tables, whole periods of rollups, without reading them; and minutes out of periods whose hours stay.
- * A shorter retention takes effect at the next run, a longer one keeps what is still there. Raw days stay while history is made of them.
+ * Drops what is older than its retention: whole days of raw tables, whole periods of rollups, without reading them; and
+ * minutes out of periods whose hours stay.
+ * A shorter retention takes effect at the next run, a longer one keeps what is still there. Raw days stay while history
+ * is made of them.
  * Gives the number of partitions dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
@@ -22,21 +24,39 @@ export async function dropExpired(context: Context): Promise<number> {
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const needed = new Set(rollups.filter((r) => r.state !== 'serving').map((r) => r.source));
   const days = firstWholeDay(settings.RAW_RETENTION_DAYS, now);
-  const isOld = new Map<string, (startsAt: number) => boolean>(sources.filter((s) => !needed.has(s.name)).map((s) => [s.name, (startsAt) => startsAt < days]));
-  for (const rollup of rollups) isOld.set(tableName(rollup), (startsAt) => isExpired(startsAt, settings.ROLLUP_1H_RETENTION_DAYS, now));
+  const isOld = new Map<string, (startsAt: number) => boolean>(
+    sources.filter((s) => !needed.has(s.name)).map((s) => [s.name, (startsAt) => startsAt < days]),
+  );
+  for (const rollup of rollups)
+    isOld.set(tableName(rollup), (startsAt) => isExpired(startsAt, settings.ROLLUP_1H_RETENTION_DAYS, now));
   let dropped = 0;
-  for (const { table, partition_id, starts_at } of await select<{ table: string; partition_id: string; starts_at: number }>(clickhouse, statements.partitions, { tables: [...isOld.keys()] })) {
+  for (const { table, partition_id, starts_at } of await select<{
+    table: string;
+    partition_id: string;
+    starts_at: number;
+  }>(clickhouse, statements.partitions, { tables: [...isOld.keys()] })) {
     if (isOld.get(table)?.(starts_at) !== true) continue;
     // before it goes: neither reconcile nor a build may miss rows without knowing why
-    if (sources.some((s) => s.name === table)) await clickhouse.execute({ sql: statements.writeExpiredDay, params: { source: table, before: starts_at + DAY }, settings: WRITE_SETTINGS });
-    await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`, settings: DROP_SETTINGS });
+    if (sources.some((s) => s.name === table))
+      await clickhouse.execute({
+        sql: statements.writeExpiredDay,
+        params: { source: table, before: starts_at + DAY },
+        settings: WRITE_SETTINGS,
+      });
+    await clickhouse.execute({
+      sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`,
+      settings: DROP_SETTINGS,
+    });
     metrics.dropped.inc({ table });
     logger.info({ table, partition: partition_id }, 'partition_expired');
     dropped++;
   }
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const before = Math.max(0, now - settings.ROLLUP_1M_RETENTION_DAYS * DAY - DAY - HOUR + 1);
-    for (const { period } of await select<{ period: number }>(clickhouse, statements.finePeriods, { table: tableName(rollup), before })) {
+    for (const { period } of await select<{ period: number }>(clickhouse, statements.finePeriods, {
+      table: tableName(rollup),
+      before,
+    })) {
       if ((await dropMinutes(context, rollup, period)).kind === 'built') dropped++;
     }
   }

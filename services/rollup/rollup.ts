@@ -36,22 +36,41 @@ const RETENTION_EVERY_MS = 3_600_000;
 const UNAVAILABLE_RETRY_MS = 5_000;
 
 /**
- * The owner of the schema and of everything that stands in rollups: migrates, lets queries read what is complete and raw for the rest (resolves then),
+ * The owner of the schema and of everything that stands in rollups: migrates, lets queries read what is complete and
+ * raw for the rest (resolves then),
  * and goes on with repairs, history, audit and retention, one thing at a time. Throws StartError.
  */
-export async function startRollup({ clickhouse, settings, logger, registry, clock = systemClock, migrations = loadMigrations() }: RollupOptions): Promise<RollupService> {
+export async function startRollup({
+  clickhouse,
+  settings,
+  logger,
+  registry,
+  clock = systemClock,
+  migrations = loadMigrations(),
+}: RollupOptions): Promise<RollupService> {
   const stopping = new AbortController();
-  const context: Context = { clickhouse, settings, logger, metrics: createRollupMetrics(registry), clock, wait: waitUnless(stopping.signal) };
-  if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS) logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
+  const context: Context = {
+    clickhouse,
+    settings,
+    logger,
+    metrics: createRollupMetrics(registry),
+    clock,
+    wait: waitUnless(stopping.signal),
+  };
+  if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
+    logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
   await checkRights(clickhouse, 'rollup');
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);
   const running = run(context);
-  const failed = running.then(() => new Promise<never>(() => {}), (error: unknown) => {
-    if (stopping.signal.aborted) return new Promise<never>(() => {});
-    throw error;
-  });
+  const failed = running.then(
+    () => new Promise<never>(() => {}),
+    (error: unknown) => {
+      if (stopping.signal.aborted) return new Promise<never>(() => {});
+      throw error;
+    },
+  );
   failed.catch(() => {});
   return {
     name: 'rollup',
@@ -73,22 +92,38 @@ interface Job {
 }
 
 /**
- * Two rows of jobs side by side, each job when it is due: what must not wait for a build of hours, and the rest. A repair and a build of history that meet
+ * Two rows of jobs side by side, each job when it is due: what must not wait for a build of hours, and the rest. A
+ * repair and a build of history that meet
  * at the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
   const urgent: Job[] = [
     { everyMs: PERIOD_EVERY_MS, work: () => beginToday(context) },
-    { everyMs: REPAIR_EVERY_MS, work: async () => { await repairOpen(context); } },
+    {
+      everyMs: REPAIR_EVERY_MS,
+      work: async () => {
+        await repairOpen(context);
+      },
+    },
     // another service may have published what it read long ago
     { everyMs: REPAIR_EVERY_MS, work: () => publish(context) },
   ];
   const rest: Job[] = [
     { everyMs: OBSERVE_EVERY_MS, work: () => observe(context) },
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
-    { everyMs: AUDIT_EVERY_MS, work: async () => { await audit.round(); } },
-    { everyMs: RETENTION_EVERY_MS, work: async () => { await dropExpired(context); } },
+    {
+      everyMs: AUDIT_EVERY_MS,
+      work: async () => {
+        await audit.round();
+      },
+    },
+    {
+      everyMs: RETENTION_EVERY_MS,
+      work: async () => {
+        await dropExpired(context);
+      },
+    },
   ];
   await Promise.all([repeat(context, urgent), repeat(context, rest)]);
   throw new Error('the jobs of the rollup service never end');
@@ -120,19 +155,20 @@ async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<
 
 /** A sleep that rejects when the signal fires. */
 function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
-  return (ms) => new Promise((resolve, reject) => {
-    if (signal.aborted) {
-      reject(signal.reason as Error);
-      return;
-    }
-    const timer = setTimeout(() => {
-      signal.removeEventListener('abort', onAbort);
-      resolve();
-    }, ms);
-    const onAbort = (): void => {
-      clearTimeout(timer);
-      reject(signal.reason as Error);
-    };
-    signal.addEventListener('abort', onAbort, { once: true });
-  });
+  return (ms) =>
+    new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(signal.reason as Error);
+        return;
+      }
+      const timer = setTimeout(() => {
+        signal.removeEventListener('abort', onAbort);
+        resolve();
+      }, ms);
+      const onAbort = (): void => {
+        clearTimeout(timer);
+        reject(signal.reason as Error);
+      };
+      signal.addEventListener('abort', onAbort, { once: true });
+    });
 }

@@ -9,10 +9,24 @@ import { createBrotliDecompress } from 'node:zlib';
 import { chromium, type Browser } from 'playwright-core';
 
 /** Root needs --no-sandbox; nothing else that a browser does by itself reaches out. */
-const ARGUMENTS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage', '--font-render-hinting=none', '--lang=en-US'];
+const ARGUMENTS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--disable-dev-shm-usage',
+  '--font-render-hinting=none',
+  '--lang=en-US',
+];
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** A headless browser: that of CHROMIUM, else the one of the package @sparticuz/chromium, which `npm ci` has brought. Throws where there is neither. */
+/**
+ * A headless browser: that of CHROMIUM, else the one of the package @sparticuz/chromium, which `npm ci` has brought.
+ * Throws where there is neither.
+ */
 export async function launchBrowser(): Promise<Browser> {
   const given = process.env['CHROMIUM'];
   if (given !== undefined && given !== '') return await chromium.launch({ executablePath: given, args: ARGUMENTS });
@@ -21,14 +35,22 @@ export async function launchBrowser(): Promise<Browser> {
     executablePath: join(folder, 'chromium'),
     args: ARGUMENTS,
     // NSS and its like, which a bare machine lacks, and a font
-    env: { ...process.env, LANG: 'C.UTF-8', LC_ALL: 'C.UTF-8', LD_LIBRARY_PATH: join(folder, 'lib'), FONTCONFIG_PATH: join(folder, 'fonts') },
+    env: {
+      ...process.env,
+      LANG: 'C.UTF-8',
+      LC_ALL: 'C.UTF-8',
+      LD_LIBRARY_PATH: join(folder, 'lib'),
+      FONTCONFIG_PATH: join(folder, 'fonts'),
+    },
   });
 }
 
 /** Folder of the package's browser, unpacked once per version. */
 async function unpackedChromium(): Promise<string> {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
-    throw new Error(`The package @sparticuz/chromium has no browser for ${process.platform} ${process.arch}: set CHROMIUM to the path of a Chromium or Chrome, for instance CHROMIUM=/usr/bin/chromium.`);
+    throw new Error(
+      `The package @sparticuz/chromium has no browser for ${process.platform} ${process.arch}: set CHROMIUM to the path of a Chromium or Chrome, for instance CHROMIUM=/usr/bin/chromium.`,
+    );
   }
   const packed = join(dirname(createRequire(import.meta.url).resolve('@sparticuz/chromium')), '..');
   const { version } = JSON.parse(readFileSync(join(packed, 'package.json'), 'utf8')) as { version: string };
@@ -36,7 +58,11 @@ async function unpackedChromium(): Promise<string> {
   if (existsSync(folder)) return folder;
   const part = `${folder}.${process.pid}.part`;
   mkdirSync(part, { recursive: true });
-  await pipeline(createReadStream(join(packed, 'bin/chromium.br')), createBrotliDecompress(), createWriteStream(join(part, 'chromium'), { mode: 0o755 }));
+  await pipeline(
+    createReadStream(join(packed, 'bin/chromium.br')),
+    createBrotliDecompress(),
+    createWriteStream(join(part, 'chromium'), { mode: 0o755 }),
+  );
   for (const name of ['al2023', 'fonts']) await untar(join(packed, `bin/${name}.tar.br`), part);
   try {
     renameSync(part, folder);
@@ -51,8 +77,12 @@ async function unpackedChromium(): Promise<string> {
 async function untar(file: string, into: string): Promise<void> {
   const tar = spawn('tar', ['-x', '-C', into], { stdio: ['pipe', 'ignore', 'inherit'] });
   const ended = once(tar, 'close');
-  // tar may end at the archive's end mark, before it has read the zeros behind it: its exit code says whether the archive was whole
-  const broken = await pipeline(createReadStream(file), createBrotliDecompress(), tar.stdin).then(() => undefined, (error: unknown) => error);
+  // tar may end at the archive's end mark, before it has read the zeros behind it: its exit code says whether the
+  // archive was whole
+  const broken = await pipeline(createReadStream(file), createBrotliDecompress(), tar.stdin).then(
+    () => undefined,
+    (error: unknown) => error,
+  );
   const [code] = (await ended) as [number | null];
   if (code !== 0) throw new Error(`tar ended with ${code} for ${file}`, { cause: broken });
 }

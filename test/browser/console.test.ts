@@ -12,7 +12,8 @@ import { waitFor } from '../harness/wait-for.ts';
 import { launchBrowser } from './chromium.ts';
 import { drawnChart, visit, type Visit } from './visit.ts';
 
-// The console of `npm start` with real Kafka, as a newcomer and an operator use it. The tests follow each other on one system.
+// The console of `npm start` with real Kafka, as a newcomer and an operator use it. The tests follow each other on one
+// system.
 const folder = temporaryFolder();
 const suffix = uniqueName('console');
 const topicOf = (source: SourceName): string => `${source}.${suffix}`;
@@ -27,11 +28,17 @@ const visits: Visit[] = [];
 async function start(): Promise<Service> {
   const started = startScript('start', settings);
   let ended: number | null | undefined;
-  started.child.once('close', (code) => { ended = code; });
-  await waitFor(() => {
-    if (ended !== undefined) throw new Error(`ended with ${ended}: ${started.stderr()}`);
-    return started.stdout().includes('sluice is ready at');
-  }, 60_000, 'npm start is ready');
+  started.child.once('close', (code) => {
+    ended = code;
+  });
+  await waitFor(
+    () => {
+      if (ended !== undefined) throw new Error(`ended with ${ended}: ${started.stderr()}`);
+      return started.stdout().includes('sluice is ready at');
+    },
+    60_000,
+    'npm start is ready',
+  );
   return started;
 }
 
@@ -47,12 +54,19 @@ async function askStatus(): Promise<Status> {
   return ((await response.json()) as { result: Status }).result;
 }
 
-const shownEvents = async (page: Page, topic: string): Promise<number> => Number((await page.locator(`[data-topic="${topic}"]`).textContent())?.replaceAll(',', ''));
+const shownEvents = async (page: Page, topic: string): Promise<number> =>
+  Number((await page.locator(`[data-topic="${topic}"]`).textContent())?.replaceAll(',', ''));
 
 beforeAll(async () => {
   const port = await freePort();
   address = `http://127.0.0.1:${port}`;
-  settings = { DATA_DIR: folder.path, KAFKA_BROKERS: kafkaBrokers().join(','), KAFKA_GROUP_ID: suffix, PORT: String(port), KAFKA_TOPICS: topics };
+  settings = {
+    DATA_DIR: folder.path,
+    KAFKA_BROKERS: kafkaBrokers().join(','),
+    KAFKA_GROUP_ID: suffix,
+    PORT: String(port),
+    KAFKA_TOPICS: topics,
+  };
   [browser, sluice] = await Promise.all([launchBrowser(), start()]);
   key = readFileSync(join(folder.path, 'api-key'), 'utf8').trim();
 });
@@ -68,7 +82,17 @@ test("a newcomer's first minute: the printed address signs in, the demo starts, 
   const first = await visit(browser, address);
   visits.push(first);
   const sizes: Promise<number>[] = [];
-  first.page.on('response', (response) => sizes.push(response.request().sizes().then((s) => s.responseBodySize + s.responseHeadersSize, () => 0)));
+  first.page.on('response', (response) =>
+    sizes.push(
+      response
+        .request()
+        .sizes()
+        .then(
+          (s) => s.responseBodySize + s.responseHeadersSize,
+          () => 0,
+        ),
+    ),
+  );
   await first.page.goto(printed);
   await first.page.getByRole('heading', { name: 'Overview' }).waitFor();
   const loaded = (await Promise.all(sizes)).reduce((a, b) => a + b, 0);
@@ -76,35 +100,70 @@ test("a newcomer's first minute: the printed address signs in, the demo starts, 
   expect(first.page.url()).not.toContain('token');
   expect(await first.page.evaluate(() => [localStorage.length, document.cookie])).toEqual([0, '']);
 
-  const demo = startScript('demo', { KAFKA_BROKERS: settings['KAFKA_BROKERS']!, KAFKA_TOPICS: topics, PORT: settings['PORT']!, DATA_DIR: folder.path }, ['--rate', '50']);
-  await waitFor(async () => {
-    const { curves } = await drawnChart(first.page, 'Events');
-    return Object.values(curves).some((values) => values.some((v) => (v ?? 0) > 0));
-  }, 30_000, 'the chart of events moves');
+  const demo = startScript(
+    'demo',
+    { KAFKA_BROKERS: settings['KAFKA_BROKERS']!, KAFKA_TOPICS: topics, PORT: settings['PORT']!, DATA_DIR: folder.path },
+    ['--rate', '50'],
+  );
+  await waitFor(
+    async () => {
+      const { curves } = await drawnChart(first.page, 'Events');
+      return Object.values(curves).some((values) => values.some((v) => (v ?? 0) > 0));
+    },
+    30_000,
+    'the chart of events moves',
+  );
   await demo.end();
 
   // all of it is written: from here on nothing changes but the time
-  const settled = await waitFor(async () => {
-    const [before, after] = [await askStatus(), await new Promise<Status>((resolve, reject) => { setTimeout(() => { askStatus().then(resolve, reject); }, 1500); })];
-    const count = (s: Status): number => s.system!.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
-    return count(before) === count(after) && after.system!.topics.every((t) => t.lag_now === 0) ? after : undefined;
-  }, 60_000, 'everything is ingested');
+  const settled = await waitFor(
+    async () => {
+      const [before, after] = [
+        await askStatus(),
+        await new Promise<Status>((resolve, reject) => {
+          setTimeout(() => {
+            askStatus().then(resolve, reject);
+          }, 1500);
+        }),
+      ];
+      const count = (s: Status): number => s.system!.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
+      return count(before) === count(after) && after.system!.topics.every((t) => t.lag_now === 0) ? after : undefined;
+    },
+    60_000,
+    'everything is ingested',
+  );
   for (const { topic, events_last_hour: events } of settled.system!.topics) {
     expect(events).toBeGreaterThan(0);
     await waitFor(async () => (await shownEvents(first.page, topic)) === events, 5_000, `${topic} shows ${events}`);
   }
   // and what the service says is what the ledger has
-  const response = await fetch(`${address}/api/commands/reconcile`, { method: 'POST', headers: { 'x-api-key': key }, body: '{}' });
-  const { result } = (await response.json()) as { result: { partitions: { topic: string; stored: number | string; dead_lettered: number | string }[] } };
+  const response = await fetch(`${address}/api/commands/reconcile`, {
+    method: 'POST',
+    headers: { 'x-api-key': key },
+    body: '{}',
+  });
+  const { result } = (await response.json()) as {
+    result: { partitions: { topic: string; stored: number | string; dead_lettered: number | string }[] };
+  };
   for (const { topic, events_last_hour: events } of settled.system!.topics) {
-    expect({ topic, events }).toEqual({ topic, events: result.partitions.filter((p) => p.topic === topic).reduce((sum, p) => sum + Number(p.stored) + Number(p.dead_lettered), 0) });
+    expect({ topic, events }).toEqual({
+      topic,
+      events: result.partitions
+        .filter((p) => p.topic === topic)
+        .reduce((sum, p) => sum + Number(p.stored) + Number(p.dead_lettered), 0),
+    });
   }
   // step by step, where both have the step
   const { times, curves } = await drawnChart(first.page, 'Events');
   for (const { topic, events } of (await askStatus()).system!.topics) {
     const known = await askStatus();
-    const drawn = times.map((t, i): [number, number | null] => [t, curves[topic]![i] ?? null]).filter(([t]) => t >= known.from && t < known.from + (known.steps - 6) * 10);
-    expect({ topic, drawn: drawn.map(([, v]) => (v ?? 0) * 10) }).toEqual({ topic, drawn: drawn.map(([t]) => expect.closeTo(events[(t - known.from) / 10]!, 6) as number) });
+    const drawn = times
+      .map((t, i): [number, number | null] => [t, curves[topic]![i] ?? null])
+      .filter(([t]) => t >= known.from && t < known.from + (known.steps - 6) * 10);
+    expect({ topic, drawn: drawn.map(([, v]) => (v ?? 0) * 10) }).toEqual({
+      topic,
+      drawn: drawn.map(([t]) => expect.closeTo(events[(t - known.from) / 10]!, 6) as number),
+    });
   }
 
   // the token is used up; nothing has written it or the key into a log
@@ -114,7 +173,12 @@ test("a newcomer's first minute: the printed address signs in, the demo starts, 
   await second.page.getByText('The sign-in link is used up or older than ten minutes.').waitFor();
   expect(sluice.stderr()).not.toContain(key);
   expect(sluice.stderr()).not.toContain(token);
-  expect(sluice.stderr().split('\n').filter((line) => line !== '' && !line.startsWith('{') && !line.startsWith('npm '))).toEqual([]);
+  expect(
+    sluice
+      .stderr()
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('{') && !line.startsWith('npm ')),
+  ).toEqual([]);
   expect([...first.errors, ...first.outside, ...second.errors]).toEqual([]);
 });
 
@@ -125,18 +189,38 @@ test('an event is seen within three seconds of its acknowledgement by Kafka', as
   for (let i = 0; i < 3; i++) {
     const before = await shownEvents(page, topic);
     await produce([{ topic, value: JSON.stringify({ event_message: 'hello', metadata: { project: 'p' } }) }]);
-    const seen = await waitFor(async () => (await shownEvents(page, topic)) > before && (await shownEvents(page, topic)), 3_000, 'the event is counted');
+    const seen = await waitFor(
+      async () => (await shownEvents(page, topic)) > before && (await shownEvents(page, topic)),
+      3_000,
+      'the event is counted',
+    );
     expect(seen).toBe(before + 1);
   }
 });
 
 test('a dead letter is replayed, and all of a filter are, with progress and a result', async () => {
   const topic = topicOf('auth_logs');
-  // an hour ahead and a little: refused now, and fine as soon as the little is over; a busy machine takes its time until it evaluates them
+  // an hour ahead and a little: refused now, and fine as soon as the little is over; a busy machine takes its time
+  // until it evaluates them
   const ahead = Date.now() + 3_600_000 + 45_000;
-  await produce(Array.from({ length: 25 }, (_, i) => ({ topic, value: JSON.stringify({ timestamp: new Date(ahead).toISOString(), project: 'later', event_message: `letter ${i}` }), headers: [['trace', `t${i}`] as const], key: 'k' })));
+  await produce(
+    Array.from({ length: 25 }, (_, i) => ({
+      topic,
+      value: JSON.stringify({
+        timestamp: new Date(ahead).toISOString(),
+        project: 'later',
+        event_message: `letter ${i}`,
+      }),
+      headers: [['trace', `t${i}`] as const],
+      key: 'k',
+    })),
+  );
   const { page, errors } = await open(`#/dead-letters?topic=${topic}&reason=timestamp_out_of_range&open=true`);
-  await waitFor(async () => (await askStatus()).system!.dead_letter_totals.some((t) => t.topic === topic && t.letters === 25), 45_000, '25 dead letters');
+  await waitFor(
+    async () => (await askStatus()).system!.dead_letter_totals.some((t) => t.topic === topic && t.letters === 25),
+    45_000,
+    '25 dead letters',
+  );
   await page.getByRole('button', { name: 'Replay 25 of' }).waitFor();
   await page.reload();
   await page.getByRole('button', { name: /^Open/ }).first().click();
@@ -152,7 +236,14 @@ test('a dead letter is replayed, and all of a filter are, with progress and a re
   await page.getByText('24 of 24 tried, done: 24 stored').waitFor({ timeout: 60_000 });
   await page.getByText('No dead letter matches.').waitFor();
   // totals are some seconds old
-  const totals = await waitFor(async () => (await askStatus()).system!.dead_letter_totals.find((t) => t.topic === topic && t.reason === 'timestamp_out_of_range' && t.replayed > 24), 20_000, 'all of them are marked');
+  const totals = await waitFor(
+    async () =>
+      (await askStatus()).system!.dead_letter_totals.find(
+        (t) => t.topic === topic && t.reason === 'timestamp_out_of_range' && t.replayed > 24,
+      ),
+    20_000,
+    'all of them are marked',
+  );
   expect(totals).toMatchObject({ letters: 25, replayed: 25 });
   expect(errors).toEqual([]);
 }, 240_000);

@@ -6,14 +6,24 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startConsole, type Console } from '../../services/console/console.ts';
 import { deadLetterRoutes } from '../../services/ingest/commands/dead-letter-routes.ts';
 import type { QueryService } from '../../services/query/start.ts';
-import { API_KEY, call, logger, openEngine, send, startService, store, type Engine } from '../integration/query/service.ts';
+import {
+  API_KEY,
+  call,
+  logger,
+  openEngine,
+  send,
+  startService,
+  store,
+  type Engine,
+} from '../integration/query/service.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { launchBrowser } from './chromium.ts';
 import { accessibilityFaults, drawnChart, expectFits, visit, type Visit, type VisitOptions } from './visit.ts';
 
 // Every page on a real engine, beside an ingest that runs elsewhere, as `npm run query` is.
 const PROJECT = 'abcdefghijklmnopqrst';
-const ODD = '<script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'"> &amp; \u202e😀\ud83d {{x}} ${y} é\u0301\u0000\u2028\t"quoted"';
+const ODD =
+  '<script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'"> &amp; \u202e😀\ud83d {{x}} ${y} é\u0301\u0000\u2028\t"quoted"';
 const LETTERS = 10_000;
 const KEYS = 10_000;
 
@@ -37,16 +47,61 @@ beforeAll(async () => {
   const registry = createRegistry();
   console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: systemClock });
   const routes = [...console_.routes, ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger })];
-  service = await startService(engine.clickhouse, engine.dataDir, {}, { registry, routes, openRoutes: console_.openRoutes });
-  const edge = (i: number, more: object = {}): string => JSON.stringify({
-    id: `e${String(i).padStart(4, '0')}`, timestamp: (now - 60_000) * 1000 - Math.floor(i / 7), project: PROJECT, event_message: `GET | 200 | ${i}`,
-    metadata: { big: 1, request: { url: `https://${PROJECT}.supabase.co/${['rest', 'auth', 'storage'][i % 3]}/v1`, path: `/${['rest', 'auth', 'storage'][i % 3]}/v1` } }, ...more,
-  });
-  await store(engine.clickhouse, 'edge_logs', [...Array.from({ length: 250 }, (_, i) => edge(i)), edge(999, { project: 'odd', event_message: ODD, metadata: { [ODD]: { value: ODD } } }).replace('"value":', '"digits":12345678901234567890,"value":')], { now });
-  await store(engine.clickhouse, 'function_edge_logs', Array.from({ length: 120 }, (_, i) => JSON.stringify({
-    timestamp: (now - (i % 12) * 60_000) * 1000, metadata: { project_ref: PROJECT, function_id: 'f', execution_time_ms: i * 10, response: { status_code: i % 9 === 0 ? 500 : 200 } },
-  })), { now });
-  await store(engine.clickhouse, 'auth_logs', Array.from({ length: LETTERS }, (_, i) => `[${i},"<b>"]`), { now });
+  service = await startService(
+    engine.clickhouse,
+    engine.dataDir,
+    {},
+    { registry, routes, openRoutes: console_.openRoutes },
+  );
+  const edge = (i: number, more: object = {}): string =>
+    JSON.stringify({
+      id: `e${String(i).padStart(4, '0')}`,
+      timestamp: (now - 60_000) * 1000 - Math.floor(i / 7),
+      project: PROJECT,
+      event_message: `GET | 200 | ${i}`,
+      metadata: {
+        big: 1,
+        request: {
+          url: `https://${PROJECT}.supabase.co/${['rest', 'auth', 'storage'][i % 3]}/v1`,
+          path: `/${['rest', 'auth', 'storage'][i % 3]}/v1`,
+        },
+      },
+      ...more,
+    });
+  await store(
+    engine.clickhouse,
+    'edge_logs',
+    [
+      ...Array.from({ length: 250 }, (_, i) => edge(i)),
+      edge(999, { project: 'odd', event_message: ODD, metadata: { [ODD]: { value: ODD } } }).replace(
+        '"value":',
+        '"digits":12345678901234567890,"value":',
+      ),
+    ],
+    { now },
+  );
+  await store(
+    engine.clickhouse,
+    'function_edge_logs',
+    Array.from({ length: 120 }, (_, i) =>
+      JSON.stringify({
+        timestamp: (now - (i % 12) * 60_000) * 1000,
+        metadata: {
+          project_ref: PROJECT,
+          function_id: 'f',
+          execution_time_ms: i * 10,
+          response: { status_code: i % 9 === 0 ? 500 : 200 },
+        },
+      }),
+    ),
+    { now },
+  );
+  await store(
+    engine.clickhouse,
+    'auth_logs',
+    Array.from({ length: LETTERS }, (_, i) => `[${i},"<b>"]`),
+    { now },
+  );
   await engine.clickhouse.execute({
     sql: "INSERT INTO api_keys (id, name, hash, scopes, projects, created_at) SELECT toString(generateUUIDv4()), concat('key ', leftPad(toString(number), 5, '0')), hex(SHA256(toString(number))), ['query'], [], now64(3) FROM numbers({keys:UInt32})",
     params: { keys: KEYS },
@@ -66,12 +121,17 @@ describe('Explore', () => {
     const { times, curves } = await drawnChart(page, 'functions.invocation-stats');
     const { rows } = await call(service, 'functions.invocation-stats', { project: PROJECT, interval: '15min' });
     expect(times.map((t) => t * 1e6)).toEqual(rows.map((r) => r['timestamp']));
-    for (const name of ['count', 'error_count', 'p95_execution_time', 'p99_execution_time']) expect({ name, values: curves[name] }).toEqual({ name, values: rows.map((r) => r[name]) });
+    for (const name of ['count', 'error_count', 'p95_execution_time', 'p99_execution_time'])
+      expect({ name, values: curves[name] }).toEqual({ name, values: rows.map((r) => r[name]) });
     expect(rows.reduce((sum, r) => sum + Number(r['count']), 0)).toBe(120);
     expect(await page.locator('.result tbody tr').count()).toBe(16);
     expect(await page.locator('.facts .cache').textContent()).toMatch(/^(miss|hit)$/);
     await page.getByRole('button', { name: 'Ask' }).click();
-    await waitFor(async () => (await page.locator('.facts .cache').textContent()) === 'hit', 5_000, 'the second answer comes from the cache');
+    await waitFor(
+      async () => (await page.locator('.facts .cache').textContent()) === 'hit',
+      5_000,
+      'the second answer comes from the cache',
+    );
     expect(errors).toEqual([]);
   });
 
@@ -82,7 +142,8 @@ describe('Explore', () => {
     expect(rows.length).toBeGreaterThan(0);
     for (const [i, time] of times.entries()) {
       const row = rows.find((r) => Date.parse(`${String(r['timestamp'])}Z`) === time * 1000);
-      for (const [name, values] of Object.entries(curves)) expect({ time, name, value: values[i] }).toEqual({ time, name, value: row?.[name] ?? 0 });
+      for (const [name, values] of Object.entries(curves))
+        expect({ time, name, value: values[i] }).toEqual({ time, name, value: row?.[name] ?? 0 });
     }
   });
 
@@ -97,7 +158,11 @@ describe('Explore', () => {
       if ((await next.count()) === 0) break;
       const before = await page.locator('.result').getAttribute('data-query');
       await next.click();
-      await waitFor(async () => (await page.locator('.result').getAttribute('data-query')) !== before, 10_000, 'the next page');
+      await waitFor(
+        async () => (await page.locator('.result').getAttribute('data-query')) !== before,
+        10_000,
+        'the next page',
+      );
     }
     expect(seen).toHaveLength(250);
     expect(new Set(seen).size).toBe(250);
@@ -125,22 +190,34 @@ describe('Explore', () => {
   });
 
   test('names every wrong parameter at its field', async () => {
-    const { page } = await open('#/explore/logs.all?project=p&iso_timestamp_start=yesterday&iso_timestamp_end=tomorrow');
+    const { page } = await open(
+      '#/explore/logs.all?project=p&iso_timestamp_start=yesterday&iso_timestamp_end=tomorrow',
+    );
     await page.locator('.failure').waitFor();
-    expect(await page.locator('[aria-invalid="true"]').evaluateAll((fields) => fields.map((f) => (f as HTMLInputElement).name))).toEqual(['iso_timestamp_start', 'iso_timestamp_end']);
+    expect(
+      await page
+        .locator('[aria-invalid="true"]')
+        .evaluateAll((fields) => fields.map((f) => (f as HTMLInputElement).name)),
+    ).toEqual(['iso_timestamp_start', 'iso_timestamp_end']);
   });
 
   test('a picked instant is the same in UTC and in local time', async () => {
     const { page } = await open('#/explore/logs.all?project=p');
     await page.getByLabel('iso_timestamp_end: choose in local time').fill('2026-03-01T10:00:00');
-    await waitFor(async () => (await page.locator('[name="iso_timestamp_end"]').inputValue()) === '2026-03-01T09:00:00Z', 5_000, 'the local time is read in UTC');
+    await waitFor(
+      async () => (await page.locator('[name="iso_timestamp_end"]').inputValue()) === '2026-03-01T09:00:00Z',
+      5_000,
+      'the local time is read in UTC',
+    );
     await page.getByRole('button', { name: 'UTC', exact: true }).click();
     expect(await page.getByLabel('iso_timestamp_end: choose in UTC').inputValue()).toBe('2026-03-01T09:00');
   });
 
   test('the call to copy is the call, with a name in the place of the key', async () => {
     const { page } = await open(`#/explore/logs.all?project=${PROJECT}`);
-    expect(await page.locator('.result .curl code').textContent()).toBe(`curl -H "X-API-KEY: $API_KEY" '${service.address}/api/endpoints/logs.all?project=${PROJECT}'`);
+    expect(await page.locator('.result .curl code').textContent()).toBe(
+      `curl -H "X-API-KEY: $API_KEY" '${service.address}/api/endpoints/logs.all?project=${PROJECT}'`,
+    );
     expect(await page.content()).not.toContain(API_KEY);
   });
 });
@@ -173,7 +250,11 @@ describe('ten thousand', () => {
 });
 
 test('a key limited to an endpoint and a project sees what it may, and is told what it may not', async () => {
-  const made = await send(service.address, '/api/keys', { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify({ name: 'limited', scopes: ['query:logs.all'], projects: [PROJECT] }) });
+  const made = await send(service.address, '/api/keys', {
+    method: 'POST',
+    headers: { 'x-api-key': API_KEY },
+    body: JSON.stringify({ name: 'limited', scopes: ['query:logs.all'], projects: [PROJECT] }),
+  });
   const { key } = JSON.parse(made.text) as { key: string };
   const { page } = await open('#/overview', { key });
   await page.getByText('Your key limited sees the endpoints that it may call.').waitFor();
@@ -189,8 +270,11 @@ test('a key limited to an endpoint and a project sees what it may, and is told w
   await page.goto(`${service.address}/#/explore/usage.api-counts?project=${PROJECT}&interval=daily`);
   await page.getByText('Your key may not call this endpoint').waitFor();
   const status = await send(service.address, '/api/status', { headers: { 'x-api-key': key } });
-  expect(JSON.parse(status.text)).toMatchObject({ result: { system: null, endpoints: [{ endpoint: 'logs.all' }].filter(() => status.text.includes('"endpoint"')) } });
-  for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/1', '/api/keys']) expect((await send(service.address, path, { headers: { 'x-api-key': key } })).status).toBe(403);
+  expect(JSON.parse(status.text)).toMatchObject({
+    result: { system: null, endpoints: [{ endpoint: 'logs.all' }].filter(() => status.text.includes('"endpoint"')) },
+  });
+  for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/1', '/api/keys'])
+    expect((await send(service.address, path, { headers: { 'x-api-key': key } })).status).toBe(403);
 });
 
 test('a wrong key is refused, and none is ever kept beyond the session or written into an address', async () => {
@@ -206,13 +290,23 @@ test('a wrong key is refused, and none is ever kept beyond the session or writte
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
   await waitFor(() => addresses.length >= 3, 10_000, 'some calls');
   expect(addresses.filter((address) => address.includes(API_KEY))).toEqual([]);
-  expect(await page.evaluate(() => JSON.stringify([Object.entries(localStorage), document.cookie, location.href]))).not.toContain(API_KEY);
+  expect(
+    await page.evaluate(() => JSON.stringify([Object.entries(localStorage), document.cookie, location.href])),
+  ).not.toContain(API_KEY);
 });
 
-describe.each([['light', 1280], ['dark', 1280], ['light', 390]] as const)('in %s at %i pixels', (colorScheme, width) => {
+describe.each([
+  ['light', 1280],
+  ['dark', 1280],
+  ['light', 390],
+] as const)('in %s at %i pixels', (colorScheme, width) => {
   const charts = 'figure.chart .plot canvas';
   test.each([
-    ['#/overview', charts], [`#/explore/functions.invocation-stats?project=${PROJECT}&interval=15min`, charts], [`#/explore/logs.all?project=${PROJECT}`, '.events > li'], ['#/dead-letters', 'tbody button'], ['#/keys', 'tbody button'],
+    ['#/overview', charts],
+    [`#/explore/functions.invocation-stats?project=${PROJECT}&interval=15min`, charts],
+    [`#/explore/logs.all?project=${PROJECT}`, '.events > li'],
+    ['#/dead-letters', 'tbody button'],
+    ['#/keys', 'tbody button'],
   ])('%s has no serious accessibility fault, fits, and loads nothing from elsewhere', async (hash, content) => {
     const { page, errors, outside, close } = await open(hash, { colorScheme, viewport: { width, height: 844 } });
     await page.locator(content).first().waitFor();
@@ -237,11 +331,14 @@ test('every control is reached and used by keyboard alone', async () => {
   const reached = new Set<string>();
   for (let i = 0; i < 40 && !reached.has('Ask'); i++) {
     await page.keyboard.press('Tab');
-    const name = await page.evaluate(() => (document.activeElement as HTMLInputElement | null)?.name || (document.activeElement?.textContent ?? ''));
+    const name = await page.evaluate(
+      () => (document.activeElement as HTMLInputElement | null)?.name || (document.activeElement?.textContent ?? ''),
+    );
     reached.add(name);
     if (name === 'project') await page.keyboard.type(PROJECT);
   }
-  for (const name of ['Overview', 'Keys', 'UTC', 'Sign out', 'logs.all', 'project', 'interval', 'Ask']) expect(reached).toContain(name);
+  for (const name of ['Overview', 'Keys', 'UTC', 'Sign out', 'logs.all', 'project', 'interval', 'Ask'])
+    expect(reached).toContain(name);
   await page.keyboard.press('Enter');
   await page.locator('.result').waitFor();
 });

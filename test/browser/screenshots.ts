@@ -9,8 +9,10 @@ import { launchBrowser } from './chromium.ts';
 import { visit } from './visit.ts';
 
 /**
- * `npm run screenshots`: pictures of every page of the console of a running `npm start` with `npm run demo`, light, dark and of a phone, in the folder
- * screenshots/, and the README's one in docs/console.png. Some calls of the busiest project are made first, so that there are requests to see.
+ * `npm run screenshots`: pictures of every page of the console of a running `npm start` with `npm run demo`, light,
+ * dark and of a phone, in the folder
+ * screenshots/, and the README's one in docs/console.png. Some calls of the busiest project are made first, so that
+ * there are requests to see.
  */
 const HELP = `npm run screenshots: pictures of the console of a running npm start, beside npm run demo, in screenshots/ and docs/console.png
 The service is at HOST and PORT; the key is API_KEY, else the one in DATA_DIR.
@@ -30,16 +32,30 @@ async function takeScreenshots(): Promise<void> {
   const address = addressOf(settings.HOST, settings.PORT);
   const key = settings.API_KEY ?? readFileSync(keyFile(settings.DATA_DIR), 'utf8').trim();
   const project = createPopulation(1, 1, 0).project(0).ref;
-  const endpoints = [`functions.invocation-stats?project=${project}&interval=15min`, `usage.api-counts?project=${project}&interval=30min`, `logs.all?project=${project}`];
+  const endpoints = [
+    `functions.invocation-stats?project=${project}&interval=15min`,
+    `usage.api-counts?project=${project}&interval=30min`,
+    `logs.all?project=${project}`,
+  ];
   for (let i = 0; i < CALLS; i++) {
-    for (const endpoint of endpoints) await fetch(`${address}/api/endpoints/${endpoint}`, { headers: { 'x-api-key': key } });
+    for (const endpoint of endpoints)
+      await fetch(`${address}/api/endpoints/${endpoint}`, { headers: { 'x-api-key': key } });
     await sleep(SETTLE_MS / CALLS);
   }
   mkdirSync(`${ROOT}screenshots`, { recursive: true });
   const browser = await launchBrowser();
   try {
-    const pages: [string, string][] = [['overview', ''], ...endpoints.map((e): [string, string] => [`explore-${e.split('?')[0]}`, `#/explore/${e}`]), ['dead-letters', '#/dead-letters'], ['keys', '#/keys']];
-    for (const [look, colorScheme, width] of [['light', 'light', 1280], ['dark', 'dark', 1280], ['phone', 'light', 390]] as const) {
+    const pages: [string, string][] = [
+      ['overview', ''],
+      ...endpoints.map((e): [string, string] => [`explore-${e.split('?')[0]}`, `#/explore/${e}`]),
+      ['dead-letters', '#/dead-letters'],
+      ['keys', '#/keys'],
+    ];
+    for (const [look, colorScheme, width] of [
+      ['light', 'light', 1280],
+      ['dark', 'dark', 1280],
+      ['phone', 'light', 390],
+    ] as const) {
       const { page, close } = await visit(browser, address, { key, colorScheme, viewport: { width, height: 860 } });
       for (const [name, hash] of pages) {
         await page.goto(`${address}/${hash}`);

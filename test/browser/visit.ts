@@ -22,14 +22,20 @@ export interface VisitOptions extends BrowserContextOptions {
 
 /** A browser session of its own. */
 export async function visit(browser: Browser, address: string, { key, ...options }: VisitOptions = {}): Promise<Visit> {
-  const context = await browser.newContext({ locale: 'en-US', timezoneId: 'Europe/Berlin', viewport: { width: 1280, height: 900 }, ...options });
+  const context = await browser.newContext({
+    locale: 'en-US',
+    timezoneId: 'Europe/Berlin',
+    viewport: { width: 1280, height: 900 },
+    ...options,
+  });
   context.setDefaultTimeout(20_000);
   if (key !== undefined) await context.addInitScript((text) => sessionStorage.setItem('sluice.key', text), key);
   const page = await context.newPage();
   const [errors, outside]: [string[], string[]] = [[], []];
   page.on('pageerror', (error) => errors.push(error.message));
   page.on('console', (message) => {
-    if (message.type() === 'error' && !message.text().startsWith('Failed to load resource')) errors.push(message.text());
+    if (message.type() === 'error' && !message.text().startsWith('Failed to load resource'))
+      errors.push(message.text());
   });
   page.on('request', (request) => {
     if (!request.url().startsWith(new URL(address).origin)) outside.push(request.url());
@@ -42,27 +48,44 @@ export async function accessibilityFaults(page: Page): Promise<string[]> {
   // the page's own policy allows no script but its own: this one comes through the debugger
   await page.evaluate(AXE);
   return await page.evaluate(async () => {
-    interface Found { violations: { id: string; impact: string; nodes: { target: string[]; failureSummary: string }[] }[] }
+    interface Found {
+      violations: { id: string; impact: string; nodes: { target: string[]; failureSummary: string }[] }[];
+    }
     const { axe } = globalThis as unknown as { axe: { run(): Promise<Found> } };
     const { violations } = await axe.run();
-    return violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target.join(' ')} ${n.failureSummary}`).join('; ')}`);
+    return violations
+      .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+      .map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target.join(' ')} ${n.failureSummary}`).join('; ')}`);
   });
 }
 
 /** What a chart has drawn: unix seconds, and values by name. Of a stack, what lies below is taken off again. */
-export async function drawnChart(page: Page, title: string, isStacked = false): Promise<{ times: number[]; curves: Record<string, (number | null)[]> }> {
-  const plot = page.locator('figure.chart', { has: page.locator('.title', { hasText: new RegExp(`^${title.replaceAll('.', String.raw`\.`)}$`) }) }).locator('.plot');
+export async function drawnChart(
+  page: Page,
+  title: string,
+  isStacked = false,
+): Promise<{ times: number[]; curves: Record<string, (number | null)[]> }> {
+  const plot = page
+    .locator('figure.chart', {
+      has: page.locator('.title', { hasText: new RegExp(`^${title.replaceAll('.', String.raw`\.`)}$`) }),
+    })
+    .locator('.plot');
   await plot.locator('canvas').waitFor();
   return await plot.evaluate((element, stacked) => {
     const { data, series } = (element as ChartElement).plot!;
     const [times, ...values] = data as unknown as (number | null)[][];
     const labels = series.slice(1).map((s) => (typeof s.label === 'string' ? s.label : ''));
-    const curves = labels.map((label, i): [string, (number | null)[]] => [label, values[i]!.map((v, at) => (stacked && i + 1 < values.length && v !== null ? v - (values[i + 1]![at] ?? 0) : v))]);
+    const curves = labels.map((label, i): [string, (number | null)[]] => [
+      label,
+      values[i]!.map((v, at) => (stacked && i + 1 < values.length && v !== null ? v - (values[i + 1]![at] ?? 0) : v)),
+    ]);
     return { times: times as number[], curves: Object.fromEntries(curves) };
   }, isStacked);
 }
 
 /** That nothing of the page lies beside the window. */
 export async function expectFits(page: Page): Promise<void> {
-  expect(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)).toBeLessThanOrEqual(0);
+  expect(
+    await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth),
+  ).toBeLessThanOrEqual(0);
 }

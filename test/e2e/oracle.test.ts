@@ -23,7 +23,8 @@ const DAY = 86_400_000;
 const HOUR = 3_600_000;
 const API_KEY = 'oracle-test-key';
 
-const evenly = <T extends string>(names: readonly T[]): Record<T, number> => Object.fromEntries(names.map((name) => [name, 1])) as Record<T, number>;
+const evenly = <T extends string>(names: readonly T[]): Record<T, number> =>
+  Object.fromEntries(names.map((name) => [name, 1])) as Record<T, number>;
 
 describe(`every endpoint answers what the produced events say (seed ${SEED})`, () => {
   const folder = temporaryFolder();
@@ -41,11 +42,26 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
   beforeAll(async () => {
     settings = readSettings({
       KAFKA_TOPICS: sources.map((s) => `${s.name}=${topicOf(s.name)}`).join(','),
-      KAFKA_GROUP_ID: suffix, DATA_DIR: folder.path, PORT: '0', API_KEY, RAW_RETENTION_DAYS: '90',
+      KAFKA_GROUP_ID: suffix,
+      DATA_DIR: folder.path,
+      PORT: '0',
+      API_KEY,
+      RAW_RETENTION_DAYS: '90',
     });
     engine = await openTestClickHouse();
-    kafka = createKafka({ brokers: kafkaBrokers(), clientId: suffix, logger: testLogger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-    ingest = await startIngest({ clickhouse: engine.clickhouse, kafka, settings, logger: testLogger, registry: createRegistry() });
+    kafka = createKafka({
+      brokers: kafkaBrokers(),
+      clientId: suffix,
+      logger: testLogger,
+      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+    });
+    ingest = await startIngest({
+      clickhouse: engine.clickhouse,
+      kafka,
+      settings,
+      logger: testLogger,
+      registry: createRegistry(),
+    });
     await produceAll();
     await waitFor(async () => (await consumed()) === events.length, 60_000, 'every event in the ledger');
     const account = await reconcile(engine.clickhouse, settings.RAW_RETENTION_DAYS);
@@ -61,19 +77,55 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
   });
 
   async function consumed(): Promise<number> {
-    const [row] = rows<{ consumed: number }>(await engine.clickhouse.read({ sql: 'SELECT toUInt32(sum(last - first + 1)) AS consumed FROM batches', format: 'JSONEachRow' }));
+    const [row] = rows<{ consumed: number }>(
+      await engine.clickhouse.read({
+        sql: 'SELECT toUInt32(sum(last - first + 1)) AS consumed FROM batches',
+        format: 'JSONEachRow',
+      }),
+    );
     return row?.consumed ?? 0;
   }
 
-  /** All notations, forms of id and of URL, self-hosted shapes, late, ahead and out of order; and events on the edges of buckets. */
+  /**
+   * All notations, forms of id and of URL, self-hosted shapes, late, ahead and out of order; and events on the edges of
+   * buckets.
+   */
   async function produceAll(): Promise<void> {
-    const oddities = { ids: { uuid: 6, number: 1, empty: 1, null: 1, absent: 1 }, urlShapes: evenly(urlShapes), selfHostedShare: 0.1, untimedShare: 0.1, keylessShare: 0.1 } as const;
-    const traffic = createTraffic({ seed: SEED, projects: 6, functionsPerProject: 3, notations: evenly(notations), ...oddities, disorderMicros: 120e6, lateShare: 0.4, lateMicros: 8 * DAY * 1000, aheadShare: 0.02, aheadMicros: 50 * 60e6 });
-    const onEdges = createTraffic({ seed: SEED, run: 1, projects: 6, functionsPerProject: 3, notations: { microseconds: 1 }, urlShapes: evenly(urlShapes) });
-    const produced: TrafficEvent[] = Array.from({ length: EVENTS }, (_, i) => traffic.next((startedAt - (i % 7200) * 1000) * 1000));
+    const oddities = {
+      ids: { uuid: 6, number: 1, empty: 1, null: 1, absent: 1 },
+      urlShapes: evenly(urlShapes),
+      selfHostedShare: 0.1,
+      untimedShare: 0.1,
+      keylessShare: 0.1,
+    } as const;
+    const traffic = createTraffic({
+      seed: SEED,
+      projects: 6,
+      functionsPerProject: 3,
+      notations: evenly(notations),
+      ...oddities,
+      disorderMicros: 120e6,
+      lateShare: 0.4,
+      lateMicros: 8 * DAY * 1000,
+      aheadShare: 0.02,
+      aheadMicros: 50 * 60e6,
+    });
+    const onEdges = createTraffic({
+      seed: SEED,
+      run: 1,
+      projects: 6,
+      functionsPerProject: 3,
+      notations: { microseconds: 1 },
+      urlShapes: evenly(urlShapes),
+    });
+    const produced: TrafficEvent[] = Array.from({ length: EVENTS }, (_, i) =>
+      traffic.next((startedAt - (i % 7200) * 1000) * 1000),
+    );
     for (const edge of [5 * 60_000, 15 * 60_000, HOUR, 3 * HOUR, DAY, 3 * DAY, 7 * DAY]) {
       for (const now of nows()) {
-        for (const shift of [-1_000, -1, 0, 1, 1_000]) for (const source of ['edge_logs', 'function_edge_logs'] as const) produced.push(onEdges.next((now - edge) * 1000 + shift, source));
+        for (const shift of [-1_000, -1, 0, 1, 1_000])
+          for (const source of ['edge_logs', 'function_edge_logs'] as const)
+            produced.push(onEdges.next((now - edge) * 1000 + shift, source));
       }
     }
     projects = [...new Set(produced.map((e) => e.project))];
@@ -87,7 +139,10 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
       for (const [partition, list] of byPartition.entries()) {
         for (let i = 0; i < list.length; i += 500) {
           const part = list.slice(i, i + 500);
-          const [report] = await producer.send({ topic: topicOf(name), messages: part.map((e) => ({ partition, key: e.key, value: e.json, timestamp: String(e.recordMillis) })) });
+          const [report] = await producer.send({
+            topic: topicOf(name),
+            messages: part.map((e) => ({ partition, key: e.key, value: e.json, timestamp: String(e.recordMillis) })),
+          });
           part.forEach((e, j) => events.push(stored(e, topicOf(name), partition, Number(report?.baseOffset) + j)));
         }
       }
@@ -96,7 +151,15 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
   }
 
   function stored(event: TrafficEvent, topic: string, partition: number, offset: number): StoredEvent {
-    return { source: event.source, project: event.project, timestamp: event.timestampMicros, content: contentOf(event), topic, partition, offset };
+    return {
+      source: event.source,
+      project: event.project,
+      timestamp: event.timestampMicros,
+      content: contentOf(event),
+      topic,
+      partition,
+      offset,
+    };
   }
 
   /** unix ms: an instant on the edge of minute, hour and (often) nothing else, and one on no edge at all */
@@ -106,10 +169,19 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
 
   test.each([0, 1])('at instant %i', async (instant) => {
     const now = nows()[instant]!;
-    const query = await startQuery({ clickhouse: engine.clickhouse, settings, logger: testLogger, registry: createRegistry(), clock: () => now });
+    const query = await startQuery({
+      clickhouse: engine.clickhouse,
+      settings,
+      logger: testLogger,
+      registry: createRegistry(),
+      clock: () => now,
+    });
     await query.ready;
     const ask = async (endpoint: string, params: Record<string, string>): Promise<Record<string, unknown>[]> => {
-      const response = await fetch(`${query.address}/api/endpoints/${endpoint}?${new URLSearchParams(params).toString()}`, { headers: { 'x-api-key': API_KEY, 'content-type': 'application/json; charset=utf-8' } });
+      const response = await fetch(
+        `${query.address}/api/endpoints/${endpoint}?${new URLSearchParams(params).toString()}`,
+        { headers: { 'x-api-key': API_KEY, 'content-type': 'application/json; charset=utf-8' } },
+      );
       const body = (await response.json()) as { result: Record<string, unknown>[] };
       expect(response.status, JSON.stringify(body)).toBe(200);
       return body.result;
@@ -122,13 +194,32 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
           for (const function_id of ['', functions[instant]!]) {
             const expected = invocationStats(invocations, { project, function_id, interval }, now * 1000);
             const answer = await ask('functions.invocation-stats', { project, interval, function_id });
-            expect(answer.map(({ timestamp, count, error_count, min_execution_time, max_execution_time }) => ({ timestamp, count, error_count, min_execution_time, max_execution_time })))
-              .toEqual(expected.map(({ timestamp, count, error_count, min_execution_time, max_execution_time }) => ({ timestamp, count, error_count, min_execution_time, max_execution_time })));
+            expect(
+              answer.map(({ timestamp, count, error_count, min_execution_time, max_execution_time }) => ({
+                timestamp,
+                count,
+                error_count,
+                min_execution_time,
+                max_execution_time,
+              })),
+            ).toEqual(
+              expected.map(({ timestamp, count, error_count, min_execution_time, max_execution_time }) => ({
+                timestamp,
+                count,
+                error_count,
+                min_execution_time,
+                max_execution_time,
+              })),
+            );
             answer.forEach((row, i) => {
               const right = expected[i]!;
               counted += right.count;
               if (right.p95 === null || right.p99 === null || right.avg_execution_time === null) {
-                expect([row['avg_execution_time'], row['p95_execution_time'], row['p99_execution_time']]).toEqual([null, null, null]);
+                expect([row['avg_execution_time'], row['p95_execution_time'], row['p99_execution_time']]).toEqual([
+                  null,
+                  null,
+                  null,
+                ]);
                 return;
               }
               expect(Number(row['avg_execution_time'])).toBeCloseTo(right.avg_execution_time, 6);
@@ -140,20 +231,44 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
             });
           }
         }
-        for (const interval of ['minutely', 'hourly', 'daily', '15min', '30min', '1hr', '3hr', '1day', '3day', '7day']) {
+        for (const interval of [
+          'minutely',
+          'hourly',
+          'daily',
+          '15min',
+          '30min',
+          '1hr',
+          '3hr',
+          '1day',
+          '3day',
+          '7day',
+        ]) {
           const expected = apiCounts(events, interval, (url) => url.includes(project), now * 1000);
           expect(await ask('usage.api-counts', { project, interval }), `${project} ${interval}`).toEqual(expected);
         }
         for (const project_tier of ['', 'FREE', 'PRO', 'PAYG']) {
-          expect(await ask('logs.all', { project, project_tier }), `${project} ${project_tier}`).toEqual(logsAll(events, { project, project_tier }, now * 1000));
+          expect(await ask('logs.all', { project, project_tier }), `${project} ${project_tier}`).toEqual(
+            logsAll(events, { project, project_tier }, now * 1000),
+          );
         }
         const middle = logsAll(events, { project, project_tier: 'PRO' }, now * 1000)[20]!.timestamp;
         const iso = `${new Date(Math.floor(middle / 1000)).toISOString().slice(0, 23)}${String(middle % 1000).padStart(3, '0')}Z`;
-        expect(await ask('logs.all', { project, project_tier: 'PRO', iso_timestamp_end: iso })).toEqual(logsAll(events, { project, project_tier: 'PRO', until: middle }, now * 1000));
-        expect(await ask('logs.all', { project, project_tier: 'PRO', iso_timestamp_start: iso })).toEqual(logsAll(events, { project, project_tier: 'PRO', after: middle }, now * 1000));
+        expect(await ask('logs.all', { project, project_tier: 'PRO', iso_timestamp_end: iso })).toEqual(
+          logsAll(events, { project, project_tier: 'PRO', until: middle }, now * 1000),
+        );
+        expect(await ask('logs.all', { project, project_tier: 'PRO', iso_timestamp_start: iso })).toEqual(
+          logsAll(events, { project, project_tier: 'PRO', after: middle }, now * 1000),
+        );
       }
-      for (const [pattern, js] of [['supabase', /supabase/], ['[a-z]{20}\\.', /[a-z]{20}\./], ['/rest/v1/', /\/rest\/v1\//], ['^https://[^/]+/auth', /^https:\/\/[^/]+\/auth/]] as const) {
-        expect(await ask('usage.api-counts', { project: pattern, interval: 'daily' }), pattern).toEqual(apiCounts(events, 'daily', (url) => js.test(url), now * 1000));
+      for (const [pattern, js] of [
+        ['supabase', /supabase/],
+        ['[a-z]{20}\\.', /[a-z]{20}\./],
+        ['/rest/v1/', /\/rest\/v1\//],
+        ['^https://[^/]+/auth', /^https:\/\/[^/]+\/auth/],
+      ] as const) {
+        expect(await ask('usage.api-counts', { project: pattern, interval: 'daily' }), pattern).toEqual(
+          apiCounts(events, 'daily', (url) => js.test(url), now * 1000),
+        );
       }
       expect(counted).toBeGreaterThan(500);
     } finally {

@@ -9,7 +9,8 @@ import { kafkaBrokers, produceWithJavaConsole, produceWithLibrdkafka, uniqueName
 import { endAll, startScript, startSluice } from '../harness/service.ts';
 import { waitFor } from '../harness/wait-for.ts';
 
-// `npm start` as a newcomer and an operator meet it: real producers in, answers out, a second start, and every mistake in one clear line.
+// `npm start` as a newcomer and an operator meet it: real producers in, answers out, a second start, and every mistake
+// in one clear line.
 
 const folders: { remove: () => void }[] = [];
 afterAll(async () => {
@@ -17,7 +18,10 @@ afterAll(async () => {
   for (const folder of folders) folder.remove();
 });
 
-function settingsOf(): { settings: Record<string, string> & { API_KEY: string }; topicOf: (source: SourceName) => string } {
+function settingsOf(): {
+  settings: Record<string, string> & { API_KEY: string };
+  topicOf: (source: SourceName) => string;
+} {
   const folder = temporaryFolder();
   folders.push(folder);
   const suffix = uniqueName('start');
@@ -25,7 +29,12 @@ function settingsOf(): { settings: Record<string, string> & { API_KEY: string };
   return {
     topicOf,
     settings: {
-      DATA_DIR: folder.path, KAFKA_BROKERS: kafkaBrokers().join(','), KAFKA_GROUP_ID: suffix, PORT: '0', API_KEY: 'start-test-key', LOG_LEVEL: 'warn',
+      DATA_DIR: folder.path,
+      KAFKA_BROKERS: kafkaBrokers().join(','),
+      KAFKA_GROUP_ID: suffix,
+      PORT: '0',
+      API_KEY: 'start-test-key',
+      LOG_LEVEL: 'warn',
       KAFKA_TOPICS: sources.map((s) => `${s.name}=${topicOf(s.name)}`).join(','),
     },
   };
@@ -35,33 +44,72 @@ describe('npm start', () => {
   const project = 'qponmlkjihgfedcbaabc';
   const { settings, topicOf } = settingsOf();
 
-  const edge = (i: number): string => JSON.stringify({
-    id: `edge-${i}`, project, timestamp: Date.now() * 1000, event_message: 'GET | 200',
-    metadata: { request: { method: 'GET', path: '/rest/v1/things', url: `https://${project}.supabase.co/rest/v1/things` }, response: { status_code: 200 } },
-  });
-  const invocation = (milliseconds: number): string => JSON.stringify({
-    timestamp: new Date().toISOString(), metadata: { project_ref: project, function_id: 'f1', execution_time_ms: milliseconds, response: { status_code: milliseconds > 900 ? 500 : 200 } },
-  });
+  const edge = (i: number): string =>
+    JSON.stringify({
+      id: `edge-${i}`,
+      project,
+      timestamp: Date.now() * 1000,
+      event_message: 'GET | 200',
+      metadata: {
+        request: { method: 'GET', path: '/rest/v1/things', url: `https://${project}.supabase.co/rest/v1/things` },
+        response: { status_code: 200 },
+      },
+    });
+  const invocation = (milliseconds: number): string =>
+    JSON.stringify({
+      timestamp: new Date().toISOString(),
+      metadata: {
+        project_ref: project,
+        function_id: 'f1',
+        execution_time_ms: milliseconds,
+        response: { status_code: milliseconds > 900 ? 500 : 200 },
+      },
+    });
 
-  test('events of a librdkafka client and of Kafka\'s Java console producer come out of the endpoints', async () => {
+  test("events of a librdkafka client and of Kafka's Java console producer come out of the endpoints", async () => {
     const sluice = await startSluice(settings);
-    await produceWithLibrdkafka([...Array(20).keys()].map((i) => ({ topic: topicOf('edge_logs'), key: project, value: edge(i), timestamp: Date.now() })), { compression: 'zstd' });
-    await produceWithJavaConsole(topicOf('function_edge_logs'), [...Array(50).keys()].map((i) => invocation((i + 1) * 20)), { compression: 'lz4' });
+    await produceWithLibrdkafka(
+      [...Array(20).keys()].map((i) => ({
+        topic: topicOf('edge_logs'),
+        key: project,
+        value: edge(i),
+        timestamp: Date.now(),
+      })),
+      { compression: 'zstd' },
+    );
+    await produceWithJavaConsole(
+      topicOf('function_edge_logs'),
+      [...Array(50).keys()].map((i) => invocation((i + 1) * 20)),
+      { compression: 'lz4' },
+    );
     await produceWithJavaConsole(topicOf('edge_logs'), ['not JSON', ...[...Array(5).keys()].map((i) => edge(100 + i))]);
 
-    const logs = await waitFor(async () => {
-      const rows = await sluice.ask('logs.all', { project });
-      return rows.length === 25 ? rows : undefined;
-    }, 20_000, '25 edge logs');
+    const logs = await waitFor(
+      async () => {
+        const rows = await sluice.ask('logs.all', { project });
+        return rows.length === 25 ? rows : undefined;
+      },
+      20_000,
+      '25 edge logs',
+    );
     expect(new Set(logs.map((row) => row['id'])).size).toBe(25);
     expect(logs[0]!['metadata']).toMatchObject([{ request: [{ method: 'GET' }], response: [{ status_code: 200 }] }]);
 
-    // a batch reaches its raw table a moment before its rollups and the ledger, and an answer is kept: so ask for counts when all is written
-    await waitFor(async () => {
-      const response = await fetch(`${sluice.address}/api/commands/reconcile`, { method: 'POST', headers: { 'x-api-key': sluice.key, 'content-type': 'application/json' }, body: '{}' });
-      const { result } = (await response.json()) as { result: { partitions: { consumed: number | string }[] } };
-      return result.partitions.reduce((sum, p) => sum + Number(p.consumed), 0) === 76;
-    }, 20_000, 'the ledger has all 76 messages');
+    // a batch reaches its raw table a moment before its rollups and the ledger, and an answer is kept: so ask for
+    // counts when all is written
+    await waitFor(
+      async () => {
+        const response = await fetch(`${sluice.address}/api/commands/reconcile`, {
+          method: 'POST',
+          headers: { 'x-api-key': sluice.key, 'content-type': 'application/json' },
+          body: '{}',
+        });
+        const { result } = (await response.json()) as { result: { partitions: { consumed: number | string }[] } };
+        return result.partitions.reduce((sum, p) => sum + Number(p.consumed), 0) === 76;
+      },
+      20_000,
+      'the ledger has all 76 messages',
+    );
     const counts = await sluice.ask('usage.api-counts', { project, interval: 'hourly' });
     expect(counts.reduce((sum, row) => sum + Number(row['total_rest_requests']), 0)).toBe(25);
 
@@ -75,7 +123,10 @@ describe('npm start', () => {
     expect(ready.status).toBe(200);
     const account = startScript('reconcile', settings, ['--json', '--url', sluice.address]);
     expect(await account.exited, account.stderr()).toBe(0);
-    const { ok, partitions } = JSON.parse(account.stdout()) as { ok: boolean; partitions: { topic: string; stored: number; dead_lettered: number }[] };
+    const { ok, partitions } = JSON.parse(account.stdout()) as {
+      ok: boolean;
+      partitions: { topic: string; stored: number; dead_lettered: number }[];
+    };
     expect(ok).toBe(true);
     expect(partitions.reduce((sum, p) => sum + p.stored, 0)).toBe(75);
     expect(partitions.reduce((sum, p) => sum + p.dead_lettered, 0)).toBe(1);
@@ -88,10 +139,14 @@ describe('npm start', () => {
   test('a second start continues where the first was, with all that it stored', async () => {
     await produceWithLibrdkafka([{ topic: topicOf('edge_logs'), value: edge(200), timestamp: Date.now() }]);
     const sluice = await startSluice(settings);
-    const logs = await waitFor(async () => {
-      const rows = await sluice.ask('logs.all', { project });
-      return rows.length > 25 ? rows : undefined;
-    }, 20_000, 'the event that arrived in between');
+    const logs = await waitFor(
+      async () => {
+        const rows = await sluice.ask('logs.all', { project });
+        return rows.length > 25 ? rows : undefined;
+      },
+      20_000,
+      'the event that arrived in between',
+    );
     expect(logs.map((row) => row['id'])).toContain('edge-200');
     expect(logs).toHaveLength(26);
 
@@ -106,15 +161,24 @@ describe('mistakes end in one clear line', () => {
   const oneOf = (): Record<string, string> => settingsOf().settings;
 
   test('every wrong setting is named at once, exit code 78', async () => {
-    const service = startScript('start', { ...oneOf(), PORT: 'abc', RAW_RETENTION_DAYS: '0', KAFKA_BROKERS: 'nonsense', LOG_LEVEL: 'loud' });
+    const service = startScript('start', {
+      ...oneOf(),
+      PORT: 'abc',
+      RAW_RETENTION_DAYS: '0',
+      KAFKA_BROKERS: 'nonsense',
+      LOG_LEVEL: 'loud',
+    });
     expect(await service.exited).toBe(78);
-    for (const name of ['PORT', 'RAW_RETENTION_DAYS', 'KAFKA_BROKERS', 'LOG_LEVEL']) expect(service.stderr()).toContain(`\n  ${name} `);
+    for (const name of ['PORT', 'RAW_RETENTION_DAYS', 'KAFKA_BROKERS', 'LOG_LEVEL'])
+      expect(service.stderr()).toContain(`\n  ${name} `);
     expect(service.stderr()).not.toMatch(/^\s+at /m);
   });
 
   test('a port in use', async () => {
     const server = net.createServer().listen(0, '127.0.0.1');
-    await new Promise((resolve) => { server.once('listening', resolve); });
+    await new Promise((resolve) => {
+      server.once('listening', resolve);
+    });
     const { port } = server.address() as net.AddressInfo;
     const service = startScript('start', { ...oneOf(), PORT: String(port) });
     expect(await service.exited).toBe(1);
@@ -144,7 +208,8 @@ describe('mistakes end in one clear line', () => {
     // a PATH with node and npm only: no docker, no java, no mvn
     const bin = join(rest['DATA_DIR']!, 'bin');
     mkdirSync(bin, { recursive: true });
-    for (const name of ['node', 'npm', 'sh']) symlinkSync(execFileSync('which', [name], { encoding: 'utf8' }).trim(), join(bin, name));
+    for (const name of ['node', 'npm', 'sh'])
+      symlinkSync(execFileSync('which', [name], { encoding: 'utf8' }).trim(), join(bin, name));
     const service = startScript('start', { ...rest, PATH: bin, CACHE_DIR: join(rest['DATA_DIR']!, 'cache') });
     const code = await service.exited;
     expect(service.stderr()).toMatch(/KAFKA_BROKERS.*Docker.*Java/s);

@@ -7,24 +7,62 @@ import { eventWith } from './messages.ts';
 import { outcomesOf, recordsOf, RULES, type Content } from './outcomes.ts';
 
 const avro = createAvroDecoder({ source: 'auth_logs', schemas: readKnownSchemas(undefined), registry: undefined });
-const evaluate = (contents: readonly Content[], without?: ReadonlySet<number>): EvaluatedBatch => evaluateBatch('auth_logs', { topic: 't', partition: 0, incarnation: 0, batchLast: contents.length - 1 }, RULES, recordsOf(contents), avro, without);
+const evaluate = (contents: readonly Content[], without?: ReadonlySet<number>): EvaluatedBatch =>
+  evaluateBatch(
+    'auth_logs',
+    { topic: 't', partition: 0, incarnation: 0, batchLast: contents.length - 1 },
+    RULES,
+    recordsOf(contents),
+    avro,
+    without,
+  );
 
 const at = (timestamp: string): string => eventWith('auth_logs', { timestamp });
-const BATCH: readonly Content[] = [at('1772366399123456'), 'x', at('1772366300000000'), { value: null }, '{', at('1772366399999999'), '{"a":1}', { value: null }];
+const BATCH: readonly Content[] = [
+  at('1772366399123456'),
+  'x',
+  at('1772366300000000'),
+  { value: null },
+  '{',
+  at('1772366399999999'),
+  '{"a":1}',
+  { value: null },
+];
 
 test('a batch says which offsets are rows and which are dead letters, why, and which times the rows are of', () => {
   const batch = evaluate(BATCH);
-  expect(batch).toMatchObject({ rowOffsets: [0, 2, 5], deadOffsets: [1, 4, 6], nullValues: 2, minTimestamp: 1_772_366_300_000_000, maxTimestamp: 1_772_366_399_999_999 });
-  expect([...batch.reasons]).toEqual([['not_an_event', 1], ['malformed_json', 1], ['missing_project', 1]]);
+  expect(batch).toMatchObject({
+    rowOffsets: [0, 2, 5],
+    deadOffsets: [1, 4, 6],
+    nullValues: 2,
+    minTimestamp: 1_772_366_300_000_000,
+    maxTimestamp: 1_772_366_399_999_999,
+  });
+  expect([...batch.reasons]).toEqual([
+    ['not_an_event', 1],
+    ['malformed_json', 1],
+    ['missing_project', 1],
+  ]);
   expect([...outcomesOf('auth_logs', batch).keys()]).toEqual([0, 2, 5, 1, 4, 6]);
 });
 
 test('what is stored already is left out of rows, dead letters, times and reasons', () => {
   const batch = evaluate(BATCH, new Set([0, 4, 5]));
-  expect(batch).toMatchObject({ rowOffsets: [2], deadOffsets: [1, 6], nullValues: 2, minTimestamp: 1_772_366_300_000_000, maxTimestamp: 1_772_366_300_000_000 });
+  expect(batch).toMatchObject({
+    rowOffsets: [2],
+    deadOffsets: [1, 6],
+    nullValues: 2,
+    minTimestamp: 1_772_366_300_000_000,
+    maxTimestamp: 1_772_366_300_000_000,
+  });
   expect([...batch.reasons.keys()]).toEqual(['not_an_event', 'missing_project']);
   expect([...outcomesOf('auth_logs', batch).keys()]).toEqual([2, 1, 6]);
-  expect(evaluate(BATCH, new Set([0, 2, 5]))).toMatchObject({ rows: [], rowOffsets: [], minTimestamp: undefined, maxTimestamp: undefined });
+  expect(evaluate(BATCH, new Set([0, 2, 5]))).toMatchObject({
+    rows: [],
+    rowOffsets: [],
+    minTimestamp: undefined,
+    maxTimestamp: undefined,
+  });
 });
 
 test('rows stay as they are while later batches are evaluated, and the same batch gives the same bytes', () => {
@@ -36,14 +74,25 @@ test('rows stay as they are while later batches are evaluated, and the same batc
 });
 
 test('many events give pieces of about a megabyte, cut between rows', () => {
-  const { rows, rowOffsets } = evaluate(Array.from({ length: 3_000 }, () => eventWith('auth_logs', { a: `"${'x'.repeat(1_000)}"` })));
+  const { rows, rowOffsets } = evaluate(
+    Array.from({ length: 3_000 }, () => eventWith('auth_logs', { a: `"${'x'.repeat(1_000)}"` })),
+  );
   expect(rowOffsets).toHaveLength(3_000);
   expect(rows.length).toBeGreaterThan(2);
   for (const piece of rows) expect(piece.length).toBeLessThanOrEqual(1024 * 1024);
-  expect(rows.map((piece) => outcomesOf('auth_logs', { rows: [piece], deadLetters: [] }).size).reduce((sum, n) => sum + n)).toBe(3_000);
+  expect(
+    rows.map((piece) => outcomesOf('auth_logs', { rows: [piece], deadLetters: [] }).size).reduce((sum, n) => sum + n),
+  ).toBe(3_000);
 });
 
-test.each([[2 ** 63, 2n ** 63n - 1n], [Number.MAX_SAFE_INTEGER + 1, 2n ** 53n], [-(2 ** 63), -(2n ** 63n)], [-1, -1n], [0, 0n], [2 ** 32, 2n ** 32n]])("a record's time of %d is kept as %d", (time, kept) => {
+test.each([
+  [2 ** 63, 2n ** 63n - 1n],
+  [Number.MAX_SAFE_INTEGER + 1, 2n ** 53n],
+  [-(2 ** 63), -(2n ** 63n)],
+  [-1, -1n],
+  [0, 0n],
+  [2 ** 32, 2n ** 32n],
+])("a record's time of %d is kept as %d", (time, kept) => {
   const [piece] = evaluate([{ value: Buffer.from('x'), time }]).deadLetters;
   const letter = new RowBinaryReader([piece!]);
   letter.text();

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { edgesOfFields, edgesOfJson, edgesOfRequests, edgesOfTimes, mutatedEvents, randomMessages } from './checks.ts';
 
-// Guarantee: whatever a message is, evaluation makes of it what a plain reading of its bytes makes (oracle.ts): the same row in every column, or the same
+// Guarantee: whatever a message is, evaluation makes of it what a plain reading of its bytes makes (oracle.ts): the
+// same row in every column, or the same
 // reason. Longer: npm run fuzz -- --events 1000000.
 
 const SEED = Number(process.env['SEED'] ?? Date.now() % 1e9);
@@ -28,6 +29,8 @@ describe(`with seed ${SEED}`, () => {
   }, 60_000);
 
   test('random messages of all sources give what the oracle says', () => {
-    expect(() => { randomMessages(SEED, 12); }).not.toThrow();
+    expect(() => {
+      randomMessages(SEED, 12);
+    }).not.toThrow();
   }, 60_000);
 });

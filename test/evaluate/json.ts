@@ -24,7 +24,16 @@ function decodeUtf8(bytes: Uint8Array): string {
   let text = '';
   for (let i = 0; i < bytes.length;) {
     const lead = bytes[i++]!;
-    const extra = lead < 0x80 ? 0 : lead >= 0xc2 && lead <= 0xdf ? 1 : lead >= 0xe0 && lead <= 0xef ? 2 : lead >= 0xf0 && lead <= 0xf4 ? 3 : -1;
+    const extra =
+      lead < 0x80
+        ? 0
+        : lead >= 0xc2 && lead <= 0xdf
+          ? 1
+          : lead >= 0xe0 && lead <= 0xef
+            ? 2
+            : lead >= 0xf0 && lead <= 0xf4
+              ? 3
+              : -1;
     if (extra < 0) throw new NotJson('not UTF-8');
     let point = extra === 0 ? lead : lead & (0x3f >> extra);
     for (let k = 0; k < extra; k++) {
@@ -39,7 +48,16 @@ function decodeUtf8(bytes: Uint8Array): string {
   return text;
 }
 
-const ESCAPED: { readonly [letter: string]: string } = { '"': '"', '\\': '\\', '/': '/', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t' };
+const ESCAPED: { readonly [letter: string]: string } = {
+  '"': '"',
+  '\\': '\\',
+  '/': '/',
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+};
 
 class Reader {
   readonly #text: string;
@@ -73,13 +91,19 @@ class Reader {
     if (c === '{') return this.#object();
     if (c === '[') return this.#list();
     if (c === '"') return { type: 'string', text: this.#string() };
-    for (const [word, type] of [['true', 'boolean'], ['false', 'boolean'], ['null', 'null']] as const) {
+    for (const [word, type] of [
+      ['true', 'boolean'],
+      ['false', 'boolean'],
+      ['null', 'null'],
+    ] as const) {
       if (this.#text.startsWith(word, this.#at)) {
         this.#at += word.length;
         return { type };
       }
     }
-    const number = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/.exec(this.#text.slice(this.#at, this.#at + 100_000))?.[0];
+    const number = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/.exec(
+      this.#text.slice(this.#at, this.#at + 100_000),
+    )?.[0];
     if (number === undefined) throw new NotJson(`no value at ${this.#at}`);
     this.#at += number.length;
     return { type: 'number', text: number };
@@ -142,7 +166,10 @@ class Reader {
       }
       const unit = this.#unit();
       const isHigh = unit >= 0xd800 && unit <= 0xdbff;
-      const low = isHigh && this.#text.startsWith('\\u', this.#at) ? Number.parseInt(this.#text.slice(this.#at + 2, this.#at + 6), 16) : 0;
+      const low =
+        isHigh && this.#text.startsWith('\\u', this.#at)
+          ? Number.parseInt(this.#text.slice(this.#at + 2, this.#at + 6), 16)
+          : 0;
       if (low >= 0xdc00 && low <= 0xdfff && /^[0-9a-fA-F]{4}$/.test(this.#text.slice(this.#at + 2, this.#at + 6))) {
         this.#at += 6;
         meaning += String.fromCharCode(unit, low);

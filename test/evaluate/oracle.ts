@@ -2,7 +2,8 @@ import type { SourceName } from '../../common/sources.ts';
 import { NotJson, readJson, type Json } from './json.ts';
 
 /**
- * What must become of one message: plain recomputation from its bytes, by the contract of events and the table of sources.
+ * What must become of one message: plain recomputation from its bytes, by the contract of events and the table of
+ * sources.
  * Shares nothing with the services.
  */
 export interface Message {
@@ -37,7 +38,8 @@ export function fateOf(message: Message, place: Place): Fate {
   if (message.value.length > place.maxEventBytes) return { reason: 'too_large' };
   // Avro, which no schema is known of here: the schema's id or fingerprint must be there, whatever follows
   if (message.value[0] === 0x00) return { reason: message.value.length < 5 ? 'malformed_avro' : 'unknown_schema' };
-  if (message.value[0] === 0xc3 && message.value[1] === 0x01) return { reason: message.value.length < 10 ? 'malformed_avro' : 'unknown_schema' };
+  if (message.value[0] === 0xc3 && message.value[1] === 0x01)
+    return { reason: message.value.length < 10 ? 'malformed_avro' : 'unknown_schema' };
   const start = message.value.findIndex((byte) => ![0x20, 0x09, 0x0a, 0x0d].includes(byte));
   if (start < 0 || message.value[start] !== 0x7b) return { reason: 'not_an_event' };
   let event: Json;
@@ -53,9 +55,17 @@ export function fateOf(message: Message, place: Place): Fate {
   const timestamp = timeOf(member(event, 'timestamp'), message.recordTime);
   if (timestamp === undefined) return { reason: 'bad_timestamp' };
   const evaluated = BigInt(place.evaluatedAt) * 1000n;
-  if (timestamp < evaluated - BigInt(place.retentionDays) * 86_400_000_000n || timestamp > evaluated + 3_600_000_000n) return { reason: 'timestamp_out_of_range' };
+  if (timestamp < evaluated - BigInt(place.retentionDays) * 86_400_000_000n || timestamp > evaluated + 3_600_000_000n)
+    return { reason: 'timestamp_out_of_range' };
   const id = textOf(member(event, 'id')) ?? '';
-  return { row: { project, id: id === '' ? `${place.topic}-${place.partition}-${message.offset}` : id, timestamp: String(timestamp), hot } };
+  return {
+    row: {
+      project,
+      id: id === '' ? `${place.topic}-${place.partition}-${message.offset}` : id,
+      timestamp: String(timestamp),
+      hot,
+    },
+  };
 }
 
 const PROJECT: { readonly [source in SourceName]: readonly string[] } = {
@@ -72,8 +82,18 @@ const PROJECT: { readonly [source in SourceName]: readonly string[] } = {
 
 function hotColumns(source: SourceName, event: Json): { [column: string]: unknown } {
   if (source === 'edge_logs') {
-    const [url, host, path, method] = ['url', 'host', 'path', 'method'].map((name) => stringOf(at(event, 'metadata', 'request', name)));
-    return { url, host, path, method, status_code: statusOf(event), families: familiesOf(path ?? ''), ...windowsOf(url ?? '') };
+    const [url, host, path, method] = ['url', 'host', 'path', 'method'].map((name) =>
+      stringOf(at(event, 'metadata', 'request', name)),
+    );
+    return {
+      url,
+      host,
+      path,
+      method,
+      status_code: statusOf(event),
+      families: familiesOf(path ?? ''),
+      ...windowsOf(url ?? ''),
+    };
   }
   if (source === 'function_edge_logs') {
     const time = numberOf(at(event, 'metadata', 'execution_time_ms'));
@@ -84,7 +104,12 @@ function hotColumns(source: SourceName, event: Json): { [column: string]: unknow
       execution_time_ms: time === undefined || time < 0 ? null : time,
     };
   }
-  return { level: textOf(source === 'postgres_logs' ? at(event, 'metadata', 'parsed', 'error_severity') : at(event, 'metadata', 'level')) ?? null };
+  return {
+    level:
+      textOf(
+        source === 'postgres_logs' ? at(event, 'metadata', 'parsed', 'error_severity') : at(event, 'metadata', 'level'),
+      ) ?? null,
+  };
 }
 
 function statusOf(event: Json): number | null {
@@ -93,13 +118,21 @@ function statusOf(event: Json): number | null {
 }
 
 function familiesOf(path: string): number {
-  return ['/rest', '/storage', '/auth', '/realtime'].reduce((bits, mark, i) => (path.includes(mark) ? bits | (1 << i) : bits), 0);
+  return ['/rest', '/storage', '/auth', '/realtime'].reduce(
+    (bits, mark, i) => (path.includes(mark) ? bits | (1 << i) : bits),
+    0,
+  );
 }
 
-/** Each distinct window of 20 lower-case letters; with more than 64, or more than 256 letters in runs of 20 and more, the event is one for the overflow table instead. */
+/**
+ * Each distinct window of 20 lower-case letters; with more than 64, or more than 256 letters in runs of 20 and more,
+ * the event is one for the overflow table instead.
+ */
 function windowsOf(url: string): { refs: readonly string[]; refs_overflow: boolean } {
   const runs = url.split(/[^a-z]+/).filter((run) => run.length >= 20);
-  const windows = new Set(runs.flatMap((run) => Array.from({ length: Math.min(run.length, 300) - 19 }, (_, i) => run.slice(i, i + 20))));
+  const windows = new Set(
+    runs.flatMap((run) => Array.from({ length: Math.min(run.length, 300) - 19 }, (_, i) => run.slice(i, i + 20))),
+  );
   const overflows = windows.size > 64 || runs.join('').length > 256;
   return { refs: overflows ? [] : [...windows], refs_overflow: overflows };
 }
@@ -141,7 +174,11 @@ function timeOf(value: Json | undefined, recordTime: number): bigint | undefined
   const text = textOf(value);
   if (text === undefined) return undefined;
   if (/^\d+$/.test(text)) {
-    const scale = new Map([[10, 1_000_000n], [13, 1_000n], [16, 1n]]).get(text.length);
+    const scale = new Map([
+      [10, 1_000_000n],
+      [13, 1_000n],
+      [16, 1n],
+    ]).get(text.length);
     if (text.length === 19) return BigInt(text) / 1000n;
     return scale === undefined ? undefined : BigInt(text) * scale;
   }
@@ -154,11 +191,26 @@ const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] as const;
 
 /** YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm], no zone = UTC. */
 function calendarTime(text: string): bigint | undefined {
-  const match = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([-+])(\d\d):?(\d\d))?$/.exec(text);
+  const match =
+    /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([-+])(\d\d):?(\d\d))?$/.exec(text);
   if (match === null) return undefined;
-  const [year, month, day, hour, minute, second, , , zoneHour, zoneMinute] = match.slice(1).map((digits) => Number(digits ?? 0)) as [number, number, number, number, number, number, number, number, number, number];
+  const [year, month, day, hour, minute, second, , , zoneHour, zoneMinute] = match
+    .slice(1)
+    .map((digits) => Number(digits ?? 0)) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
   const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
-  if (year < 1 || month < 1 || month > 12 || day < 1 || day > DAYS[month - 1]! + (isLeap && month === 2 ? 1 : 0)) return undefined;
+  if (year < 1 || month < 1 || month > 12 || day < 1 || day > DAYS[month - 1]! + (isLeap && month === 2 ? 1 : 0))
+    return undefined;
   if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
   // days since 1 March of the year 0, whose leap days come last in their years
   const y = month > 2 ? year : year - 1;

@@ -1,7 +1,12 @@
 import { sourceOf, type Column, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from '../../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
-import { evaluateBatch, RULES_VERSION, type EvaluatedBatch, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
+import {
+  evaluateBatch,
+  RULES_VERSION,
+  type EvaluatedBatch,
+  type Rules,
+} from '../../services/ingest/evaluate/evaluate.ts';
 import type { Record as KafkaRecord } from '../../services/ingest/record.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
@@ -10,12 +15,20 @@ export const EVALUATED_AT = Date.parse('2026-03-01T12:00:00Z');
 /** What every record carries unless a test says otherwise. */
 export const RECORD_TIME = Date.parse('2026-03-01T11:59:59.250Z');
 export const LEAST_PERIOD = Date.parse('2026-02-27T00:00:00Z') / 1000;
-export const RULES: Rules = { version: RULES_VERSION, evaluatedAt: EVALUATED_AT, retentionDays: 90, maxEventBytes: 8 * 1024 * 1024, rawAvro: false, schemaIds: [], period: LEAST_PERIOD };
+export const RULES: Rules = {
+  version: RULES_VERSION,
+  evaluatedAt: EVALUATED_AT,
+  retentionDays: 90,
+  maxEventBytes: 8 * 1024 * 1024,
+  rawAvro: false,
+  schemaIds: [],
+  period: LEAST_PERIOD,
+};
 const PARTITION = 3;
 const INCARNATION = 2;
 
 /** A message as a test writes it. */
-export type Content = string | Uint8Array | Partial<KafkaRecord> & { readonly value: Buffer | null };
+export type Content = string | Uint8Array | (Partial<KafkaRecord> & { readonly value: Buffer | null });
 
 /** What became of a message, or what has to. */
 export interface Outcome {
@@ -30,7 +43,10 @@ export type Outcomes = Map<number, Outcome>;
 
 export function recordsOf(contents: readonly Content[]): KafkaRecord[] {
   return contents.map((content, offset) => ({
-    offset, time: RECORD_TIME, key: null, headers: [],
+    offset,
+    time: RECORD_TIME,
+    key: null,
+    headers: [],
     ...(typeof content === 'string' || content instanceof Uint8Array ? { value: Buffer.from(content) } : content),
   }));
 }
@@ -41,11 +57,20 @@ const decoders = new Map<SourceName, AvroDecoder>();
 /** The messages as one batch of the topic. */
 export function evaluated(source: SourceName, topic: string, contents: readonly Content[]): EvaluatedBatch {
   if (!decoders.has(source)) decoders.set(source, createAvroDecoder({ source, schemas, registry: undefined }));
-  return evaluateBatch(source, { topic, partition: PARTITION, incarnation: INCARNATION, batchLast: contents.length - 1 }, RULES, recordsOf(contents), decoders.get(source)!);
+  return evaluateBatch(
+    source,
+    { topic, partition: PARTITION, incarnation: INCARNATION, batchLast: contents.length - 1 },
+    RULES,
+    recordsOf(contents),
+    decoders.get(source)!,
+  );
 }
 
 /** What the rows and the dead letters of a batch hold. */
-export function outcomesOf(source: SourceName, { rows, deadLetters }: Pick<EvaluatedBatch, 'rows' | 'deadLetters'>): Outcomes {
+export function outcomesOf(
+  source: SourceName,
+  { rows, deadLetters }: Pick<EvaluatedBatch, 'rows' | 'deadLetters'>,
+): Outcomes {
   const outcomes: Outcomes = new Map();
   const add = (offset: bigint, outcome: Outcome): void => {
     if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is there twice`);
@@ -73,42 +98,93 @@ export function outcomesOf(source: SourceName, { rows, deadLetters }: Pick<Evalu
   return outcomes;
 }
 
-function readPlace(reader: RowBinaryReader): { offset: bigint; kafka_incarnation: number; kafka_partition: number; batch_last: string; evaluated_at: string; rules: number } {
+function readPlace(reader: RowBinaryReader): {
+  offset: bigint;
+  kafka_incarnation: number;
+  kafka_partition: number;
+  batch_last: string;
+  evaluated_at: string;
+  rules: number;
+} {
   reader.text();
   const [kafka_incarnation, kafka_partition, offset] = [reader.uint32(), reader.uint32(), reader.int64()];
-  return { offset, kafka_incarnation, kafka_partition, batch_last: String(reader.int64()), evaluated_at: String(reader.int64()), rules: reader.uint16() };
+  return {
+    offset,
+    kafka_incarnation,
+    kafka_partition,
+    batch_last: String(reader.int64()),
+    evaluated_at: String(reader.int64()),
+    rules: reader.uint16(),
+  };
 }
 
 function readColumn(reader: RowBinaryReader, { kind, names: [name, second] }: Column): object {
   switch (kind) {
-    case 'text': return { [name!]: reader.text() };
-    case 'string': case 'nullable_text': return { [name!]: reader.nullable(() => reader.text()) };
-    case 'status': return { [name!]: reader.nullable(() => reader.uint16()) };
-    case 'duration': return { [name!]: reader.nullable(() => reader.float64()) };
-    case 'is_object': return { [name!]: reader.boolean() };
-    case 'families': return { [name!]: reader.uint8() };
-    case 'refs': return { [name!]: reader.array(() => reader.bytes(20).toString('latin1')).toSorted(), [second!]: reader.boolean() };
+    case 'text':
+      return { [name!]: reader.text() };
+    case 'string':
+    case 'nullable_text':
+      return { [name!]: reader.nullable(() => reader.text()) };
+    case 'status':
+      return { [name!]: reader.nullable(() => reader.uint16()) };
+    case 'duration':
+      return { [name!]: reader.nullable(() => reader.float64()) };
+    case 'is_object':
+      return { [name!]: reader.boolean() };
+    case 'families':
+      return { [name!]: reader.uint8() };
+    case 'refs':
+      return {
+        [name!]: reader.array(() => reader.bytes(20).toString('latin1')).toSorted(),
+        [second!]: reader.boolean(),
+      };
   }
 }
 
 /** What a plain reading of the messages says (oracle.ts). */
 export function expectedOutcomes(source: SourceName, topic: string, contents: readonly Content[]): Outcomes {
-  const place: Place = { source, topic, partition: PARTITION, evaluatedAt: EVALUATED_AT, retentionDays: RULES.retentionDays, maxEventBytes: RULES.maxEventBytes };
-  return new Map(recordsOf(contents).flatMap((record) => {
-    if (record.value === null) return [];
-    const fate = fateOf({ value: record.value, recordTime: record.time, offset: record.offset }, place);
-    return [[record.offset, outcomeOf(fate, record, contents.length - 1)] as const];
-  }));
+  const place: Place = {
+    source,
+    topic,
+    partition: PARTITION,
+    evaluatedAt: EVALUATED_AT,
+    retentionDays: RULES.retentionDays,
+    maxEventBytes: RULES.maxEventBytes,
+  };
+  return new Map(
+    recordsOf(contents).flatMap((record) => {
+      if (record.value === null) return [];
+      const fate = fateOf({ value: record.value, recordTime: record.time, offset: record.offset }, place);
+      return [[record.offset, outcomeOf(fate, record, contents.length - 1)] as const];
+    }),
+  );
 }
 
 function outcomeOf(fate: Fate, record: KafkaRecord, last: number): Outcome {
   if ('reason' in fate) {
-    return { reason: fate.reason, kept: { value: brief(hex(record.value)), key: hex(record.key), headers: record.headers.map(([name, value]) => [name, hex(value)]), record_time: String(record.time) } };
+    return {
+      reason: fate.reason,
+      kept: {
+        value: brief(hex(record.value)),
+        key: hex(record.key),
+        headers: record.headers.map(([name, value]) => [name, hex(value)]),
+        record_time: String(record.time),
+      },
+    };
   }
   const { hot, ...row } = fate.row;
   const sorted = 'refs' in hot ? { ...hot, refs: (hot['refs'] as string[]).toSorted() } : hot;
   return {
-    row: { ...row, ...sorted, kafka_partition: PARTITION, kafka_incarnation: INCARNATION, batch_last: String(last), evaluated_at: String(EVALUATED_AT), rules: RULES_VERSION, period: periodOf(row.timestamp) },
+    row: {
+      ...row,
+      ...sorted,
+      kafka_partition: PARTITION,
+      kafka_incarnation: INCARNATION,
+      batch_last: String(last),
+      evaluated_at: String(EVALUATED_AT),
+      rules: RULES_VERSION,
+      period: periodOf(row.timestamp),
+    },
     kept: { value: brief(hex(record.value)) },
   };
 }
@@ -134,7 +210,12 @@ export function differences(actual: Outcomes, expected: Outcomes, contents: read
     const [is, must] = [actual.get(offset), expected.get(offset)];
     if (JSON.stringify(sortKeys(is)) !== JSON.stringify(sortKeys(must))) {
       const content = contents[offset];
-      const text = typeof content === 'string' ? content : content === undefined ? undefined : Buffer.from(content instanceof Uint8Array ? content : (content.value ?? '')).toString('latin1');
+      const text =
+        typeof content === 'string'
+          ? content
+          : content === undefined
+            ? undefined
+            : Buffer.from(content instanceof Uint8Array ? content : (content.value ?? '')).toString('latin1');
       found.push({ message: text?.slice(0, 400), is, must });
     }
   }
@@ -144,5 +225,9 @@ export function differences(actual: Outcomes, expected: Outcomes, contents: read
 function sortKeys(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sortKeys);
   if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, sortKeys(v)]));
+  return Object.fromEntries(
+    Object.entries(value)
+      .toSorted(([a], [b]) => (a < b ? -1 : 1))
+      .map(([k, v]) => [k, sortKeys(v)]),
+  );
 }

@@ -12,7 +12,8 @@ import { kafkaBrokers, produce, uniqueName } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: a partition of whose last messages too many are bad is paused, alone, and says so; it stays paused for whoever has it, goes on by command
+// Guarantee: a partition of whose last messages too many are bad is paused, alone, and says so; it stays paused for
+// whoever has it, goes on by command
 // or by itself, and nothing of it is lost or doubled by that.
 
 let engine: TestClickHouse;
@@ -26,9 +27,26 @@ afterEach(stop);
 
 async function start(world: World, pauseSeconds: number): Promise<Registry> {
   const registry = createRegistry();
-  const settings = { ...world.settings, BAD_SHARE_WINDOW: 200, BAD_SHARE_PERCENT: 50, BAD_SHARE_PAUSE_SECONDS: pauseSeconds };
-  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'faults', logger: testLogger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse: engine.clickhouse, kafka, settings, logger: testLogger, registry, sessionTimeoutMs: 6_000 });
+  const settings = {
+    ...world.settings,
+    BAD_SHARE_WINDOW: 200,
+    BAD_SHARE_PERCENT: 50,
+    BAD_SHARE_PAUSE_SECONDS: pauseSeconds,
+  };
+  const kafka = createKafka({
+    brokers: kafkaBrokers(),
+    clientId: 'faults',
+    logger: testLogger,
+    maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+  });
+  ingest = await startIngest({
+    clickhouse: engine.clickhouse,
+    kafka,
+    settings,
+    logger: testLogger,
+    registry,
+    sessionTimeoutMs: 6_000,
+  });
   return registry;
 }
 
@@ -38,11 +56,20 @@ async function stop(): Promise<void> {
 }
 
 async function produceBad(world: World, count: number): Promise<void> {
-  const reports = await produce(Array.from({ length: count }, () => ({ topic: world.topicOf('edge_logs'), partition: 0, value: '[]' })));
-  world.acknowledged('edge_logs', 0, reports.map((r) => Number(r.offset)), '[]', 'not_an_event');
+  const reports = await produce(
+    Array.from({ length: count }, () => ({ topic: world.topicOf('edge_logs'), partition: 0, value: '[]' })),
+  );
+  world.acknowledged(
+    'edge_logs',
+    0,
+    reports.map((r) => Number(r.offset)),
+    '[]',
+    'not_an_event',
+  );
 }
 
-const command = (...words: string[]): Promise<unknown> => ingestCommand.run({ clickhouse: engine.clickhouse } as never, ingestCommand.readArgs({}, words));
+const command = (...words: string[]): Promise<unknown> =>
+  ingestCommand.run({ clickhouse: engine.clickhouse } as never, ingestCommand.readArgs({}, words));
 
 test('paused alone, said everywhere, kept through a restart, resumed by command', async () => {
   const world = await createWorld();
@@ -55,9 +82,16 @@ test('paused alone, said everywhere, kept through a restart, resumed by command'
   await waitFor(() => ingest!.paused().length > 0, 20_000, 'the partition is paused');
 
   await world.produce({ edge_logs: 100, function_edge_logs: 50 });
-  await waitFor(async () => (await world.behind(engine.clickhouse)).every((behind) => behind === `${topic}:0:0`), 20_000, 'the other partitions go on');
+  await waitFor(
+    async () => (await world.behind(engine.clickhouse)).every((behind) => behind === `${topic}:0:0`),
+    20_000,
+    'the other partitions go on',
+  );
   const readiness = await readinessOf({ consumer: consumerCheck(() => ingest) });
-  expect(readiness).toEqual({ status: 'ready', checks: { consumer: `ok, paused for their share of bad messages: ${place}` } });
+  expect(readiness).toEqual({
+    status: 'ready',
+    checks: { consumer: `ok, paused for their share of bad messages: ${place}` },
+  });
   expect(await registry.metrics()).toContain(`sluice_ingest_partition_paused{topic="${topic}",partition="0"} 1`);
   expect(await command('paused')).toMatchObject({ paused: [{ topic, partition: 0, bad: expect.any(Number) }] });
 
@@ -69,7 +103,11 @@ test('paused alone, said everywhere, kept through a restart, resumed by command'
   expect(await command('resume', topic, '0')).toMatchObject({ resumed: [{ topic, partition: 0 }] });
   await world.finished(engine.clickhouse);
   await world.expectExact(engine.clickhouse);
-  expect([ingest!.paused(), await command('paused'), await command('resume', topic, '0')]).toEqual([[], { paused: [] }, { resumed: [] }]);
+  expect([ingest!.paused(), await command('paused'), await command('resume', topic, '0')]).toEqual([
+    [],
+    { paused: [] },
+    { resumed: [] },
+  ]);
   expect(await registry.metrics()).toContain(`sluice_ingest_partition_paused{topic="${topic}",partition="0"} 0`);
 });
 
@@ -77,7 +115,11 @@ test('goes on by itself after the set time', async () => {
   const world = await createWorld();
   const registry = await start(world, 1);
   await produceBad(world, 400);
-  await waitFor(async () => /sluice_ingest_partition_paused\{[^}]*\} [01]/.test(await registry.metrics()), 20_000, 'the partition is paused');
+  await waitFor(
+    async () => /sluice_ingest_partition_paused\{[^}]*\} [01]/.test(await registry.metrics()),
+    20_000,
+    'the partition is paused',
+  );
   await world.produce({ edge_logs: 50 });
   await world.finished(engine.clickhouse);
   expect(ingest!.paused()).toEqual([]);
@@ -86,9 +128,12 @@ test('goes on by itself after the set time', async () => {
 
 test('the decision is of the ledger: what was bad while another process had the partition counts, what was bad before a pause or in another life of the topic does not', async () => {
   const topic = uniqueName('brake');
-  const badShare = (): BadShare => createBadShare(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
+  const badShare = (): BadShare =>
+    createBadShare(engine.clickhouse, topic, 0, { percent: 50, window: 200, pauseSeconds: 3_600 });
   const batch = async (of: BadShare, incarnation: number, first: number, dead: number): Promise<boolean> => {
-    await engine.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, evaluated_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))` });
+    await engine.clickhouse.execute({
+      sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, evaluated_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))`,
+    });
     of.add(dead);
     return of.pauses(incarnation, first + 100);
   };
@@ -97,7 +142,14 @@ test('the decision is of the ledger: what was bad while another process had the 
   const next = badShare();
   expect(await next.paused()).toBeUndefined();
   expect(await batch(next, 0, 100, 41)).toBe(true);
-  expect(await badShare().paused()).toMatchObject({ topic, partition: 0, incarnation: 0, next: 200, bad: 101, messages: 200 });
+  expect(await badShare().paused()).toMatchObject({
+    topic,
+    partition: 0,
+    incarnation: 0,
+    next: 200,
+    bad: 101,
+    messages: 200,
+  });
 
   await command('resume', topic, '0');
   const resumed = badShare();

@@ -6,10 +6,13 @@ import { waitFor } from '../harness/wait-for.ts';
 import { endIngestChildren, startIngestChild } from './ingest-child.ts';
 import { createWorld } from './ledger.ts';
 
-// Guarantee: kill -9 of the broker and its absence neither end the process nor lose nor double a message that it had acknowledged.
+// Guarantee: kill -9 of the broker and its absence neither end the process nor lose nor double a message that it had
+// acknowledged.
 
 let broker: OwnBroker;
-beforeAll(async () => { broker = await startOwnBroker(); });
+beforeAll(async () => {
+  broker = await startOwnBroker();
+});
 afterAll(() => broker.stop());
 afterEach(endIngestChildren);
 
@@ -27,7 +30,11 @@ test('the broker is killed while batches are under way, stays away for a while, 
       await sleep(absentMs);
       expect(child.hasEnded(), child.log().slice(-3_000)).toBe(false);
       await broker.restart();
-      await waitFor(() => withAdmin((admin) => admin.fetchTopicOffsets(world.topicOf('function_edge_logs')), brokers), 30_000, 'the topics are there again');
+      await waitFor(
+        () => withAdmin((admin) => admin.fetchTopicOffsets(world.topicOf('function_edge_logs')), brokers),
+        30_000,
+        'the topics are there again',
+      );
       await world.produce({ edge_logs: 500, function_edge_logs: 100 });
       await world.finished(child.reader, 45_000);
     }

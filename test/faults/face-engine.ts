@@ -6,7 +6,10 @@ import { startRollup } from '../../services/rollup/rollup.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 
-/** A ClickHouse server with the schema, in a process that can be killed and started again on the same port with the same data. */
+/**
+ * A ClickHouse server with the schema, in a process that can be killed and started again on the same port with the same
+ * data.
+ */
 export interface FaceEngine {
   readonly clickhouse: ClickHouse;
   readonly face: Face;
@@ -26,13 +29,22 @@ export async function openFace(): Promise<FaceEngine> {
   const { url } = face;
   const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
   // repairs are its work
-  const rollup = await startRollup({ clickhouse, settings: readSettings({}), logger: testLogger, registry: createRegistry() });
+  const rollup = await startRollup({
+    clickhouse,
+    settings: readSettings({}),
+    logger: testLogger,
+    registry: createRegistry(),
+  });
   return {
     clickhouse,
-    get face() { return face; },
+    get face() {
+      return face;
+    },
     env: { CLICKHOUSE_URL: url },
     dataDir: folder.path,
-    restart: async () => { face = await startFace({ ...options, port: Number(new URL(url).port) }); },
+    restart: async () => {
+      face = await startFace({ ...options, port: Number(new URL(url).port) });
+    },
     close: async () => {
       await rollup.stop();
       await clickhouse.close();

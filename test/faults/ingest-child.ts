@@ -4,7 +4,17 @@ import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import { waitFor } from '../harness/wait-for.ts';
 
 /** A place in the life of a batch. in_*: the call is under way. Commits carry an intent or, when idle, an end. */
-export const steps = ['before_intent', 'after_intent', 'before_insert', 'in_insert', 'after_insert', 'in_ledger', 'after_ledger', 'before_commit', 'after_commit'] as const;
+export const steps = [
+  'before_intent',
+  'after_intent',
+  'before_insert',
+  'in_insert',
+  'after_insert',
+  'in_ledger',
+  'after_ledger',
+  'before_commit',
+  'after_commit',
+] as const;
 export type Step = (typeof steps)[number];
 
 export interface At {
@@ -33,7 +43,10 @@ export interface ToIngest {
   readonly id: number;
   readonly read: Omit<Parameters<Reader['read']>[0], 'signal'>;
 }
-export type FromIngest = { kind: 'running' } | { kind: 'at_step' } | { kind: 'answer'; id: number; body?: string; error?: string };
+export type FromIngest =
+  | { kind: 'running' }
+  | { kind: 'at_step' }
+  | { kind: 'answer'; id: number; body?: string; error?: string };
 
 export interface Exit {
   readonly code: number | null;
@@ -62,13 +75,21 @@ const children = new Set<IngestChild>();
 
 /** Starts the ingest service as a process of its own. */
 export function startIngestChild(options: IngestProcessOptions): IngestChild {
-  const child = fork(PROCESS, [JSON.stringify(options)], { execArgv: [], stdio: ['ignore', 'ignore', 'pipe', 'ipc'], env: { PATH: process.env['PATH'], HOME: process.env['HOME'] } });
+  const child = fork(PROCESS, [JSON.stringify(options)], {
+    execArgv: [],
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'] },
+  });
   let log = '';
-  child.stderr!.setEncoding('utf8').on('data', (text: string) => { log += text; });
-  const exited = new Promise<Exit>((resolve) => child.once('close', (code, signal) => {
-    children.delete(self);
-    resolve({ code, signal });
-  }));
+  child.stderr!.setEncoding('utf8').on('data', (text: string) => {
+    log += text;
+  });
+  const exited = new Promise<Exit>((resolve) =>
+    child.once('close', (code, signal) => {
+      children.delete(self);
+      resolve({ code, signal });
+    }),
+  );
   const answers = new Map<number, (answer: FromIngest & { kind: 'answer' }) => void>();
   let lastId = 0;
   const isRunning = Promise.withResolvers<void>();
@@ -106,7 +127,9 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
         return { body: Buffer.from(body!, 'utf8'), readRows: undefined, readBytes: undefined };
       },
     },
-    signal: (signal) => { child.kill(signal); },
+    signal: (signal) => {
+      child.kill(signal);
+    },
     stop: async () => {
       const since = performance.now();
       child.kill('SIGTERM');
@@ -119,17 +142,27 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
 
 /** For afterEach: nothing outlives its test, whatever became of it. */
 export async function endIngestChildren(): Promise<void> {
-  await Promise.all([...children].map(async (child) => {
-    child.signal('SIGKILL');
-    await child.exited;
-  }));
+  await Promise.all(
+    [...children].map(async (child) => {
+      child.signal('SIGKILL');
+      await child.exited;
+    }),
+  );
 }
 
 /** Log lines with this event. */
 export function logged(child: IngestChild, event: string): Record<string, unknown>[] {
-  return child.log().split('\n').filter((line) => line.includes(`"${event}"`)).map((line) => JSON.parse(line) as Record<string, unknown>);
+  return child
+    .log()
+    .split('\n')
+    .filter((line) => line.includes(`"${event}"`))
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
-export async function waitForLog(child: IngestChild, event: string, deadlineMs: number): Promise<Record<string, unknown>> {
+export async function waitForLog(
+  child: IngestChild,
+  event: string,
+  deadlineMs: number,
+): Promise<Record<string, unknown>> {
   return waitFor(() => logged(child, event)[0], deadlineMs, `log line ${event}`);
 }

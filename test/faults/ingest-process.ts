@@ -2,7 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings } from '../../common/config/settings.ts';
-import { createKafka, type Consumer, type KafkaClient, type OffsetsByTopicPartition } from '../../common/kafka/client.ts';
+import {
+  createKafka,
+  type Consumer,
+  type KafkaClient,
+  type OffsetsByTopicPartition,
+} from '../../common/kafka/client.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -11,8 +16,10 @@ import { startRollup } from '../../services/rollup/rollup.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
 
 /**
- * The child process of ingest-child.ts: the real ingest service, composed as services/ingest/main.ts and all-in-one/main.ts compose it,
- * with its two outer seams wrapped: the engine and the Kafka client. At the step named by its argument it kills or stops itself.
+ * The child process of ingest-child.ts: the real ingest service, composed as services/ingest/main.ts and
+ * all-in-one/main.ts compose it,
+ * with its two outer seams wrapped: the engine and the Kafka client. At the step named by its argument it kills or
+ * stops itself.
  */
 const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as IngestProcessOptions;
 let logger: Logger | undefined;
@@ -21,19 +28,37 @@ let done = false;
 process.on('disconnect', () => process.exit(3));
 process.on('exit', () => logger?.info({ max_rss_kilobytes: process.resourceUsage().maxRSS }, 'ended'));
 
-await runProcess(() => logger, async (add, stopping) => {
-  const settings = readSettings({ ...env });
-  logger = createLogger(logLevel ?? 'info');
-  const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
-  add({ name: 'clickhouse', stop: () => clickhouse.close() });
-  // repairs are the rollup service's work; beside a server it runs in the test
-  if (settings.CLICKHOUSE_URL === undefined) add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
-  process.on('message', (message: ToIngest) => void answer(clickhouse, message));
-  const kafka = createKafka({ brokers: settings.KAFKA_BROKERS!, clientId: 'sluice-ingest', logger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  const registry = createRegistry();
-  add(await startIngest({ clickhouse: withSteps(clickhouse), kafka: withCommitSteps(kafka), settings, logger, registry, sessionTimeoutMs }));
-  await send({ kind: 'running' });
-});
+await runProcess(
+  () => logger,
+  async (add, stopping) => {
+    const settings = readSettings({ ...env });
+    logger = createLogger(logLevel ?? 'info');
+    const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
+    add({ name: 'clickhouse', stop: () => clickhouse.close() });
+    // repairs are the rollup service's work; beside a server it runs in the test
+    if (settings.CLICKHOUSE_URL === undefined)
+      add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
+    process.on('message', (message: ToIngest) => void answer(clickhouse, message));
+    const kafka = createKafka({
+      brokers: settings.KAFKA_BROKERS!,
+      clientId: 'sluice-ingest',
+      logger,
+      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+    });
+    const registry = createRegistry();
+    add(
+      await startIngest({
+        clickhouse: withSteps(clickhouse),
+        kafka: withCommitSteps(kafka),
+        settings,
+        logger,
+        registry,
+        sessionTimeoutMs,
+      }),
+    );
+    await send({ kind: 'running' });
+  },
+);
 
 async function answer(clickhouse: ClickHouse, { id, read }: ToIngest): Promise<void> {
   try {
@@ -45,12 +70,15 @@ async function answer(clickhouse: ClickHouse, { id, read }: ToIngest): Promise<v
 }
 
 function send(message: FromIngest): Promise<void> {
-  return new Promise((resolve) => { process.send?.(message, () => resolve()); });
+  return new Promise((resolve) => {
+    process.send?.(message, () => resolve());
+  });
 }
 
 /** `about`: what the step is about, for instance the statement or the committed topic. */
 async function reached(step: Step, about: string): Promise<void> {
-  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about) || done || --remaining > 0) return;
+  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about) || done || --remaining > 0)
+    return;
   done = true;
   await send({ kind: 'at_step' });
   if (at.holdMs !== undefined) await sleep(at.holdMs);
@@ -83,19 +111,24 @@ function withCommitSteps(kafka: KafkaClient): KafkaClient {
 function wrapped(consumer: Consumer): Consumer {
   return {
     ...consumer,
-    run: (config) => consumer.run({
-      ...config,
-      eachBatch: (payload) => config!.eachBatch!({
-        ...payload,
-        commitOffsetsIfNecessary: async (offsets?: OffsetsByTopicPartition) => {
-          const { topic, partitions: [commit] } = offsets!.topics[0]!;
-          const metadata = (commit as { metadata?: string }).metadata ?? '';
-          const intent = metadata.startsWith('b:');
-          await reached(intent ? 'before_intent' : 'before_commit', topic);
-          await payload.commitOffsetsIfNecessary(offsets);
-          await reached(intent ? 'after_intent' : 'after_commit', topic);
-        },
+    run: (config) =>
+      consumer.run({
+        ...config,
+        eachBatch: (payload) =>
+          config!.eachBatch!({
+            ...payload,
+            commitOffsetsIfNecessary: async (offsets?: OffsetsByTopicPartition) => {
+              const {
+                topic,
+                partitions: [commit],
+              } = offsets!.topics[0]!;
+              const metadata = (commit as { metadata?: string }).metadata ?? '';
+              const intent = metadata.startsWith('b:');
+              await reached(intent ? 'before_intent' : 'before_commit', topic);
+              await payload.commitOffsetsIfNecessary(offsets);
+              await reached(intent ? 'after_intent' : 'after_commit', topic);
+            },
+          }),
       }),
-    }),
   };
 }

@@ -9,11 +9,26 @@ import { createRandom } from '../../demo/random.ts';
 import { createTraffic } from '../../demo/traffic.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { statements as rollupStatements } from '../../services/rollup/catalogue.ts';
-import { kafkaBrokers, produce, readAll, testKafka, uniqueName, type ProduceOptions, type TestRecord } from '../harness/kafka.ts';
+import {
+  kafkaBrokers,
+  produce,
+  readAll,
+  testKafka,
+  uniqueName,
+  type ProduceOptions,
+  type TestRecord,
+} from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 
 /** What must become of a message: a row of its raw table, a dead letter with this reason, or nothing (a null value). */
-type Outcome = 'row' | 'skipped' | 'not_an_event' | 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
+type Outcome =
+  | 'row'
+  | 'skipped'
+  | 'not_an_event'
+  | 'malformed_json'
+  | 'missing_project'
+  | 'bad_timestamp'
+  | 'timestamp_out_of_range';
 
 interface Expected {
   readonly outcome: Outcome;
@@ -28,11 +43,26 @@ export interface World {
   readonly env: Readonly<Record<string, string>>;
   readonly settings: Settings;
   topicOf(source: SourceName): string;
-  /** Produces this many messages per source, evenly over the partitions: rows of several days, dead letters of every kind, null values. */
-  produce(counts: Partial<Record<SourceName, number>>, options?: ProduceOptions & { partitions?: number }): Promise<void>;
+  /**
+   * Produces this many messages per source, evenly over the partitions: rows of several days, dead letters of every
+   * kind, null values.
+   */
+  produce(
+    counts: Partial<Record<SourceName, number>>,
+    options?: ProduceOptions & { partitions?: number },
+  ): Promise<void>;
   /** Takes note of what was produced elsewhere. */
-  acknowledged(source: SourceName, partition: number, offsets: readonly number[], value: string, outcome: Outcome): void;
-  /** Takes note of what stands in Kafka beside what was acknowledged: a producer sent again, or never heard the answer, when a broker died. */
+  acknowledged(
+    source: SourceName,
+    partition: number,
+    offsets: readonly number[],
+    value: string,
+    outcome: Outcome,
+  ): void;
+  /**
+   * Takes note of what stands in Kafka beside what was acknowledged: a producer sent again, or never heard the answer,
+   * when a broker died.
+   */
   sentAgain(source: SourceName): Promise<void>;
   /** The topic was deleted and made anew: what is produced from now on is of its next life. */
   madeAnew(source: SourceName): void;
@@ -59,7 +89,12 @@ export interface WorldOptions {
   readonly missing?: readonly SourceName[];
 }
 
-export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.now() % 1e9), partitions = 2, brokers = kafkaBrokers(), missing = [] }: WorldOptions = {}): Promise<World> {
+export async function createWorld({
+  seed = Number(process.env['SEED'] ?? Date.now() % 1e9),
+  partitions = 2,
+  brokers = kafkaBrokers(),
+  missing = [],
+}: WorldOptions = {}): Promise<World> {
   const groupId = uniqueName('faults');
   const topicOf = (source: SourceName): string => `${source}.${groupId}`;
   console.log(`seed ${seed} group ${groupId}`);
@@ -72,7 +107,14 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
   };
   const settings = readSettings(env);
   const traffic = createTraffic({
-    seed, projects: 5, functionsPerProject: 2, lateShare: 0.5, lateMicros: 4 * DAY * 1000, disorderMicros: 60e6, untimedShare: 0.1, keylessShare: 0.2,
+    seed,
+    projects: 5,
+    functionsPerProject: 2,
+    lateShare: 0.5,
+    lateMicros: 4 * DAY * 1000,
+    disorderMicros: 60e6,
+    untimedShare: 0.1,
+    keylessShare: 0.2,
     urlShapes: { platform: 950, foreign_reference: 20, long_letters: 20, window_limit: 8, many_windows: 2 },
   });
   const random = createRandom(seed, 77);
@@ -81,44 +123,74 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
   const sent = new Map<string, Outcome>();
   const lives = new Map<SourceName, number>();
 
-  function message(source: SourceName): { value: string | null; outcome: Outcome; timestamp: number; key: string | null } {
+  function message(source: SourceName): {
+    value: string | null;
+    outcome: Outcome;
+    timestamp: number;
+    key: string | null;
+  } {
     const { json, key, recordMillis: timestamp } = traffic.next(Date.now() * 1000, source);
     const of = (value: string | null, outcome: Outcome) => ({ value, outcome, timestamp, key });
     switch (random.below(40)) {
-      case 0: return of(null, 'skipped');
-      case 1: return of('', 'not_an_event');
-      case 2: return of('[1,2]', 'not_an_event');
-      case 3: return of(json.slice(0, -5), 'malformed_json');
-      case 4: return of(`{"timestamp":1,${PROJECT}}`, 'bad_timestamp');
-      case 5: return of(`{"timestamp":1000000000,${PROJECT}}`, 'timestamp_out_of_range');
-      case 6: return of('{"id":"no project"}', 'missing_project');
-      default: return of(json, 'row');
+      case 0:
+        return of(null, 'skipped');
+      case 1:
+        return of('', 'not_an_event');
+      case 2:
+        return of('[1,2]', 'not_an_event');
+      case 3:
+        return of(json.slice(0, -5), 'malformed_json');
+      case 4:
+        return of(`{"timestamp":1,${PROJECT}}`, 'bad_timestamp');
+      case 5:
+        return of(`{"timestamp":1000000000,${PROJECT}}`, 'timestamp_out_of_range');
+      case 6:
+        return of('{"id":"no project"}', 'missing_project');
+      default:
+        return of(json, 'row');
     }
   }
 
   const world: World = {
-    seed, groupId, env, settings, topicOf,
+    seed,
+    groupId,
+    env,
+    settings,
+    topicOf,
 
     async produce(counts, { partitions: over = partitions, ...options } = {}) {
       const records: (TestRecord & { value: string | null; source: SourceName; outcome: Outcome })[] = [];
       for (const [source, count] of Object.entries(counts) as [SourceName, number][]) {
-        for (let i = 0; i < count; i++) records.push({ source, topic: topicOf(source), partition: i % over, ...message(source) });
+        for (let i = 0; i < count; i++)
+          records.push({ source, topic: topicOf(source), partition: i % over, ...message(source) });
       }
-      for (const { source, value, outcome } of records) sent.set(`${source}:${value === null ? 0 : crc32(value)}`, outcome);
+      for (const { source, value, outcome } of records)
+        sent.set(`${source}:${value === null ? 0 : crc32(value)}`, outcome);
       const reports = await produce(records, { brokers, ...options });
       records.forEach(({ source, value, outcome }, i) => {
         const { topic, partition, offset } = reports[i]!;
-        expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: value === null ? 0 : crc32(value) });
+        expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, {
+          outcome,
+          checksum: value === null ? 0 : crc32(value),
+        });
       });
     },
 
     acknowledged(source, partition, offsets, value, outcome) {
-      for (const offset of offsets) expected.set(`${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:${offset}`, { outcome, checksum: crc32(value) });
+      for (const offset of offsets)
+        expected.set(`${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:${offset}`, {
+          outcome,
+          checksum: crc32(value),
+        });
     },
 
     async sentAgain(source) {
       const prefix = `${topicOf(source)}:${lives.get(source) ?? 0}:`;
-      for (const { partition, offset, message: { value } } of await readAll(topicOf(source), { brokers })) {
+      for (const {
+        partition,
+        offset,
+        message: { value },
+      } of await readAll(topicOf(source), { brokers })) {
         const checksum = value === null ? 0 : crc32(value);
         const outcome = sent.get(`${source}:${checksum}`);
         const place = `${prefix}${partition}:${offset}`;
@@ -132,7 +204,8 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
 
     forget(source, partition, offsets) {
       const prefix = `${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:`;
-      for (const place of expected.keys()) if (place.startsWith(prefix) && offsets(Number(place.slice(prefix.length)))) expected.delete(place);
+      for (const place of expected.keys())
+        if (place.startsWith(prefix) && offsets(Number(place.slice(prefix.length)))) expected.delete(place);
     },
 
     async behind(reader) {
@@ -141,37 +214,61 @@ export async function createWorld({ seed = Number(process.env['SEED'] ?? Date.no
         const [, partition, offset] = /^(.*):(\d+)$/.exec(place)!;
         ends.set(partition!, Math.max(ends.get(partition!) ?? -1, Number(offset)));
       }
-      const ledger = await query<{ place: string; last: number }>(reader, `SELECT concat(topic, ':', toString(incarnation), ':', toString(partition)) AS place, toFloat64(max(last)) AS last FROM batches GROUP BY place`);
+      const ledger = await query<{ place: string; last: number }>(
+        reader,
+        `SELECT concat(topic, ':', toString(incarnation), ':', toString(partition)) AS place, toFloat64(max(last)) AS last FROM batches GROUP BY place`,
+      );
       const lasts = new Map(ledger.map(({ place, last }) => [place, last]));
       return [...ends].filter(([place, end]) => (lasts.get(place) ?? -1) < end).map(([place]) => place);
     },
 
     async finished(reader, deadlineMs = 30_000) {
-      await waitFor(async () => {
-        const behind = await world.behind(reader);
-        if (behind.length > 0) throw new Error(behind.join(', '));
-        return true;
-      }, deadlineMs, 'everything acknowledged is in the ledger');
+      await waitFor(
+        async () => {
+          const behind = await world.behind(reader);
+          if (behind.length > 0) throw new Error(behind.join(', '));
+          return true;
+        },
+        deadlineMs,
+        'everything acknowledged is in the ledger',
+      );
     },
 
     async expectExact(reader) {
       const { ok, faults, partitions: accounts } = await reconcile(reader, settings.RAW_RETENTION_DAYS);
       const differences = await differencesAfterRepairs(reader);
       const found = new Map<string, { outcome: string; checksum: number; times: number }>();
-      for (const { place, outcome, checksum } of await query<{ place: string; outcome: string; checksum: number }>(reader, whereEverythingStands(groupId))) {
+      for (const { place, outcome, checksum } of await query<{ place: string; outcome: string; checksum: number }>(
+        reader,
+        whereEverythingStands(groupId),
+      )) {
         found.set(place, { outcome, checksum, times: (found.get(place)?.times ?? 0) + 1 });
       }
       const wrong: string[] = [];
       for (const [place, { outcome, checksum }] of expected) {
         const there = found.get(place);
-        if (outcome === 'skipped' ? there !== undefined : there === undefined || there.times !== 1 || there.outcome !== outcome || there.checksum !== checksum) {
-          wrong.push(`${place} should be ${outcome}, is ${there === undefined ? 'nowhere' : `${there.outcome} x${there.times}`}`);
+        if (
+          outcome === 'skipped'
+            ? there !== undefined
+            : there === undefined || there.times !== 1 || there.outcome !== outcome || there.checksum !== checksum
+        ) {
+          wrong.push(
+            `${place} should be ${outcome}, is ${there === undefined ? 'nowhere' : `${there.outcome} x${there.times}`}`,
+          );
         }
       }
       for (const place of found.keys()) if (!expected.has(place)) wrong.push(`${place} was never acknowledged`);
-      deepEqual({ ok, faults, differences, wrong: wrong.slice(0, 10), wrongInAll: wrong.length }, { ok: true, faults: [], differences: {}, wrong: [], wrongInAll: 0 });
+      deepEqual(
+        { ok, faults, differences, wrong: wrong.slice(0, 10), wrongInAll: wrong.length },
+        { ok: true, faults: [], differences: {}, wrong: [], wrongInAll: 0 },
+      );
       const skipped = [...expected.values()].filter((e) => e.outcome === 'skipped').length;
-      const sums = accounts.filter((a) => a.topic.endsWith(groupId)).reduce((sum, a) => ({ consumed: sum.consumed + a.consumed, skipped: sum.skipped + a.skipped, gap: sum.gap + a.gap }), { consumed: 0, skipped: 0, gap: 0 });
+      const sums = accounts
+        .filter((a) => a.topic.endsWith(groupId))
+        .reduce(
+          (sum, a) => ({ consumed: sum.consumed + a.consumed, skipped: sum.skipped + a.skipped, gap: sum.gap + a.gap }),
+          { consumed: 0, skipped: 0, gap: 0 },
+        );
       equal(sums.consumed - (sums.skipped - skipped), expected.size);
     },
   };
@@ -185,12 +282,18 @@ async function query<T>(reader: Reader, sql: string): Promise<T[]> {
 function whereEverythingStands(groupId: string): string {
   const place = `concat(kafka_topic, ':', toString(kafka_incarnation), ':', toString(kafka_partition), ':', toString(kafka_offset)) AS place`;
   return [
-    ...SOURCES.map((source) => `SELECT ${place}, 'row' AS outcome, CRC32(message) AS checksum FROM ${source} WHERE endsWith(kafka_topic, '${groupId}')`),
+    ...SOURCES.map(
+      (source) =>
+        `SELECT ${place}, 'row' AS outcome, CRC32(message) AS checksum FROM ${source} WHERE endsWith(kafka_topic, '${groupId}')`,
+    ),
     `SELECT ${place}, toString(reason) AS outcome, CRC32(value) AS checksum FROM dead_letters WHERE endsWith(kafka_topic, '${groupId}')`,
   ].join('\nUNION ALL ');
 }
 
-/** How long a repair may take: the rollup service looks every few seconds, and closes a period that is still written to first. */
+/**
+ * How long a repair may take: the rollup service looks every few seconds, and closes a period that is still written to
+ * first.
+ */
 const REPAIRED_WITHIN_MS = 60_000;
 
 /** What rollups differ in when no repair is open any more. */
@@ -198,7 +301,8 @@ async function differencesAfterRepairs(reader: Reader): Promise<Record<string, n
   for (const until = Date.now() + REPAIRED_WITHIN_MS; ; await sleep(500)) {
     const open = await query(reader, rollupStatements.openRepairs);
     const differences = await rollupDifferences(reader);
-    if (open.length === 0 || Date.now() > until) return open.length === 0 ? differences : { ...differences, openRepairs: open.length };
+    if (open.length === 0 || Date.now() > until)
+      return open.length === 0 ? differences : { ...differences, openRepairs: open.length };
   }
 }
 
@@ -216,9 +320,12 @@ async function rollupDifferences(reader: Reader): Promise<Record<string, number>
   const requests = (bucket: string): string => `
     SELECT arrayJoin(refs) AS ref, ${bucket}(timestamp, 'UTC') AS bucket, count() AS requests, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')}
     FROM edge_logs GROUP BY ref, bucket`;
-  const requestRollup = (width: number): string => `SELECT ref, toDateTime(at, 'UTC') AS bucket, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = ${width} GROUP BY ref, bucket`;
-  const single = (ref: string, url: string, where: string): string => `SELECT ${ref} AS reference, timestamp, ${url} AS address, count() AS n, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')} FROM edge_logs WHERE ${where} GROUP BY reference, timestamp, address`;
-  const singleRollup = (where: string): string => `SELECT ref, at, url, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = 0 AND ${where} GROUP BY ref, at, url`;
+  const requestRollup = (width: number): string =>
+    `SELECT ref, toDateTime(at, 'UTC') AS bucket, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = ${width} GROUP BY ref, bucket`;
+  const single = (ref: string, url: string, where: string): string =>
+    `SELECT ${ref} AS reference, timestamp, ${url} AS address, count() AS n, ${FAMILIES.map((f, i) => `countIf(bitTest(families, ${i})) AS ${f}`).join(', ')} FROM edge_logs WHERE ${where} GROUP BY reference, timestamp, address`;
+  const singleRollup = (where: string): string =>
+    `SELECT ref, at, url, sum(requests) AS n, ${FAMILIES.map((f) => `sum(${f}) AS ${f}_sum`).join(', ')} FROM api_requests WHERE width = 0 AND ${where} GROUP BY ref, at, url`;
   const NO_REF = "toFixedString('', 20)";
   const pairs: Record<string, readonly [string, string]> = {
     'function_invocations by minute': [invocations('toStartOfMinute'), invocationRollup(60)],
@@ -226,11 +333,17 @@ async function rollupDifferences(reader: Reader): Promise<Record<string, number>
     'api_requests by minute': [requests('toStartOfMinute'), requestRollup(60)],
     'api_requests by hour': [requests('toStartOfHour'), requestRollup(3600)],
     'api_requests one by one': [single('arrayJoin(refs)', "''", 'NOT refs_overflow'), singleRollup(`ref != ${NO_REF}`)],
-    'api_requests with too many references': [single(NO_REF, 'assumeNotNull(url)', 'refs_overflow'), singleRollup(`ref = ${NO_REF}`)],
+    'api_requests with too many references': [
+      single(NO_REF, 'assumeNotNull(url)', 'refs_overflow'),
+      singleRollup(`ref = ${NO_REF}`),
+    ],
   };
   const differences: Record<string, number> = {};
   for (const [name, [raw, rollup]] of Object.entries(pairs)) {
-    const [row] = await query<{ n: number; keys: number }>(reader, `SELECT toUInt32(countIf(times != 2)) AS n, toUInt32(count()) AS keys FROM (SELECT k, count() AS times FROM (SELECT tuple(*) AS k FROM (${raw}) UNION ALL SELECT tuple(*) AS k FROM (${rollup})) GROUP BY k)`);
+    const [row] = await query<{ n: number; keys: number }>(
+      reader,
+      `SELECT toUInt32(countIf(times != 2)) AS n, toUInt32(count()) AS keys FROM (SELECT k, count() AS times FROM (SELECT tuple(*) AS k FROM (${raw}) UNION ALL SELECT tuple(*) AS k FROM (${rollup})) GROUP BY k)`,
+    );
     if (row!.n > 0) differences[name] = row!.n;
   }
   return differences;

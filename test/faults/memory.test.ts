@@ -5,7 +5,8 @@ import { createTopic, produce } from '../harness/kafka.ts';
 import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: memory is bounded in decompressed bytes: what compresses a hundredfold, events of 5 MB, and a record batch of 50 MB, which the broker
+// Guarantee: memory is bounded in decompressed bytes: what compresses a hundredfold, events of 5 MB, and a record batch
+// of 50 MB, which the broker
 // sends whole whatever a fetch asks for, leave the process (embedded engine and all) below 1 GB resident.
 
 const LIMIT_BYTES = 1024 ** 3;
@@ -18,11 +19,23 @@ test('300 MB that are 3 MB in Kafka, and 60 MB in events of 5 MB', async () => {
   const filler = 'abcdefgh'.repeat(2_500);
   for (let round = 0; round < 15; round++) {
     const value = `{"id":"${round}","project":"abc","event_message":"${filler}"}`;
-    const reports = await produce(Array.from({ length: 1_000 }, (_, i) => ({ topic, partition: i % 2, value })), { compression: round % 2 === 0 ? 'zstd' : 'gzip' });
-    for (const partition of [0, 1]) world.acknowledged('edge_logs', partition, reports.filter((r) => r.partition === partition).map((r) => Number(r.offset)), value, 'row');
+    const reports = await produce(
+      Array.from({ length: 1_000 }, (_, i) => ({ topic, partition: i % 2, value })),
+      { compression: round % 2 === 0 ? 'zstd' : 'gzip' },
+    );
+    for (const partition of [0, 1])
+      world.acknowledged(
+        'edge_logs',
+        partition,
+        reports.filter((r) => r.partition === partition).map((r) => Number(r.offset)),
+        value,
+        'row',
+      );
   }
   for (let i = 0; i < 12; i++) {
-    const value = `{"project":"abc","event_message":"${String(i).repeat(5_000_000)}"}`.slice(0, 5_000_034).replace(/"?\}?$/, '"}');
+    const value = `{"project":"abc","event_message":"${String(i).repeat(5_000_000)}"}`
+      .slice(0, 5_000_034)
+      .replace(/"?\}?$/, '"}');
     const [report] = await produce([{ topic: world.topicOf('auth_logs'), partition: i % 2, value }]);
     world.acknowledged('auth_logs', i % 2, [Number(report!.offset)], value, 'row');
   }
@@ -31,11 +44,21 @@ test('300 MB that are 3 MB in Kafka, and 60 MB in events of 5 MB', async () => {
 
 test('a fetch of 50 MB: two record batches of 50 events of 1 MB', async () => {
   const world = await createWorld({ missing: ['postgres_logs'] });
-  const topic = await createTopic('', { partitions: 2, config: { 'max.message.bytes': String(64 * 1024 ** 2) } }, world.topicOf('postgres_logs'));
+  const topic = await createTopic(
+    '',
+    { partitions: 2, config: { 'max.message.bytes': String(64 * 1024 ** 2) } },
+    world.topicOf('postgres_logs'),
+  );
   const value = `{"project":"abc","event_message":"${randomBytes(750_000).toString('base64')}"}`;
   for (const partition of [0, 1]) {
     const reports = await produce(Array.from({ length: 50 }, () => ({ topic, partition, value })));
-    world.acknowledged('postgres_logs', partition, reports.map((r) => Number(r.offset)), value, 'row');
+    world.acknowledged(
+      'postgres_logs',
+      partition,
+      reports.map((r) => Number(r.offset)),
+      value,
+      'row',
+    );
   }
   expect(await peakOf(world)).toBeLessThan(LIMIT_BYTES);
 });

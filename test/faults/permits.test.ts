@@ -10,7 +10,8 @@ import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that are slow hold back no other partition for longer
+// Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that
+// are slow hold back no other partition for longer
 // than a second. (That inserts which hang hold back nobody, through the pools of a server: clickhouse-away.test.ts.)
 
 const SLOW_MS = 300;
@@ -42,8 +43,20 @@ async function start(world: World, before: () => Promise<unknown>): Promise<void
       return await clickhouse.insertRows(rows);
     },
   };
-  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'permits', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse: slow, kafka, settings: world.settings, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000 });
+  const kafka = createKafka({
+    brokers: kafkaBrokers(),
+    clientId: 'permits',
+    logger: testLogger,
+    maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+  });
+  ingest = await startIngest({
+    clickhouse: slow,
+    kafka,
+    settings: world.settings,
+    logger: testLogger,
+    registry: createRegistry(),
+    sessionTimeoutMs: 6_000,
+  });
 }
 
 test('some are written at a time, the others wait', async () => {

@@ -6,8 +6,10 @@ import { openFace, type FaceEngine } from './face-engine.ts';
 import { endIngestChildren, logged, startIngestChild, type At, type IngestChild } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: however partitions move between processes, and whatever a former owner still does, every message is once in its table and in every
-// rollup. A former owner may finish an insert that it began, or begin one that it announced, at any later moment: the token makes it count once.
+// Guarantee: however partitions move between processes, and whatever a former owner still does, every message is once
+// in its table and in every
+// rollup. A former owner may finish an insert that it began, or begin one that it announced, at any later moment: the
+// token makes it count once.
 // Its late commit may hide the new owner's: the ledger decides where the next one goes on.
 
 const SESSION_TIMEOUT_MS = 3_000;
@@ -16,15 +18,24 @@ const EDGE = '^edge_logs\\b';
 describe('rebalance', () => {
   let engine: FaceEngine;
   let world: World;
-  beforeAll(async () => { engine = await openFace(); });
+  beforeAll(async () => {
+    engine = await openFace();
+  });
   afterAll(() => engine.close());
-  beforeEach(async () => { world = await createWorld(); });
+  beforeEach(async () => {
+    world = await createWorld();
+  });
   afterEach(async () => {
     await endIngestChildren();
     await engine.face.inject();
   });
 
-  const start = (at?: At): IngestChild => startIngestChild({ env: { ...world.env, ...engine.env }, sessionTimeoutMs: SESSION_TIMEOUT_MS, at: at === undefined ? undefined : { match: EDGE, ...at } });
+  const start = (at?: At): IngestChild =>
+    startIngestChild({
+      env: { ...world.env, ...engine.env },
+      sessionTimeoutMs: SESSION_TIMEOUT_MS,
+      at: at === undefined ? undefined : { match: EDGE, ...at },
+    });
 
   async function expectExactAndStop(...children: IngestChild[]): Promise<void> {
     await world.finished(engine.clickhouse);
@@ -123,7 +134,9 @@ describe('rebalance', () => {
       await first.running;
       const second = startIngestChild(options);
       expect(await second.exited).toEqual({ code: 1, signal: null });
-      expect(second.log()).toMatch(/^sluice: the data folder .* is in use by process \d+; stop that first, or set DATA_DIR to another folder$/m);
+      expect(second.log()).toMatch(
+        /^sluice: the data folder .* is in use by process \d+; stop that first, or set DATA_DIR to another folder$/m,
+      );
       await world.produce({ edge_logs: 300, postgres_logs: 50 });
       await world.finished(first.reader);
       await world.expectExact(first.reader);

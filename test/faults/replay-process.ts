@@ -7,11 +7,29 @@ import { listDeadLetters, replayAll } from '../../services/ingest/dead-letters.t
 import { createDecoders } from '../../services/ingest/ingest.ts';
 import type { ReplayStep } from './replay.test.ts';
 
-/** The child process of replay.test.ts: replays all letters of the topic as the command does, kills itself at a step, else says on stdout what became of them. */
-const { dataDir, topic, step, schemasDir } = JSON.parse(process.argv[2]!) as { dataDir: string; topic: string; step?: ReplayStep; schemasDir: string };
+/**
+ * The child process of replay.test.ts: replays all letters of the topic as the command does, kills itself at a step,
+ * else says on stdout what became of them.
+ */
+const { dataDir, topic, step, schemasDir } = JSON.parse(process.argv[2]!) as {
+  dataDir: string;
+  topic: string;
+  step?: ReplayStep;
+  schemasDir: string;
+};
 const clickhouse = await openEmbedded({ dataDir, logger: createLogger('fatal') });
 const settings = readSettings({ AVRO_SCHEMAS_DIR: schemasDir });
-const outcomes = await replayAll({ clickhouse: withKill(clickhouse), decoders: createDecoders(settings, systemClock), retentionDays: 365, maxEventBytes: settings.MAX_EVENT_BYTES, rawAvroTopics: [], clock: systemClock }, { topic });
+const outcomes = await replayAll(
+  {
+    clickhouse: withKill(clickhouse),
+    decoders: createDecoders(settings, systemClock),
+    retentionDays: 365,
+    maxEventBytes: settings.MAX_EVENT_BYTES,
+    rawAvroTopics: [],
+    clock: systemClock,
+  },
+  { topic },
+);
 await clickhouse.close();
 process.stdout.write(JSON.stringify(outcomes));
 
@@ -42,7 +60,8 @@ function withKill(engine: ClickHouse): ClickHouse {
 
 /** The row is in the raw table, and its views are perhaps not filled. */
 async function untilRawIsThere(): Promise<void> {
-  const count = async (): Promise<number> => (await select<{ n: number }>(clickhouse, 'SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n;
+  const count = async (): Promise<number> =>
+    (await select<{ n: number }>(clickhouse, 'SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n;
   const before = (await listDeadLetters(clickhouse, { topic })).filter((l) => l.replayed_at !== null).length;
   while ((await count()) <= before);
 }

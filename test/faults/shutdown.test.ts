@@ -4,13 +4,18 @@ import { testKafka } from '../harness/kafka.ts';
 import { endIngestChildren, startIngestChild, steps, waitForLog, type At, type IngestChild } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: SIGTERM at any moment ends the process with code 0 within 10 s, with nothing lost and nothing doubled; a client that cannot go on
+// Guarantee: SIGTERM at any moment ends the process with code 0 within 10 s, with nothing lost and nothing doubled; a
+// client that cannot go on
 // ends the process with another code, and leaves everything for the next one.
 
 afterEach(endIngestChildren);
 
 function start(world: World, dataDir: string, at?: At, env: Record<string, string> = {}): IngestChild {
-  return startIngestChild({ env: { ...world.env, ...env, DATA_DIR: dataDir }, sessionTimeoutMs: 3_000, at: at === undefined ? undefined : { match: '^(edge_logs|batches)\\b', ...at } });
+  return startIngestChild({
+    env: { ...world.env, ...env, DATA_DIR: dataDir },
+    sessionTimeoutMs: 3_000,
+    at: at === undefined ? undefined : { match: '^(edge_logs|batches)\\b', ...at },
+  });
 }
 
 describe('shutdown', () => {
@@ -63,7 +68,17 @@ describe('shutdown', () => {
       const world = await createWorld();
       await world.produce({ edge_logs: 300 });
       // a member that speaks another protocol: Kafka refuses whoever joins beside it, for good
-      const other = stranger.consumer({ groupId: world.groupId, partitionAssigners: [() => ({ name: 'other', version: 0, assign: () => Promise.resolve([]), protocol: () => ({ name: 'other', metadata: Buffer.alloc(0) }) })] });
+      const other = stranger.consumer({
+        groupId: world.groupId,
+        partitionAssigners: [
+          () => ({
+            name: 'other',
+            version: 0,
+            assign: () => Promise.resolve([]),
+            protocol: () => ({ name: 'other', metadata: Buffer.alloc(0) }),
+          }),
+        ],
+      });
       await other.connect();
       await other.subscribe({ topics: [world.topicOf('edge_logs')] });
       await other.run({ eachMessage: () => Promise.resolve() });

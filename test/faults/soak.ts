@@ -10,16 +10,22 @@ import { createWorld } from './ledger.ts';
 
 /**
  * npm run soak [-- --minutes 10 --seed N]
- * Random faults, one on top of another, while events of all sources flow: up to three ingest processes on one ClickHouse are killed, stopped, woken
- * and started; statements fail in every way; ClickHouse and the broker are killed. At the end everything runs out, and the ledger is printed:
+ * Random faults, one on top of another, while events of all sources flow: up to three ingest processes on one
+ * ClickHouse are killed, stopped, woken
+ * and started; statements fail in every way; ClickHouse and the broker are killed. At the end everything runs out, and
+ * the ledger is printed:
  * what Kafka acknowledged beside what stands in the tables. Exit code 1 where it is not exact.
  */
-const { values } = parseArgs({ options: { minutes: { type: 'string', default: '10' }, seed: { type: 'string', default: String(Date.now() % 1e9) } } });
+const { values } = parseArgs({
+  options: { minutes: { type: 'string', default: '10' }, seed: { type: 'string', default: String(Date.now() % 1e9) } },
+});
 const seed = Number(values.seed);
 const until = Date.now() + Number(values.minutes) * 60_000;
 const random = createRandom(seed, 4);
 const pick = <T>(list: readonly T[]): T => list[random.below(list.length)]!;
-const say = (text: string): void => { process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`); };
+const say = (text: string): void => {
+  process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
+};
 
 const broker = await startOwnBroker();
 const engine = await openFace();
@@ -27,26 +33,55 @@ const world = await createWorld({ seed, brokers: broker.brokers, partitions: 3 }
 const processes: IngestChild[] = [];
 const counts: Record<string, number> = {};
 
-const start = (at?: At): void => { processes.push(startIngestChild({ env: { ...world.env, ...engine.env }, sessionTimeoutMs: 4_000, at })); };
+const start = (at?: At): void => {
+  processes.push(startIngestChild({ env: { ...world.env, ...engine.env }, sessionTimeoutMs: 4_000, at }));
+};
 
 function live(): IngestChild[] {
   return processes.filter((p) => !p.hasEnded());
 }
 
 const statementFaults: readonly Fault[] = [
-  { action: 'reset' }, { action: 'cut_request' }, { action: 'reset_after' }, { action: 'error_after', code: 1001 }, { action: 'cut_response' },
-  { action: 'error', code: 252 }, { action: 'error', code: 243 }, { action: 'delay', ms: 6_000 }, { action: 'garbage', status: 503 },
+  { action: 'reset' },
+  { action: 'cut_request' },
+  { action: 'reset_after' },
+  { action: 'error_after', code: 1001 },
+  { action: 'cut_response' },
+  { action: 'error', code: 252 },
+  { action: 'error', code: 243 },
+  { action: 'delay', ms: 6_000 },
+  { action: 'garbage', status: 503 },
 ];
 
 const faults: Record<string, () => Promise<void> | void> = {
-  process_started_to_be_killed: () => start({ step: pick(steps), times: 1 + random.below(8), delayMs: random.below(120) }),
-  process_started_to_be_stopped: () => start({ step: pick(['before_intent', 'before_insert', 'before_commit']), times: 1 + random.below(8), signal: 'SIGSTOP' }),
-  process_started_to_commit_late: () => start({ step: pick(['before_intent', 'before_commit']), times: 1 + random.below(8), holdMs: 2_000 + random.below(6_000) }),
+  process_started_to_be_killed: () =>
+    start({ step: pick(steps), times: 1 + random.below(8), delayMs: random.below(120) }),
+  process_started_to_be_stopped: () =>
+    start({
+      step: pick(['before_intent', 'before_insert', 'before_commit']),
+      times: 1 + random.below(8),
+      signal: 'SIGSTOP',
+    }),
+  process_started_to_commit_late: () =>
+    start({
+      step: pick(['before_intent', 'before_commit']),
+      times: 1 + random.below(8),
+      holdMs: 2_000 + random.below(6_000),
+    }),
   process_killed: () => pick(live()).signal('SIGKILL'),
   process_terminated: () => pick(live()).signal('SIGTERM'),
   process_stopped: () => pick(live()).signal('SIGSTOP'),
-  processes_woken: () => { for (const p of live()) p.signal('SIGCONT'); },
-  statements_fail: () => engine.face.inject(...Array.from({ length: 6 }, () => ({ ...pick(statementFaults), match: pick(['INSERT INTO', '_logs`', 'INSERT INTO `batches`', 'SELECT']), times: 1 + random.below(3) }))),
+  processes_woken: () => {
+    for (const p of live()) p.signal('SIGCONT');
+  },
+  statements_fail: () =>
+    engine.face.inject(
+      ...Array.from({ length: 6 }, () => ({
+        ...pick(statementFaults),
+        match: pick(['INSERT INTO', '_logs`', 'INSERT INTO `batches`', 'SELECT']),
+        times: 1 + random.below(3),
+      })),
+    ),
   clickhouse_killed: async () => {
     await engine.face.kill();
     await sleep(random.below(5_000));
@@ -68,7 +103,20 @@ say(`seed ${seed}, ${values.minutes} minutes, group ${world.groupId}`);
 start();
 let producing: Promise<void> = Promise.resolve();
 while (Date.now() < until) {
-  producing = producing.then(() => world.produce({ edge_logs: random.below(400), function_edge_logs: random.below(150), postgres_logs: random.below(100), auth_logs: random.below(40), pgbouncer_logs: random.below(5) }, { compression: pick(compressions) })).catch((error: unknown) => say(`producer: ${String(error)}`));
+  producing = producing
+    .then(() =>
+      world.produce(
+        {
+          edge_logs: random.below(400),
+          function_edge_logs: random.below(150),
+          postgres_logs: random.below(100),
+          auth_logs: random.below(40),
+          pgbouncer_logs: random.below(5),
+        },
+        { compression: pick(compressions) },
+      ),
+    )
+    .catch((error: unknown) => say(`producer: ${String(error)}`));
   if (random.chance(0.3)) {
     const [name, fault] = pick(Object.entries(faults));
     if (live().length > 0 || name.startsWith('process_started')) {
@@ -91,7 +139,8 @@ await endIngestChildren();
 start();
 let exact = true;
 try {
-  for (const source of ['edge_logs', 'function_edge_logs', 'postgres_logs', 'auth_logs', 'pgbouncer_logs'] as const) await world.sentAgain(source);
+  for (const source of ['edge_logs', 'function_edge_logs', 'postgres_logs', 'auth_logs', 'pgbouncer_logs'] as const)
+    await world.sentAgain(source);
   await world.finished(engine.clickhouse, 120_000);
   await world.expectExact(engine.clickhouse);
 } catch (error) {
@@ -102,7 +151,11 @@ const { partitions, faults: wrong } = await reconcile(engine.clickhouse, world.s
 console.table(partitions.map(({ topic, ...rest }) => ({ topic: topic.split('.')[0], ...rest })));
 console.table(counts);
 for (const text of wrong) say(text);
-say(exact && wrong.length === 0 ? `exact: every message once in its table and in every rollup (seed ${seed})` : `NOT exact (seed ${seed})`);
+say(
+  exact && wrong.length === 0
+    ? `exact: every message once in its table and in every rollup (seed ${seed})`
+    : `NOT exact (seed ${seed})`,
+);
 await endIngestChildren();
 await engine.close();
 await broker.stop();

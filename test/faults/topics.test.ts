@@ -10,12 +10,27 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
-import { addPartitions, compressions, createTopic, deleteGroup, deleteRecordsBefore, deleteTopic, kafkaBrokers, produce, readAll, setGroupOffsets, testKafka, withAdmin } from '../harness/kafka.ts';
+import {
+  addPartitions,
+  compressions,
+  createTopic,
+  deleteGroup,
+  deleteRecordsBefore,
+  deleteTopic,
+  kafkaBrokers,
+  produce,
+  readAll,
+  setGroupOffsets,
+  testKafka,
+  withAdmin,
+} from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
-// Guarantee: what happens to topics, groups and the store's own past does not change the account: the ledger says where a partition goes on.
-// Messages that Kafka still has are stored once; offsets that it has no longer are a recorded gap; a topic made anew is a new life of it, read from
+// Guarantee: what happens to topics, groups and the store's own past does not change the account: the ledger says where
+// a partition goes on.
+// Messages that Kafka still has are stored once; offsets that it has no longer are a recorded gap; a topic made anew is
+// a new life of it, read from
 // its start; ClickHouse set back to a backup gets again what Kafka still has.
 
 /** A partition without records is fetched about four times a second: by then its new, shorter log has been met. */
@@ -38,8 +53,21 @@ describe('topics, groups, backups', () => {
   afterEach(stop);
 
   async function start(world: World, clock?: Clock, groupId = world.groupId): Promise<void> {
-    const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'faults', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-    ingest = await startIngest({ clickhouse, kafka, settings: { ...world.settings, KAFKA_GROUP_ID: groupId }, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000, ...(clock === undefined ? {} : { clock }) });
+    const kafka = createKafka({
+      brokers: kafkaBrokers(),
+      clientId: 'faults',
+      logger: testLogger,
+      maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+    });
+    ingest = await startIngest({
+      clickhouse,
+      kafka,
+      settings: { ...world.settings, KAFKA_GROUP_ID: groupId },
+      logger: testLogger,
+      registry: createRegistry(),
+      sessionTimeoutMs: 6_000,
+      ...(clock === undefined ? {} : { clock }),
+    });
   }
 
   async function stop(): Promise<void> {
@@ -121,8 +149,15 @@ describe('topics, groups, backups', () => {
     const world = await createWorld();
     const changes: readonly (() => Promise<unknown>)[] = [
       () => deleteGroup(world.groupId),
-      () => setGroupOffsets(world.groupId, world.topicOf('edge_logs'), [{ partition: 0, offset: 0n }, { partition: 1, offset: 0n }]),
-      () => withAdmin((admin) => admin.resetOffsets({ groupId: world.groupId, topic: world.topicOf('edge_logs'), earliest: false })),
+      () =>
+        setGroupOffsets(world.groupId, world.topicOf('edge_logs'), [
+          { partition: 0, offset: 0n },
+          { partition: 1, offset: 0n },
+        ]),
+      () =>
+        withAdmin((admin) =>
+          admin.resetOffsets({ groupId: world.groupId, topic: world.topicOf('edge_logs'), earliest: false }),
+        ),
     ];
     for (const change of changes) {
       await world.produce({ edge_logs: 200, function_edge_logs: 50 });
@@ -188,21 +223,38 @@ describe('topics, groups, backups', () => {
   test('every codec', async () => {
     const world = await createWorld();
     await start(world);
-    for (const compression of compressions) await world.produce({ edge_logs: 300, function_edge_logs: 100 }, { compression });
+    for (const compression of compressions)
+      await world.produce({ edge_logs: 300, function_edge_logs: 100 }, { compression });
     await expectFinished(world);
     expect(await gapOf(world)).toBe(0);
   });
 
   test('control records, aborted transactions and offsets that compaction emptied are skipped and counted', async () => {
     const world = await createWorld({ missing: ['realtime_logs'] });
-    const topic = await createTopic('', { partitions: 1, config: { 'cleanup.policy': 'compact', 'segment.ms': '100', 'min.cleanable.dirty.ratio': '0.01', 'max.compaction.lag.ms': '100', 'delete.retention.ms': '0' } }, world.topicOf('realtime_logs'));
+    const topic = await createTopic(
+      '',
+      {
+        partitions: 1,
+        config: {
+          'cleanup.policy': 'compact',
+          'segment.ms': '100',
+          'min.cleanable.dirty.ratio': '0.01',
+          'max.compaction.lag.ms': '100',
+          'delete.retention.ms': '0',
+        },
+      },
+      world.topicOf('realtime_logs'),
+    );
     const producer = testKafka().producer({ transactionalId: topic, maxInFlightRequests: 1, idempotent: true });
     await producer.connect();
     let last: number[] = [];
     try {
       for (const isAborted of [false, true, false, true, true, false, true]) {
         const transaction = await producer.transaction();
-        const [report] = await transaction.send({ topic, messages: Array.from({ length: 20 }, (_, i) => ({ key: `k${i}`, value: '[]' })) });
+        const [report] = await transaction.send({
+          topic,
+          messages: Array.from({ length: 20 }, (_, i) => ({ key: `k${i}`, value: '[]' })),
+        });
         if (isAborted) await transaction.abort();
         else await transaction.commit();
         if (!isAborted) last = Array.from({ length: 20 }, (_, i) => Number(report!.baseOffset) + i);
@@ -212,12 +264,18 @@ describe('topics, groups, backups', () => {
     }
     // of every key the last committed record is left; a segment is compacted when another one follows it
     let rolls = 0;
-    await waitFor(async () => {
-      const [report] = await produce([{ topic, key: `segment ${rolls++}`, value: '[]' }]);
-      world.acknowledged('realtime_logs', 0, [Number(report!.offset)], '[]', 'not_an_event');
-      const left = (await readAll(topic)).flatMap(({ offset, message }) => (message.key?.toString().startsWith('k') === true ? [Number(offset)] : []));
-      return left.length === last.length;
-    }, 55_000, 'the log is compacted');
+    await waitFor(
+      async () => {
+        const [report] = await produce([{ topic, key: `segment ${rolls++}`, value: '[]' }]);
+        world.acknowledged('realtime_logs', 0, [Number(report!.offset)], '[]', 'not_an_event');
+        const left = (await readAll(topic)).flatMap(({ offset, message }) =>
+          message.key?.toString().startsWith('k') === true ? [Number(offset)] : [],
+        );
+        return left.length === last.length;
+      },
+      55_000,
+      'the log is compacted',
+    );
     world.acknowledged('realtime_logs', 0, last, '[]', 'not_an_event');
     await start(world);
     await world.produce({ edge_logs: 100 });

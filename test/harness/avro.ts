@@ -19,7 +19,8 @@ export interface RecordSchema {
   readonly fields: readonly { readonly name: string; readonly type: unknown }[];
 }
 
-export const schemaFile = (source: SourceName): string => fileURLToPath(new URL(`../../schemas/${source}.avsc`, import.meta.url));
+export const schemaFile = (source: SourceName): string =>
+  fileURLToPath(new URL(`../../schemas/${source}.avsc`, import.meta.url));
 
 export function schemaOf(source: SourceName): RecordSchema {
   return JSON.parse(readFileSync(schemaFile(source), 'utf8')) as RecordSchema;
@@ -32,7 +33,11 @@ export function writerOf(schema: object): (event: unknown) => Buffer {
 }
 
 export function singleObject(schema: object, event: unknown): Buffer {
-  return Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(parseSchema(JSON.stringify(schema)).fingerprint, 'hex'), writerOf(schema)(event)]);
+  return Buffer.concat([
+    Buffer.from([0xc3, 0x01]),
+    Buffer.from(parseSchema(JSON.stringify(schema)).fingerprint, 'hex'),
+    writerOf(schema)(event),
+  ]);
 }
 
 export function confluent(id: number, datum: Buffer): Buffer {

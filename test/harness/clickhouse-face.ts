@@ -10,7 +10,8 @@ import { startServer, type Profile, type ServerVersion } from './clickhouse-serv
 import { waitFor } from './wait-for.ts';
 
 /**
- * A genuine ClickHouse server with a face before it: a proxy that passes every request on as it is, and does on purpose what a server cannot be made to do:
+ * A genuine ClickHouse server with a face before it: a proxy that passes every request on as it is, and does on purpose
+ * what a server cannot be made to do:
  * requests and answers are cut, held back, forged or never come.
  */
 export interface Fault {
@@ -27,9 +28,21 @@ export interface Fault {
    * - error: an error of ClickHouse by number; garbage: a proxy's words with `status`
    * After the server has executed it:
    * - reset_after, hang_after, error_after: the same, but it is stored
-   * - cut_response: the connection breaks off in the body; late_exception: an exception behind the rows of a 200, as from 25.11 on
+   * - cut_response: the connection breaks off in the body; late_exception: an exception behind the rows of a 200, as
+   *   from 25.11 on
    */
-  readonly action: 'reset' | 'cut_request' | 'hang' | 'delay' | 'error' | 'garbage' | 'reset_after' | 'hang_after' | 'error_after' | 'cut_response' | 'late_exception';
+  readonly action:
+    | 'reset'
+    | 'cut_request'
+    | 'hang'
+    | 'delay'
+    | 'error'
+    | 'garbage'
+    | 'reset_after'
+    | 'hang_after'
+    | 'error_after'
+    | 'cut_response'
+    | 'late_exception';
   readonly code?: number;
   readonly status?: number;
   readonly ms?: number;
@@ -79,7 +92,17 @@ const MAX_HEADER_SIZE = 1_048_576;
 /** Headers of one connection, which each side has its own of. */
 const HOP_BY_HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length']);
 
-export async function startFace({ dataDir, engine = serverOfRun().version, profile = serverOfRun().profile, database = 'sluice', user = 'sluice', password = '', version = '', port, tls }: FaceOptions): Promise<Face> {
+export async function startFace({
+  dataDir,
+  engine = serverOfRun().version,
+  profile = serverOfRun().profile,
+  database = 'sluice',
+  user = 'sluice',
+  password = '',
+  version = '',
+  port,
+  tls,
+}: FaceOptions): Promise<Face> {
   const server = await startServer({ version: engine, profile, dataDir, user, password });
   await server.query(`CREATE DATABASE IF NOT EXISTS ${database}`);
   const agent = new Agent({ keepAlive: true });
@@ -89,8 +112,11 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
     handle(req, res).catch(() => req.socket.destroy());
   };
   const limits = { keepAliveTimeout: 10_000, maxHeaderSize: MAX_HEADER_SIZE };
-  const face = tls === undefined ? createServer(limits, answer) : createTlsServer({ ...limits, cert: readFileSync(tls.cert), key: readFileSync(tls.key) }, answer);
-  const listening = await listen(port ?? await lastingPort());
+  const face =
+    tls === undefined
+      ? createServer(limits, answer)
+      : createTlsServer({ ...limits, cert: readFileSync(tls.cert), key: readFileSync(tls.key) }, answer);
+  const listening = await listen(port ?? (await lastingPort()));
   const urlOf = (of: string): string => {
     const url = new URL(of);
     url.protocol = tls === undefined ? 'http:' : 'https:';
@@ -120,7 +146,9 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
       return Promise.resolve();
     },
     down,
-    up: async () => { await listen(listening); },
+    up: async () => {
+      await listen(listening);
+    },
     kill: () => end(() => server.kill()),
     stop: () => end(() => server.stop()),
   };
@@ -137,7 +165,13 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
 
   /** The first fault that matches, one time less left. data: undefined = not there yet */
   function faultOf(sql: string, data: Buffer | undefined): Fault | undefined {
-    const fault = faults.find((f) => (f.times ?? 1) > 0 && (f.body === undefined) === (data === undefined) && new RegExp(f.match ?? '', 's').test(sql) && new RegExp(f.body ?? '', 's').test(data?.toString('latin1') ?? ''));
+    const fault = faults.find(
+      (f) =>
+        (f.times ?? 1) > 0 &&
+        (f.body === undefined) === (data === undefined) &&
+        new RegExp(f.match ?? '', 's').test(sql) &&
+        new RegExp(f.body ?? '', 's').test(data?.toString('latin1') ?? ''),
+    );
     if (fault !== undefined) fault.times = (fault.times ?? 1) - 1;
     return fault;
   }
@@ -158,7 +192,7 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
       if (sqlInUrl === null) sql = text.toString('utf8');
       fault = sqlInUrl === null ? faultOf(sql, undefined) : faultOf(sql, text);
     }
-    if (fault !== undefined && await injectBefore(fault, req, res)) return;
+    if (fault !== undefined && (await injectBefore(fault, req, res))) return;
     if (version !== '' && /^SELECT version\(\)$/.test(sql)) {
       res.end(`${version}\n`);
       return;
@@ -174,14 +208,31 @@ export async function startFace({ dataDir, engine = serverOfRun().version, profi
   async function passOn(req: IncomingMessage, body: Buffer, res: ServerResponse): Promise<Answer> {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       const headers = Object.fromEntries(Object.entries(req.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
-      const onward = httpRequest({ host: '127.0.0.1', port: server.port, agent, method: req.method, path: req.url, headers: { ...headers, 'content-length': body.length }, maxHeaderSize: MAX_HEADER_SIZE }, resolve);
+      const onward = httpRequest(
+        {
+          host: '127.0.0.1',
+          port: server.port,
+          agent,
+          method: req.method,
+          path: req.url,
+          headers: { ...headers, 'content-length': body.length },
+          maxHeaderSize: MAX_HEADER_SIZE,
+        },
+        resolve,
+      );
       onward.once('error', reject);
       // who is gone is gone for the server too
-      res.once('close', () => { if (!res.writableFinished) onward.destroy(); });
+      res.once('close', () => {
+        if (!res.writableFinished) onward.destroy();
+      });
       onward.end(body);
     });
     const headers = Object.fromEntries(Object.entries(response.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
-    return { status: response.statusCode ?? 0, headers: headers as Record<string, string>, body: await collect(response) };
+    return {
+      status: response.statusCode ?? 0,
+      headers: headers as Record<string, string>,
+      body: await collect(response),
+    };
   }
 }
 
@@ -191,19 +242,30 @@ interface Answer {
   readonly body: Buffer;
 }
 
-const injected = (code: number | undefined): string => `Code: ${code ?? 1002}. DB::Exception: injected. (INJECTED) (version 0)`;
+const injected = (code: number | undefined): string =>
+  `Code: ${code ?? 1002}. DB::Exception: injected. (INJECTED) (version 0)`;
 
 /** true: the request ends here. */
-async function injectBefore({ action, status, code, ms }: Fault, req: IncomingMessage, res: ServerResponse): Promise<boolean> {
+async function injectBefore(
+  { action, status, code, ms }: Fault,
+  req: IncomingMessage,
+  res: ServerResponse,
+): Promise<boolean> {
   if (action === 'delay') await sleep(ms ?? 0);
   else if (action === 'reset' || action === 'cut_request') req.socket.destroy();
-  else if (action === 'garbage') res.writeHead(status ?? 502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
+  else if (action === 'garbage')
+    res.writeHead(status ?? 502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
   else if (action === 'error') answerError(res, code);
   return ['reset', 'cut_request', 'garbage', 'error', 'hang'].includes(action);
 }
 
 /** true: the request ends here, after the server has executed it. */
-function injectAfter({ action, code }: Fault, req: IncomingMessage, res: ServerResponse, { headers, body }: Answer): boolean {
+function injectAfter(
+  { action, code }: Fault,
+  req: IncomingMessage,
+  res: ServerResponse,
+  { headers, body }: Answer,
+): boolean {
   if (action === 'reset_after') req.socket.destroy();
   else if (action === 'error_after') answerError(res, code);
   else if (action === 'cut_response') {
@@ -213,13 +275,21 @@ function injectAfter({ action, code }: Fault, req: IncomingMessage, res: ServerR
     const tag = 'rnywyenusvzdtkab';
     const text = `${injected(code)}\n`;
     res.writeHead(200, { ...headers, 'x-clickhouse-exception-tag': tag });
-    res.end(Buffer.concat([body, Buffer.from(`\r\n__exception__\r\n${tag}\r\n${text}${Buffer.byteLength(text)} ${tag}\r\n__exception__\r\n`)]));
+    res.end(
+      Buffer.concat([
+        body,
+        Buffer.from(`\r\n__exception__\r\n${tag}\r\n${text}${Buffer.byteLength(text)} ${tag}\r\n__exception__\r\n`),
+      ]),
+    );
   }
   return ['reset_after', 'error_after', 'cut_response', 'late_exception', 'hang_after'].includes(action);
 }
 
 function answerError(res: ServerResponse, code: number | undefined): void {
-  res.writeHead(statusOf(code ?? 1002), { 'content-type': 'text/plain; charset=UTF-8', 'x-clickhouse-exception-code': String(code ?? 1002) });
+  res.writeHead(statusOf(code ?? 1002), {
+    'content-type': 'text/plain; charset=UTF-8',
+    'x-clickhouse-exception-code': String(code ?? 1002),
+  });
   res.end(`${injected(code)}\n`);
 }
 

@@ -88,8 +88,10 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
 /** What the profile sets on a server of that version. */
 export function profileSettings(profile: Profile, version: ServerVersion): Readonly<Record<string, string | number>> {
   if (profile === 'plain') return {};
-  return Object.fromEntries(Object.entries(HOSTILE).flatMap(([name, setting]) => {
-    if (typeof setting !== 'object') return [[name, setting]];
-    return version >= setting.since ? [[name, setting.value]] : [];
-  }));
+  return Object.fromEntries(
+    Object.entries(HOSTILE).flatMap(([name, setting]) => {
+      if (typeof setting !== 'object') return [[name, setting]];
+      return version >= setting.since ? [[name, setting.value]] : [];
+    }),
+  );
 }

@@ -2,10 +2,13 @@
 export function row(number: number | bigint, ...strings: readonly (string | Uint8Array)[]): Buffer {
   const head = Buffer.alloc(8);
   head.writeBigUInt64LE(BigInt(number));
-  return Buffer.concat([head, ...strings.flatMap((s) => {
-    const bytes = typeof s === 'string' ? Buffer.from(s, 'utf8') : s;
-    return [varint(bytes.length), bytes];
-  })]);
+  return Buffer.concat([
+    head,
+    ...strings.flatMap((s) => {
+      const bytes = typeof s === 'string' ? Buffer.from(s, 'utf8') : s;
+      return [varint(bytes.length), bytes];
+    }),
+  ]);
 }
 
 /** LEB128 */

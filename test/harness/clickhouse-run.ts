@@ -1,14 +1,21 @@
 import type { Profile } from './clickhouse-profile.ts';
 import type { ServerVersion } from './clickhouse-library.ts';
 
-/** What a project of vitest.config.ts runs on, in its TEST_CLICKHOUSE: `embedded`, or a server by version and profile. */
+/**
+ * What a project of vitest.config.ts runs on, in its TEST_CLICKHOUSE: `embedded`, or a server by version and profile.
+ */
 export type Run = 'embedded' | `${ServerVersion} ${Profile}`;
 
 /** undefined: each test embeds its own engine */
-export function serverOf(run: string | undefined): { readonly version: ServerVersion; readonly profile: Profile } | undefined {
+export function serverOf(
+  run: string | undefined,
+): { readonly version: ServerVersion; readonly profile: Profile } | undefined {
   if (run === undefined || run === 'embedded') return undefined;
   const [, version, profile] = /^(25\.8|26\.7) (plain|hostile)$/.exec(run) ?? [];
-  if (version === undefined) throw new Error(`TEST_CLICKHOUSE is ${JSON.stringify(run)}; expected embedded, or 25.8 or 26.7 with plain or hostile`);
+  if (version === undefined)
+    throw new Error(
+      `TEST_CLICKHOUSE is ${JSON.stringify(run)}; expected embedded, or 25.8 or 26.7 with plain or hostile`,
+    );
   return { version: version as ServerVersion, profile: profile as Profile };
 }
 

@@ -16,7 +16,9 @@ export interface ServerOptions {
   /** what the server's profile sets for `user`; default plain */
   readonly profile?: Profile;
   /** settings of the profile beside those; `readonly` ones cannot be changed by a statement */
-  readonly settings?: Readonly<Record<string, string | number | { readonly value: string | number; readonly readonly: true }>>;
+  readonly settings?: Readonly<
+    Record<string, string | number | { readonly value: string | number; readonly readonly: true }>
+  >;
   /** the server's files; survives stop and kill */
   readonly dataDir: string;
   readonly user?: string;
@@ -54,24 +56,56 @@ const START_TIMEOUT_MS = 30_000;
 /** A server finishes what runs before it ends; its data are in order after a kill too. */
 const STOP_TIMEOUT_MS = 5_000;
 
-/** Starts a genuine ClickHouse server on ports of its own. It ends with this process at the latest. Throws an error that says what is missing. */
-export async function startServer({ version = '25.8', profile = 'plain', settings = {}, dataDir, user = 'sluice', password = '', config = '', port, tcpPort, interserverPort }: ServerOptions): Promise<TestServer> {
+/**
+ * Starts a genuine ClickHouse server on ports of its own. It ends with this process at the latest. Throws an error that
+ * says what is missing.
+ */
+export async function startServer({
+  version = '25.8',
+  profile = 'plain',
+  settings = {},
+  dataDir,
+  user = 'sluice',
+  password = '',
+  config = '',
+  port,
+  tcpPort,
+  interserverPort,
+}: ServerOptions): Promise<TestServer> {
   const library = await findLibrary(version);
   const home = resolve(dataDir, `server-${version}`);
   mkdirSync(home, { recursive: true, mode: 0o700 });
-  const ports = { http: port ?? await lastingPort(), tcp: tcpPort ?? await lastingPort(), interserver: interserverPort ?? await lastingPort() };
-  writeFileSync(join(home, 'users.xml'), usersXml({ ...profileSettings(profile, version), ...settings }, library, user, password));
+  const ports = {
+    http: port ?? (await lastingPort()),
+    tcp: tcpPort ?? (await lastingPort()),
+    interserver: interserverPort ?? (await lastingPort()),
+  };
+  writeFileSync(
+    join(home, 'users.xml'),
+    usersXml({ ...profileSettings(profile, version), ...settings }, library, user, password),
+  );
   writeFileSync(join(home, 'config.xml'), configXml(library, home, ports, config));
   const log = join(home, 'server.log');
   const output = openSync(log, 'a');
-  const child = spawn('python3', [LAUNCHER, library.path, library.entryPoint, ...serverArguments(library, home, ports)], { cwd: home, stdio: ['ignore', output, output] });
+  const child = spawn(
+    'python3',
+    [LAUNCHER, library.path, library.entryPoint, ...serverArguments(library, home, ports)],
+    { cwd: home, stdio: ['ignore', output, output] },
+  );
   closeSync(output);
   let ended: string | undefined;
   const exited = new Promise<void>((done) => {
-    child.once('error', (error) => { ended = error.message; done(); });
-    child.once('exit', (code, signal) => { ended = `exit code ${code ?? signal}`; done(); });
+    child.once('error', (error) => {
+      ended = error.message;
+      done();
+    });
+    child.once('exit', (code, signal) => {
+      ended = `exit code ${code ?? signal}`;
+      done();
+    });
   });
-  const urlOf = (name: string): string => `http://${encodeURIComponent(name)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@127.0.0.1:${ports.http}`;
+  const urlOf = (name: string): string =>
+    `http://${encodeURIComponent(name)}${password === '' ? '' : `:${encodeURIComponent(password)}`}@127.0.0.1:${ports.http}`;
   const server: TestServer = {
     url: urlOf(user),
     nobodyUrl: urlOf(NOBODY),
@@ -79,7 +113,11 @@ export async function startServer({ version = '25.8', profile = 'plain', setting
     version,
     pid: child.pid ?? 0,
     query: async (sql) => {
-      const response = await fetch(`http://127.0.0.1:${ports.http}/?wait_end_of_query=1`, { method: 'POST', body: sql, headers: { 'x-clickhouse-user': ADMIN, 'x-clickhouse-key': password } });
+      const response = await fetch(`http://127.0.0.1:${ports.http}/?wait_end_of_query=1`, {
+        method: 'POST',
+        body: sql,
+        headers: { 'x-clickhouse-user': ADMIN, 'x-clickhouse-key': password },
+      });
       const text = await response.text();
       if (!response.ok) throw new Error(text.trim());
       return text.trimEnd();
@@ -95,14 +133,19 @@ export async function startServer({ version = '25.8', profile = 'plain', setting
       clearTimeout(late);
     },
   };
-  await waitFor(async () => {
-    if (ended !== undefined) return true;
-    return (await fetch(`http://127.0.0.1:${ports.http}/ping`)).ok;
-  }, START_TIMEOUT_MS, `ClickHouse ${version} answers; its log is ${log}`).catch(async (error: unknown) => {
+  await waitFor(
+    async () => {
+      if (ended !== undefined) return true;
+      return (await fetch(`http://127.0.0.1:${ports.http}/ping`)).ok;
+    },
+    START_TIMEOUT_MS,
+    `ClickHouse ${version} answers; its log is ${log}`,
+  ).catch(async (error: unknown) => {
     await server.kill();
     throw error;
   });
-  if (ended !== undefined) throw new Error(`ClickHouse ${version} ended at its start (${ended}): ${readFileSync(log, 'utf8').slice(-2_000)}`);
+  if (ended !== undefined)
+    throw new Error(`ClickHouse ${version} ended at its start (${ended}): ${readFileSync(log, 'utf8').slice(-2_000)}`);
   return server;
 }
 
@@ -122,11 +165,20 @@ function serverArguments(library: Library, home: string, ports: Ports): string[]
   } catch {
     // it is there from the last start
   }
-  return [config, `--path=${join(home, 'data')}`, `--http_port=${ports.http}`, `--tcp_port=${ports.tcp}`, `--query=SYSTEM START LISTEN HTTP; SELECT * FROM file('${pipe}', 'LineAsString') SETTINGS max_execution_time = 0 FORMAT Null`];
+  return [
+    config,
+    `--path=${join(home, 'data')}`,
+    `--http_port=${ports.http}`,
+    `--tcp_port=${ports.tcp}`,
+    `--query=SYSTEM START LISTEN HTTP; SELECT * FROM file('${pipe}', 'LineAsString') SETTINGS max_execution_time = 0 FORMAT Null`,
+  ];
 }
 
 function configXml(library: Library, home: string, ports: Ports, more: string): string {
-  const own = library.kind === 'local' ? '' : `
+  const own =
+    library.kind === 'local'
+      ? ''
+      : `
   <http_port>${ports.http}</http_port>
   <tcp_port>${ports.tcp}</tcp_port>
   <interserver_http_port>${ports.interserver}</interserver_http_port>
@@ -153,8 +205,16 @@ ${more}
 `;
 }
 
-function usersXml(settings: NonNullable<ServerOptions['settings']>, library: Library, user: string, password: string): string {
-  const entries = Object.entries(settings).map(([name, setting]) => ({ name, ...(typeof setting === 'object' ? setting : { value: setting, readonly: false }) }));
+function usersXml(
+  settings: NonNullable<ServerOptions['settings']>,
+  library: Library,
+  user: string,
+  password: string,
+): string {
+  const entries = Object.entries(settings).map(([name, setting]) => ({
+    name,
+    ...(typeof setting === 'object' ? setting : { value: setting, readonly: false }),
+  }));
   const account = (name: string, profile: string, more: string, secret: string = password): string => `
     <${name}>
       <password><![CDATA[${secret}]]></password>
@@ -163,13 +223,21 @@ function usersXml(settings: NonNullable<ServerOptions['settings']>, library: Lib
       <quota>default</quota>${more}
     </${name}>`;
   // the session that keeps clickhouse-local running is of the user default, without a password
-  const everything = '\n      <access_management>1</access_management>\n      <named_collection_control>1</named_collection_control>';
+  const everything =
+    '\n      <access_management>1</access_management>\n      <named_collection_control>1</named_collection_control>';
   return `<clickhouse>
   <profiles>
     <default/>
-    <ours>${entries.map(({ name, value }) => `
-      <${name}>${value}</${name}>`).join('')}
-      <constraints>${entries.filter((e) => e.readonly).map(({ name }) => `<${name}><readonly/></${name}>`).join('')}</constraints>
+    <ours>${entries
+      .map(
+        ({ name, value }) => `
+      <${name}>${value}</${name}>`,
+      )
+      .join('')}
+      <constraints>${entries
+        .filter((e) => e.readonly)
+        .map(({ name }) => `<${name}><readonly/></${name}>`)
+        .join('')}</constraints>
     </ours>
   </profiles>
   <users>${[account(user, 'ours', everything), account(ADMIN, 'default', everything), ...(library.kind === 'local' ? [account('default', 'default', '', '')] : [])].join('')}${account(NOBODY, 'default', '\n      <grants><query>GRANT NONE ON *.*</query></grants>')}

@@ -21,7 +21,8 @@ export interface TestClickHouse {
 export const testLogger: Logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'warn');
 
 /**
- * An engine of its own for a test file: a fresh database on the server of this project (TEST_CLICKHOUSE), where it has one, else the embedded engine in a fresh folder.
+ * An engine of its own for a test file: a fresh database on the server of this project (TEST_CLICKHOUSE), where it has
+ * one, else the embedded engine in a fresh folder.
  * With all migrations applied unless `migrated` is false.
  */
 export async function openTestClickHouse({ migrated = true }: { migrated?: boolean } = {}): Promise<TestClickHouse> {
@@ -53,10 +54,16 @@ export async function openTestEmbedded(): Promise<TestClickHouse> {
  * Server mode through @clickhouse/client, to a genuine server of its own: faults can be injected between.
  * `sandbox`: who runs the statements of callers; nobody unless said otherwise.
  */
-export async function openTestFace({ sandbox }: { sandbox?: 'without rights' | 'with rights' } = {}): Promise<TestClickHouse & { readonly face: Face }> {
+export async function openTestFace({ sandbox }: { sandbox?: 'without rights' | 'with rights' } = {}): Promise<
+  TestClickHouse & { readonly face: Face }
+> {
   const folder = temporaryFolder();
   const face = await startFace({ dataDir: folder.path, password: 'secret' });
-  const clickhouse = await openServer({ url: face.url, logger: testLogger, ...(sandbox !== undefined && { sandboxUrl: sandbox === 'with rights' ? face.url : face.sandboxUrl }) });
+  const clickhouse = await openServer({
+    url: face.url,
+    logger: testLogger,
+    ...(sandbox !== undefined && { sandboxUrl: sandbox === 'with rights' ? face.url : face.sandboxUrl }),
+  });
   return {
     clickhouse,
     face,
@@ -74,7 +81,8 @@ let databases = 0;
 /** A fresh, empty database on the server of this project. */
 export async function openTestDatabase(): Promise<TestClickHouse> {
   const server = inject('clickhouseUrl');
-  if (server === null) throw new Error('this project has no ClickHouse server: see TEST_CLICKHOUSE in vitest.config.ts');
+  if (server === null)
+    throw new Error('this project has no ClickHouse server: see TEST_CLICKHOUSE in vitest.config.ts');
   const database = `sluice_test_${Date.now().toString(36)}_${process.pid}_${++databases}`;
   const url = new URL(server);
   url.pathname = '';

@@ -8,9 +8,11 @@ const MOST_MS = 5_000;
 const MAX_RATIO = 3.2;
 
 /**
- * Returns where `work` takes more than in proportion to its input, undefined where it never does. It stops at the first size that shows it:
+ * Returns where `work` takes more than in proportion to its input, undefined where it never does. It stops at the first
+ * size that shows it:
  * a quadratic function would run for hours with 8 MiB.
- * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured twice more.
+ * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured twice
+ * more.
  */
 export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => unknown): string | undefined {
   const times: number[] = [];
@@ -19,8 +21,13 @@ export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => u
     // over three doublings, since one of them may meet a garbage collection
     const limit = Math.max(NOISE_MS, (times[i - 3] ?? NOISE_MS) * MAX_RATIO ** 3);
     let ms = cpuMs(() => work(input));
-    for (let again = 0; again < 2 && ms > limit; again++) ms = Math.min(ms, cpuMs(() => work(input)));
-    if (ms > limit || ms > MOST_MS) return `${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${times[i - 3]?.toFixed(1)} ms`;
+    for (let again = 0; again < 2 && ms > limit; again++)
+      ms = Math.min(
+        ms,
+        cpuMs(() => work(input)),
+      );
+    if (ms > limit || ms > MOST_MS)
+      return `${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${times[i - 3]?.toFixed(1)} ms`;
     times.push(ms);
   }
   return undefined;
@@ -33,7 +40,10 @@ function cpuMs(work: () => unknown): number {
   return (user + system) / 1000;
 }
 
-/** `unit` as often as it fits into so many bytes between `before` and `after`; a function makes a unit that differs each time. */
+/**
+ * `unit` as often as it fits into so many bytes between `before` and `after`; a function makes a unit that differs each
+ * time.
+ */
 export function filled(bytes: number, before: string, unit: string | ((i: number) => string), after: string): string {
   const room = bytes - before.length - after.length;
   if (typeof unit === 'string') return before + unit.repeat(Math.max(0, Math.floor(room / unit.length))) + after;

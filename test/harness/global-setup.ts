@@ -32,9 +32,12 @@ interface Services {
 const shared = globalThis as { testServices?: { readonly started: Promise<Services>; users: number } };
 
 /**
- * What integration and fault tests run on (choice.ts): Kafka of KAFKA_BROKERS, else in a container where Docker answers, else Apache Kafka on Java in a
- * folder of its own. ClickHouse by the project's TEST_CLICKHOUSE: each test embeds its own, or the project's tests share a server: a plain one is that of
- * CLICKHOUSE_URL, else in a container, else one out of a Python wheel; one under a hostile profile always the last. All of it is gone with its data after the run.
+ * What integration and fault tests run on (choice.ts): Kafka of KAFKA_BROKERS, else in a container where Docker
+ * answers, else Apache Kafka on Java in a
+ * folder of its own. ClickHouse by the project's TEST_CLICKHOUSE: each test embeds its own, or the project's tests
+ * share a server: a plain one is that of
+ * CLICKHOUSE_URL, else in a container, else one out of a Python wheel; one under a hostile profile always the last. All
+ * of it is gone with its data after the run.
  * Where a service cannot be had the run fails here, saying what to install.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
@@ -67,22 +70,39 @@ async function start(): Promise<Services> {
     clickhouseUrl: async (run) => {
       const wanted = serverOf(run);
       if (run === undefined || wanted === undefined) return null;
-      const server = servers.get(run) ?? (run === '25.8 plain' ? startClickHouse(choice.clickhouse) : startOwnClickHouse(run));
+      const server =
+        servers.get(run) ?? (run === '25.8 plain' ? startClickHouse(choice.clickhouse) : startOwnClickHouse(run));
       servers.set(run, server);
       return (await server).url;
     },
-    stop: async () => { await Promise.all([kafka.stop(), ...[...servers.values()].map(async (server) => { await (await server).stop(); })]); },
+    stop: async () => {
+      await Promise.all([
+        kafka.stop(),
+        ...[...servers.values()].map(async (server) => {
+          await (await server).stop();
+        }),
+      ]);
+    },
   };
 }
 
-async function startKafka(choice: Choice['kafka']): Promise<{ readonly brokers: readonly string[]; readonly stop: () => Promise<void> }> {
+async function startKafka(
+  choice: Choice['kafka'],
+): Promise<{ readonly brokers: readonly string[]; readonly stop: () => Promise<void> }> {
   if (choice.kind === 'given') return { brokers: choice.brokers, stop: () => Promise.resolve() };
   if (choice.kind === 'own') return await startOwnBroker();
-  const environment = Object.fromEntries(Object.entries(brokerSettings).map(([name, value]) => [`KAFKA_${name.toUpperCase().replaceAll('.', '_')}`, String(value)]));
+  const environment = Object.fromEntries(
+    Object.entries(brokerSettings).map(([name, value]) => [
+      `KAFKA_${name.toUpperCase().replaceAll('.', '_')}`,
+      String(value),
+    ]),
+  );
   const container = await new KafkaContainer(KAFKA_TEST_IMAGE).withKraft().withEnvironment(environment).start();
   return {
     brokers: [`${container.getHost()}:${container.getMappedPort(PORT)}`],
-    stop: async () => { await container.stop(); },
+    stop: async () => {
+      await container.stop();
+    },
   };
 }
 
@@ -92,7 +112,12 @@ async function startClickHouse(choice: Choice['clickhouse']): Promise<ClickHouse
   const container = await new ClickHouseContainer(CLICKHOUSE_TEST_IMAGE).start();
   const url = new URL(container.getConnectionUrl());
   url.pathname = '';
-  return { url: url.href, stop: async () => { await container.stop(); } };
+  return {
+    url: url.href,
+    stop: async () => {
+      await container.stop();
+    },
+  };
 }
 
 async function startOwnClickHouse(run: string): Promise<ClickHouseOfRun> {

@@ -39,15 +39,45 @@ export interface TestStore extends Store {
   writeBatch(batch: TestBatch): Promise<void>;
 }
 
-export function openTestStore(clickhouse: ClickHouse, { source, topic = source, partition = 0, group = 'test', retentionDays = 90, maxEventBytes = 8 * 1024 * 1024 }: TestStoreOptions): TestStore {
-  const store = createStore({
-    clickhouse, group, retentionDays, maxEventBytes, clock: Date.now, metrics: createIngestMetrics(createRegistry()),
-    register: createRegister(clickhouse, Date.now, () => {}), ledger: createLedger(clickhouse),
-  }, { source, topic, partition, rawAvro: false, avro: testDecoder(source) });
-  const rulesAt = (evaluatedAt: number, period = 0): Rules => ({ version: RULES_VERSION, evaluatedAt, retentionDays, maxEventBytes, rawAvro: false, schemaIds: [], period });
+export function openTestStore(
+  clickhouse: ClickHouse,
+  {
+    source,
+    topic = source,
+    partition = 0,
+    group = 'test',
+    retentionDays = 90,
+    maxEventBytes = 8 * 1024 * 1024,
+  }: TestStoreOptions,
+): TestStore {
+  const store = createStore(
+    {
+      clickhouse,
+      group,
+      retentionDays,
+      maxEventBytes,
+      clock: Date.now,
+      metrics: createIngestMetrics(createRegistry()),
+      register: createRegister(clickhouse, Date.now, () => {}),
+      ledger: createLedger(clickhouse),
+    },
+    { source, topic, partition, rawAvro: false, avro: testDecoder(source) },
+  );
+  const rulesAt = (evaluatedAt: number, period = 0): Rules => ({
+    version: RULES_VERSION,
+    evaluatedAt,
+    retentionDays,
+    maxEventBytes,
+    rawAvro: false,
+    schemaIds: [],
+    period,
+  });
 
   const intentOf = ({ incarnation = 0, first, evaluatedAt = Date.now(), period, records }: TestBatch) => ({
-    incarnation, first: first ?? records[0]!.offset, last: records.at(-1)!.offset, rules: rulesAt(evaluatedAt, period),
+    incarnation,
+    first: first ?? records[0]!.offset,
+    last: records.at(-1)!.offset,
+    rules: rulesAt(evaluatedAt, period),
   });
 
   return { ...store, rulesAt, insertBatch: (batch) => insert(intentOf(batch), batch.records), writeBatch };
@@ -63,7 +93,16 @@ export function openTestStore(clickhouse: ClickHouse, { source, topic = source, 
     const stored = await insert(intent, batch.records);
     const size = intent.last - intent.first + 1;
     const nullValues = batch.records.filter((r) => r.value === null).length;
-    await store.record({ ...intent, stored, nullValues, noRecords: size - stored.rows - stored.deadLetters - nullValues, gap: 0, begin: markOf(batch.records[0]!), end: markOf(batch.records.at(-1)!), closes: false });
+    await store.record({
+      ...intent,
+      stored,
+      nullValues,
+      noRecords: size - stored.rows - stored.deadLetters - nullValues,
+      gap: 0,
+      begin: markOf(batch.records[0]!),
+      end: markOf(batch.records.at(-1)!),
+      closes: false,
+    });
   }
 }
 

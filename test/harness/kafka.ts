@@ -6,9 +6,21 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
 import { readSettings } from '../../common/config/settings.ts';
-import { CompressionTypes, createKafka, fetchedRecords, type Admin, type FetchedRecord, type KafkaClient } from '../../common/kafka/client.ts';
+import {
+  CompressionTypes,
+  createKafka,
+  fetchedRecords,
+  type Admin,
+  type FetchedRecord,
+  type KafkaClient,
+} from '../../common/kafka/client.ts';
 import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
-import { endLeftBroker, freePort, startLocalBroker, type LocalBroker } from '../../common/kafka/local-broker/local-broker.ts';
+import {
+  endLeftBroker,
+  freePort,
+  startLocalBroker,
+  type LocalBroker,
+} from '../../common/kafka/local-broker/local-broker.ts';
 import type { MoreListeners } from '../../common/kafka/local-broker/server-properties.ts';
 import { createLogger } from '../../common/logger.ts';
 import { waitFor } from './wait-for.ts';
@@ -44,7 +56,10 @@ export function kafkaBrokers(): readonly string[] {
   return inject('kafkaBrokers');
 }
 
-export function testKafka(brokers: readonly string[] = kafkaBrokers(), maxDecompressedBytes: number = MAX_DECOMPRESSED_BYTES): KafkaClient {
+export function testKafka(
+  brokers: readonly string[] = kafkaBrokers(),
+  maxDecompressedBytes: number = MAX_DECOMPRESSED_BYTES,
+): KafkaClient {
   return createKafka({ brokers, clientId: 'test', logger, maxDecompressedBytes });
 }
 
@@ -72,9 +87,17 @@ export interface TopicOptions {
 }
 
 /** Makes a topic with a unique name, or under exactly `name`, and gives its name. */
-export async function createTopic(prefix: string, { partitions = 1, config = {}, brokers }: TopicOptions = {}, name: string = uniqueName(prefix)): Promise<string> {
+export async function createTopic(
+  prefix: string,
+  { partitions = 1, config = {}, brokers }: TopicOptions = {},
+  name: string = uniqueName(prefix),
+): Promise<string> {
   const configEntries = Object.entries(config).map(([key, value]) => ({ name: key, value }));
-  await withAdmin((admin) => admin.createTopics({ topics: [{ topic: name, numPartitions: partitions, replicationFactor: 1, configEntries }] }), brokers);
+  await withAdmin(
+    (admin) =>
+      admin.createTopics({ topics: [{ topic: name, numPartitions: partitions, replicationFactor: 1, configEntries }] }),
+    brokers,
+  );
   return name;
 }
 
@@ -91,22 +114,45 @@ export async function addPartitions(topic: string, count: number, brokers?: read
 }
 
 /** Deletes the records before an offset, as retention does. */
-export async function deleteRecordsBefore(topic: string, partition: number, offset: bigint, brokers?: readonly string[]): Promise<void> {
+export async function deleteRecordsBefore(
+  topic: string,
+  partition: number,
+  offset: bigint,
+  brokers?: readonly string[],
+): Promise<void> {
   await withAdmin(async (admin) => {
-    await admin.fetchTopicOffsets(topic); // kafkajs's deleteTopicRecords needs the topic's metadata and does not load it
+    // kafkajs's deleteTopicRecords needs the topic's metadata and does not load it
+    await admin.fetchTopicOffsets(topic);
     await admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(offset) }] });
   }, brokers);
 }
 
 /** Sets a group's offsets as an operator would; the group must have no members. */
-export async function setGroupOffsets(groupId: string, topic: string, offsets: readonly { readonly partition: number; readonly offset: bigint }[], brokers?: readonly string[]): Promise<void> {
-  await withAdmin((admin) => admin.setOffsets({ groupId, topic, partitions: offsets.map(({ partition, offset }) => ({ partition, offset: String(offset) })) }), brokers);
+export async function setGroupOffsets(
+  groupId: string,
+  topic: string,
+  offsets: readonly { readonly partition: number; readonly offset: bigint }[],
+  brokers?: readonly string[],
+): Promise<void> {
+  await withAdmin(
+    (admin) =>
+      admin.setOffsets({
+        groupId,
+        topic,
+        partitions: offsets.map(({ partition, offset }) => ({ partition, offset: String(offset) })),
+      }),
+    brokers,
+  );
 }
 
 /** Deletes a group; waits until its members have left. */
 export async function deleteGroup(groupId: string, brokers?: readonly string[]): Promise<void> {
   await withAdmin(async (admin) => {
-    await waitFor(async () => (await admin.describeGroups([groupId])).groups[0]?.members.length === 0, 30_000, `the group ${groupId} is empty`);
+    await waitFor(
+      async () => (await admin.describeGroups([groupId])).groups[0]?.members.length === 0,
+      30_000,
+      `the group ${groupId} is empty`,
+    );
     await admin.deleteGroups([groupId]);
   }, brokers);
 }
@@ -116,10 +162,22 @@ export interface ProduceOptions {
   readonly brokers?: readonly string[];
 }
 
-const kafkajsTypes = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy, lz4: CompressionTypes.LZ4, zstd: CompressionTypes.ZSTD };
+const kafkajsTypes = {
+  none: CompressionTypes.None,
+  gzip: CompressionTypes.GZIP,
+  snappy: CompressionTypes.Snappy,
+  lz4: CompressionTypes.LZ4,
+  zstd: CompressionTypes.ZSTD,
+};
 
-/** Produces with kafkajs: one record batch per partition. Records without a partition go to partition 0. Reports in the order of the records. */
-export async function produce(records: readonly TestRecord[], { compression = 'none', brokers }: ProduceOptions = {}): Promise<DeliveryReport[]> {
+/**
+ * Produces with kafkajs: one record batch per partition. Records without a partition go to partition 0. Reports in the
+ * order of the records.
+ */
+export async function produce(
+  records: readonly TestRecord[],
+  { compression = 'none', brokers }: ProduceOptions = {},
+): Promise<DeliveryReport[]> {
   const producer = testKafka(brokers).producer();
   await producer.connect();
   try {
@@ -129,11 +187,17 @@ export async function produce(records: readonly TestRecord[], { compression = 'n
       topicMessages: [...byTopic].map(([topic, ofTopic]) => ({
         topic,
         messages: ofTopic.map(({ partition = 0, key = null, value, headers = [], timestamp }) => ({
-          partition, key, value, headers: kafkajsHeaders(headers), ...(timestamp === undefined ? {} : { timestamp: String(timestamp) }),
+          partition,
+          key,
+          value,
+          headers: kafkajsHeaders(headers),
+          ...(timestamp === undefined ? {} : { timestamp: String(timestamp) }),
         })),
       })),
     });
-    const next = new Map(answers.map(({ topicName, partition, baseOffset }) => [`${topicName}:${partition}`, BigInt(baseOffset ?? -1)]));
+    const next = new Map(
+      answers.map(({ topicName, partition, baseOffset }) => [`${topicName}:${partition}`, BigInt(baseOffset ?? -1)]),
+    );
     return records.map(({ topic, partition = 0 }) => {
       const place = `${topic}:${partition}`;
       const offset = next.get(place);
@@ -152,22 +216,57 @@ function kafkajsHeaders(headers: NonNullable<TestRecord['headers']>): Record<str
   return result;
 }
 
-/** Produces with librdkafka (Python's confluent-kafka), as most producers outside Java do. oneBatch: all records of a partition in one record batch, as far as Kafka allows. */
-export async function produceWithLibrdkafka(records: readonly TestRecord[], { compression = 'none', brokers = kafkaBrokers(), oneBatch = false }: ProduceOptions & { readonly oneBatch?: boolean } = {}): Promise<DeliveryReport[]> {
-  const base64 = (bytes: Buffer | string | null | undefined): string | null => (bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64'));
-  const lines = records.map(({ headers = [], key, value, ...rest }) => JSON.stringify({ ...rest, key: base64(key), value: base64(value), headers: headers.map(([name, bytes]) => [name, base64(bytes)]) }));
+/**
+ * Produces with librdkafka (Python's confluent-kafka), as most producers outside Java do. oneBatch: all records of a
+ * partition in one record batch, as far as Kafka allows.
+ */
+export async function produceWithLibrdkafka(
+  records: readonly TestRecord[],
+  {
+    compression = 'none',
+    brokers = kafkaBrokers(),
+    oneBatch = false,
+  }: ProduceOptions & { readonly oneBatch?: boolean } = {},
+): Promise<DeliveryReport[]> {
+  const base64 = (bytes: Buffer | string | null | undefined): string | null =>
+    bytes === null || bytes === undefined ? null : Buffer.from(bytes).toString('base64');
+  const lines = records.map(({ headers = [], key, value, ...rest }) =>
+    JSON.stringify({
+      ...rest,
+      key: base64(key),
+      value: base64(value),
+      headers: headers.map(([name, bytes]) => [name, base64(bytes)]),
+    }),
+  );
   const script = fileURLToPath(new URL('librdkafka-produce.py', import.meta.url));
-  const output = await pipe(await python(), [script, brokers.join(','), compression, ...(oneBatch ? ['one-batch'] : [])], lines.join('\n'));
-  return output.trim().split('\n').map((line) => {
-    const { topic, partition, offset } = JSON.parse(line) as { topic: string; partition: number; offset: string };
-    return { topic, partition, offset: BigInt(offset) };
-  });
+  const output = await pipe(
+    await python(),
+    [script, brokers.join(','), compression, ...(oneBatch ? ['one-batch'] : [])],
+    lines.join('\n'),
+  );
+  return output
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const { topic, partition, offset } = JSON.parse(line) as { topic: string; partition: number; offset: string };
+      return { topic, partition, offset: BigInt(offset) };
+    });
 }
 
-export type TransactionStep = { readonly transaction?: string; readonly value: string } | { readonly commit: string } | { readonly abort: string };
+export type TransactionStep =
+  | { readonly transaction?: string; readonly value: string }
+  | { readonly commit: string }
+  | { readonly abort: string };
 
-/** Produces on partition 0, in that order, in as many transactions at once as are named; a step without a name is an ordinary record. */
-export async function produceInTransactions(topic: string, steps: readonly TransactionStep[], brokers: readonly string[] = kafkaBrokers()): Promise<void> {
+/**
+ * Produces on partition 0, in that order, in as many transactions at once as are named; a step without a name is an
+ * ordinary record.
+ */
+export async function produceInTransactions(
+  topic: string,
+  steps: readonly TransactionStep[],
+  brokers: readonly string[] = kafkaBrokers(),
+): Promise<void> {
   const script = fileURLToPath(new URL('librdkafka-transactions.py', import.meta.url));
   await pipe(await python(), [script, brokers.join(','), topic], steps.map((step) => JSON.stringify(step)).join('\n'));
 }
@@ -183,16 +282,27 @@ export async function python(): Promise<string> {
     try {
       await pipe('python3', ['-m', 'venv', '--clear', folder], '');
       await pipe(interpreter, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', CONFLUENT_KAFKA], '');
-      await pipe(interpreter, ['-c', `import confluent_kafka, pathlib; pathlib.Path(${JSON.stringify(join(folder, 'ready'))}).touch()`], '');
+      await pipe(
+        interpreter,
+        ['-c', `import confluent_kafka, pathlib; pathlib.Path(${JSON.stringify(join(folder, 'ready'))}).touch()`],
+        '',
+      );
     } catch (error) {
-      throw new Error(`the tests produce with librdkafka: install Python 3 with venv and let pip reach its index (${(error as Error).message})`, { cause: error });
+      throw new Error(
+        `the tests produce with librdkafka: install Python 3 with venv and let pip reach its index (${(error as Error).message})`,
+        { cause: error },
+      );
     }
   }
   return interpreter;
 }
 
 /** Produces lines with Kafka's own console producer (Java). A line is a value; no keys, no reports. */
-export async function produceWithJavaConsole(topic: string, lines: readonly string[], { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {}): Promise<void> {
+export async function produceWithJavaConsole(
+  topic: string,
+  lines: readonly string[],
+  { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {},
+): Promise<void> {
   const { CACHE_DIR, JAVA_HOME } = readSettings();
   let java: string;
   let classpath: string;
@@ -200,10 +310,39 @@ export async function produceWithJavaConsole(topic: string, lines: readonly stri
     java = await findJava(JAVA_HOME);
     classpath = await kafkaJars(CACHE_DIR, logger, undefined);
   } catch (error) {
-    throw new Error(`the tests produce with Kafka's console producer: install Java 17 and Maven (Java ${(error as Error).message})`, { cause: error });
+    throw new Error(
+      `the tests produce with Kafka's console producer: install Java 17 and Maven (Java ${(error as Error).message})`,
+      { cause: error },
+    );
   }
-  const options = ['--bootstrap-server', brokers.join(','), '--topic', topic, '--compression-codec', compression, '--max-memory-bytes', '67108864', '--producer-property', 'max.request.size=16000000', '--producer-property', 'linger.ms=50'];
-  await pipe(java, ['-Xmx512m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dorg.slf4j.simpleLogger.defaultLogLevel=error', '-cp', classpath, 'org.apache.kafka.tools.ConsoleProducer', ...options], lines.map((line) => `${line}\n`).join(''));
+  const options = [
+    '--bootstrap-server',
+    brokers.join(','),
+    '--topic',
+    topic,
+    '--compression-codec',
+    compression,
+    '--max-memory-bytes',
+    '67108864',
+    '--producer-property',
+    'max.request.size=16000000',
+    '--producer-property',
+    'linger.ms=50',
+  ];
+  await pipe(
+    java,
+    [
+      '-Xmx512m',
+      '-XX:+UseSerialGC',
+      '-XX:TieredStopAtLevel=1',
+      '-Dorg.slf4j.simpleLogger.defaultLogLevel=error',
+      '-cp',
+      classpath,
+      'org.apache.kafka.tools.ConsoleProducer',
+      ...options,
+    ],
+    lines.map((line) => `${line}\n`).join(''),
+  );
 }
 
 /** Runs a command with this on its stdin; gives its stdout. */
@@ -239,23 +378,46 @@ export interface ReadOptions {
 }
 
 /** Reads a topic from its start, or `from`, through the client, up to what is in it at this moment. */
-export async function readAll(topic: string, { brokers, maxDecompressedBytes, readUncommitted = false, from, deadlineMs = 30_000 }: ReadOptions = {}): Promise<ReadRecord[]> {
+export async function readAll(
+  topic: string,
+  { brokers, maxDecompressedBytes, readUncommitted = false, from, deadlineMs = 30_000 }: ReadOptions = {},
+): Promise<ReadRecord[]> {
   const ends = await withAdmin((admin) => admin.fetchTopicOffsets(topic), brokers);
-  const open = new Map(ends.filter(({ low, high }) => BigInt(high) > (from ?? BigInt(low))).map(({ partition, high }) => [partition, BigInt(high)]));
+  const open = new Map(
+    ends
+      .filter(({ low, high }) => BigInt(high) > (from ?? BigInt(low)))
+      .map(({ partition, high }) => [partition, BigInt(high)]),
+  );
   const groupId = uniqueName('read-all');
-  if (from !== undefined) await setGroupOffsets(groupId, topic, ends.map(({ partition }) => ({ partition, offset: from })), brokers);
+  if (from !== undefined)
+    await setGroupOffsets(
+      groupId,
+      topic,
+      ends.map(({ partition }) => ({ partition, offset: from })),
+      brokers,
+    );
   const result: ReadRecord[] = [];
-  const consumer = testKafka(brokers, maxDecompressedBytes).consumer({ groupId, readUncommitted, maxWaitTimeInMs: 100, maxBytesPerPartition: 32 * 1024 * 1024, maxBytes: 64 * 1024 * 1024 });
+  const consumer = testKafka(brokers, maxDecompressedBytes).consumer({
+    groupId,
+    readUncommitted,
+    maxWaitTimeInMs: 100,
+    maxBytesPerPartition: 32 * 1024 * 1024,
+    maxBytes: 64 * 1024 * 1024,
+  });
   await consumer.connect();
   try {
     await consumer.subscribe({ topics: [topic], fromBeginning: true });
     consumer.on(consumer.events.END_BATCH_PROCESS, ({ payload: { partition, lastOffset } }) => {
       if (BigInt(lastOffset) + 1n >= (open.get(partition) ?? 0n)) open.delete(partition);
     });
-    await consumer.run({ autoCommit: false, eachBatch: ({ batch }) => {
-      for (const record of fetchedRecords(batch).records) result.push({ topic, partition: batch.partition, offset: BigInt(record.offset), message: record });
-      return Promise.resolve();
-    } });
+    await consumer.run({
+      autoCommit: false,
+      eachBatch: ({ batch }) => {
+        for (const record of fetchedRecords(batch).records)
+          result.push({ topic, partition: batch.partition, offset: BigInt(record.offset), message: record });
+        return Promise.resolve();
+      },
+    });
     await waitFor(() => open.size === 0, deadlineMs, `${topic} is read to its end`);
   } finally {
     await consumer.disconnect();
@@ -286,12 +448,16 @@ export async function removeLeftBrokers(): Promise<void> {
   }
 }
 
-/** Starts a broker of its own (Docker, else Java) in a temporary folder, with listeners beside the plain one where they are given. */
+/**
+ * Starts a broker of its own (Docker, else Java) in a temporary folder, with listeners beside the plain one where they
+ * are given.
+ */
 export async function startOwnBroker(more?: MoreListeners): Promise<OwnBroker> {
   const { CACHE_DIR, JAVA_HOME } = readSettings();
   const dataDir = mkdtempSync(join(tmpdir(), OWN_BROKER));
   const port = await freePort();
-  const start = (): Promise<LocalBroker> => startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger, more });
+  const start = (): Promise<LocalBroker> =>
+    startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger, more });
   let broker = await start();
   return {
     brokers: broker.brokers,

@@ -31,7 +31,12 @@ function objectOf(value: unknown): Json | undefined {
 }
 
 function numberOf(value: unknown): number | undefined {
-  const n = typeof value === 'number' ? value : typeof value === 'string' && /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value) ? Number(value) : undefined;
+  const n =
+    typeof value === 'number'
+      ? value
+      : typeof value === 'string' && /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value)
+        ? Number(value)
+        : undefined;
   return n !== undefined && Number.isFinite(n) ? n : undefined;
 }
 
@@ -51,13 +56,15 @@ export function invocationsOf(events: readonly StoredEvent[]): Invocation[] {
     if (response === undefined) return [];
     const functionId = metadata?.['function_id'];
     const milliseconds = numberOf(metadata?.['execution_time_ms']);
-    return [{
-      project: event.project,
-      functionId: typeof functionId === 'string' || typeof functionId === 'number' ? String(functionId) : '',
-      timestamp: event.timestamp,
-      status: numberOf(response['status_code']),
-      milliseconds: milliseconds !== undefined && milliseconds >= 0 ? milliseconds : undefined,
-    }];
+    return [
+      {
+        project: event.project,
+        functionId: typeof functionId === 'string' || typeof functionId === 'number' ? String(functionId) : '',
+        timestamp: event.timestamp,
+        status: numberOf(response['status_code']),
+        milliseconds: milliseconds !== undefined && milliseconds >= 0 ? milliseconds : undefined,
+      },
+    ];
   });
 }
 
@@ -84,13 +91,22 @@ const SERIES: { readonly [interval: string]: { readonly unit: number; readonly s
 /** The element between the ranks max(1, floor((q-0.01)n)) and min(n, ceil((q+0.01)n)+1), counted from 1. */
 function rankBounds(sorted: readonly number[], q: number): readonly [number, number] {
   const n = sorted.length;
-  return [sorted[Math.max(1, Math.floor((q - 0.01) * n)) - 1]!, sorted[Math.min(n, Math.ceil((q + 0.01) * n) + 1) - 1]!];
+  return [
+    sorted[Math.max(1, Math.floor((q - 0.01) * n)) - 1]!,
+    sorted[Math.min(n, Math.ceil((q + 0.01) * n) + 1) - 1]!,
+  ];
 }
 
-export function invocationStats(invocations: readonly Invocation[], params: { project: string; function_id?: string; interval?: string }, now: number): InvocationStats[] {
+export function invocationStats(
+  invocations: readonly Invocation[],
+  params: { project: string; function_id?: string; interval?: string },
+  now: number,
+): InvocationStats[] {
   const { unit, span } = SERIES[params.interval ?? ''] ?? SERIES['1day']!;
   const rows: InvocationStats[] = [];
-  const mine = invocations.filter((i) => i.project === params.project && (!params.function_id || i.functionId === params.function_id));
+  const mine = invocations.filter(
+    (i) => i.project === params.project && (!params.function_id || i.functionId === params.function_id),
+  );
   for (let bucket = floorTo(now - span, unit); bucket <= floorTo(now, unit); bucket += unit) {
     const inside = mine.filter((i) => i.timestamp >= bucket && i.timestamp < bucket + unit);
     const times = inside.flatMap((i) => (i.milliseconds === undefined ? [] : [i.milliseconds])).sort((a, b) => a - b);
@@ -131,7 +147,12 @@ const WINDOWS: { readonly [interval: string]: { readonly unit: number; readonly 
 };
 
 /** `matches` says whether a url contains the pattern: JavaScript's RegExp for patterns that mean the same in RE2. */
-export function apiCounts(events: readonly StoredEvent[], interval: string, matches: (url: string) => boolean, now: number): ApiCounts[] {
+export function apiCounts(
+  events: readonly StoredEvent[],
+  interval: string,
+  matches: (url: string) => boolean,
+  now: number,
+): ApiCounts[] {
   const { unit, span } = WINDOWS[interval]!;
   const buckets = new Map<number, [number, number, number, number]>();
   for (const event of events) {
@@ -142,16 +163,20 @@ export function apiCounts(events: readonly StoredEvent[], interval: string, matc
     const path = typeof request?.['path'] === 'string' ? request['path'] : '';
     const bucket = floorTo(event.timestamp, unit);
     const counts = buckets.get(bucket) ?? [0, 0, 0, 0];
-    ['/rest', '/storage', '/auth', '/realtime'].forEach((mark, i) => { if (path.includes(mark)) counts[i]!++; });
+    ['/rest', '/storage', '/auth', '/realtime'].forEach((mark, i) => {
+      if (path.includes(mark)) counts[i]!++;
+    });
     buckets.set(bucket, counts);
   }
-  return [...buckets].sort(([a], [b]) => a - b).map(([bucket, [rest, storage, auth, realtime]]) => ({
-    timestamp: new Date(bucket / 1000).toISOString().slice(0, 19),
-    total_rest_requests: rest,
-    total_storage_requests: storage,
-    total_auth_requests: auth,
-    total_realtime_requests: realtime,
-  }));
+  return [...buckets]
+    .sort(([a], [b]) => a - b)
+    .map(([bucket, [rest, storage, auth, realtime]]) => ({
+      timestamp: new Date(bucket / 1000).toISOString().slice(0, 19),
+      total_rest_requests: rest,
+      total_storage_requests: storage,
+      total_auth_requests: auth,
+      total_realtime_requests: realtime,
+    }));
 }
 
 export interface LogEntry {
@@ -161,27 +186,53 @@ export interface LogEntry {
   readonly metadata: unknown;
 }
 
-const RETENTION: { readonly [tier: string]: number } = { FREE: DAY, PRO: 7 * DAY, PAYG: 90 * DAY, ENTERPRISE: 90 * DAY };
+const RETENTION: { readonly [tier: string]: number } = {
+  FREE: DAY,
+  PRO: 7 * DAY,
+  PAYG: 90 * DAY,
+  ENTERPRISE: 90 * DAY,
+};
 
 /** Bounds of logs.all as unix microseconds; absent = open. */
-export function logsAll(events: readonly StoredEvent[], params: { project: string; project_tier?: string; after?: number; until?: number }, now: number): LogEntry[] {
+export function logsAll(
+  events: readonly StoredEvent[],
+  params: { project: string; project_tier?: string; after?: number; until?: number },
+  now: number,
+): LogEntry[] {
   const since = now - (RETENTION[params.project_tier ?? 'FREE'] ?? DAY);
   return events
     .filter((e) => e.source === 'edge_logs' && e.project === params.project && e.timestamp > since)
-    .filter((e) => (params.after === undefined || e.timestamp > params.after) && (params.until === undefined || e.timestamp <= params.until))
+    .filter(
+      (e) =>
+        (params.after === undefined || e.timestamp > params.after) &&
+        (params.until === undefined || e.timestamp <= params.until),
+    )
     .map((e) => ({ event: e, id: idOf(e) }))
-    .sort((a, b) => b.event.timestamp - a.event.timestamp || compareBytes(b.id, a.id) || b.event.partition - a.event.partition || b.event.offset - a.event.offset)
+    .sort(
+      (a, b) =>
+        b.event.timestamp - a.event.timestamp ||
+        compareBytes(b.id, a.id) ||
+        b.event.partition - a.event.partition ||
+        b.event.offset - a.event.offset,
+    )
     .slice(0, 100)
     .map(({ event, id }) => {
       const { event_message: message, message: other, metadata } = event.content;
-      return { id, timestamp: event.timestamp, event_message: typeof message === 'string' ? message : typeof other === 'string' ? other : '', metadata: nestedTop(metadata) };
+      return {
+        id,
+        timestamp: event.timestamp,
+        event_message: typeof message === 'string' ? message : typeof other === 'string' ? other : '',
+        metadata: nestedTop(metadata),
+      };
     });
 }
 
 /** A string or number as text; anything else is derived from where the record stands. */
 function idOf({ content, topic, partition, offset }: StoredEvent): string {
   const id = content['id'];
-  return (typeof id === 'string' && id !== '') || typeof id === 'number' ? String(id) : `${topic}-${partition}-${offset}`;
+  return (typeof id === 'string' && id !== '') || typeof id === 'number'
+    ? String(id)
+    : `${topic}-${partition}-${offset}`;
 }
 
 function nestedTop(metadata: unknown): unknown {
@@ -196,7 +247,16 @@ function element(value: unknown): unknown {
 }
 
 function fields(object: Json): Json {
-  return Object.fromEntries(Object.entries(object).map(([key, value]) => [key, Array.isArray(value) ? value.map(element) : typeof value === 'object' && value !== null ? [fields(value as Json)] : value]));
+  return Object.fromEntries(
+    Object.entries(object).map(([key, value]) => [
+      key,
+      Array.isArray(value)
+        ? value.map(element)
+        : typeof value === 'object' && value !== null
+          ? [fields(value as Json)]
+          : value,
+    ]),
+  );
 }
 
 const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));

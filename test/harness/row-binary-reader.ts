@@ -1,4 +1,7 @@
-/** Reads RowBinary as its definition says; shares nothing with what writes it. https://clickhouse.com/docs/interfaces/formats/RowBinary */
+/**
+ * Reads RowBinary as its definition says; shares nothing with what writes it.
+ * https://clickhouse.com/docs/interfaces/formats/RowBinary
+ */
 export class RowBinaryReader {
   readonly #bytes: Buffer;
   #at = 0;
@@ -12,7 +15,8 @@ export class RowBinaryReader {
   }
 
   bytes(length: number): Buffer {
-    if (this.#at + length > this.#bytes.length) throw new Error(`${length} bytes are read at ${this.#at} of ${this.#bytes.length}`);
+    if (this.#at + length > this.#bytes.length)
+      throw new Error(`${length} bytes are read at ${this.#at} of ${this.#bytes.length}`);
     this.#at += length;
     return this.#bytes.subarray(this.#at - length, this.#at);
   }

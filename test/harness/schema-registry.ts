@@ -28,18 +28,26 @@ export async function startRegistry(): Promise<TestRegistry> {
   let server: Server | undefined;
   let port = 0;
   const registry: TestRegistry = {
-    get url() { return `http://127.0.0.1:${port}`; },
+    get url() {
+      return `http://127.0.0.1:${port}`;
+    },
     requests: [],
     fault: undefined,
     register: (schema, id = schemas.size + 1) => {
-      schemas.set(id, typeof schema === 'string' ? { schema } : 'schema' in schema ? schema : { schema: JSON.stringify(schema) });
+      schemas.set(
+        id,
+        typeof schema === 'string' ? { schema } : 'schema' in schema ? schema : { schema: JSON.stringify(schema) },
+      );
       return id;
     },
     stop: async () => {
       const stopped = server;
       server = undefined;
       stopped?.closeAllConnections();
-      await new Promise((resolve) => { if (stopped === undefined) resolve(undefined); else stopped.close(resolve); });
+      await new Promise((resolve) => {
+        if (stopped === undefined) resolve(undefined);
+        else stopped.close(resolve);
+      });
     },
     start: async () => {
       server = createServer((request, response) => {
@@ -61,18 +69,27 @@ export async function startRegistry(): Promise<TestRegistry> {
   async function answer(request: IncomingMessage): Promise<{ status: number; body: string }> {
     const { pathname } = new URL(request.url ?? '/', 'http://registry');
     const body = await text(request);
-    registry.requests.push({ method: request.method ?? '', path: pathname, authorization: request.headers.authorization });
+    registry.requests.push({
+      method: request.method ?? '',
+      path: pathname,
+      authorization: request.headers.authorization,
+    });
     if (registry.fault !== undefined) return registry.fault;
     const byId = /\/schemas\/ids\/(\d+)$/.exec(pathname);
     if (request.method === 'GET' && byId !== null) {
       const found = schemas.get(Number(byId[1]));
-      return found === undefined ? { status: 404, body: '{"error_code":40403,"message":"Schema not found"}' } : { status: 200, body: JSON.stringify(found) };
+      return found === undefined
+        ? { status: 404, body: '{"error_code":40403,"message":"Schema not found"}' }
+        : { status: 200, body: JSON.stringify(found) };
     }
     const subject = /\/subjects\/([^/]+)(\/versions)?$/.exec(pathname);
     if (request.method === 'POST' && subject !== null) {
       const { schema } = JSON.parse(body) as Registered;
       const known = [...schemas].find(([, registered]) => registered.schema === schema)?.[0];
-      return { status: 200, body: JSON.stringify({ id: known ?? registry.register(schema), subject: subject[1], version: 1, schema }) };
+      return {
+        status: 200,
+        body: JSON.stringify({ id: known ?? registry.register(schema), subject: subject[1], version: 1, schema }),
+      };
     }
     return { status: 404, body: '{"error_code":404,"message":"HTTP 404 Not Found"}' };
   }

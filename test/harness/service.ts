@@ -6,10 +6,15 @@ const running = new Set<ChildProcess>();
 
 /** Ends what a failed test left running. */
 export async function endAll(): Promise<void> {
-  await Promise.all([...running].map((child) => new Promise<void>((resolve) => {
-    child.once('close', () => resolve());
-    child.kill('SIGTERM');
-  })));
+  await Promise.all(
+    [...running].map(
+      (child) =>
+        new Promise<void>((resolve) => {
+          child.once('close', () => resolve());
+          child.kill('SIGTERM');
+        }),
+    ),
+  );
 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -27,13 +32,29 @@ export interface Service {
 }
 
 /** `npm run <script>` with only these settings from the environment, as an operator starts it. */
-export function startScript(script: string, settings: Readonly<Record<string, string>>, args: readonly string[] = []): Service {
-  const inherited = Object.fromEntries(['PATH', 'HOME', 'XDG_CACHE_HOME', 'TMPDIR', 'LANG'].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
-  const child = spawn('npm', ['run', '--silent', script, '--', ...args], { cwd: ROOT, env: { ...inherited, ...settings }, stdio: ['ignore', 'pipe', 'pipe'] });
+export function startScript(
+  script: string,
+  settings: Readonly<Record<string, string>>,
+  args: readonly string[] = [],
+): Service {
+  const inherited = Object.fromEntries(
+    ['PATH', 'HOME', 'XDG_CACHE_HOME', 'TMPDIR', 'LANG'].flatMap((name) =>
+      process.env[name] === undefined ? [] : [[name, process.env[name]]],
+    ),
+  );
+  const child = spawn('npm', ['run', '--silent', script, '--', ...args], {
+    cwd: ROOT,
+    env: { ...inherited, ...settings },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let stdout = '';
   let stderr = '';
-  child.stdout.on('data', (chunk: Buffer) => { stdout += chunk.toString('utf8'); });
-  child.stderr.on('data', (chunk: Buffer) => { stderr += chunk.toString('utf8'); });
+  child.stdout.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString('utf8');
+  });
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString('utf8');
+  });
   running.add(child);
   const exited = new Promise<number | null>((resolve) => {
     child.once('close', (code) => {
@@ -62,21 +83,31 @@ export interface RunningSluice extends Service {
 }
 
 /** `npm start`, ready. */
-export async function startSluice(settings: Readonly<Record<string, string>> & { readonly API_KEY: string }): Promise<RunningSluice> {
+export async function startSluice(
+  settings: Readonly<Record<string, string>> & { readonly API_KEY: string },
+): Promise<RunningSluice> {
   const service = startScript('start', settings);
   let ended: number | null | undefined;
-  service.child.once('close', (code) => { ended = code; });
-  const address = await waitFor(() => {
-    if (ended !== undefined) throw new Error(`ended with ${ended}: ${service.stderr()}`);
-    return /sluice is ready at (\S+)/.exec(service.stdout())?.[1];
-  }, 40_000, 'npm start is ready');
+  service.child.once('close', (code) => {
+    ended = code;
+  });
+  const address = await waitFor(
+    () => {
+      if (ended !== undefined) throw new Error(`ended with ${ended}: ${service.stderr()}`);
+      return /sluice is ready at (\S+)/.exec(service.stdout())?.[1];
+    },
+    40_000,
+    'npm start is ready',
+  );
   const key = settings.API_KEY;
   return {
     ...service,
     address,
     key,
     ask: async (endpoint, params) => {
-      const response = await fetch(`${address}/api/endpoints/${endpoint}?${new URLSearchParams(params).toString()}`, { headers: { 'x-api-key': key } });
+      const response = await fetch(`${address}/api/endpoints/${endpoint}?${new URLSearchParams(params).toString()}`, {
+        headers: { 'x-api-key': key },
+      });
       const body = (await response.json()) as { result?: Record<string, unknown>[]; error?: unknown };
       if (body.result === undefined) throw new Error(`${endpoint}: ${response.status} ${JSON.stringify(body.error)}`);
       return body.result;

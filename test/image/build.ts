@@ -30,31 +30,79 @@ export interface Image {
 }
 
 /**
- * Builds the Dockerfile by buildah, on a base image made here: Debian by debootstrap, Node.js of the package `node`, the npm of this machine.
+ * Builds the Dockerfile by buildah, on a base image made here: Debian by debootstrap, Node.js of the package `node`,
+ * the npm of this machine.
  * No registry of images is asked. Throws an error with the command to run where a program or a right is missing.
  */
 export async function buildImage(): Promise<Image> {
-  if (process.getuid?.() !== 0) throw new Error(`The image test makes and mounts file systems, which only root may; ${INSTALL}, then run it as root`);
+  if (process.getuid?.() !== 0)
+    throw new Error(
+      `The image test makes and mounts file systems, which only root may; ${INSTALL}, then run it as root`,
+    );
   for (const program of ['buildah', 'debootstrap', 'unshare', 'setpriv']) {
-    await run(program, ['--version']).catch((error: unknown) => { throw new Error(`The image test needs ${program}; ${INSTALL}`, { cause: error }); });
+    await run(program, ['--version']).catch((error: unknown) => {
+      throw new Error(`The image test needs ${program}; ${INSTALL}`, { cause: error });
+    });
   }
-  const [base] = new Set(readFileSync(join(ROOT, 'Dockerfile'), 'utf8').split('\n').flatMap((line) => /^FROM (\S+)/.exec(line)?.[1] ?? []));
+  const [base] = new Set(
+    readFileSync(join(ROOT, 'Dockerfile'), 'utf8')
+      .split('\n')
+      .flatMap((line) => /^FROM (\S+)/.exec(line)?.[1] ?? []),
+  );
   if (base === undefined) throw new Error('the Dockerfile has no FROM');
-  const archive = join(await fetched(`image-${base.replace(':', '-')}`, makeBase, 'debootstrap --variant=minbase bookworm FOLDER', 'a base image'), 'base.tar');
+  const archive = join(
+    await fetched(
+      `image-${base.replace(':', '-')}`,
+      makeBase,
+      'debootstrap --variant=minbase bookworm FOLDER',
+      'a base image',
+    ),
+    'base.tar',
+  );
 
   const store = mkdtempSync(join(tmpdir(), 'sluice-image-'));
   const policy = join(store, 'policy.json');
   writeFileSync(policy, '{"default":[{"type":"insecureAcceptAnything"}]}');
-  const buildah = async (...args: string[]): Promise<string> => (await run('buildah', ['--storage-driver', 'vfs', '--root', join(store, 'root'), '--runroot', join(store, 'run'), ...args], { ...OPTIONS, cwd: ROOT })).stdout.trim();
+  const buildah = async (...args: string[]): Promise<string> =>
+    (
+      await run(
+        'buildah',
+        ['--storage-driver', 'vfs', '--root', join(store, 'root'), '--runroot', join(store, 'run'), ...args],
+        { ...OPTIONS, cwd: ROOT },
+      )
+    ).stdout.trim();
   try {
     const empty = await buildah('from', '--signature-policy', policy, 'scratch');
     await buildah('add', empty, archive, '/');
-    await buildah('config', '--env', 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', '--env', `NODE_EXTRA_CA_CERTS=${CERTIFICATES}`, empty);
+    await buildah(
+      'config',
+      '--env',
+      'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      '--env',
+      `NODE_EXTRA_CA_CERTS=${CERTIFICATES}`,
+      empty,
+    );
     await buildah('commit', '--quiet', '--signature-policy', policy, '--rm', empty, `docker.io/library/${base}`);
-    await buildah('bud', '--quiet', '--signature-policy', policy, '--isolation', 'chroot', '--pull-never', '--layers=false', '--format', 'docker', '--tag', 'sluice:test', '.');
+    await buildah(
+      'bud',
+      '--quiet',
+      '--signature-policy',
+      policy,
+      '--isolation',
+      'chroot',
+      '--pull-never',
+      '--layers=false',
+      '--format',
+      'docker',
+      '--tag',
+      'sluice:test',
+      '.',
+    );
     const built = await buildah('from', '--signature-policy', policy, '--pull-never', 'localhost/sluice:test');
     const folder = await buildah('mount', built);
-    const { Docker } = JSON.parse(await buildah('inspect', '--type', 'image', 'localhost/sluice:test')) as { Docker: { config: Image['config'] } };
+    const { Docker } = JSON.parse(await buildah('inspect', '--type', 'image', 'localhost/sluice:test')) as {
+      Docker: { config: Image['config'] };
+    };
     return {
       folder,
       config: Docker.config,
@@ -69,7 +117,10 @@ export async function buildImage(): Promise<Image> {
   }
 }
 
-/** A stand-in for the official image of Node.js: the same Debian, the same version of Node.js, a user `node` with the id 1000. */
+/**
+ * A stand-in for the official image of Node.js: the same Debian, the same version of Node.js, a user `node` with the id
+ * 1000.
+ */
 async function makeBase(part: string): Promise<void> {
   const tree = join(part, 'tree');
   await run('debootstrap', ['--variant=minbase', 'bookworm', tree], OPTIONS);
@@ -82,7 +133,17 @@ async function makeBase(part: string): Promise<void> {
   const certificates = process.env['NODE_EXTRA_CA_CERTS'] ?? '';
   if (existsSync(certificates)) cpSync(certificates, join(tree, CERTIFICATES));
   else writeFileSync(join(tree, CERTIFICATES), '');
-  await run('chroot', [tree, 'useradd', '--uid', '1000', '--user-group', '--create-home', '--shell', '/bin/bash', 'node']);
+  await run('chroot', [
+    tree,
+    'useradd',
+    '--uid',
+    '1000',
+    '--user-group',
+    '--create-home',
+    '--shell',
+    '/bin/bash',
+    'node',
+  ]);
   await run('tar', ['-C', tree, '-cf', join(part, 'base.tar'), '.']);
   rmSync(tree, { recursive: true, force: true });
 }

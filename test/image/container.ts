@@ -22,7 +22,8 @@ export interface ContainerOptions {
 }
 
 /**
- * As a container runs: the image's file system, read-only, /tmp in memory, as the image's user (1000) without any capability or way to a new one.
+ * As a container runs: the image's file system, read-only, /tmp in memory, as the image's user (1000) without any
+ * capability or way to a new one.
  * $1 = the file system, $2 = the working folder, then pairs of volumes up to `--`, then the command.
  */
 const SCRIPT = `
@@ -47,14 +48,37 @@ export function endContainers(): void {
 }
 
 /** Starts the image's entrypoint with this command. */
-export function startContainer({ folder, config }: Image, { entrypoint = config.Entrypoint, command, env, volumes = {} }: ContainerOptions): Container {
+export function startContainer(
+  { folder, config }: Image,
+  { entrypoint = config.Entrypoint, command, env, volumes = {} }: ContainerOptions,
+): Container {
   const imageEnv = Object.fromEntries(config.Env.map((pair) => pair.split(/=(.*)/s, 2) as [string, string]));
-  const child = spawn('unshare', ['--mount', 'sh', '-c', SCRIPT, 'sh', folder, config.WorkingDir, ...Object.entries(volumes).flatMap(([place, from]) => [from, place]), '--', ...entrypoint, ...command], { env: { ...imageEnv, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(
+    'unshare',
+    [
+      '--mount',
+      'sh',
+      '-c',
+      SCRIPT,
+      'sh',
+      folder,
+      config.WorkingDir,
+      ...Object.entries(volumes).flatMap(([place, from]) => [from, place]),
+      '--',
+      ...entrypoint,
+      ...command,
+    ],
+    { env: { ...imageEnv, ...env }, stdio: ['ignore', 'pipe', 'pipe'] },
+  );
   running.add(child);
   let stdout = '';
   let stderr = '';
-  child.stdout.on('data', (chunk: Buffer) => { stdout += chunk.toString('utf8'); });
-  child.stderr.on('data', (chunk: Buffer) => { stderr += chunk.toString('utf8'); });
+  child.stdout.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString('utf8');
+  });
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString('utf8');
+  });
   const exited = new Promise<number>((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code, signal) => {

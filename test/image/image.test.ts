@@ -5,7 +5,13 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { freePort } from '../../common/kafka/local-broker/local-broker.ts';
 import { sources } from '../../common/sources.ts';
-import { hasServer, openTestDatabase, openTestFace, temporaryFolder, type TestClickHouse } from '../harness/clickhouse.ts';
+import {
+  hasServer,
+  openTestDatabase,
+  openTestFace,
+  temporaryFolder,
+  type TestClickHouse,
+} from '../harness/clickhouse.ts';
 import { kafkaBrokers, produce, uniqueName } from '../harness/kafka.ts';
 import { composeClient } from '../harness/tools.ts';
 import { waitFor } from '../harness/wait-for.ts';
@@ -13,14 +19,17 @@ import { ROOT, buildImage, type Image } from './build.ts';
 import { endContainers, startContainer, type Container } from './container.ts';
 
 // Guarantee: the Dockerfile builds; its image holds what the three services need and nothing that only tests need;
-// and they do their work from it as docker-compose.yml starts them: user 1000, no capability, nothing writable but /tmp and the volume of query.
+// and they do their work from it as docker-compose.yml starts them: user 1000, no capability, nothing writable but /tmp
+// and the volume of query.
 
 const run = promisify(execFile);
 const SERVICES = ['rollup', 'ingest', 'query'] as const;
 type ServiceName = (typeof SERVICES)[number];
 
 interface Resolved {
-  readonly services: Readonly<Record<string, { readonly command: readonly string[]; readonly environment: Readonly<Record<string, string>> }>>;
+  readonly services: Readonly<
+    Record<string, { readonly command: readonly string[]; readonly environment: Readonly<Record<string, string>> }>
+  >;
 }
 
 let image: Image;
@@ -30,7 +39,9 @@ const volume = temporaryFolder();
 
 beforeAll(async () => {
   image = await buildImage();
-  compose = JSON.parse((await run(await composeClient(), ['--env-file', '/dev/null', 'config', '--format', 'json'], { cwd: ROOT })).stdout) as Resolved;
+  compose = JSON.parse(
+    (await run(await composeClient(), ['--env-file', '/dev/null', 'config', '--format', 'json'], { cwd: ROOT })).stdout,
+  ) as Resolved;
   clickhouse = hasServer() ? await openTestDatabase() : await openTestFace();
   chownSync(volume.path, 1000, 1000);
 });
@@ -44,15 +55,27 @@ afterAll(async () => {
 describe('the image', () => {
   test('holds the product, and nothing of tests, demonstrations, benchmarks and the embedded engine', () => {
     const app = join(image.folder, 'app');
-    expect(readdirSync(app).toSorted()).toEqual(['LICENSE', 'clickhouse', 'common', 'node_modules', 'package.json', 'schemas', 'services']);
-    const files = readdirSync(app, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('node_modules'));
+    expect(readdirSync(app).toSorted()).toEqual([
+      'LICENSE',
+      'clickhouse',
+      'common',
+      'node_modules',
+      'package.json',
+      'schemas',
+      'services',
+    ]);
+    const files = readdirSync(app, { recursive: true, encoding: 'utf8' }).filter(
+      (name) => !name.startsWith('node_modules'),
+    );
     expect(files.filter((name) => /\.test\.ts$|(^|\/)(simulation|demo|test|bench)(\/|$)/.test(name))).toEqual([]);
     expect(existsSync(join(app, 'services', 'all-in-one'))).toBe(false);
-    for (const name of ['chdb', '@chdb', 'vitest', 'typescript']) expect(existsSync(join(app, 'node_modules', name)), name).toBe(false);
+    for (const name of ['chdb', '@chdb', 'vitest', 'typescript'])
+      expect(existsSync(join(app, 'node_modules', name)), name).toBe(false);
   });
 
   test('belongs to root but for the folder of data, declares no volume, and runs as the user node', () => {
-    for (const path of ['app', 'app/services', 'app/node_modules', 'app/package.json']) expect(statSync(join(image.folder, path)).uid, path).toBe(0);
+    for (const path of ['app', 'app/services', 'app/node_modules', 'app/package.json'])
+      expect(statSync(join(image.folder, path)).uid, path).toBe(0);
     expect(statSync(join(image.folder, 'data')).uid).toBe(1000);
     expect(image.config.User).toBe('node');
     expect(Object.keys(image.config.Volumes ?? {})).toEqual([]);
@@ -69,7 +92,11 @@ describe('the three services', () => {
 
   /** As docker-compose.yml says, but for names and ports of this machine. */
   async function environmentOf(name: ServiceName): Promise<Record<string, string>> {
-    const here: Record<string, string> = { CLICKHOUSE_URL: clickhouse.env.CLICKHOUSE_URL!, KAFKA_BROKERS: kafkaBrokers().join(','), PORT: String(await freePort()) };
+    const here: Record<string, string> = {
+      CLICKHOUSE_URL: clickhouse.env.CLICKHOUSE_URL!,
+      KAFKA_BROKERS: kafkaBrokers().join(','),
+      PORT: String(await freePort()),
+    };
     const { environment } = compose.services[name]!;
     return {
       ...Object.fromEntries(Object.entries(environment).map(([key, value]) => [key, here[key] ?? value])),
@@ -90,11 +117,22 @@ describe('the three services', () => {
   test('become healthy in the order of docker-compose.yml', async () => {
     for (const name of SERVICES) {
       environments.set(name, await environmentOf(name));
-      const container = startContainer(image, { command: compose.services[name]!.command, env: environments.get(name)!, volumes: volumes(name) });
+      const container = startContainer(image, {
+        command: compose.services[name]!.command,
+        env: environments.get(name)!,
+        volumes: volumes(name),
+      });
       containers.set(name, container);
-      const ended = container.exited.then((code) => { throw new Error(`${name} ended with ${code}: ${container.stdout()}${container.stderr()}`); });
+      const ended = container.exited.then((code) => {
+        throw new Error(`${name} ended with ${code}: ${container.stdout()}${container.stderr()}`);
+      });
       ended.catch(() => undefined);
-      expect(await Promise.race([ended, waitFor(async () => container.hasEnded() || await health(name) === 0, 60_000, `${name} is healthy`)])).toBe(true);
+      expect(
+        await Promise.race([
+          ended,
+          waitFor(async () => container.hasEnded() || (await health(name)) === 0, 60_000, `${name} is healthy`),
+        ]),
+      ).toBe(true);
     }
   }, 200_000);
 
@@ -114,26 +152,49 @@ describe('the three services', () => {
     const key = /key: (\S+)/.exec(containers.get('query')!.stdout())?.[1];
     expect(key).toBeDefined();
     expect(statSync(join(volume.path, 'api-key')).mode & 0o777).toBe(0o600);
-    const event = { id: 'from-the-image', project, timestamp: Date.now() * 1000, event_message: 'GET | 200', metadata: { request: { url: `https://${project}.example.com/rest/v1/x`, path: '/rest/v1/x' } } };
+    const event = {
+      id: 'from-the-image',
+      project,
+      timestamp: Date.now() * 1000,
+      event_message: 'GET | 200',
+      metadata: { request: { url: `https://${project}.example.com/rest/v1/x`, path: '/rest/v1/x' } },
+    };
     await produce([{ topic: topicOf('edge_logs'), value: JSON.stringify(event) }], { compression: 'snappy' });
-    await produce([{ topic: topicOf('edge_logs'), value: JSON.stringify({ ...event, id: 'in-lz4' }) }], { compression: 'lz4' });
+    await produce([{ topic: topicOf('edge_logs'), value: JSON.stringify({ ...event, id: 'in-lz4' }) }], {
+      compression: 'lz4',
+    });
     const address = `http://127.0.0.1:${environments.get('query')!['PORT']}`;
-    const rows = await waitFor(async () => {
-      const response = await fetch(`${address}/api/endpoints/logs.all?project=${project}`, { headers: { 'x-api-key': key! } });
-      const { result } = (await response.json()) as { result?: { id: string }[] };
-      return result?.length === 2 && result;
-    }, 30_000, 'both events are in logs.all');
+    const rows = await waitFor(
+      async () => {
+        const response = await fetch(`${address}/api/endpoints/logs.all?project=${project}`, {
+          headers: { 'x-api-key': key! },
+        });
+        const { result } = (await response.json()) as { result?: { id: string }[] };
+        return result?.length === 2 && result;
+      },
+      30_000,
+      'both events are in logs.all',
+    );
     expect(new Set(rows.map(({ id }) => id))).toEqual(new Set(['from-the-image', 'in-lz4']));
   });
 
-  test('an operator\'s command runs from the image', async () => {
-    const command = startContainer(image, { command: ['services/ingest/commands/reconcile-main.ts', '--json'], env: environments.get('ingest')! });
+  test("an operator's command runs from the image", async () => {
+    const command = startContainer(image, {
+      command: ['services/ingest/commands/reconcile-main.ts', '--json'],
+      env: environments.get('ingest')!,
+    });
     expect(await command.exited, command.stderr()).toBe(0);
     expect(JSON.parse(command.stdout())).toMatchObject({ ok: true });
   });
 
   test('end with 0 on the stop signal, within the time that docker-compose.yml gives them', async () => {
-    const codes = await Promise.all(SERVICES.toReversed().map(async (name) => [name, await containers.get(name)!.stop()] as const));
-    expect(Object.fromEntries(codes), [...containers.values()].map((c) => c.stderr()).join('\n')).toEqual({ rollup: 0, ingest: 0, query: 0 });
+    const codes = await Promise.all(
+      SERVICES.toReversed().map(async (name) => [name, await containers.get(name)!.stop()] as const),
+    );
+    expect(Object.fromEntries(codes), [...containers.values()].map((c) => c.stderr()).join('\n')).toEqual({
+      rollup: 0,
+      ingest: 0,
+      query: 0,
+    });
   }, 15_000);
 });

@@ -42,8 +42,11 @@ beforeAll(async () => {
   broker = await startOwnBroker({
     ports,
     settings: {
-      'ssl.keystore.type': 'PEM', 'ssl.keystore.certificate.chain': pem(server.cert), 'ssl.keystore.key': pem(server.key),
-      'ssl.truststore.type': 'PEM', 'ssl.truststore.certificates': pem(authority.cert),
+      'ssl.keystore.type': 'PEM',
+      'ssl.keystore.certificate.chain': pem(server.cert),
+      'ssl.keystore.key': pem(server.key),
+      'ssl.truststore.type': 'PEM',
+      'ssl.truststore.certificates': pem(authority.cert),
       'listener.name.ssl.ssl.client.auth': 'required',
       'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256,SCRAM-SHA-512',
       'listener.name.sasl_ssl.plain.sasl.jaas.config': `org.apache.kafka.common.security.plain.PlainLoginModule required user_sluice="${PASSWORD}";`,
@@ -59,17 +62,34 @@ afterAll(async () => {
   folder.remove();
 });
 
-const tls = (): Env => ({ KAFKA_BROKERS: `127.0.0.1:${ports.SASL_SSL}`, KAFKA_SSL: 'true', KAFKA_SSL_CA: authority.cert });
-const user = (mechanism = 'plain'): Env => ({ KAFKA_SASL_MECHANISM: mechanism, KAFKA_SASL_USERNAME: 'sluice', KAFKA_SASL_PASSWORD: PASSWORD });
+const tls = (): Env => ({
+  KAFKA_BROKERS: `127.0.0.1:${ports.SASL_SSL}`,
+  KAFKA_SSL: 'true',
+  KAFKA_SSL_CA: authority.cert,
+});
+const user = (mechanism = 'plain'): Env => ({
+  KAFKA_SASL_MECHANISM: mechanism,
+  KAFKA_SASL_USERNAME: 'sluice',
+  KAFKA_SASL_PASSWORD: PASSWORD,
+});
 
 function kafkaOf(env: Env): KafkaClient {
   const settings = readSettings(env);
-  return createKafka({ brokers: settings.KAFKA_BROKERS!, clientId: 'tls', logger: testLogger, maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES, ...kafkaSecurity(settings) });
+  return createKafka({
+    brokers: settings.KAFKA_BROKERS!,
+    clientId: 'tls',
+    logger: testLogger,
+    maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+    ...kafkaSecurity(settings),
+  });
 }
 
 /** What stands on the one line that a failed start prints. */
 async function failure(start: Promise<unknown>): Promise<string> {
-  const error = await start.then(() => undefined, (thrown: unknown) => thrown);
+  const error = await start.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
   expect(error).toBeInstanceOf(StartError);
   const { message } = error as StartError;
   expect(message).not.toMatch(/\n|s3cr3t/);
@@ -84,51 +104,113 @@ describe('settings', () => {
         return [];
       } catch (error) {
         expect(error).toMatchObject({ exitCode: 78 });
-        return (error as Error).message.split('\n').slice(1).map((line) => line.trim());
+        return (error as Error).message
+          .split('\n')
+          .slice(1)
+          .map((line) => line.trim());
       }
     };
-    expect(mistakes({ ...tls(), ...user(), KAFKA_SSL_CERT: client.cert, KAFKA_SSL_KEY: client.key, HTTPS_CERT: server.cert, HTTPS_KEY: server.key })).toEqual([]);
-    expect(mistakes({ KAFKA_SSL_CA: '/no/such/file', KAFKA_SSL_CERT: server.key, HTTPS_KEY: server.cert, KAFKA_SSL: 'yes', KAFKA_SASL_MECHANISM: 'gssapi' })).toEqual([
+    expect(
+      mistakes({
+        ...tls(),
+        ...user(),
+        KAFKA_SSL_CERT: client.cert,
+        KAFKA_SSL_KEY: client.key,
+        HTTPS_CERT: server.cert,
+        HTTPS_KEY: server.key,
+      }),
+    ).toEqual([]);
+    expect(
+      mistakes({
+        KAFKA_SSL_CA: '/no/such/file',
+        KAFKA_SSL_CERT: server.key,
+        HTTPS_KEY: server.cert,
+        KAFKA_SSL: 'yes',
+        KAFKA_SASL_MECHANISM: 'gssapi',
+      }),
+    ).toEqual([
       'KAFKA_SSL is "yes"; use one of true, false',
       'KAFKA_SSL_CA names a file that cannot be read (ENOENT)',
       'KAFKA_SSL_CERT names a file that has no certificate in PEM',
       'KAFKA_SASL_MECHANISM is "gssapi"; use one of plain, scram-sha-256, scram-sha-512',
       'HTTPS_KEY names a file that has no private key in PEM without a passphrase',
     ]);
-    expect(mistakes({ KAFKA_SSL_CA: authority.cert, KAFKA_SASL_MECHANISM: 'PLAIN', KAFKA_SASL_USERNAME: 'u', HTTPS_CERT: server.cert, CLICKHOUSE_URL: 'http://c', CLICKHOUSE_SSL_CA: authority.cert })).toEqual([
+    expect(
+      mistakes({
+        KAFKA_SSL_CA: authority.cert,
+        KAFKA_SASL_MECHANISM: 'PLAIN',
+        KAFKA_SASL_USERNAME: 'u',
+        HTTPS_CERT: server.cert,
+        CLICKHOUSE_URL: 'http://c',
+        CLICKHOUSE_SSL_CA: authority.cert,
+      }),
+    ).toEqual([
       'KAFKA_SASL_MECHANISM and KAFKA_SASL_USERNAME need KAFKA_SASL_PASSWORD too',
       'HTTPS_CERT needs HTTPS_KEY too',
       'KAFKA_SSL_CA is given, but KAFKA_SSL is not true',
       'KAFKA_SASL_MECHANISM needs KAFKA_BROKERS: the local broker has neither TLS nor users',
       'CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address',
     ]);
-    expect(mistakes({ HTTPS_CERT: server.cert, HTTPS_KEY: client.key })).toEqual(['HTTPS_KEY is not the private key of HTTPS_CERT']);
+    expect(mistakes({ HTTPS_CERT: server.cert, HTTPS_KEY: client.key })).toEqual([
+      'HTTPS_KEY is not the private key of HTTPS_CERT',
+    ]);
   });
 });
 
 describe('Kafka', () => {
-  it.each(['plain', 'SCRAM-SHA-256', 'scram-sha-512'])('by TLS with a user, %s: topics are made, messages acknowledged', async (mechanism) => {
-    const kafka = kafkaOf({ ...tls(), ...user(mechanism) });
-    const topic = uniqueName('tls');
-    await ensureTopics(kafka, [topic], 1);
-    const producer = createAcknowledgedProducer({ kafka, logger: testLogger });
-    await producer.send(topic, [{ key: null, value: Buffer.from(mechanism), timestamp: 1 }]).acknowledged;
-    await producer.stop();
-    expect((await readAll(topic, { brokers: broker.brokers })).map(({ message }) => String(message.value))).toEqual([mechanism]);
-  });
+  it.each(['plain', 'SCRAM-SHA-256', 'scram-sha-512'])(
+    'by TLS with a user, %s: topics are made, messages acknowledged',
+    async (mechanism) => {
+      const kafka = kafkaOf({ ...tls(), ...user(mechanism) });
+      const topic = uniqueName('tls');
+      await ensureTopics(kafka, [topic], 1);
+      const producer = createAcknowledgedProducer({ kafka, logger: testLogger });
+      await producer.send(topic, [{ key: null, value: Buffer.from(mechanism), timestamp: 1 }]).acknowledged;
+      await producer.stop();
+      expect((await readAll(topic, { brokers: broker.brokers })).map(({ message }) => String(message.value))).toEqual([
+        mechanism,
+      ]);
+    },
+  );
 
   it('by TLS with a certificate of ours', async () => {
     const env = { ...tls(), KAFKA_BROKERS: `127.0.0.1:${ports.SSL}` };
-    await ensureTopics(kafkaOf({ ...env, KAFKA_SSL_CERT: client.cert, KAFKA_SSL_KEY: client.key }), [uniqueName('tls')], 1);
-    expect(await failure(ensureTopics(kafkaOf(env), ['t'], 1))).toMatch(/^Kafka at 127\.0\.0\.1:\d+ ends the TLS handshake \(\S+\); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY$/);
+    await ensureTopics(
+      kafkaOf({ ...env, KAFKA_SSL_CERT: client.cert, KAFKA_SSL_KEY: client.key }),
+      [uniqueName('tls')],
+      1,
+    );
+    expect(await failure(ensureTopics(kafkaOf(env), ['t'], 1))).toMatch(
+      /^Kafka at 127\.0\.0\.1:\d+ ends the TLS handshake \(\S+\); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY$/,
+    );
   });
 
   it.each<[string, () => Env, RegExp]>([
-    ['a wrong password', () => ({ ...tls(), ...user(), KAFKA_SASL_PASSWORD: 'wrong-s3cr3t' }), /^Kafka at 127\.0\.0\.1:\d+ refuses the user sluice or its password by plain; check KAFKA_SASL_\*$/],
-    ['a wrong password by SCRAM', () => ({ ...tls(), ...user('scram-sha-512'), KAFKA_SASL_PASSWORD: 'wrong-s3cr3t' }), /^Kafka at 127\.0\.0\.1:\d+ refuses the user sluice or its password by scram-sha-512; check KAFKA_SASL_\*$/],
-    ['another authority', () => ({ ...tls(), ...user(), KAFKA_SSL_CA: stranger.cert }), /^Kafka at 127\.0\.0\.1:\d+ has a certificate that is not trusted \(\w+\); KAFKA_SSL_CA names the file of its authority$/],
-    ['TLS where there is none', () => ({ ...tls(), KAFKA_BROKERS: broker.brokers[0]! }), /^Kafka at 127\.0\.0\.1:\d+ speaks no TLS; set KAFKA_SSL=false$/],
-    ['none where there is TLS', () => ({ KAFKA_BROKERS: tls().KAFKA_BROKERS! }), /^Kafka at 127\.0\.0\.1:\d+ speaks TLS; set KAFKA_SSL=true$/],
+    [
+      'a wrong password',
+      () => ({ ...tls(), ...user(), KAFKA_SASL_PASSWORD: 'wrong-s3cr3t' }),
+      /^Kafka at 127\.0\.0\.1:\d+ refuses the user sluice or its password by plain; check KAFKA_SASL_\*$/,
+    ],
+    [
+      'a wrong password by SCRAM',
+      () => ({ ...tls(), ...user('scram-sha-512'), KAFKA_SASL_PASSWORD: 'wrong-s3cr3t' }),
+      /^Kafka at 127\.0\.0\.1:\d+ refuses the user sluice or its password by scram-sha-512; check KAFKA_SASL_\*$/,
+    ],
+    [
+      'another authority',
+      () => ({ ...tls(), ...user(), KAFKA_SSL_CA: stranger.cert }),
+      /^Kafka at 127\.0\.0\.1:\d+ has a certificate that is not trusted \(\w+\); KAFKA_SSL_CA names the file of its authority$/,
+    ],
+    [
+      'TLS where there is none',
+      () => ({ ...tls(), KAFKA_BROKERS: broker.brokers[0]! }),
+      /^Kafka at 127\.0\.0\.1:\d+ speaks no TLS; set KAFKA_SSL=false$/,
+    ],
+    [
+      'none where there is TLS',
+      () => ({ KAFKA_BROKERS: tls().KAFKA_BROKERS! }),
+      /^Kafka at 127\.0\.0\.1:\d+ speaks TLS; set KAFKA_SSL=true$/,
+    ],
   ])('%s is one clear line, at once', async (_, env, line) => {
     const started = performance.now();
     expect(await failure(ensureTopics(kafkaOf(env()), ['t'], 1))).toMatch(line);
@@ -139,7 +221,9 @@ describe('Kafka', () => {
   it('a process that is refused says so in its last line, without a stack and the secret', async () => {
     const demo = startScript('demo', { ...tls(), ...user(), KAFKA_SASL_PASSWORD: 'wrong-s3cr3t' });
     expect(await demo.exited).toBe(1);
-    expect(demo.stderr().trim().split('\n').at(-1)).toMatch(/^sluice: Kafka at \S+ refuses the user sluice or its password by plain; check KAFKA_SASL_\*$/);
+    expect(demo.stderr().trim().split('\n').at(-1)).toMatch(
+      /^sluice: Kafka at \S+ refuses the user sluice or its password by plain; check KAFKA_SASL_\*$/,
+    );
     expect(demo.stderr()).not.toMatch(/s3cr3t|^\s+at /m);
   });
 });
@@ -155,23 +239,51 @@ describe('ClickHouse', () => {
   const open = (change: (url: URL) => void, ca: string | undefined): ReturnType<typeof openClickHouse> => {
     const url = new URL(face.url);
     change(url);
-    return openClickHouse(readSettings({ CLICKHOUSE_URL: url.href, ...(ca !== undefined && { CLICKHOUSE_SSL_CA: ca }) }), testLogger);
+    return openClickHouse(
+      readSettings({ CLICKHOUSE_URL: url.href, ...(ca !== undefined && { CLICKHOUSE_SSL_CA: ca }) }),
+      testLogger,
+    );
   };
 
   it('by TLS with user and password', async () => {
     const clickhouse = await open(() => {}, authority.cert);
-    expect((await clickhouse.read({ sql: 'SELECT 1 AS one', format: 'JSONEachRow' })).body.toString()).toBe('{"one":1}\n');
+    expect((await clickhouse.read({ sql: 'SELECT 1 AS one', format: 'JSONEachRow' })).body.toString()).toBe(
+      '{"one":1}\n',
+    );
     expect(clickhouse.where).toMatch(/^https:\/\/127\.0\.0\.1:\d+\/sluice$/);
     await clickhouse.close();
   });
 
   it('what does not fit is one clear line, at once', async () => {
-    expect(await failure(open((url) => { url.password = 'wrong-s3cr3t'; }, authority.cert))).toMatch(/^ClickHouse at \S+ refuses the user sluice or its password; check CLICKHOUSE_URL$/);
-    for (const ca of [stranger.cert, undefined]) expect(await failure(open(() => {}, ca))).toMatch(/^ClickHouse at \S+ has a certificate that is not trusted \(\w+\); CLICKHOUSE_SSL_CA names the file of its authority$/);
-    expect(await failure(open((url) => { url.protocol = 'http:'; }, undefined))).toMatch(/^ClickHouse at \S+ speaks TLS on this port; use https:\/\/ in CLICKHOUSE_URL$/);
+    expect(
+      await failure(
+        open((url) => {
+          url.password = 'wrong-s3cr3t';
+        }, authority.cert),
+      ),
+    ).toMatch(/^ClickHouse at \S+ refuses the user sluice or its password; check CLICKHOUSE_URL$/);
+    for (const ca of [stranger.cert, undefined])
+      expect(await failure(open(() => {}, ca))).toMatch(
+        /^ClickHouse at \S+ has a certificate that is not trusted \(\w+\); CLICKHOUSE_SSL_CA names the file of its authority$/,
+      );
+    expect(
+      await failure(
+        open((url) => {
+          url.protocol = 'http:';
+        }, undefined),
+      ),
+    ).toMatch(/^ClickHouse at \S+ speaks TLS on this port; use https:\/\/ in CLICKHOUSE_URL$/);
     const plain = createServer((_request, response) => response.end());
-    await new Promise<void>((resolve) => { plain.listen(0, '127.0.0.1', resolve); });
-    expect(await failure(open((url) => { url.port = String((plain.address() as AddressInfo).port); }, authority.cert))).toMatch(/^ClickHouse at \S+ speaks no TLS on this port \(\w+\); use http:\/\/ in CLICKHOUSE_URL$/);
+    await new Promise<void>((resolve) => {
+      plain.listen(0, '127.0.0.1', resolve);
+    });
+    expect(
+      await failure(
+        open((url) => {
+          url.port = String((plain.address() as AddressInfo).port);
+        }, authority.cert),
+      ),
+    ).toMatch(/^ClickHouse at \S+ speaks no TLS on this port \(\w+\); use http:\/\/ in CLICKHOUSE_URL$/);
     plain.close();
   });
 });
@@ -179,14 +291,30 @@ describe('ClickHouse', () => {
 describe('npm start', () => {
   it('with Kafka by TLS and SCRAM and HTTP by TLS: a pushed event comes back, a command finds its service, plain HTTP gets nothing', async () => {
     const port = String(await freePort());
-    const env = { ...tls(), ...user('scram-sha-256'), HTTPS_CERT: server.cert, HTTPS_KEY: server.key, DATA_DIR: `${folder.path}/start`, PORT: port, API_KEY: 'the-key-of-the-tests', KAFKA_TOPIC_PARTITIONS: '1' };
+    const env = {
+      ...tls(),
+      ...user('scram-sha-256'),
+      HTTPS_CERT: server.cert,
+      HTTPS_KEY: server.key,
+      DATA_DIR: `${folder.path}/start`,
+      PORT: port,
+      API_KEY: 'the-key-of-the-tests',
+      KAFKA_TOPIC_PARTITIONS: '1',
+    };
     // an operator's browser has the authority installed; so has this test's fetch
     setDefaultCACertificates([...getCACertificates('default'), readFileSync(authority.cert, 'utf8')]);
     sluice = await startSluice(env);
     expect(sluice.address).toBe(`https://127.0.0.1:${port}`);
-    const pushed = await fetch(`${sluice.address}/api/logs?source_name=edge_logs&api_key=${sluice.key}`, { method: 'POST', body: '{"project":"p","event_message":"by TLS"}' });
+    const pushed = await fetch(`${sluice.address}/api/logs?source_name=edge_logs&api_key=${sluice.key}`, {
+      method: 'POST',
+      body: '{"project":"p","event_message":"by TLS"}',
+    });
     expect(await pushed.json()).toEqual({ message: 'Logged!' });
-    await waitFor(async () => (await sluice!.ask('logs.all', { project: 'p' })).some((row) => row['event_message'] === 'by TLS'), 20_000, 'the event is in logs.all');
+    await waitFor(
+      async () => (await sluice!.ask('logs.all', { project: 'p' })).some((row) => row['event_message'] === 'by TLS'),
+      20_000,
+      'the event is in logs.all',
+    );
     const keys = startScript('keys', env, ['list', '--json']);
     expect(await keys.exited, keys.stderr()).toBe(0);
     expect(JSON.parse(keys.stdout())).toHaveProperty('keys');

@@ -13,7 +13,10 @@ export interface VersionEngine {
 
 const SCRIPT = fileURLToPath(new URL('engine.py', import.meta.url));
 
-/** Starts the engine of a wheel of PyPI (`chdb-core==26.1.0`) in a process of its own, in this folder. One statement at a time. */
+/**
+ * Starts the engine of a wheel of PyPI (`chdb-core==26.1.0`) in a process of its own, in this folder. One statement at
+ * a time.
+ */
 export async function startVersion(wheel: string, dataDir: string): Promise<VersionEngine> {
   const library = join(await unpackWheels([wheel]), 'chdb', '_chdb.abi3.so');
   const child = spawn('python3', [SCRIPT, library, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] });

@@ -14,7 +14,8 @@ import { startServer, type ServerVersion } from '../harness/clickhouse-server.ts
 import { call, startService } from '../integration/query/service.ts';
 import { startVersion } from './engine.ts';
 
-// Every version that the README lists: the schema is made, a token counts once by both ways of inserting, every statement of ours is understood, and the endpoints answer.
+// Every version that the README lists: the schema is made, a token counts once by both ways of inserting, every
+// statement of ours is understood, and the endpoints answer.
 
 /** A genuine server where there is one, else the engine of a wheel. */
 const VERSIONS: readonly (readonly [string, { readonly server: ServerVersion } | { readonly wheel: string }])[] = [
@@ -27,7 +28,9 @@ const VERSIONS: readonly (readonly [string, { readonly server: ServerVersion } |
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** Our statements that only read, by file: those of endpoints are asked by HTTP, those that insert run with the others. */
+/**
+ * Our statements that only read, by file: those of endpoints are asked by HTTP, those that insert run with the others.
+ */
 const reads = readdirSync(`${ROOT}services`, { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.sql') && !file.includes('endpoints/'))
   .map((file) => ({ file, sql: readFileSync(`${ROOT}services/${file}`, 'utf8') }))
@@ -77,18 +80,36 @@ describe.each(VERSIONS)('ClickHouse %s', (version, from) => {
   });
 
   test('publishes its rollups, and the endpoints answer', async () => {
-    rollup = await startRollup({ clickhouse, settings: readSettings({}), logger: testLogger, registry: createRegistry() });
+    rollup = await startRollup({
+      clickhouse,
+      settings: readSettings({}),
+      logger: testLogger,
+      registry: createRegistry(),
+    });
     const service = await startService(clickhouse, folder.path);
     const project = 'abcdefghijklmnopqrst';
-    for (const [endpoint, more, rows] of [['functions.invocation-stats', { interval: '1hr' }, 61], ['logs.all', { project_tier: 'PRO' }, 0], ['usage.api-counts', { interval: 'daily' }, 0], ['usage.api-counts', { interval: 'daily', project: 'a.*b' }, 0]] as const) {
+    for (const [endpoint, more, rows] of [
+      ['functions.invocation-stats', { interval: '1hr' }, 61],
+      ['logs.all', { project_tier: 'PRO' }, 0],
+      ['usage.api-counts', { interval: 'daily' }, 0],
+      ['usage.api-counts', { interval: 'daily', project: 'a.*b' }, 0],
+    ] as const) {
       const reply = await call(service, endpoint, { project, ...more });
-      expect({ status: reply.status, rows: reply.status === 200 ? reply.rows.length : reply.text }, `${endpoint} ${JSON.stringify(more)}`).toEqual({ status: 200, rows });
+      expect(
+        { status: reply.status, rows: reply.status === 200 ? reply.rows.length : reply.text },
+        `${endpoint} ${JSON.stringify(more)}`,
+      ).toEqual({ status: 200, rows });
     }
     await service.stop();
   });
 
   test.each(reads.map(({ file, sql }) => [file, sql] as const))('understands %s', async (_, sql) => {
-    const params = Object.fromEntries([...parameterNames(sql)].map((name) => [name, valueOf(new RegExp(`\\{${name}\\s*:\\s*([^}]+)\\}`).exec(sql)?.[1]?.trim() ?? 'String')]));
+    const params = Object.fromEntries(
+      [...parameterNames(sql)].map((name) => [
+        name,
+        valueOf(new RegExp(`\\{${name}\\s*:\\s*([^}]+)\\}`).exec(sql)?.[1]?.trim() ?? 'String'),
+      ]),
+    );
     await expect(clickhouse.read({ sql, params, format: 'Null' })).resolves.toBeDefined();
   });
 });

@@ -12,7 +12,9 @@ export interface Backend {
 }
 
 /** How a broker is found again: a process, or a container. */
-export type Run = { readonly kind: 'java'; readonly pid: number } | { readonly kind: 'docker'; readonly container: string };
+export type Run =
+  | { readonly kind: 'java'; readonly pid: number }
+  | { readonly kind: 'docker'; readonly container: string };
 
 /** A way of running a broker that is not available here; the reason completes "Docker ..." or "Java ...". */
 export class Unavailable extends Error {}

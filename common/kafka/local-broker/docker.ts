@@ -4,7 +4,15 @@ import { join } from 'node:path';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
 import { lastError, lastLine, run } from './process.ts';
-import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass, type MoreListeners } from './server-properties.ts';
+import {
+  KAFKA_VERSION,
+  formatArguments,
+  formatClass,
+  javaArguments,
+  randomClusterId,
+  serverClass,
+  type MoreListeners,
+} from './server-properties.ts';
 
 const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
 /** of the image */
@@ -35,22 +43,62 @@ export interface DockerLayout {
 }
 
 /**
- * The image's java is run directly: its own start script writes into the image, which only its own user may do, while the data must belong to ours.
+ * The image's java is run directly: its own start script writes into the image, which only its own user may do, while
+ * the data must belong to ours.
  * The same server.properties and the same data as without Docker.
  */
-function runArguments({ home, user }: DockerLayout, options: readonly string[], mainClass: string, ...rest: string[]): string[] {
-  return ['run', ...options, '--user', user, '--volume', `${home}:${HOME}`, '--workdir', HOME, '--entrypoint', 'sh', KAFKA_IMAGE, '-c', PRIVATE_JAVA, 'java', ...javaArguments(CLASSPATH, mainClass, ...rest)];
+function runArguments(
+  { home, user }: DockerLayout,
+  options: readonly string[],
+  mainClass: string,
+  ...rest: string[]
+): string[] {
+  return [
+    'run',
+    ...options,
+    '--user',
+    user,
+    '--volume',
+    `${home}:${HOME}`,
+    '--workdir',
+    HOME,
+    '--entrypoint',
+    'sh',
+    KAFKA_IMAGE,
+    '-c',
+    PRIVATE_JAVA,
+    'java',
+    ...javaArguments(CLASSPATH, mainClass, ...rest),
+  ];
 }
 
 /** Arguments of `docker` that format the data folder, before the broker's first start. */
 export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
-  return runArguments(layout, ['--rm'], formatClass, ...formatArguments(clusterId, 'server.properties', layout.more?.scram));
+  return runArguments(
+    layout,
+    ['--rm'],
+    formatClass,
+    ...formatArguments(clusterId, 'server.properties', layout.more?.scram),
+  );
 }
 
 /** The broker listens on the same port inside as outside, so that its advertised address is right for itself too. */
 export function dockerStart(layout: DockerLayout): string[] {
   const name = containerName(layout.home);
-  return runArguments(layout, ['--detach', '--name', name, ...[layout.port, ...Object.values(layout.more?.ports ?? {})].flatMap((port) => ['--publish', `127.0.0.1:${port}:${port}`])], serverClass, 'server.properties');
+  return runArguments(
+    layout,
+    [
+      '--detach',
+      '--name',
+      name,
+      ...[layout.port, ...Object.values(layout.more?.ports ?? {})].flatMap((port) => [
+        '--publish',
+        `127.0.0.1:${port}:${port}`,
+      ]),
+    ],
+    serverClass,
+    'server.properties',
+  );
 }
 
 const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
@@ -68,8 +116,15 @@ export async function findDocker(): Promise<string> {
   return containerUser(stdout, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
 }
 
-/** Starts the container (server.properties is in `home`), fetching the image and formatting the data folder the first time. Throws Unavailable. */
-export async function startWithDocker(layout: DockerLayout, logger: Logger, signal: AbortSignal | undefined): Promise<Backend> {
+/**
+ * Starts the container (server.properties is in `home`), fetching the image and formatting the data folder the first
+ * time. Throws Unavailable.
+ */
+export async function startWithDocker(
+  layout: DockerLayout,
+  logger: Logger,
+  signal: AbortSignal | undefined,
+): Promise<Backend> {
   const docker = async (args: readonly string[], timeoutMs: number, purpose: string): Promise<void> => {
     const { code, stderr } = await run('docker', args, { timeoutMs, signal });
     if (code !== 0) throw new Unavailable(`answers, but ${purpose} failed: ${lastLine(stderr)}`);
@@ -80,7 +135,8 @@ export async function startWithDocker(layout: DockerLayout, logger: Logger, sign
   }
   const name = containerName(layout.home);
   await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
-  if (!existsSync(join(layout.home, 'data', 'meta.properties'))) await docker(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
+  if (!existsSync(join(layout.home, 'data', 'meta.properties')))
+    await docker(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
   await docker(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
   return backend(name);
 }
@@ -105,8 +161,12 @@ function backend(name: string): Backend {
   return {
     run: { kind: 'docker', container: name },
     exited: ended(name),
-    terminate: async () => { await run('docker', ['kill', '--signal', 'SIGTERM', name], { timeoutMs: DOCKER_TIMEOUT_MS }); },
-    kill: async () => { await run('docker', ['kill', name], { timeoutMs: DOCKER_TIMEOUT_MS }); },
+    terminate: async () => {
+      await run('docker', ['kill', '--signal', 'SIGTERM', name], { timeoutMs: DOCKER_TIMEOUT_MS });
+    },
+    kill: async () => {
+      await run('docker', ['kill', name], { timeoutMs: DOCKER_TIMEOUT_MS });
+    },
     lastWords: async () => {
       const { stdout, stderr } = await run('docker', ['logs', '--tail', '200', name], { timeoutMs: DOCKER_TIMEOUT_MS });
       return lastError(stdout + stderr) ?? `see docker logs ${name}`;

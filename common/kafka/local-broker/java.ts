@@ -5,7 +5,14 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
 import { commandOf, lastError, lastLine, run, startDetached, until } from './process.ts';
-import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, randomClusterId, serverClass } from './server-properties.ts';
+import {
+  KAFKA_VERSION,
+  formatArguments,
+  formatClass,
+  javaArguments,
+  randomClusterId,
+  serverClass,
+} from './server-properties.ts';
 
 const JAVA_TIMEOUT_MS = 60_000;
 /** of all jars of the broker; Maven fetches its own plugins too, the first time */
@@ -15,7 +22,10 @@ const TELL_EVERY_BYTES = 4_000_000;
 const MAVEN_TIMEOUT_MS = 15 * 60_000;
 const OLDEST_JAVA = 17;
 
-/** Major version from what `java -version` prints ("17.0.15" is 17, "1.8.0_402" is 8), undefined when it prints no version. */
+/**
+ * Major version from what `java -version` prints ("17.0.15" is 17, "1.8.0_402" is 8), undefined when it prints no
+ * version.
+ */
 export function javaMajor(output: string): number | undefined {
   const [, first, second] = /version "(\d+)(?:\.(\d+))?/.exec(output) ?? [];
   return first === undefined ? undefined : Number(first === '1' ? second : first);
@@ -31,19 +41,30 @@ export async function findJava(javaHome: string | undefined): Promise<string> {
   return java;
 }
 
-/** Classpath of the jars in the cache folder; fetched there by Maven the first time, for all data folders of this user. Throws Unavailable. */
+/**
+ * Classpath of the jars in the cache folder; fetched there by Maven the first time, for all data folders of this user.
+ * Throws Unavailable.
+ */
 export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortSignal | undefined): Promise<string> {
   const folder = join(cacheDir, `kafka-${KAFKA_VERSION}`);
   if (!existsSync(folder)) {
     logger.info({ into: folder, megabytes: JARS_MEGABYTES }, 'kafka_jars_fetching');
-    const progress = downloadProgress((megabytes) => logger.info({ megabytes, of_about: JARS_MEGABYTES }, 'kafka_jars_fetched'));
+    const progress = downloadProgress((megabytes) =>
+      logger.info({ megabytes, of_about: JARS_MEGABYTES }, 'kafka_jars_fetched'),
+    );
     const part = `${folder}.${process.pid}.part`;
     mkdirSync(cacheDir, { recursive: true });
     const pom = fileURLToPath(new URL('pom.xml', import.meta.url));
-    const { code, stdout, stderr } = await run('mvn', ['-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`], { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal, onOutput: progress });
+    const { code, stdout, stderr } = await run(
+      'mvn',
+      ['-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`],
+      { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal, onOutput: progress },
+    );
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
-      throw new Unavailable(`is there, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`);
+      throw new Unavailable(
+        `is there, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`,
+      );
     }
     try {
       renameSync(part, folder);
@@ -79,11 +100,22 @@ function firstError(mavenOutput: string): string | undefined {
 }
 
 /** Starts Kafka in `home` (server.properties is there), formatting its data folder the first time. */
-export async function startWithJava(java: string, classpath: string, home: string, signal: AbortSignal | undefined, scram: readonly string[] = []): Promise<Backend> {
+export async function startWithJava(
+  java: string,
+  classpath: string,
+  home: string,
+  signal: AbortSignal | undefined,
+  scram: readonly string[] = [],
+): Promise<Backend> {
   const properties = join(home, 'server.properties');
   if (!existsSync(join(home, 'data', 'meta.properties'))) {
-    const { code, stdout, stderr } = await run(java, javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties, scram)), { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal });
-    if (code !== 0) throw new Unavailable(`is there, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
+    const { code, stdout, stderr } = await run(
+      java,
+      javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties, scram)),
+      { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal },
+    );
+    if (code !== 0)
+      throw new Unavailable(`is there, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
   }
   const output = openSync(join(home, 'broker.log'), 'w');
   const { pid, exited } = startDetached(java, javaArguments(classpath, serverClass, properties), home, output);
@@ -95,8 +127,12 @@ export async function startWithJava(java: string, classpath: string, home: strin
 /** The broker with this pid if it still runs in `home`, whoever started it. */
 export async function findJavaBroker(pid: number, home: string): Promise<Backend | undefined> {
   const running = isBroker(pid, home);
-  if (!await running()) return undefined;
-  return backend(pid, home, until(running, 100, false).then(() => 'ended'));
+  if (!(await running())) return undefined;
+  return backend(
+    pid,
+    home,
+    until(running, 100, false).then(() => 'ended'),
+  );
 }
 
 function isBroker(pid: number, home: string): () => Promise<boolean> {

@@ -18,14 +18,51 @@ test('the container: our user, the same port inside and outside, only on this ma
   expect(name).toMatch(/^sluice-kafka-[0-9a-f]{12}$/);
   expect(containerName('/home/me/other/kafka')).not.toBe(name);
   expect(dockerStart(layout)).toEqual([
-    'run', '--detach', '--name', name, '--publish', '127.0.0.1:9092:9092',
-    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'sh', 'apache/kafka:4.1.0', '-c', 'umask 077; exec java "$@"', 'java',
+    'run',
+    '--detach',
+    '--name',
+    name,
+    '--publish',
+    '127.0.0.1:9092:9092',
+    '--user',
+    '1000:1000',
+    '--volume',
+    '/home/me/data/kafka:/sluice',
+    '--workdir',
+    '/sluice',
+    '--entrypoint',
+    'sh',
+    'apache/kafka:4.1.0',
+    '-c',
+    'umask 077; exec java "$@"',
+    'java',
     ...javaArguments('/opt/kafka/libs/*', 'kafka.Kafka', 'server.properties'),
   ]);
   expect(dockerFormat(layout, 'abc')).toEqual([
-    'run', '--rm',
-    '--user', '1000:1000', '--volume', '/home/me/data/kafka:/sluice', '--workdir', '/sluice', '--entrypoint', 'sh', 'apache/kafka:4.1.0', '-c', 'umask 077; exec java "$@"', 'java',
-    ...javaArguments('/opt/kafka/libs/*', 'kafka.tools.StorageTool', 'format', '--cluster-id', 'abc', '--config', 'server.properties', '--ignore-formatted'),
+    'run',
+    '--rm',
+    '--user',
+    '1000:1000',
+    '--volume',
+    '/home/me/data/kafka:/sluice',
+    '--workdir',
+    '/sluice',
+    '--entrypoint',
+    'sh',
+    'apache/kafka:4.1.0',
+    '-c',
+    'umask 077; exec java "$@"',
+    'java',
+    ...javaArguments(
+      '/opt/kafka/libs/*',
+      'kafka.tools.StorageTool',
+      'format',
+      '--cluster-id',
+      'abc',
+      '--config',
+      'server.properties',
+      '--ignore-formatted',
+    ),
   ]);
 });
 
@@ -41,7 +78,11 @@ test('settings of the broker', () => {
   expect(lines).toContain('advertised.listeners=PLAINTEXT://127.0.0.1:9092');
   expect(lines).toContain('controller.quorum.voters=1@127.0.0.1:40001');
   expect(lines).toContain('auto.create.topics.enable=false');
-  expect(serverProperties({ ...layout, fsync: true }).split('\n').filter((line) => !lines.includes(line))).toEqual(['log.flush.interval.messages=1']);
+  expect(
+    serverProperties({ ...layout, fsync: true })
+      .split('\n')
+      .filter((line) => !lines.includes(line)),
+  ).toEqual(['log.flush.interval.messages=1']);
 });
 
 test('cluster ids are 16 bytes and never look like an option', () => {
@@ -49,7 +90,8 @@ test('cluster ids are 16 bytes and never look like an option', () => {
 });
 
 test('the cause at the end of an output', () => {
-  const log = 'INFO x\n[main] ERROR kafka.Kafka$ - Exiting\njava.io.IOException: no space\n\tat a.b(C.java:1)\n\t... 12 more\n\n';
+  const log =
+    'INFO x\n[main] ERROR kafka.Kafka$ - Exiting\njava.io.IOException: no space\n\tat a.b(C.java:1)\n\t... 12 more\n\n';
   expect(lastLine(log)).toBe('java.io.IOException: no space');
   expect(lastError(log)).toBe('java.io.IOException: no space');
   expect(lastError('WARN all is well\n')).toBeUndefined();

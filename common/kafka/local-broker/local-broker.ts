@@ -52,7 +52,10 @@ const READY_DEADLINE_MS = 60_000;
 /** run.ts gives all parts together 9.5 s; an ordinary end takes 0.3 s. */
 const STOP_DEADLINE_MS = 5_000;
 
-/** Written beside the data while a broker runs; the process that owns it is named by pid and command line, as a pid alone may be another process's by now. */
+/**
+ * Written beside the data while a broker runs; the process that owns it is named by pid and command line, as a pid
+ * alone may be another process's by now.
+ */
 interface Running {
   readonly run: Run;
   /** digest of its settings */
@@ -62,7 +65,8 @@ interface Running {
 
 /**
  * Starts Kafka on this machine, or takes over the one that an earlier process left running in the same data folder:
- * with Docker where it answers, else with Java 17 or newer. Its data is kept in the data folder, the same for both ways, and is there again after the next start.
+ * with Docker where it answers, else with Java 17 or newer. Its data is kept in the data folder, the same for both
+ * ways, and is there again after the next start.
  * It runs in a process group of its own: ctrl-C in a terminal reaches us, and we stop it last.
  * Throws StartError (one line): port or data folder in use, or neither way to be had.
  */
@@ -70,7 +74,9 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
   const { dataDir, port, fsync = false, logger } = options;
   const home = join(resolve(dataDir), 'kafka');
   makeFolder(home);
-  const settings = createHash('sha256').update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync })).digest('hex');
+  const settings = createHash('sha256')
+    .update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync }))
+    .digest('hex');
 
   const left = await leftRunning(home);
   if (left !== undefined) {
@@ -94,11 +100,17 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
     rmSync(recordFile(home), { force: true });
     throw error;
   }
-  logger.info({ port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 }, 'local_broker_started');
+  logger.info(
+    { port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 },
+    'local_broker_started',
+  );
   return localBroker(backend, { home, port, found: false });
 }
 
-/** Ends the broker that a process which is gone left running in this data folder; tells whether there was one. Throws StartError when that process lives. */
+/**
+ * Ends the broker that a process which is gone left running in this data folder; tells whether there was one. Throws
+ * StartError when that process lives.
+ */
 export async function endLeftBroker(dataDir: string): Promise<boolean> {
   const home = join(resolve(dataDir), 'kafka');
   const left = await leftRunning(home);
@@ -113,13 +125,22 @@ function makeFolder(home: string): void {
     makeDataFolder(dirname(home));
     mkdirSync(home, { recursive: true, mode: 0o700 });
   } catch (error) {
-    throw new StartError(`the folder ${home} cannot be made (${(error as NodeJS.ErrnoException).code}); set DATA_DIR to one that can be written`, { cause: error });
+    throw new StartError(
+      `the folder ${home} cannot be made (${(error as NodeJS.ErrnoException).code}); set DATA_DIR to one that can be written`,
+      { cause: error },
+    );
   }
 }
 
-async function startBackend({ port, cacheDir, javaHome, fsync = false, logger, signal, more }: LocalBrokerOptions, home: string): Promise<Backend> {
+async function startBackend(
+  { port, cacheDir, javaHome, fsync = false, logger, signal, more }: LocalBrokerOptions,
+  home: string,
+): Promise<Backend> {
   const write = async (bindHost: string): Promise<void> => {
-    writeFileSync(join(home, 'server.properties'), serverProperties({ port, controllerPort: await freePort(), bindHost, fsync, ...(more && { more }) }));
+    writeFileSync(
+      join(home, 'server.properties'),
+      serverProperties({ port, controllerPort: await freePort(), bindHost, fsync, ...(more && { more }) }),
+    );
   };
   const javaFound = findJava(javaHome);
   javaFound.catch(() => undefined);
@@ -141,7 +162,9 @@ async function startBackend({ port, cacheDir, javaHome, fsync = false, logger, s
     if (!(error instanceof Unavailable)) throw error;
     reasons.push(`Java ${error.message}`);
   }
-  throw new StartError(`there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`);
+  throw new StartError(
+    `there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`,
+  );
 }
 
 /** Waits until the broker answers. */
@@ -151,13 +174,20 @@ async function ready(backend: Backend, port: number, signal: AbortSignal | undef
   while ((await probe({ host: '127.0.0.1', port }, 2_000)).kind !== 'kafka') {
     if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
     const how = ended();
-    if (how !== undefined) throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
-    if (performance.now() > deadline) throw new StartError(`the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`);
+    if (how !== undefined)
+      throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
+    if (performance.now() > deadline)
+      throw new StartError(
+        `the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`,
+      );
     await sleep(30);
   }
 }
 
-function localBroker(backend: Backend, { home, port, found }: { readonly home: string; readonly port: number; readonly found: boolean }): LocalBroker {
+function localBroker(
+  backend: Backend,
+  { home, port, found }: { readonly home: string; readonly port: number; readonly found: boolean },
+): LocalBroker {
   let stopping = false;
   const failed = backend.exited.then(async (how): Promise<never> => {
     if (stopping) return new Promise<never>(() => undefined);
@@ -187,7 +217,8 @@ function localBroker(backend: Backend, { home, port, found }: { readonly home: s
 async function end(backend: Backend): Promise<void> {
   const ended = watch(backend.exited);
   await backend.terminate();
-  for (const deadline = performance.now() + STOP_DEADLINE_MS; ended() === undefined && performance.now() < deadline;) await sleep(30);
+  for (const deadline = performance.now() + STOP_DEADLINE_MS; ended() === undefined && performance.now() < deadline;)
+    await sleep(30);
   if (ended() !== undefined) return;
   await backend.kill();
   await backend.exited;
@@ -199,18 +230,30 @@ function watch(exited: Promise<string>): () => string | undefined {
   return () => how;
 }
 
-/** The broker that runs in this data folder, left by a process that is gone. Throws StartError when that process lives. */
-async function leftRunning(home: string): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
+/**
+ * The broker that runs in this data folder, left by a process that is gone. Throws StartError when that process lives.
+ */
+async function leftRunning(
+  home: string,
+): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
   const record = readRecord(home);
   if (record === undefined) return undefined;
-  const backend = record.run.kind === 'java' ? await findJavaBroker(record.run.pid, home) : await findContainer(record.run.container);
+  const backend =
+    record.run.kind === 'java' ? await findJavaBroker(record.run.pid, home) : await findContainer(record.run.container);
   if (backend === undefined) return undefined;
-  if (await commandOf(record.owner.pid) === record.owner.command) throw new StartError(`the data folder ${dirname(home)} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`);
+  if ((await commandOf(record.owner.pid)) === record.owner.command)
+    throw new StartError(
+      `the data folder ${dirname(home)} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`,
+    );
   return { backend, settings: record.settings };
 }
 
 /** Whether it can be taken over: it was started with the settings that are wanted now, and answers. */
-async function usable({ backend, settings }: { readonly backend: Backend; readonly settings: string }, wanted: string, port: number): Promise<boolean> {
+async function usable(
+  { backend, settings }: { readonly backend: Backend; readonly settings: string },
+  wanted: string,
+  port: number,
+): Promise<boolean> {
   if (settings !== wanted) return false;
   try {
     await ready(backend, port, undefined);
@@ -224,7 +267,7 @@ async function usable({ backend, settings }: { readonly backend: Backend; readon
 const recordFile = (home: string): string => join(home, 'running.json');
 
 async function writeRecord(home: string, run: Run, settings: string): Promise<void> {
-  const record: Running = { run, settings, owner: { pid: process.pid, command: await commandOf(process.pid) ?? '' } };
+  const record: Running = { run, settings, owner: { pid: process.pid, command: (await commandOf(process.pid)) ?? '' } };
   const part = `${recordFile(home)}.part`;
   writeFileSync(part, JSON.stringify(record));
   renameSync(part, recordFile(home));
@@ -245,11 +288,14 @@ async function assertPortFree(port: number): Promise<void> {
     server.listen(port, '127.0.0.1', () => server.close(() => done(undefined)));
   });
   if (error === undefined) return;
-  if (error.code !== 'EADDRINUSE') throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${error.code}); set KAFKA_PORT`);
+  if (error.code !== 'EADDRINUSE')
+    throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${error.code}); set KAFKA_PORT`);
   const kafka = (await probe({ host: '127.0.0.1', port }, 2_000)).kind === 'kafka';
-  throw new StartError(kafka
-    ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`
-    : `the port 127.0.0.1:${port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`);
+  throw new StartError(
+    kafka
+      ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`
+      : `the port 127.0.0.1:${port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`,
+  );
 }
 
 /** A port that nobody uses at this moment. */
@@ -259,7 +305,9 @@ export function freePort(): Promise<number> {
     server.once('error', fail);
     server.listen(0, '127.0.0.1', () => {
       const address = server.address();
-      server.close(() => (typeof address === 'object' && address !== null ? done(address.port) : fail(new Error('no port'))));
+      server.close(() =>
+        typeof address === 'object' && address !== null ? done(address.port) : fail(new Error('no port')),
+      );
     });
   });
 }

@@ -12,7 +12,10 @@ export interface BrokerLayout {
   readonly more?: MoreListeners;
 }
 
-/** Listeners beside the plain one, named by their protocol (SSL, SASL_SSL ...), and the settings that they need: for tests of what other brokers ask of a client. */
+/**
+ * Listeners beside the plain one, named by their protocol (SSL, SASL_SSL ...), and the settings that they need: for
+ * tests of what other brokers ask of a client.
+ */
 export interface MoreListeners {
   readonly ports: Readonly<Record<string, number>>;
   readonly settings: Readonly<Record<string, string>>;
@@ -38,14 +41,16 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
   // a consumer gets its partitions at once, and may give them up quickly
   'group.initial.rebalance.delay.ms': 0,
   'group.min.session.timeout.ms': 1_000,
-  // a broker that was killed is let in again when its old session has ended: after 12 s with the defaults of 9 and 2 s, after 5 s so
+  // a broker that was killed is let in again when its old session has ended: after 12 s with the defaults of 9 and 2 s,
+  // after 5 s so
   'broker.session.timeout.ms': 3_000,
   'broker.heartbeat.interval.ms': 500,
   // topics are made by name and with partitions on purpose; a misspelt one must not appear
   'auto.create.topics.enable': 'false',
   // a record batch with events of 8 MiB and their headers
   'message.max.bytes': 16 * MiB,
-  // as long as events are accepted (RAW_RETENTION_DAYS), by size so that a disk does not fill: what is consumed at once need not stay
+  // as long as events are accepted (RAW_RETENTION_DAYS), by size so that a disk does not fill: what is consumed at once
+  // need not stay
   'log.retention.hours': 90 * 24,
   'log.retention.bytes': 8 * 1024 * MiB,
   'log.segment.bytes': 256 * MiB,
@@ -58,15 +63,19 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
   'num.io.threads': 4,
 };
 
-/** The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a relative path, because log.dirs is a list separated by commas. */
+/**
+ * The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a
+ * relative path, because log.dirs is a list separated by commas.
+ */
 export function serverProperties({ port, controllerPort, bindHost, fsync, more }: BrokerLayout): string {
   const others = Object.entries(more?.ports ?? {});
-  const add = (text: (protocol: string, port: number) => string): string => others.map(([protocol, of]) => `,${text(protocol, of)}`).join('');
+  const add = (text: (protocol: string, port: number) => string): string =>
+    others.map(([protocol, of]) => `,${text(protocol, of)}`).join('');
   const settings: Record<string, string | number> = {
     'process.roles': 'broker,controller',
     'node.id': 1,
     'controller.quorum.voters': `1@127.0.0.1:${controllerPort}`,
-    'listeners': `PLAINTEXT://${bindHost}:${port},CONTROLLER://127.0.0.1:${controllerPort}${add((protocol, of) => `${protocol}://${bindHost}:${of}`)}`,
+    listeners: `PLAINTEXT://${bindHost}:${port},CONTROLLER://127.0.0.1:${controllerPort}${add((protocol, of) => `${protocol}://${bindHost}:${of}`)}`,
     'advertised.listeners': `PLAINTEXT://127.0.0.1:${port}${add((protocol, of) => `${protocol}://127.0.0.1:${of}`)}`,
     'listener.security.protocol.map': `PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT${add((protocol) => `${protocol}:${protocol}`)}`,
     'controller.listener.names': 'CONTROLLER',
@@ -76,10 +85,15 @@ export function serverProperties({ port, controllerPort, bindHost, fsync, more }
     ...(fsync && { 'log.flush.interval.messages': 1 }),
     ...more?.settings,
   };
-  return `${Object.entries(settings).map(([name, value]) => `${name}=${value}`).join('\n')}\n`;
+  return `${Object.entries(settings)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n')}\n`;
 }
 
-/** Kafka's text for 16 random bytes; the first bit is 0, because a cluster id that begins with - would be an option on the command line. */
+/**
+ * Kafka's text for 16 random bytes; the first bit is 0, because a cluster id that begins with - would be an option on
+ * the command line.
+ */
 export function randomClusterId(): string {
   const bytes = randomBytes(16);
   bytes[0] = (bytes[0] ?? 0) & 0x7f;
@@ -87,14 +101,26 @@ export function randomClusterId(): string {
 }
 
 /**
- * Arguments of `java`. Measured on 2 cores, empty data: with these flags the broker answers after 1.9 s with 145 MB resident;
- * with Java's own choice of collector and compilers after 2.8 s, and with Kafka's 128 MiB cleaner buffer 334 MB. Throughput is the same.
+ * Arguments of `java`. Measured on 2 cores, empty data: with these flags the broker answers after 1.9 s with 145 MB
+ * resident;
+ * with Java's own choice of collector and compilers after 2.8 s, and with Kafka's 128 MiB cleaner buffer 334 MB.
+ * Throughput is the same.
  */
 export function javaArguments(classpath: string, mainClass: string, ...rest: string[]): string[] {
   return [
-    '-Xms64m', '-Xmx384m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-XX:+ExitOnOutOfMemoryError', '-Djava.awt.headless=true',
-    '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-Dorg.slf4j.simpleLogger.showDateTime=true', '-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS',
-    '-cp', classpath, mainClass, ...rest,
+    '-Xms64m',
+    '-Xmx384m',
+    '-XX:+UseSerialGC',
+    '-XX:TieredStopAtLevel=1',
+    '-XX:+ExitOnOutOfMemoryError',
+    '-Djava.awt.headless=true',
+    '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
+    '-Dorg.slf4j.simpleLogger.showDateTime=true',
+    '-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS',
+    '-cp',
+    classpath,
+    mainClass,
+    ...rest,
   ];
 }
 
@@ -103,5 +129,13 @@ export const serverClass = 'kafka.Kafka';
 
 /** Arguments of formatClass: the data folder of the properties gets this cluster id, and these users by SCRAM. */
 export function formatArguments(clusterId: string, properties: string, scram: readonly string[] = []): string[] {
-  return ['format', '--cluster-id', clusterId, '--config', properties, '--ignore-formatted', ...scram.flatMap((user) => ['--add-scram', user])];
+  return [
+    'format',
+    '--cluster-id',
+    clusterId,
+    '--config',
+    properties,
+    '--ignore-formatted',
+    ...scram.flatMap((user) => ['--add-scram', user]),
+  ];
 }

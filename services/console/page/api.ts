@@ -18,7 +18,11 @@ export class CallError extends Error {
   readonly status: number;
   readonly mistakes: readonly Mistake[];
   readonly requestId: string | undefined;
-  constructor(code: string, message: string, options: { status?: number; mistakes?: readonly Mistake[]; requestId?: string | undefined; cause?: unknown } = {}) {
+  constructor(
+    code: string,
+    message: string,
+    options: { status?: number; mistakes?: readonly Mistake[]; requestId?: string | undefined; cause?: unknown } = {},
+  ) {
     super(message, { cause: options.cause });
     this.name = 'CallError';
     this.code = code;
@@ -29,7 +33,12 @@ export class CallError extends Error {
 }
 
 interface ErrorBody {
-  readonly error?: { readonly code?: string; readonly message?: string; readonly errors?: readonly Mistake[]; readonly request_id?: string };
+  readonly error?: {
+    readonly code?: string;
+    readonly message?: string;
+    readonly errors?: readonly Mistake[];
+    readonly request_id?: string;
+  };
 }
 
 export interface Answer {
@@ -50,10 +59,16 @@ export interface Call {
 const TIMEOUT_MS = 60_000;
 
 /** Calls the service with the session's key. Throws CallError; an AbortError of `signal` stays one. */
-export async function call(path: string, { method = 'GET', body, signal, key = session.key() }: Call = {}): Promise<Answer> {
+export async function call(
+  path: string,
+  { method = 'GET', body, signal, key = session.key() }: Call = {},
+): Promise<Answer> {
   const started = performance.now();
   // throws by itself for a key with characters that no header may have
-  const headers = new Headers({ ...(key !== undefined && { 'x-api-key': key }), ...(body !== undefined && { 'content-type': 'application/json' }) });
+  const headers = new Headers({
+    ...(key !== undefined && { 'x-api-key': key }),
+    ...(body !== undefined && { 'content-type': 'application/json' }),
+  });
   let response: Response;
   let text: string;
   try {
@@ -71,9 +86,15 @@ export async function call(path: string, { method = 'GET', body, signal, key = s
   }
   if (response.ok) return { text, headers: response.headers, ms: performance.now() - started };
   const { error } = parsed(text);
-  throw new CallError(error?.code ?? 'unexpected', error?.message ?? `The service answered with status ${response.status}.`, {
-    status: response.status, mistakes: error?.errors ?? [], requestId: error?.request_id,
-  });
+  throw new CallError(
+    error?.code ?? 'unexpected',
+    error?.message ?? `The service answered with status ${response.status}.`,
+    {
+      status: response.status,
+      mistakes: error?.errors ?? [],
+      requestId: error?.request_id,
+    },
+  );
 }
 
 function parsed(text: string): ErrorBody {

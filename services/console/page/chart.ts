@@ -44,23 +44,49 @@ const LONG_SECONDS = 20 * 3600;
 const LOGARITHMIC = { distr: 3 } as object as Pick<uPlot.Scale, 'distr'>;
 const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
 
-/** Curves over time with a legend that tells the values under the pointer, else the latest ones; a click on a name hides its curve. */
+/**
+ * Curves over time with a legend that tells the values under the pointer, else the latest ones; a click on a name hides
+ * its curve.
+ */
 export function Chart(props: ChartProps): View {
-  const { title, unit, curves, times, zone, isStacked = false, isLogarithmic = false, show = compact, height = HEIGHT } = props;
+  const {
+    title,
+    unit,
+    curves,
+    times,
+    zone,
+    isStacked = false,
+    isLogarithmic = false,
+    show = compact,
+    height = HEIGHT,
+  } = props;
   const host = useRef<ChartElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [at, setAt] = useState<number | undefined>(undefined);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const theme = useTheme();
   const isEmpty = times.length === 0 || curves.every((c) => c.values.every((v) => v === null));
-  const shape = JSON.stringify([curves.map((c) => [c.label, c.shape, c.isRight, c.color, hidden.has(c.label)]), zone, theme, isStacked, isLogarithmic, isEmpty, unit, height]);
+  const shape = JSON.stringify([
+    curves.map((c) => [c.label, c.shape, c.isRight, c.color, hidden.has(c.label)]),
+    zone,
+    theme,
+    isStacked,
+    isLogarithmic,
+    isEmpty,
+    unit,
+    height,
+  ]);
   const latest = useRef(props);
   latest.current = props;
 
   useEffect(() => {
     const element = host.current;
     if (element === null || isEmpty) return undefined;
-    const made = new uPlot(options(latest.current, hidden, element.clientWidth, setAt), dataOf(latest.current, hidden), element);
+    const made = new uPlot(
+      options(latest.current, hidden, element.clientWidth, setAt),
+      dataOf(latest.current, hidden),
+      element,
+    );
     plot.current = made;
     element.plot = made;
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
@@ -77,19 +103,43 @@ export function Chart(props: ChartProps): View {
   }, [times, curves]);
 
   const index = at ?? lastKnown(curves);
-  const toggle = (label: string): void => setHidden((before) => new Set(before.has(label) ? [...before].filter((l) => l !== label) : [...before, label]));
+  const toggle = (label: string): void =>
+    setHidden((before) => new Set(before.has(label) ? [...before].filter((l) => l !== label) : [...before, label]));
   return html`<figure class="chart">
-    <figcaption><span class="title">${title}</span><span class="quiet">${unit}${props.rightUnit !== undefined && `, ${props.rightUnit}`}</span>
-      <span class="quiet when">${!isEmpty && at !== undefined && times[at] !== undefined && clock(times[at] * 1000, zone)}</span></figcaption>
-    ${isEmpty
-      ? html`<div class="nothing">${props.empty ?? 'Nothing in the last hour.'}</div>`
-      : html`<div class="plot" ref=${host} role="img" aria-label=${describe(props)}></div>
-        <ul class="legend">${curves.map((c, i) => html`<li key=${c.label}><button type="button" aria-pressed=${!hidden.has(c.label)} class=${`curve ${colorClass(c, i)}`} onClick=${() => toggle(c.label)}>
-          <i></i>${c.label}<b>${valueText(c.values[index], c.isRight === true ? (props.showRight ?? compact) : show)}</b></button></li>`)}</ul>`}
+    <figcaption>
+      <span class="title">${title}</span
+      ><span class="quiet">${unit}${props.rightUnit !== undefined && `, ${props.rightUnit}`}</span>
+      <span class="quiet when"
+        >${!isEmpty && at !== undefined && times[at] !== undefined && clock(times[at] * 1000, zone)}</span
+      >
+    </figcaption>
+    ${
+      isEmpty
+        ? html`<div class="nothing">${props.empty ?? 'Nothing in the last hour.'}</div>`
+        : html`<div class="plot" ref=${host} role="img" aria-label=${describe(props)}></div>
+            <ul class="legend">
+              ${curves.map(
+                (c, i) =>
+                  html`<li key=${c.label}>
+                    <button
+                      type="button"
+                      aria-pressed=${!hidden.has(c.label)}
+                      class=${`curve ${colorClass(c, i)}`}
+                      onClick=${() => toggle(c.label)}
+                    >
+                      <i></i>${c.label}<b
+                        >${valueText(c.values[index], c.isRight === true ? (props.showRight ?? compact) : show)}</b
+                      >
+                    </button>
+                  </li>`,
+              )}
+            </ul>`
+    }
   </figure>`;
 }
 
-const valueText = (value: number | null | undefined, show: (value: number) => string): string => (value === null || value === undefined ? '–' : show(value));
+const valueText = (value: number | null | undefined, show: (value: number) => string): string =>
+  value === null || value === undefined ? '–' : show(value);
 const colorClass = (c: Curve, i: number): string => (c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
 
 function lastKnown(curves: readonly Curve[]): number {
@@ -100,7 +150,9 @@ function lastKnown(curves: readonly Curve[]): number {
 function describe({ title, unit, curves, times, show = compact, showRight = compact, zone }: ChartProps): string {
   const i = lastKnown(curves);
   const time = times[i];
-  const of = curves.map((c) => `${c.label} ${valueText(c.values[i], c.isRight === true ? showRight : show)}`).join(', ');
+  const of = curves
+    .map((c) => `${c.label} ${valueText(c.values[i], c.isRight === true ? showRight : show)}`)
+    .join(', ');
   return `${title} (${unit})${time === undefined ? '' : `, latest at ${timestamp(time * 1e6, zone)}`}: ${of}`;
 }
 
@@ -115,38 +167,59 @@ function useTheme(): boolean {
   return isDark;
 }
 
-/** The curves in the order in which they are drawn: of a stack the highest first, so that the others stand before it. */
-function drawn({ curves, isStacked = false }: ChartProps, hidden: ReadonlySet<string>): { curve: Curve; index: number; values: (number | null)[] }[] {
+/**
+ * The curves in the order in which they are drawn: of a stack the highest first, so that the others stand before it.
+ */
+function drawn(
+  { curves, isStacked = false }: ChartProps,
+  hidden: ReadonlySet<string>,
+): { curve: Curve; index: number; values: (number | null)[] }[] {
   let below: readonly number[] = [];
-  const all = curves.map((curve, index) => ({ curve, index })).filter(({ curve }) => !hidden.has(curve.label)).map(({ curve, index }) => {
-    if (!isStacked || curve.shape !== 'bar') return { curve, index, values: [...curve.values] };
-    const values = curve.values.map((v, i) => (v ?? 0) + (below[i] ?? 0));
-    below = values;
-    return { curve, index, values };
-  });
+  const all = curves
+    .map((curve, index) => ({ curve, index }))
+    .filter(({ curve }) => !hidden.has(curve.label))
+    .map(({ curve, index }) => {
+      if (!isStacked || curve.shape !== 'bar') return { curve, index, values: [...curve.values] };
+      const values = curve.values.map((v, i) => (v ?? 0) + (below[i] ?? 0));
+      below = values;
+      return { curve, index, values };
+    });
   return isStacked ? all.toReversed() : all;
 }
 
 function dataOf(props: ChartProps, hidden: ReadonlySet<string>): uPlot.AlignedData {
-  const foot = (v: number | null): number | null => (props.isLogarithmic === true && v !== null ? Math.max(v, FOOT) : v);
+  const foot = (v: number | null): number | null =>
+    props.isLogarithmic === true && v !== null ? Math.max(v, FOOT) : v;
   return [[...props.times], ...drawn(props, hidden).map(({ values }) => values.map(foot))] as uPlot.AlignedData;
 }
 
-function options(props: ChartProps, hidden: ReadonlySet<string>, width: number, onIndex: (index: number | undefined) => void): uPlot.Options {
+function options(
+  props: ChartProps,
+  hidden: ReadonlySet<string>,
+  width: number,
+  onIndex: (index: number | undefined) => void,
+): uPlot.Options {
   const { zone, isLogarithmic = false, show = compact, showRight = compact, height = HEIGHT } = props;
   const style = getComputedStyle(document.documentElement);
   const variable = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   const colorOf = (c: Curve, i: number): string => variable(c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
-  const axis = { stroke: variable('quiet'), grid: { stroke: variable('grid'), width: 1 }, ticks: { show: false }, font: `11px ${variable('font')}` };
+  const axis = {
+    stroke: variable('quiet'),
+    grid: { stroke: variable('grid'), width: 1 },
+    ticks: { show: false },
+    font: `11px ${variable('font')}`,
+  };
   const curves = drawn(props, hidden);
   const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
   // dates only where the curves reach over midnight for long
   const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
-  const powers = (_u: uPlot, splits: number[]): (number | null)[] => splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
+  const powers = (_u: uPlot, splits: number[]): (number | null)[] =>
+    splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
   const hasRight = curves.some(({ curve }) => curve.isRight);
   const step = (props.times[1] ?? 0) - (props.times[0] ?? 0);
   return {
-    width, height,
+    width,
+    height,
     padding: [8, hasRight ? 0 : 8, 0, 0],
     ...(zone === 'utc' && { tzDate: (seconds: number) => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC') }),
     legend: { show: false },
@@ -154,30 +227,61 @@ function options(props: ChartProps, hidden: ReadonlySet<string>, width: number, 
     hooks: { setCursor: [(u) => onIndex(u.cursor.idx ?? undefined)] },
     scales: {
       // half a bucket on both sides, so that the first and the last bar are whole
-      x: { time: true, range: (_u, min, max) => (curves.some(({ curve }) => curve.shape === 'bar') ? [min - step / 2, max + step / 2] : [min, max]) },
-      y: isLogarithmic ? { ...LOGARITHMIC, range: (_u, min, max) => [Math.max(FOOT, min / 2), Math.max(max * 2, 1)] } : { range: (_u, _min, max) => [0, Math.max(max * 1.08, max === 0 ? 1 : 0)] },
-      ...(hasRight && { right: { range: (_u: uPlot, _min: number | null, max: number | null): [number, number] => [0, (max ?? 0) * 1.08 || 1] } }),
+      x: {
+        time: true,
+        range: (_u, min, max) =>
+          curves.some(({ curve }) => curve.shape === 'bar') ? [min - step / 2, max + step / 2] : [min, max],
+      },
+      y: isLogarithmic
+        ? { ...LOGARITHMIC, range: (_u, min, max) => [Math.max(FOOT, min / 2), Math.max(max * 2, 1)] }
+        : { range: (_u, _min, max) => [0, Math.max(max * 1.08, max === 0 ? 1 : 0)] },
+      ...(hasRight && {
+        right: {
+          range: (_u: uPlot, _min: number | null, max: number | null): [number, number] => [0, (max ?? 0) * 1.08 || 1],
+        },
+      }),
     },
     axes: [
       {
-        ...axis, space: 70, size: date === null ? 26 : 42,
+        ...axis,
+        space: 70,
+        size: date === null ? 26 : 42,
         values: [
           [86_400, '{MMM} {D}', null, null, null, null, null, null, 1],
           [60, '{HH}:{mm}', date, null, date, null, null, null, 1],
           [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1],
         ],
       },
-      { ...axis, size: 58, values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))), ...(isLogarithmic && { filter: powers, grid: { ...axis.grid, filter: powers } }) },
-      ...(hasRight ? [{ ...axis, scale: 'right', ...RIGHT, size: 58, grid: { show: false }, values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)) }] : []),
+      {
+        ...axis,
+        size: 58,
+        values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))),
+        ...(isLogarithmic && { filter: powers, grid: { ...axis.grid, filter: powers } }),
+      },
+      ...(hasRight
+        ? [
+            {
+              ...axis,
+              scale: 'right',
+              ...RIGHT,
+              size: 58,
+              grid: { show: false },
+              values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)),
+            },
+          ]
+        : []),
     ],
-    series: [{}, ...curves.map(({ curve, index }) => ({
-      label: curve.label,
-      scale: curve.isRight === true ? 'right' : 'y',
-      stroke: colorOf(curve, index),
-      width: curve.shape === 'bar' ? 0 : 1.5,
-      spanGaps: false,
-      points: { show: curve.shape === 'line' && props.times.length < 70, size: 4 },
-      ...(curve.shape === 'bar' && { fill: colorOf(curve, index), paths: uPlot.paths.bars!({ size: [0.8, 60] }) }),
-    }))],
+    series: [
+      {},
+      ...curves.map(({ curve, index }) => ({
+        label: curve.label,
+        scale: curve.isRight === true ? 'right' : 'y',
+        stroke: colorOf(curve, index),
+        width: curve.shape === 'bar' ? 0 : 1.5,
+        spanGaps: false,
+        points: { show: curve.shape === 'line' && props.times.length < 70, size: 4 },
+        ...(curve.shape === 'bar' && { fill: colorOf(curve, index), paths: uPlot.paths.bars!({ size: [0.8, 60] }) }),
+      })),
+    ],
   };
 }

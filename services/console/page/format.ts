@@ -1,4 +1,9 @@
-const UNITS = [['d', 86_400_000], ['h', 3_600_000], ['min', 60_000], ['s', 1000]] as const;
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['min', 60_000],
+  ['s', 1000],
+] as const;
 
 /** A length of time in its largest unit: 850 ms, 4.2 s, 12 min. */
 export function duration(ms: number): string {
@@ -35,13 +40,23 @@ export type Zone = 'utc' | 'local';
 
 const pad = (value: number, length = 2): string => String(value).padStart(length, '0');
 
-/** 2026-03-01 09:00:00.123456 of an instant in unix microseconds; digits of the second only as far as they are not 0. */
+/**
+ * 2026-03-01 09:00:00.123456 of an instant in unix microseconds; digits of the second only as far as they are not 0.
+ */
 export function timestamp(micros: number, zone: Zone): string {
   const at = new Date(Math.floor(micros / 1000));
   const fraction = pad(((micros % 1_000_000) + 1_000_000) % 1_000_000, 6).replace(/(000){1,2}$/, '');
-  const [y, mo, d, h, mi, s] = zone === 'utc'
-    ? [at.getUTCFullYear(), at.getUTCMonth(), at.getUTCDate(), at.getUTCHours(), at.getUTCMinutes(), at.getUTCSeconds()]
-    : [at.getFullYear(), at.getMonth(), at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds()];
+  const [y, mo, d, h, mi, s] =
+    zone === 'utc'
+      ? [
+          at.getUTCFullYear(),
+          at.getUTCMonth(),
+          at.getUTCDate(),
+          at.getUTCHours(),
+          at.getUTCMinutes(),
+          at.getUTCSeconds(),
+        ]
+      : [at.getFullYear(), at.getMonth(), at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds()];
   return `${y}-${pad(mo + 1)}-${pad(d)} ${pad(h)}:${pad(mi)}:${pad(s)}${fraction === '' ? '' : `.${fraction}`}`;
 }
 
@@ -62,6 +77,8 @@ export function shellWord(text: string): string {
 
 /** `12 stored, 3 still unknown_schema`. */
 export function outcomeText(outcomes: Readonly<Record<string, number>>): string {
-  const parts = Object.entries(outcomes).map(([outcome, count]) => (outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`));
+  const parts = Object.entries(outcomes).map(([outcome, count]) =>
+    outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`,
+  );
   return parts.length === 0 ? 'none yet' : parts.join(', ');
 }

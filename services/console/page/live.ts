@@ -22,7 +22,9 @@ export interface Live {
   readonly dismiss: () => void;
 }
 
-/** The state of the system, looked at every second while the tab is visible. `onRefused`: the key is not valid any more. */
+/**
+ * The state of the system, looked at every second while the tab is visible. `onRefused`: the key is not valid any more.
+ */
 export function useLive(isOn: boolean, onRefused: (message: string) => void): Live {
   const [status, setStatus] = useState<Status | undefined>(undefined);
   const [connection, setConnection] = useState<Connection>({ awaySince: undefined, notice: undefined });
@@ -41,7 +43,8 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
       // a tab that nobody sees costs nothing
       if (document.hidden) return again(EVERY_MS);
       try {
-        const since = known === undefined ? '' : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
+        const since =
+          known === undefined ? '' : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
         const { result } = await callJson<{ result: Status }>(`/api/status${since}`, { signal: stop.signal });
         const notice = noticeOf(known, result, awaySince);
         known = mergeStatus(known, result);
@@ -51,7 +54,8 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
         return again(EVERY_MS);
       } catch (error) {
         if (stop.signal.aborted) return undefined;
-        if (error instanceof CallError && (error.status === 401 || error.status === 403)) return refused.current(error.message);
+        if (error instanceof CallError && (error.status === 401 || error.status === 403))
+          return refused.current(error.message);
         awaySince ??= Date.now();
         const since = awaySince;
         setConnection((before) => ({ ...before, awaySince: since }));
@@ -79,7 +83,8 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
 }
 
 function noticeOf(before: Status | undefined, now: Status, awaySince: number | undefined): string | undefined {
-  if (before !== undefined && before.started_at !== now.started_at) return 'The service was restarted. Requests are counted from its start.';
+  if (before !== undefined && before.started_at !== now.started_at)
+    return 'The service was restarted. Requests are counted from its start.';
   return awaySince === undefined ? undefined : 'The service answers again.';
 }
 
@@ -94,27 +99,58 @@ export function mergeStatus(before: Status | undefined, now: Status): Status {
   const merged = (old: Series | undefined, fresh: Series | undefined): Series => {
     const earlier = Array.from({ length: kept }, (_, i) => old?.[skipped + i] ?? null);
     const missing = steps - kept - now.steps;
-    return [...earlier, ...Array.from({ length: Math.max(0, missing) }, () => null), ...(fresh ?? Array.from({ length: now.steps }, () => null))];
+    return [
+      ...earlier,
+      ...Array.from({ length: Math.max(0, missing) }, () => null),
+      ...(fresh ?? Array.from({ length: now.steps }, () => null)),
+    ];
   };
   const endpoints = union(before.endpoints, now.endpoints, (e) => e.endpoint).map(({ old, fresh, latest }) => ({
     endpoint: latest.endpoint,
-    requests: merged(old?.requests, fresh?.requests), errors: merged(old?.errors, fresh?.errors), hits: merged(old?.hits, fresh?.hits),
-    cacheable: merged(old?.cacheable, fresh?.cacheable), p50_ms: merged(old?.p50_ms, fresh?.p50_ms), p95_ms: merged(old?.p95_ms, fresh?.p95_ms),
+    requests: merged(old?.requests, fresh?.requests),
+    errors: merged(old?.errors, fresh?.errors),
+    hits: merged(old?.hits, fresh?.hits),
+    cacheable: merged(old?.cacheable, fresh?.cacheable),
+    p50_ms: merged(old?.p50_ms, fresh?.p50_ms),
+    p95_ms: merged(old?.p95_ms, fresh?.p95_ms),
   }));
-  const system = now.system === null ? null : {
-    ...now.system,
-    topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map(({ old, fresh, latest }) => {
-      const current = fresh ?? { ...latest, events_last_hour: 0, newest_ms: null };
-      return { ...current, events: merged(old?.events, fresh?.events), age_ms: merged(old?.age_ms, fresh?.age_ms), lag: merged(old?.lag, fresh?.lag) };
-    }),
-    dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason)
-      .map(({ old, fresh, latest }) => ({ reason: latest.reason, letters: merged(old?.letters, fresh?.letters ?? Array.from({ length: now.steps }, () => 0)) })),
-  };
+  const system =
+    now.system === null
+      ? null
+      : {
+          ...now.system,
+          topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map(
+            ({ old, fresh, latest }) => {
+              const current = fresh ?? { ...latest, events_last_hour: 0, newest_ms: null };
+              return {
+                ...current,
+                events: merged(old?.events, fresh?.events),
+                age_ms: merged(old?.age_ms, fresh?.age_ms),
+                lag: merged(old?.lag, fresh?.lag),
+              };
+            },
+          ),
+          dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason).map(
+            ({ old, fresh, latest }) => ({
+              reason: latest.reason,
+              letters: merged(old?.letters, fresh?.letters ?? Array.from({ length: now.steps }, () => 0)),
+            }),
+          ),
+        };
   return { ...now, from, steps, endpoints, system };
 }
 
 /** Items of both lists by name: what was known, what is new, and the newer of the two. */
-function union<T>(before: readonly T[], now: readonly T[], nameOf: (item: T) => string): { old: T | undefined; fresh: T | undefined; latest: T }[] {
-  const [old, fresh] = [new Map(before.map((item) => [nameOf(item), item])), new Map(now.map((item) => [nameOf(item), item]))];
-  return [...new Map([...old, ...fresh])].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, latest]) => ({ old: old.get(name), fresh: fresh.get(name), latest }));
+function union<T>(
+  before: readonly T[],
+  now: readonly T[],
+  nameOf: (item: T) => string,
+): { old: T | undefined; fresh: T | undefined; latest: T }[] {
+  const [old, fresh] = [
+    new Map(before.map((item) => [nameOf(item), item])),
+    new Map(now.map((item) => [nameOf(item), item])),
+  ];
+  return [...new Map([...old, ...fresh])]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, latest]) => ({ old: old.get(name), fresh: fresh.get(name), latest }));
 }

@@ -11,7 +11,12 @@ import { Overview } from './overview/overview.ts';
 import { addressOf, usePlace } from './route.ts';
 import { SignIn, signInByToken } from './sign-in.ts';
 
-const PAGES = [['overview', 'Overview'], ['explore', 'Explore'], ['dead-letters', 'Dead letters'], ['keys', 'Keys']] as const;
+const PAGES = [
+  ['overview', 'Overview'],
+  ['explore', 'Explore'],
+  ['dead-letters', 'Dead letters'],
+  ['keys', 'Keys'],
+] as const;
 const ZONE = 'sluice.zone';
 
 function App({ message: first }: { readonly message: string | undefined }): View {
@@ -25,7 +30,14 @@ function App({ message: first }: { readonly message: string | undefined }): View
   }, []);
   const { status, connection, dismiss } = useLive(isSignedIn, onRefused);
   const place = usePlace();
-  if (!isSignedIn) return html`<${SignIn} message=${message} onSignedIn=${() => { setMessage(undefined); setIsSignedIn(true); }} />`;
+  if (!isSignedIn)
+    return html`<${SignIn}
+      message=${message}
+      onSignedIn=${() => {
+        setMessage(undefined);
+        setIsSignedIn(true);
+      }}
+    />`;
 
   const chooseZone = (chosen: Zone): void => {
     localStorage.setItem(ZONE, chosen);
@@ -37,33 +49,68 @@ function App({ message: first }: { readonly message: string | undefined }): View
     setIsSignedIn(false);
   };
   const isAdmin = status?.system !== null;
-  return html`<a class="skip" href="#content" onClick=${(e: Event) => { e.preventDefault(); document.getElementById('content')?.focus(); }}>Skip to the content</a>
+  return html`<a
+      class="skip"
+      href="#content"
+      onClick=${(e: Event) => {
+        e.preventDefault();
+        document.getElementById('content')?.focus();
+      }}
+      >Skip to the content</a
+    >
     <header class="top">
       <b class="brand">sluice</b>
-      <nav aria-label="Pages">${PAGES.map(([page, name]) => html`<a key=${page} href=${addressOf(page)} aria-current=${place.page === page ? 'page' : undefined}>${name}</a>`)}</nav>
+      <nav aria-label="Pages">
+        ${PAGES.map(([page, name]) => html`<a key=${page} href=${addressOf(page)} aria-current=${place.page === page ? 'page' : undefined}>${name}</a>`)}
+      </nav>
       <div class="tools">
-        <span class="group" role="group" aria-label="Time zone">${(['local', 'utc'] as const).map((z) => html`<button type="button" class="small" aria-pressed=${zone === z} onClick=${() => chooseZone(z)}>${z === 'utc' ? 'UTC' : 'Local'}</button>`)}</span>
+        <span class="group" role="group" aria-label="Time zone"
+          >${(['local', 'utc'] as const).map((z) => html`<button type="button" class="small" aria-pressed=${zone === z} onClick=${() => chooseZone(z)}>${z === 'utc' ? 'UTC' : 'Local'}</button>`)}</span
+        >
         ${status !== undefined && html`<span class="quiet who" title=${`Scopes: ${status.key.scopes.join(', ')}${status.key.projects.length > 0 ? `; projects: ${status.key.projects.join(', ')}` : ''}`}>${status.key.name}</span>`}
         <button type="button" class="small" onClick=${signOut}>Sign out</button>
       </div>
     </header>
     <${Notices} connection=${connection} onDismiss=${dismiss} />
-    <main id="content" tabindex="-1">${status === undefined ? html`<p class="quiet loading">Loading…</p>` : page()}</main>`;
+    <main id="content" tabindex="-1">
+      ${status === undefined ? html`<p class="quiet loading">Loading…</p>` : page()}
+    </main>`;
 
   function page(): View {
     if (status === undefined) return null;
-    const admin = (view: () => View): View => (isAdmin ? view() : html`<h1>${PAGES.find(([p]) => p === place.page)?.[1]}</h1><p class="note">This page needs a key with the scope <code>admin</code>. Your key ${status.key.name} has ${status.key.scopes.join(', ')}.</p>`);
+    const admin = (view: () => View): View =>
+      isAdmin
+        ? view()
+        : html`<h1>${PAGES.find(([p]) => p === place.page)?.[1]}</h1>
+            <p class="note">
+              This page needs a key with the scope <code>admin</code>. Your key ${status.key.name} has
+              ${status.key.scopes.join(', ')}.
+            </p>`;
     switch (place.page) {
-      case 'overview': return html`<${Overview} status=${status} zone=${zone} />`;
-      case 'explore': return html`<${Explore} place=${place} zone=${zone} scopes=${status.key.scopes} />`;
-      case 'dead-letters': return admin(() => html`<${DeadLetters} place=${place} zone=${zone} totals=${status.system?.dead_letter_totals ?? []} />`);
-      case 'keys': return admin(() => html`<${Keys} zone=${zone} />`);
-      default: return html`<h1>There is no such page.</h1><p><a href=${addressOf('overview')}>Overview</a></p>`;
+      case 'overview':
+        return html`<${Overview} status=${status} zone=${zone} />`;
+      case 'explore':
+        return html`<${Explore} place=${place} zone=${zone} scopes=${status.key.scopes} />`;
+      case 'dead-letters':
+        return admin(
+          () => html`<${DeadLetters} place=${place} zone=${zone} totals=${status.system?.dead_letter_totals ?? []} />`,
+        );
+      case 'keys':
+        return admin(() => html`<${Keys} zone=${zone} />`);
+      default:
+        return html`<h1>There is no such page.</h1>
+          <p><a href=${addressOf('overview')}>Overview</a></p>`;
     }
   }
 }
 
-function Notices({ connection: { awaySince, notice }, onDismiss }: { readonly connection: Connection; readonly onDismiss: () => void }): View {
+function Notices({
+  connection: { awaySince, notice },
+  onDismiss,
+}: {
+  readonly connection: Connection;
+  readonly onDismiss: () => void;
+}): View {
   return html`<div class="notices" aria-live="polite">
     ${awaySince !== undefined && html`<p class="note bad" id="away"><b>The service does not answer</b>${Date.now() - awaySince > 2000 && ` for ${duration(Date.now() - awaySince)}`}. What you see is as of then. Trying again. The runbook's section is SluiceDown.</p>`}
     ${awaySince === undefined && notice !== undefined && html`<p class="note good" id="notice">${notice} <button type="button" class="small" onClick=${onDismiss}>Dismiss</button></p>`}

@@ -11,8 +11,14 @@ import { addressOf, readPlace } from './route.ts';
 
 describe('pages of entries', () => {
   /** As logs.all answers: newest first up to `end`, ties in one order. */
-  const answer = (all: readonly Entry[], end: string, limit: number): Entry[] => all.filter((e) => end === '' || isoMicros(e.timestamp) <= end).slice(0, limit);
-  const entry = (micros: number, id: number): Entry => ({ id: String(id), timestamp: 1_700_000_000_000_000 + micros, event_message: '', metadata: [] });
+  const answer = (all: readonly Entry[], end: string, limit: number): Entry[] =>
+    all.filter((e) => end === '' || isoMicros(e.timestamp) <= end).slice(0, limit);
+  const entry = (micros: number, id: number): Entry => ({
+    id: String(id),
+    timestamp: 1_700_000_000_000_000 + micros,
+    event_message: '',
+    metadata: [],
+  });
   function walk(all: readonly Entry[], limit: number): { ids: (string | null)[]; cuts: number } {
     const ids: (string | null)[] = [];
     let [end, shown, cuts] = ['', 0, 0];
@@ -40,33 +46,76 @@ describe('pages of entries', () => {
 });
 
 describe('the chart of an answer', () => {
-  const stats = [{ timestamp: 1_772_323_200_000_000, min_execution_time: null, p95_execution_time: null, p99_execution_time: null, count: 0, error_count: 0 }, { timestamp: 1_772_323_260_000_000, min_execution_time: 1, p95_execution_time: 5, p99_execution_time: 9, count: 4, error_count: 1 }];
+  const stats = [
+    {
+      timestamp: 1_772_323_200_000_000,
+      min_execution_time: null,
+      p95_execution_time: null,
+      p99_execution_time: null,
+      count: 0,
+      error_count: 0,
+    },
+    {
+      timestamp: 1_772_323_260_000_000,
+      min_execution_time: 1,
+      p95_execution_time: 5,
+      p99_execution_time: 9,
+      count: 4,
+      error_count: 1,
+    },
+  ];
 
   test('has counts as bars, and the percentiles as lines on the second axis', () => {
     const { curves, times, isStacked, rightUnit } = seriesOf(stats)!;
     expect(curves.map((c) => [c.label, c.shape, c.isRight === true, c.values])).toEqual([
-      ['count', 'bar', false, [0, 4]], ['error_count', 'bar', false, [0, 1]], ['p95_execution_time', 'line', true, [null, 5]], ['p99_execution_time', 'line', true, [null, 9]],
+      ['count', 'bar', false, [0, 4]],
+      ['error_count', 'bar', false, [0, 1]],
+      ['p95_execution_time', 'line', true, [null, 5]],
+      ['p99_execution_time', 'line', true, [null, 9]],
     ]);
-    expect({ times, isStacked, rightUnit }).toEqual({ times: [1_772_323_200, 1_772_323_260], isStacked: false, rightUnit: 'milliseconds' });
+    expect({ times, isStacked, rightUnit }).toEqual({
+      times: [1_772_323_200, 1_772_323_260],
+      isStacked: false,
+      rightUnit: 'milliseconds',
+    });
   });
 
   test('stacks the parts of one whole, and shows buckets that the answer leaves out as 0', () => {
-    const row = (timestamp: string, rest: number): Record<string, unknown> => ({ timestamp, total_rest_requests: rest, total_auth_requests: 2 });
-    const found = withEmptyBuckets(seriesOf([row('2026-03-01T09:00:00', 1), row('2026-03-01T09:01:00', 3), row('2026-03-01T09:04:00', 5)])!);
+    const row = (timestamp: string, rest: number): Record<string, unknown> => ({
+      timestamp,
+      total_rest_requests: rest,
+      total_auth_requests: 2,
+    });
+    const found = withEmptyBuckets(
+      seriesOf([row('2026-03-01T09:00:00', 1), row('2026-03-01T09:01:00', 3), row('2026-03-01T09:04:00', 5)])!,
+    );
     expect(found.isStacked).toBe(true);
     expect(found.times.map((t) => t - found.times[0]!)).toEqual([0, 60, 120, 180, 240]);
     expect(found.curves[0]!.values).toEqual([1, 3, 0, 0, 5]);
   });
 
-  test.each([['no rows', []], ['no time', [{ count: 1 }]], ['times out of order', [stats[1]!, stats[0]!]], ['nothing but texts', [{ timestamp: '2026-03-01T09:00:00', name: 'x' }]]])('is none with %s', (_, rows) => {
+  test.each([
+    ['no rows', []],
+    ['no time', [{ count: 1 }]],
+    ['times out of order', [stats[1]!, stats[0]!]],
+    ['nothing but texts', [{ timestamp: '2026-03-01T09:00:00', name: 'x' }]],
+  ])('is none with %s', (_, rows) => {
     expect(seriesOf(rows)).toBeUndefined();
   });
 });
 
 test('what is new replaces what was known of its steps, and the hour moves on', () => {
   const status = (from: number, values: (number | null)[], endpoint: string): Status => ({
-    now: 0, started_at: 0, step_seconds: 10, from, steps: values.length, key: { id: '', name: '', scopes: [], projects: [], expires_at: null }, system: null,
-    endpoints: [{ endpoint, requests: values, errors: values, hits: values, cacheable: values, p50_ms: values, p95_ms: values }],
+    now: 0,
+    started_at: 0,
+    step_seconds: 10,
+    from,
+    steps: values.length,
+    key: { id: '', name: '', scopes: [], projects: [], expires_at: null },
+    system: null,
+    endpoints: [
+      { endpoint, requests: values, errors: values, hits: values, cacheable: values, p50_ms: values, p95_ms: values },
+    ],
   });
   const hour = Array.from({ length: 360 }, (_, i) => i);
   const known = status(10_000, hour, 'a');
@@ -76,7 +125,10 @@ test('what is new replaces what was known of its steps, and the hour moves on', 
   expect(merged.endpoints[0]!.requests[0]).toBe(1);
   // an endpoint that is new was not asked before; steps that nobody saw are unknown
   const gap = mergeStatus(known, status(10_000 + 362 * 10, [5], 'b'));
-  expect(gap.endpoints.map((e) => [e.endpoint, e.requests.slice(-4)])).toEqual([['a', [359, null, null, null]], ['b', [null, null, null, 5]]]);
+  expect(gap.endpoints.map((e) => [e.endpoint, e.requests.slice(-4)])).toEqual([
+    ['a', [359, null, null, null]],
+    ['b', [null, null, null, 5]],
+  ]);
 });
 
 test('whole numbers beyond 2^53 keep their digits', () => {
@@ -88,20 +140,31 @@ test('times are told to the microsecond', () => {
   expect(timestamp(1_772_355_599_000_001, 'utc')).toBe('2026-03-01 08:59:59.000001');
   expect(isoMicros(1_772_355_599_120_000)).toBe('2026-03-01T08:59:59.120Z');
   expect(isoMicros(1_772_355_599_000_000)).toBe('2026-03-01T08:59:59Z');
-  expect([duration(850), duration(4200), duration(720_000), duration(0)]).toEqual(['850 ms', '4.2 s', '12 min', '0 ms']);
+  expect([duration(850), duration(4200), duration(720_000), duration(0)]).toEqual([
+    '850 ms',
+    '4.2 s',
+    '12 min',
+    '0 ms',
+  ]);
 });
 
 test('bytes are a text only where they are one', () => {
   expect(textOf(Buffer.from('{"a":"ü 😀\u2028"}\n'))).toBe('{"a":"ü 😀\u2028"}\n');
   expect(textOf(Buffer.from([0xc3, 0x01]))).toBeUndefined();
   expect(textOf(Buffer.from([65, 0, 66]))).toBeUndefined();
-  expect(hexDump(Buffer.from('0123456789abcdef\u0001'))).toBe('000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n000010  01                                               .');
+  expect(hexDump(Buffer.from('0123456789abcdef\u0001'))).toBe(
+    '000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n000010  01                                               .',
+  );
 });
 
 test('a place in the page survives its address', () => {
   const params = { project: 'a&b=c?#/é', function_id: '', interval: '1hr' };
   const place = readPlace(addressOf('explore', 'functions.invocation-stats', params));
-  expect([place.page, place.item, Object.fromEntries(place.params)]).toEqual(['explore', 'functions.invocation-stats', { project: 'a&b=c?#/é', interval: '1hr' }]);
+  expect([place.page, place.item, Object.fromEntries(place.params)]).toEqual([
+    'explore',
+    'functions.invocation-stats',
+    { project: 'a&b=c?#/é', interval: '1hr' },
+  ]);
   expect(readPlace('')).toMatchObject({ page: 'overview', item: '' });
 });
 

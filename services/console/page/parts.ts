@@ -8,7 +8,13 @@ export function Failure({ error }: { readonly error: unknown }): View {
   const message = known?.message ?? 'Something went wrong in this page. Reload it.';
   return html`<div class="failure" role="alert">
     <strong>${message.charAt(0).toUpperCase() + message.slice(1)}</strong>
-    ${known !== undefined && known.mistakes.length > 0 && html`<ul>${known.mistakes.map((m) => html`<li>${m.parameter !== undefined && html`<code>${m.parameter}</code> `}${m.message}</li>`)}</ul>`}
+    ${
+      known !== undefined &&
+      known.mistakes.length > 0 &&
+      html`<ul>
+        ${known.mistakes.map((m) => html`<li>${m.parameter !== undefined && html`<code>${m.parameter}</code> `}${m.message}</li>`)}
+      </ul>`
+    }
     ${known !== undefined && known.status > 0 && html`<p class="quiet">Status ${known.status}, ${known.code}${known.requestId !== undefined && `, request ${known.requestId}`}</p>`}
   </div>`;
 }
@@ -41,24 +47,60 @@ export interface Column<T> {
 const PAGE_ROWS = 50;
 
 /** Rows a page at a time: ten thousand of them cost as little as fifty. */
-export function Table<T>({ label, columns, rows, rowKey }: { readonly label: string; readonly columns: readonly Column<T>[]; readonly rows: readonly T[]; readonly rowKey?: (row: T) => string }): View {
+export function Table<T>({
+  label,
+  columns,
+  rows,
+  rowKey,
+}: {
+  readonly label: string;
+  readonly columns: readonly Column<T>[];
+  readonly rows: readonly T[];
+  readonly rowKey?: (row: T) => string;
+}): View {
   const [asked, setAsked] = useState(0);
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
   const page = Math.min(asked, pages - 1);
   const shown = rows.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
-  return html`<div class="table" tabindex="0" role="region" aria-label=${label}><table>
-      <thead><tr>${columns.map((c) => html`<th scope="col" class=${c.isNumber === true ? 'number' : ''}>${c.name}</th>`)}</tr></thead>
-      <tbody>${shown.map((row, i) => html`<tr key=${rowKey?.(row) ?? i}>${columns.map((c) => html`<td class=${c.isNumber === true ? 'number' : ''}>${c.cell(row)}</td>`)}</tr>`)}</tbody>
-    </table></div>
-    ${pages > 1 && html`<nav class="pager" aria-label=${`Pages of ${label}`}>
-      <button type="button" class="small" disabled=${page === 0} onClick=${() => setAsked(page - 1)}>Previous</button>
-      <span>${page * PAGE_ROWS + 1}–${page * PAGE_ROWS + shown.length} of ${rows.length.toLocaleString('en')}</span>
-      <button type="button" class="small" disabled=${page === pages - 1} onClick=${() => setAsked(page + 1)}>Next</button>
-    </nav>`}`;
+  return html`<div class="table" tabindex="0" role="region" aria-label=${label}>
+      <table>
+        <thead>
+          <tr>
+            ${columns.map((c) => html`<th scope="col" class=${c.isNumber === true ? 'number' : ''}>${c.name}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${shown.map(
+            (row, i) =>
+              html`<tr key=${rowKey?.(row) ?? i}>
+                ${columns.map((c) => html`<td class=${c.isNumber === true ? 'number' : ''}>${c.cell(row)}</td>`)}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${
+      pages > 1 &&
+      html`<nav class="pager" aria-label=${`Pages of ${label}`}>
+        <button type="button" class="small" disabled=${page === 0} onClick=${() => setAsked(page - 1)}>Previous</button>
+        <span>${page * PAGE_ROWS + 1}–${page * PAGE_ROWS + shown.length} of ${rows.length.toLocaleString('en')}</span>
+        <button type="button" class="small" disabled=${page === pages - 1} onClick=${() => setAsked(page + 1)}>
+          Next
+        </button>
+      </nav>`
+    }`;
 }
 
 /** A dialog over the page; Escape and a click beside it close it. */
-export function Dialog({ title, onClose, children }: { readonly title: string; readonly onClose: () => void; readonly children: View }): View {
+export function Dialog({
+  title,
+  onClose,
+  children,
+}: {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children: View;
+}): View {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     element.current?.showModal();
@@ -68,12 +110,22 @@ export function Dialog({ title, onClose, children }: { readonly title: string; r
     if (event.target === element.current) onClose();
   };
   return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onClick=${onClick}>
-    <div class="dialog"><header><h2>${title}</h2><button type="button" class="small" onClick=${onClose}>Close</button></header>${children}</div>
+    <div class="dialog">
+      <header>
+        <h2>${title}</h2>
+        <button type="button" class="small" onClick=${onClose}>Close</button>
+      </header>
+      ${children}
+    </div>
   </dialog>`;
 }
 
 /** Runs a call at a time and keeps how it ended. */
-export function useWork(): { readonly isBusy: boolean; readonly error: unknown; run(work: () => Promise<void>): Promise<void> } {
+export function useWork(): {
+  readonly isBusy: boolean;
+  readonly error: unknown;
+  run(work: () => Promise<void>): Promise<void>;
+} {
   const [state, setState] = useState<{ isBusy: boolean; error: unknown }>({ isBusy: false, error: undefined });
   return {
     ...state,

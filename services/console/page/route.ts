@@ -1,6 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
 
-/** Where the reader is, as the address says it: `#/explore/logs.all?project=p`. A link to it shows the same. Never holds a key. */
+/**
+ * Where the reader is, as the address says it: `#/explore/logs.all?project=p`. A link to it shows the same. Never holds
+ * a key.
+ */
 export interface Place {
   /** `overview`, `explore`, `dead-letters`, `keys` */
   readonly page: string;
@@ -12,11 +15,21 @@ export interface Place {
 export function readPlace(hash: string): Place {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
   const [page = '', ...rest] = path.split('/');
-  return { page: page === '' ? 'overview' : page, item: decodeURIComponent(rest.join('/')), params: new URLSearchParams(query) };
+  return {
+    page: page === '' ? 'overview' : page,
+    item: decodeURIComponent(rest.join('/')),
+    params: new URLSearchParams(query),
+  };
 }
 
-export function addressOf(page: string, item = '', params: URLSearchParams | Readonly<Record<string, string>> = {}): string {
-  const query = new URLSearchParams(params instanceof URLSearchParams ? params : Object.entries(params).filter(([, value]) => value !== '')).toString();
+export function addressOf(
+  page: string,
+  item = '',
+  params: URLSearchParams | Readonly<Record<string, string>> = {},
+): string {
+  const query = new URLSearchParams(
+    params instanceof URLSearchParams ? params : Object.entries(params).filter(([, value]) => value !== ''),
+  ).toString();
   return `#/${page}${item === '' ? '' : `/${encodeURIComponent(item)}`}${query === '' ? '' : `?${query}`}`;
 }
 

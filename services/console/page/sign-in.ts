@@ -4,13 +4,19 @@ import { html, type View } from './html.ts';
 
 const TOKEN = /^#token=([\w-]+)$/;
 
-/** Exchanges the one-time token of the printed address, which leaves the address at once, for a key. Undefined = there was none; else why it failed, or nothing. */
+/**
+ * Exchanges the one-time token of the printed address, which leaves the address at once, for a key. Undefined = there
+ * was none; else why it failed, or nothing.
+ */
 export async function signInByToken(): Promise<{ readonly message: string | undefined } | undefined> {
   const token = TOKEN.exec(location.hash)?.[1];
   if (token === undefined) return undefined;
   history.replaceState(null, '', location.pathname);
   try {
-    const { result } = await callJson<{ result: { key: string } }>('/console/sign-in', { method: 'POST', body: { token } });
+    const { result } = await callJson<{ result: { key: string } }>('/console/sign-in', {
+      method: 'POST',
+      body: { token },
+    });
     session.signIn(result.key);
     return { message: undefined };
   } catch (error) {
@@ -19,7 +25,13 @@ export async function signInByToken(): Promise<{ readonly message: string | unde
 }
 
 /** Asks for a key and tries it before it is kept. */
-export function SignIn({ message, onSignedIn }: { readonly message: string | undefined; readonly onSignedIn: () => void }): View {
+export function SignIn({
+  message,
+  onSignedIn,
+}: {
+  readonly message: string | undefined;
+  readonly onSignedIn: () => void;
+}): View {
   const [key, setKey] = useState('');
   const [error, setError] = useState<string | undefined>(undefined);
   const [isBusy, setIsBusy] = useState(false);
@@ -30,7 +42,13 @@ export function SignIn({ message, onSignedIn }: { readonly message: string | und
       session.signIn(key.trim());
       onSignedIn();
     } catch (failure) {
-      setError(failure instanceof CallError ? (failure.status === 401 ? 'This key is not valid.' : failure.message) : 'The key holds characters that no key has.');
+      setError(
+        failure instanceof CallError
+          ? failure.status === 401
+            ? 'This key is not valid.'
+            : failure.message
+          : 'The key holds characters that no key has.',
+      );
     }
     setIsBusy(false);
   }
@@ -39,11 +57,28 @@ export function SignIn({ message, onSignedIn }: { readonly message: string | und
     void signIn();
   };
   const shown = error ?? message;
-  return html`<main class="sign-in"><form onSubmit=${onSubmit}>
-    <h1>sluice</h1><p>Sign in with an API key. It is kept in this tab until you close it, and nowhere else.</p>
-    ${shown !== undefined && html`<p class="note bad" role="alert">${shown}</p>`}
-    <div class="field"><label for="key">API key</label><input id="key" type="password" required autocomplete="off" spellcheck=${false} value=${key} onInput=${(e: Event) => setKey((e.target as HTMLInputElement).value)} /></div>
-    <button type="submit" class="primary" disabled=${isBusy}>${isBusy ? 'Signing in…' : 'Sign in'}</button>
-    <p class="quiet">The first admin key is API_KEY, or stands in <code>data/api-key</code> of the service. <code>npm run keys -- create</code> makes others.</p>
-  </form></main>`;
+  return html`<main class="sign-in">
+    <form onSubmit=${onSubmit}>
+      <h1>sluice</h1>
+      <p>Sign in with an API key. It is kept in this tab until you close it, and nowhere else.</p>
+      ${shown !== undefined && html`<p class="note bad" role="alert">${shown}</p>`}
+      <div class="field">
+        <label for="key">API key</label
+        ><input
+          id="key"
+          type="password"
+          required
+          autocomplete="off"
+          spellcheck=${false}
+          value=${key}
+          onInput=${(e: Event) => setKey((e.target as HTMLInputElement).value)}
+        />
+      </div>
+      <button type="submit" class="primary" disabled=${isBusy}>${isBusy ? 'Signing in…' : 'Sign in'}</button>
+      <p class="quiet">
+        The first admin key is API_KEY, or stands in <code>data/api-key</code> of the service.
+        <code>npm run keys -- create</code> makes others.
+      </p>
+    </form>
+  </main>`;
 }

@@ -13,7 +13,15 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-avro-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const older = { type: 'record', name: 'edge_logs', namespace: 'sluice', fields: [{ name: 'project', type: 'string' }] };
-const newer = { type: 'record', name: 'edge_logs', namespace: 'org.example', fields: [{ name: 'project', type: 'string' }, { name: 'shard', type: 'int' }] };
+const newer = {
+  type: 'record',
+  name: 'edge_logs',
+  namespace: 'org.example',
+  fields: [
+    { name: 'project', type: 'string' },
+    { name: 'shard', type: 'int' },
+  ],
+};
 const foreign = { type: 'record', name: 'orders', fields: [{ name: 'project', type: 'string' }] };
 mkdirSync(join(folder, 'good', 'deep'), { recursive: true });
 writeFileSync(join(folder, 'good', 'older.avsc'), JSON.stringify(older));
@@ -44,7 +52,8 @@ function decoderOf(registry?: Registry): Bound {
 
 const datumOf = (schema: object, value: unknown): Buffer => avro.Type.forSchema(schema as avro.Schema).toBuffer(value);
 const parsed = (schema: object): Schema => parseSchema(JSON.stringify(schema));
-const singleObject = (schema: object, value: unknown): Buffer => Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(parsed(schema).fingerprint, 'hex'), datumOf(schema, value)]);
+const singleObject = (schema: object, value: unknown): Buffer =>
+  Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(parsed(schema).fingerprint, 'hex'), datumOf(schema, value)]);
 const confluent = (id: number, datum: Buffer): Buffer => {
   const header = Buffer.alloc(5);
   header.writeUInt32BE(id, 1);
@@ -57,57 +66,109 @@ describe('single-object encoding', () => {
   const current = schemas.current.edge_logs.type.schema() as object;
 
   test('with the present schema', () => {
-    expect(text(decoder.singleObject(singleObject(current, { project: 'abc', id: null, timestamp: 1_767_000_000_000_000, event_message: null, message: null, appname: null, metadata: null })))).toBe('{"timestamp":1767000000000000,"project":"abc"}');
+    expect(
+      text(
+        decoder.singleObject(
+          singleObject(current, {
+            project: 'abc',
+            id: null,
+            timestamp: 1_767_000_000_000_000,
+            event_message: null,
+            message: null,
+            appname: null,
+            metadata: null,
+          }),
+        ),
+      ),
+    ).toBe('{"timestamp":1767000000000000,"project":"abc"}');
   });
 
   test("with schemas of the operator's folder, whatever their namespace", () => {
     expect(text(decoder.singleObject(singleObject(older, { project: 'abc' })))).toBe('{"project":"abc"}');
-    expect(text(decoder.singleObject(singleObject(newer, { project: 'abc', shard: 7 })))).toBe('{"project":"abc","shard":7}');
+    expect(text(decoder.singleObject(singleObject(newer, { project: 'abc', shard: 7 })))).toBe(
+      '{"project":"abc","shard":7}',
+    );
   });
 
   test('with a schema that is nowhere', () => {
     const unknown = { ...older, fields: [{ name: 'project', type: 'int' }] };
-    expect(text(decoder.singleObject(singleObject(unknown, { project: 1 })))).toEqual({ reason: 'unknown_schema', detail: `schema fingerprint ${parsed(unknown).fingerprint}` });
+    expect(text(decoder.singleObject(singleObject(unknown, { project: 1 })))).toEqual({
+      reason: 'unknown_schema',
+      detail: `schema fingerprint ${parsed(unknown).fingerprint}`,
+    });
   });
 
   test('with the schema of another source, or of none', () => {
     const other = schemas.current.postgrest_logs;
     const value = Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(other.fingerprint, 'hex'), Buffer.alloc(7)]);
-    expect(decoder.singleObject(value)).toEqual({ reason: 'unknown_schema', detail: 'schema sluice.postgrest_logs is not one of edge_logs' });
-    expect(decoder.singleObject(singleObject(foreign, { project: 'abc' }))).toEqual({ reason: 'unknown_schema', detail: 'schema orders is not one of edge_logs' });
+    expect(decoder.singleObject(value)).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema sluice.postgrest_logs is not one of edge_logs',
+    });
+    expect(decoder.singleObject(singleObject(foreign, { project: 'abc' }))).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema orders is not one of edge_logs',
+    });
   });
 
   test.each([2, 5, 9])('cut off after %i bytes', (length) => {
-    expect(decoder.singleObject(singleObject(older, { project: 'abc' }).subarray(0, length))).toEqual({ reason: 'malformed_avro', detail: 'header cut off' });
+    expect(decoder.singleObject(singleObject(older, { project: 'abc' }).subarray(0, length))).toEqual({
+      reason: 'malformed_avro',
+      detail: 'header cut off',
+    });
   });
 
   test('cut off in the datum, or with bytes left over', () => {
     const whole = singleObject(older, { project: 'abc' });
     expect(decoder.singleObject(whole.subarray(0, 10))).toMatchObject({ reason: 'malformed_avro' });
     expect(decoder.singleObject(whole.subarray(0, 12))).toMatchObject({ reason: 'malformed_avro' });
-    expect(decoder.singleObject(Buffer.concat([whole, whole]))).toEqual({ reason: 'malformed_avro', detail: `${whole.length} bytes left over` });
+    expect(decoder.singleObject(Buffer.concat([whole, whole]))).toEqual({
+      reason: 'malformed_avro',
+      detail: `${whole.length} bytes left over`,
+    });
   });
 
   test('with more text than an event may have', () => {
-    expect(decoder.singleObject(singleObject(older, { project: '\u0001'.repeat(200) }))).toEqual({ reason: 'too_large', detail: `more than ${maxEventBytes} bytes as JSON` });
+    expect(decoder.singleObject(singleObject(older, { project: '\u0001'.repeat(200) }))).toEqual({
+      reason: 'too_large',
+      detail: `more than ${maxEventBytes} bytes as JSON`,
+    });
   });
 });
 
 test('a raw datum is one of the present schema', () => {
   const { type } = schemas.current.edge_logs;
-  const datum = type.toBuffer({ project: { string: 'abc' }, id: null, timestamp: null, event_message: null, message: null, appname: null, metadata: null });
+  const datum = type.toBuffer({
+    project: { string: 'abc' },
+    id: null,
+    timestamp: null,
+    event_message: null,
+    message: null,
+    appname: null,
+    metadata: null,
+  });
   expect(text(decoderOf().raw(datum))).toBe('{"project":"abc"}');
   expect(decoderOf().raw(Buffer.from('{"project":"abc"}'))).toMatchObject({ reason: 'malformed_avro' });
-  expect(decoderOf().raw(Buffer.concat([datum, Buffer.of(0)]))).toEqual({ reason: 'malformed_avro', detail: '1 bytes left over' });
+  expect(decoderOf().raw(Buffer.concat([datum, Buffer.of(0)]))).toEqual({
+    reason: 'malformed_avro',
+    detail: '1 bytes left over',
+  });
 });
 
 describe("Confluent's format", () => {
-  const answers = new Map<number, Lookup>([[7, { schema: parsed(older) }], [8, { schema: parsed(newer) }], [9, { schema: parsed(foreign) }], [10, { detail: 'schema id 10 is of type PROTOBUF' }], [12, { schema: parseSchema('"string"') }]]);
+  const answers = new Map<number, Lookup>([
+    [7, { schema: parsed(older) }],
+    [8, { schema: parsed(newer) }],
+    [9, { schema: parsed(foreign) }],
+    [10, { detail: 'schema id 10 is of type PROTOBUF' }],
+    [12, { schema: parseSchema('"string"') }],
+  ]);
   function registryOf(): Registry & { readonly asked: number[] } {
     const asked: number[] = [];
     return {
       asked,
-      known: (id) => (asked.includes(id) ? (answers.get(id) ?? { detail: `schema id ${id} is not in the registry` }) : undefined),
+      known: (id) =>
+        asked.includes(id) ? (answers.get(id) ?? { detail: `schema id ${id} is not in the registry` }) : undefined,
       lookup: (id) => {
         asked.push(id);
         return Promise.resolve(answers.get(id) ?? { detail: `schema id ${id} is not in the registry` });
@@ -125,11 +186,23 @@ describe("Confluent's format", () => {
     expect(registry.asked.toSorted((a, b) => a - b)).toEqual([7, 8, 9, 10, 11, 12]);
     const usable = new Set(ids);
     expect(text(decoder.confluent(confluent(7, good), usable))).toBe('{"project":"abc"}');
-    expect(text(decoder.confluent(confluent(8, datumOf(newer, { project: 'x', shard: 1 })), usable))).toBe('{"project":"x","shard":1}');
-    const refused: [number, string][] = [[9, 'schema orders is not one of edge_logs'], [10, 'schema id 10 is of type PROTOBUF'], [11, 'schema id 11 is not in the registry'], [12, 'schema string is not one of edge_logs'], [2 ** 31, 'schema id 2147483648']];
-    for (const [id, detail] of refused) expect(decoder.confluent(confluent(id, good), usable)).toEqual({ reason: 'unknown_schema', detail });
+    expect(text(decoder.confluent(confluent(8, datumOf(newer, { project: 'x', shard: 1 })), usable))).toBe(
+      '{"project":"x","shard":1}',
+    );
+    const refused: [number, string][] = [
+      [9, 'schema orders is not one of edge_logs'],
+      [10, 'schema id 10 is of type PROTOBUF'],
+      [11, 'schema id 11 is not in the registry'],
+      [12, 'schema string is not one of edge_logs'],
+      [2 ** 31, 'schema id 2147483648'],
+    ];
+    for (const [id, detail] of refused)
+      expect(decoder.confluent(confluent(id, good), usable)).toEqual({ reason: 'unknown_schema', detail });
     expect(decoder.confluent(confluent(7, good.subarray(1)), usable)).toMatchObject({ reason: 'malformed_avro' });
-    expect(decoder.confluent(Buffer.from([0, 0, 0]), usable)).toEqual({ reason: 'malformed_avro', detail: 'header cut off' });
+    expect(decoder.confluent(Buffer.from([0, 0, 0]), usable)).toEqual({
+      reason: 'malformed_avro',
+      detail: 'header cut off',
+    });
   });
 
   test('a thousand of the commonest ids are asked for, however many different ones there are', async () => {
@@ -138,19 +211,28 @@ describe("Confluent's format", () => {
     const junk = Array.from({ length: 5_000 }, (_, i) => confluent(1_000_000 + i, good));
     expect(await decoder.usableIds([...junk, confluent(7, good), confluent(7, good)])).toEqual([7]);
     expect(registry.asked).toHaveLength(1_000);
-    expect(decoder.confluent(junk.at(-1)!, new Set([7]))).toEqual({ reason: 'unknown_schema', detail: 'schema id 1004999' });
+    expect(decoder.confluent(junk.at(-1)!, new Set([7]))).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema id 1004999',
+    });
   });
 
   test('an id that was unknown when its batch was announced stays unknown to it', async () => {
     const registry = registryOf();
     const decoder = decoderOf(registry);
     await registry.lookup(7);
-    expect(decoder.confluent(confluent(7, good), new Set())).toEqual({ reason: 'unknown_schema', detail: 'schema id 7 was not in the registry when its batch was announced' });
+    expect(decoder.confluent(confluent(7, good), new Set())).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema id 7 was not in the registry when its batch was announced',
+    });
   });
 
   test('an id that was known then is waited for', async () => {
     const decoder = decoderOf(registryOf());
-    await expect(decoder.load([7, 11])).rejects.toMatchObject({ kind: 'retry', message: expect.stringContaining('schema id 11') as string });
+    await expect(decoder.load([7, 11])).rejects.toMatchObject({
+      kind: 'retry',
+      message: expect.stringContaining('schema id 11') as string,
+    });
     await decoder.load([7, 8]);
     expect(text(decoder.confluent(confluent(7, good), new Set([7, 8])))).toBe('{"project":"abc"}');
   });
@@ -158,19 +240,27 @@ describe("Confluent's format", () => {
   test('without a registry every id is unknown', async () => {
     const decoder = decoderOf();
     expect(await decoder.usableIds([confluent(7, good)])).toEqual([]);
-    expect(decoder.confluent(confluent(7, good), new Set())).toEqual({ reason: 'unknown_schema', detail: 'schema id 7, and there is no SCHEMA_REGISTRY_URL' });
+    expect(decoder.confluent(confluent(7, good), new Set())).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema id 7, and there is no SCHEMA_REGISTRY_URL',
+    });
   });
 
   test('a batch uses as many ids as a commit can carry', async () => {
     const schema = parsed(older);
     const everything: Registry = { known: () => ({ schema }), lookup: () => Promise.resolve({ schema }) };
-    const ids = await decoderOf(everything).usableIds(Array.from({ length: MAX_IDS + 50 }, (_, i) => confluent(2_000_000_000 + i, good)));
+    const ids = await decoderOf(everything).usableIds(
+      Array.from({ length: MAX_IDS + 50 }, (_, i) => confluent(2_000_000_000 + i, good)),
+    );
     expect(ids).toEqual(Array.from({ length: MAX_IDS }, (_, i) => 2_000_000_000 + i));
   });
 });
 
 describe('AVRO_SCHEMAS_DIR', () => {
-  test.each([[join(folder, 'bad'), 'AVRO_SCHEMAS_DIR: broken.avsc: '], [join(folder, 'absent'), 'AVRO_SCHEMAS_DIR: ']])('%s is refused', (path, message) => {
+  test.each([
+    [join(folder, 'bad'), 'AVRO_SCHEMAS_DIR: broken.avsc: '],
+    [join(folder, 'absent'), 'AVRO_SCHEMAS_DIR: '],
+  ])('%s is refused', (path, message) => {
     expect(() => readKnownSchemas(path)).toThrow(StartError);
     expect(() => readKnownSchemas(path)).toThrow(message);
   });
@@ -178,11 +268,18 @@ describe('AVRO_SCHEMAS_DIR', () => {
 
 describe('KAFKA_RAW_AVRO_TOPICS', () => {
   test('names topics, after KAFKA_TOPICS', () => {
-    expect(readSettings({ KAFKA_TOPICS: 'edge_logs=cloudflare.logs.prod', KAFKA_RAW_AVRO_TOPICS: 'cloudflare.logs.prod, auth_logs' }).KAFKA_RAW_AVRO_TOPICS).toEqual(['cloudflare.logs.prod', 'auth_logs']);
+    expect(
+      readSettings({
+        KAFKA_TOPICS: 'edge_logs=cloudflare.logs.prod',
+        KAFKA_RAW_AVRO_TOPICS: 'cloudflare.logs.prod, auth_logs',
+      }).KAFKA_RAW_AVRO_TOPICS,
+    ).toEqual(['cloudflare.logs.prod', 'auth_logs']);
     expect(readSettings({}).KAFKA_RAW_AVRO_TOPICS).toEqual([]);
   });
 
   test('of no source are a mistake', () => {
-    expect(() => readSettings({ KAFKA_TOPICS: 'edge_logs=cloudflare.logs.prod', KAFKA_RAW_AVRO_TOPICS: 'edge_logs' })).toThrow(/KAFKA_RAW_AVRO_TOPICS has "edge_logs"; use topics of KAFKA_TOPICS: cloudflare\.logs\.prod/);
+    expect(() =>
+      readSettings({ KAFKA_TOPICS: 'edge_logs=cloudflare.logs.prod', KAFKA_RAW_AVRO_TOPICS: 'edge_logs' }),
+    ).toThrow(/KAFKA_RAW_AVRO_TOPICS has "edge_logs"; use topics of KAFKA_TOPICS: cloudflare\.logs\.prod/);
   });
 });

@@ -10,16 +10,26 @@ export interface Refusal {
   readonly detail: string;
 }
 
-/** Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the source's reader. */
+/**
+ * Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the
+ * source's reader.
+ */
 export interface AvroDecoder {
-  /** A datum of the source's present schema and nothing else. maxBytes, here and below: of the JSON text, as of the same event in JSON. */
+  /**
+   * A datum of the source's present schema and nothing else. maxBytes, here and below: of the JSON text, as of the same
+   * event in JSON.
+   */
   raw(value: Buffer, maxBytes: number): Buffer | Refusal;
   /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
   singleObject(value: Buffer, maxBytes: number): Buffer | Refusal;
-  /** 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are unknown */
+  /**
+   * 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are
+   * unknown
+   */
   confluent(value: Buffer, maxBytes: number, ids: ReadonlySet<number>): Buffer | Refusal;
   /**
-   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending, MAX_IDS at most;
+   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending,
+   * MAX_IDS at most;
    * of very many different ones the commonest are asked for.
    * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
    */
@@ -34,7 +44,10 @@ const SINGLE_OBJECT_HEADER_BYTES = 10;
 const CONFLUENT_HEADER_BYTES = 5;
 /** ids of a registry are positive 32-bit integers */
 const MAX_ID = 2 ** 31 - 1;
-/** Questions to the registry at a time, and for one batch: bytes that only look like ids, new ones in every message, must not keep it busy. */
+/**
+ * Questions to the registry at a time, and for one batch: bytes that only look like ids, new ones in every message,
+ * must not keep it busy.
+ */
 const LOOKUPS_AT_A_TIME = 8;
 const MAX_LOOKUPS = 1_000;
 
@@ -45,7 +58,8 @@ export interface AvroDecoderOptions {
 }
 
 /**
- * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its namespace), or of one of its aliases,
+ * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its
+ * namespace), or of one of its aliases,
  * is that of another source or of nothing known here: unknown_schema, though it may be well known itself.
  */
 export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions): AvroDecoder {
@@ -69,7 +83,13 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
       if (known !== undefined && !('schema' in known)) return unknown(known.detail);
       if (known === undefined || !ids.has(id)) {
         const way = known === undefined ? undefined : wayOf(known.schema);
-        return typeof way === 'object' ? way : unknown(known === undefined ? `schema id ${id}` : `schema id ${id} was not in the registry when its batch was announced`);
+        return typeof way === 'object'
+          ? way
+          : unknown(
+              known === undefined
+                ? `schema id ${id}`
+                : `schema id ${id} was not in the registry when its batch was announced`,
+            );
       }
       return decode(known.schema, value, CONFLUENT_HEADER_BYTES, maxBytes);
     },
@@ -81,19 +101,32 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
         if (id <= MAX_ID) counts.set(id, (counts.get(id) ?? 0) + 1);
       }
       const ids = [...counts.keys()];
-      await lookUp(ids.filter((id) => !isUsable(id)).toSorted((a, b) => counts.get(b)! - counts.get(a)!).slice(0, MAX_LOOKUPS));
-      return ids.filter(isUsable).toSorted((a, b) => a - b).slice(0, MAX_IDS);
+      await lookUp(
+        ids
+          .filter((id) => !isUsable(id))
+          .toSorted((a, b) => counts.get(b)! - counts.get(a)!)
+          .slice(0, MAX_LOOKUPS),
+      );
+      return ids
+        .filter(isUsable)
+        .toSorted((a, b) => a - b)
+        .slice(0, MAX_IDS);
     },
     load: async (ids) => {
       if (registry === undefined) return;
       await lookUp(ids);
       const gone = ids.find((id) => !isUsable(id));
-      if (gone !== undefined) throw Object.assign(new Error(`the schema registry no longer has schema id ${gone}, with which a batch was announced`), { kind: 'retry' });
+      if (gone !== undefined)
+        throw Object.assign(
+          new Error(`the schema registry no longer has schema id ${gone}, with which a batch was announced`),
+          { kind: 'retry' },
+        );
     },
   };
 
   async function lookUp(ids: readonly number[]): Promise<void> {
-    for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME) await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry!.lookup(id)));
+    for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME)
+      await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry!.lookup(id)));
   }
 
   function isUsable(id: number): boolean {
@@ -104,9 +137,10 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
   function wayOf(schema: Schema): Transcode | Refusal {
     let way = ways.get(schema);
     if (way === undefined) {
-      way = schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
-        ? compile(schema.type, reader.type, readerOf(source).scanner)
-        : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
+      way =
+        schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
+          ? compile(schema.type, reader.type, readerOf(source).scanner)
+          : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
       ways.set(schema, way);
     }
     return way;

@@ -13,12 +13,21 @@ const known: [schema: string, fingerprint: bigint][] = [
   ['{"fields":[], "type":"record", "name":"foo", "doc":"foo", "aliases":["foo","bar"]}', -4824392279771201922n],
   ['{"fields":[], "type":"record", "name":"foo", "namespace":"x.y"}', 5916914534497305771n],
   ['{"fields":[], "type":"record", "name":"a.b.foo", "namespace":"x.y"}', -4616218487480524110n],
-  ['{"fields":[{"type":"boolean","aliases":[],"name":"f1","default":"true"},{"order":"descending","name":"f2","doc":"Hello","type":"int"}],"type":"record","name":"foo"}', -4860222112080293046n],
-  ['{"namespace":"x.y.z", "type":"enum", "name":"foo", "doc":"foo bar", "symbols":["A1", "A2"]}', -4448647247586288245n],
+  [
+    '{"fields":[{"type":"boolean","aliases":[],"name":"f1","default":"true"},{"order":"descending","name":"f2","doc":"Hello","type":"int"}],"type":"record","name":"foo"}',
+    -4860222112080293046n,
+  ],
+  [
+    '{"namespace":"x.y.z", "type":"enum", "name":"foo", "doc":"foo bar", "symbols":["A1", "A2"]}',
+    -4448647247586288245n,
+  ],
   ['{"namespace":"x.y.z", "type":"fixed", "name":"foo", "doc":"foo bar", "size":32}', -3064184465700546786n],
   ['{ "items":{"type":"null"}, "type":"array"}', -589620603366471059n],
   ['{ "values":"string", "type":"map"}', -8732877298790414990n],
-  ['{"name":"PigValue","type":"record","fields":[{"name":"value","type":["null","int","long","PigValue"]}]}', -1759257747318642341n],
+  [
+    '{"name":"PigValue","type":"record","fields":[{"name":"value","type":["null","int","long","PigValue"]}]}',
+    -1759257747318642341n,
+  ],
 ];
 
 test.each(known)('%s has the fingerprint %s', (schema, fingerprint) => {

@@ -30,12 +30,14 @@ const MAX_REFUSED = 10_000;
 const TIMEOUT_MS = 10_000;
 
 /**
- * Client of a schema registry with Confluent's API (GET /schemas/ids/{id}). What is found is kept for good: an id never changes its schema.
+ * Client of a schema registry with Confluent's API (GET /schemas/ids/{id}). What is found is kept for good: an id never
+ * changes its schema.
  * https://docs.confluent.io/platform/current/schema-registry/develop/api.html#get--schemas-ids-int-%20id
  */
 export function createRegistry({ url, clock, onLookup }: RegistryOptions): Registry {
   const base = new URL(url);
-  const credentials = base.username === '' ? undefined : `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
+  const credentials =
+    base.username === '' ? undefined : `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
   base.username = '';
   base.password = '';
   const where = base.href.replace(/\/+$/, '');
@@ -86,7 +88,8 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions): Regis
     if (status === 404) return refuse(id, `schema id ${id} is not in the registry`);
     if (status !== 200) throw new RegistryError(`the schema registry ${where} answers ${status} to schema id ${id}`);
     const answer = parseAnswer(body);
-    if (answer === undefined) throw new RegistryError(`the schema registry ${where} answers something else than a schema to schema id ${id}`);
+    if (answer === undefined)
+      throw new RegistryError(`the schema registry ${where} answers something else than a schema to schema id ${id}`);
     const lookup = lookupOf(id, answer);
     found.set(id, lookup);
     return lookup;
@@ -118,7 +121,8 @@ function parseAnswer(body: string): Answer | undefined {
 /** Without a schemaType it is Avro. */
 function lookupOf(id: number, { schema, schemaType = 'AVRO', references = [] }: Answer): Lookup {
   if (schemaType !== 'AVRO') return { detail: `schema id ${id} is of type ${String(schemaType)}` };
-  if (!Array.isArray(references) || references.length > 0) return { detail: `schema id ${id} refers to other schemas, which is not supported: register it with them in one` };
+  if (!Array.isArray(references) || references.length > 0)
+    return { detail: `schema id ${id} refers to other schemas, which is not supported: register it with them in one` };
   try {
     return { schema: parseSchema(schema) };
   } catch (error) {
@@ -128,5 +132,9 @@ function lookupOf(id: number, { schema, schemaType = 'AVRO', references = [] }: 
 
 function reasonOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
-  return cause instanceof Error ? ('code' in cause && typeof cause.code === 'string' ? cause.code : cause.message) : String(cause);
+  return cause instanceof Error
+    ? 'code' in cause && typeof cause.code === 'string'
+      ? cause.code
+      : cause.message
+    : String(cause);
 }

@@ -35,7 +35,8 @@ export function parseSchema(text: string): Schema {
 const FOLDER = fileURLToPath(new URL('../../../schemas/', import.meta.url));
 
 /**
- * Reads `<source>.avsc` and `earlier/<source>/*.avsc` of schemas/, and every *.avsc at any depth of the operator's folder.
+ * Reads `<source>.avsc` and `earlier/<source>/*.avsc` of schemas/, and every *.avsc at any depth of the operator's
+ * folder.
  * Throws StartError where that folder cannot be read or holds something else under such a name.
  */
 export function readKnownSchemas(operatorsFolder: string | undefined): KnownSchemas {
@@ -46,15 +47,22 @@ export function readKnownSchemas(operatorsFolder: string | undefined): KnownSche
   };
   for (const { name } of sources) {
     const earlier = join(FOLDER, 'earlier', name);
-    if (existsSync(earlier)) for (const file of schemaFiles(earlier)) add(parseSchema(readFileSync(join(earlier, file), 'utf8')));
+    if (existsSync(earlier))
+      for (const file of schemaFiles(earlier)) add(parseSchema(readFileSync(join(earlier, file), 'utf8')));
   }
   if (operatorsFolder !== undefined) for (const schema of readOperators(operatorsFolder)) add(schema);
-  const current = Object.fromEntries(sources.map(({ name }) => [name, add(parseSchema(readFileSync(join(FOLDER, `${name}.avsc`), 'utf8')))])) as Record<SourceName, Schema>;
+  const current = Object.fromEntries(
+    sources.map(({ name }) => [name, add(parseSchema(readFileSync(join(FOLDER, `${name}.avsc`), 'utf8')))]),
+  ) as Record<SourceName, Schema>;
   return { current, byFingerprint };
 }
 
 function readOperators(folder: string): Schema[] {
-  const refuse = (what: string, error: unknown): StartError => new StartError(`AVRO_SCHEMAS_DIR: ${what}: ${error instanceof Error ? error.message : String(error)}`, { cause: error, exitCode: EXIT_CONFIG });
+  const refuse = (what: string, error: unknown): StartError =>
+    new StartError(`AVRO_SCHEMAS_DIR: ${what}: ${error instanceof Error ? error.message : String(error)}`, {
+      cause: error,
+      exitCode: EXIT_CONFIG,
+    });
   let files: string[];
   try {
     files = schemaFiles(folder);
@@ -71,5 +79,7 @@ function readOperators(folder: string): Schema[] {
 }
 
 function schemaFiles(folder: string): string[] {
-  return readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.avsc')).toSorted();
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.avsc'))
+    .toSorted();
 }

@@ -1,27 +1,47 @@
 import avro from 'avsc';
-import { ABSENT, ESCAPED, NULL, NUMBER, OBJECT, OTHER, STRING, type Scanner } from '../../../common/evaluate/scanner.ts';
+import {
+  ABSENT,
+  ESCAPED,
+  NULL,
+  NUMBER,
+  OBJECT,
+  OTHER,
+  STRING,
+  type Scanner,
+} from '../../../common/evaluate/scanner.ts';
 
 /**
- * Avro datum → JSON text, straight from bytes to bytes: no object is built, a string is copied as it is where it needs no escape.
+ * Avro datum → JSON text, straight from bytes to bytes: no object is built, a string is copied as it is where it needs
+ * no escape.
  * A schema becomes a tree of closures, one per type; nothing of a schema is ever turned into code.
  * Typical edge event (1,206 bytes, 2,218 as text) on one busy core: 5 us; decoding by avsc and JSON.stringify 15 us.
  *
  * What is written, and why it loses nothing:
- * - Everything that the WRITER's schema has, under the writer's names: fields that the reader (the schema of this folder) does not know are kept,
- *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by evaluation:
+ * - Everything that the WRITER's schema has, under the writer's names: fields that the reader (the schema of this
+ *   folder) does not know are kept,
+ *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by
+ * evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
- *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the reader has a string
+ *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the
+ * reader has a string
  *   defaults   every default of a reader's field is null, and null is an absent key (schemas/README.md)
- *   others     a type that Avro would not resolve is written as it is: in JSON events too, types vary between producers and reject nothing
- * - null, as the value of a record's field, is an absent key: that is the same event, and a third of the bytes where a schema has many fields.
- * - int and long: all digits, also beyond 2^53. float (as the double it is) and double: the shortest text that reads back as the same, null where
- *   it is not finite. bytes and fixed: one character U+0000 to U+00FF for each byte, as in Avro's own JSON encoding. enum: its symbol.
+ *   others     a type that Avro would not resolve is written as it is: in JSON events too, types vary between producers
+ * and reject nothing
+ * - null, as the value of a record's field, is an absent key: that is the same event, and a third of the bytes where a
+ *   schema has many fields.
+ * - int and long: all digits, also beyond 2^53. float (as the double it is) and double: the shortest text that reads
+ *   back as the same, null where
+ *   it is not finite. bytes and fixed: one character U+0000 to U+00FF for each byte, as in Avro's own JSON encoding.
+ * enum: its symbol.
  *   map: an object. union: the value of its branch, without the branch's name.
  *
- * What the columns are read from is noted on the way, as the scanner would note it of the text: a scan of the text would cost half as much again.
+ * What the columns are read from is noted on the way, as the scanner would note it of the text: a scan of the text
+ * would cost half as much again.
  *
- * Hostile datums: every read is within the datum, every count is checked against the bytes that are left, so time and memory are linear in
- * the datum; what takes no bytes (lists of nulls or of empty records) is bounded by MAX_EMPTY_ITEMS, nesting by MAX_DEPTH, the text by the caller.
+ * Hostile datums: every read is within the datum, every count is checked against the bytes that are left, so time and
+ * memory are linear in
+ * the datum; what takes no bytes (lists of nulls or of empty records) is bounded by MAX_EMPTY_ITEMS, nesting by
+ * MAX_DEPTH, the text by the caller.
  */
 
 /** The datum is not one of its schema: cut off, bytes left over, or a value that Avro does not allow. */
@@ -35,7 +55,10 @@ export const MAX_DEPTH = 512;
 /** Items of lists in one datum that take no bytes. */
 export const MAX_EMPTY_ITEMS = 1_000;
 
-/** JSON text of the datum that fills `bytes` from `start` to its end; at most maxBytes long. Throws MalformedAvro, TextTooLarge. The result's memory is its own. */
+/**
+ * JSON text of the datum that fills `bytes` from `start` to its end; at most maxBytes long. Throws MalformedAvro,
+ * TextTooLarge. The result's memory is its own.
+ */
 export type Transcode = (bytes: Buffer, start: number, maxBytes: number) => Buffer;
 
 /** Writes a value; of text it returns whether there are escapes in it. */
@@ -44,7 +67,10 @@ type Write = () => boolean | void;
 /** Texts of many datums share one chunk. */
 const CHUNK_BYTES = 1024 * 1024;
 
-/** The memory in which the datum lies, whole; `at` and `end` are places in it, `base` is that of the message's first byte. */
+/**
+ * The memory in which the datum lies, whole; `at` and `end` are places in it, `base` is that of the message's first
+ * byte.
+ */
 let input: Uint8Array = new Uint8Array(0);
 let inputWords: DataView = new DataView(input.buffer);
 let base = 0;
@@ -60,7 +86,8 @@ let emptyItems = 0;
 
 /**
  * Prepares the way from datums of `writer` to JSON text that `reader` would understand.
- * Both are types of avsc made with wrapUnions, so that every union is allowed. The places of its values in the text are left in `scanner.found`.
+ * Both are types of avsc made with wrapUnions, so that every union is allowed. The places of its values in the text are
+ * left in `scanner.found`.
  */
 export function compile(writer: avro.Type, reader: avro.Type | undefined, scanner: Scanner): Transcode {
   const write = notedWriter(writer, reader, { made: new Map(), scanner }, EVENT, false);
@@ -95,7 +122,9 @@ function newChunk(bytes: number): void {
   pos = 0;
 }
 
-/** Makes room for that many bytes. What is written of the present text moves along; earlier texts stay in their chunk. */
+/**
+ * Makes room for that many bytes. What is written of the present text moves along; earlier texts stay in their chunk.
+ */
 function reserve(bytes: number): void {
   if (pos + bytes > out.length) grow(bytes);
 }
@@ -239,7 +268,16 @@ const byteClass = Uint8Array.from({ length: 256 }, (_, byte) => {
 });
 /** The letter of a short escape, 0 where there is none. */
 const shortEscape = new Uint8Array(0x60);
-for (const [byte, letter] of [[0x08, 'b'], [0x09, 't'], [0x0a, 'n'], [0x0c, 'f'], [0x0d, 'r'], [0x22, '"'], [0x5c, '\\']] as const) shortEscape[byte] = letter.charCodeAt(0);
+for (const [byte, letter] of [
+  [0x08, 'b'],
+  [0x09, 't'],
+  [0x0a, 'n'],
+  [0x0c, 'f'],
+  [0x0d, 'r'],
+  [0x22, '"'],
+  [0x5c, '\\'],
+] as const)
+  shortEscape[byte] = letter.charCodeAt(0);
 
 /** Returns whether it has escapes. */
 function writeString(): boolean {
@@ -257,8 +295,14 @@ function writeString(): boolean {
   for (;;) {
     while (i <= lastWord) {
       const word = source.getInt32(i, true);
-      // the highest bit of each byte: not ASCII, below a blank, a quotation mark, a backslash (or, seldom, none of them: a carry)
-      if (((word | (word - 0x20202020) | ((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & 0x80808080) !== 0) break;
+      // the highest bit of each byte: not ASCII, below a blank, a quotation mark, a backslash (or, seldom, none of
+      // them: a carry)
+      if (
+        ((word | (word - 0x20202020) | ((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101)) &
+          0x80808080) !==
+        0
+      )
+        break;
       target.setInt32(p, word, true);
       i += 4;
       p += 4;
@@ -349,7 +393,10 @@ function constant(text: string): Constant {
   const bytes = Buffer.from(text);
   const padded = Buffer.alloc(Math.ceil(bytes.length / 4) * 4);
   bytes.copy(padded);
-  return { words: Uint32Array.from({ length: padded.length / 4 }, (_, i) => padded.readUInt32LE(i * 4)), length: bytes.length };
+  return {
+    words: Uint32Array.from({ length: padded.length / 4 }, (_, i) => padded.readUInt32LE(i * 4)),
+    length: bytes.length,
+  };
 }
 
 function writeConstant({ words, length }: Constant): void {
@@ -383,14 +430,16 @@ function writeBlocks(writeItem: Write, minItemBytes: number, writeFirst: Write =
       const size = readLength();
       blockEnd = at + size;
     }
-    if (minItemBytes > 0 ? count * minItemBytes > end - at : (emptyItems += count) > MAX_EMPTY_ITEMS) throw new MalformedAvro(`block of ${count} items with ${end - at} bytes left at byte ${at - base}`);
+    if (minItemBytes > 0 ? count * minItemBytes > end - at : (emptyItems += count) > MAX_EMPTY_ITEMS)
+      throw new MalformedAvro(`block of ${count} items with ${end - at} bytes left at byte ${at - base}`);
     for (let i = 0; i < count; i++) {
       next();
       next = writeItem;
       reserve(1);
       out[pos++] = 0x2c;
     }
-    if (blockEnd !== -1 && at !== blockEnd) throw new MalformedAvro(`block that ends at byte ${at - base}, not ${blockEnd - base}`);
+    if (blockEnd !== -1 && at !== blockEnd)
+      throw new MalformedAvro(`block that ends at byte ${at - base}, not ${blockEnd - base}`);
   }
 }
 
@@ -427,31 +476,56 @@ function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
 function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context): Write {
   if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
   switch (writer.typeName) {
-    case 'null': return writeNull;
-    case 'boolean': return writeBoolean;
-    case 'int': return writeInt;
-    case 'long': return writeLong;
-    case 'float': return writeFloat;
-    case 'double': return writeDouble;
-    case 'string': return writeString;
-    case 'bytes': return branchOf(reader, 'bytes') === undefined && branchOf(reader, 'string') !== undefined ? writeString : writeBytes;
-    case 'fixed': return fixedWriter(writer as avro.types.FixedType);
-    case 'enum': return enumWriter(writer as avro.types.EnumType);
-    case 'array': return arrayWriter(writer as avro.types.ArrayType, reader, context, NOBODY);
-    case 'map': return mapWriter(writer as avro.types.MapType, reader, context, NOBODY);
-    case 'record': return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, NOBODY);
-    default: throw new Error(`a type ${writer.typeName}`);
+    case 'null':
+      return writeNull;
+    case 'boolean':
+      return writeBoolean;
+    case 'int':
+      return writeInt;
+    case 'long':
+      return writeLong;
+    case 'float':
+      return writeFloat;
+    case 'double':
+      return writeDouble;
+    case 'string':
+      return writeString;
+    case 'bytes':
+      return branchOf(reader, 'bytes') === undefined && branchOf(reader, 'string') !== undefined
+        ? writeString
+        : writeBytes;
+    case 'fixed':
+      return fixedWriter(writer as avro.types.FixedType);
+    case 'enum':
+      return enumWriter(writer as avro.types.EnumType);
+    case 'array':
+      return arrayWriter(writer as avro.types.ArrayType, reader, context, NOBODY);
+    case 'map':
+      return mapWriter(writer as avro.types.MapType, reader, context, NOBODY);
+    case 'record':
+      return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, NOBODY);
+    default:
+      throw new Error(`a type ${writer.typeName}`);
   }
 }
 
 /**
- * A writer that notes at the node what it has written, unless something is noted there already: of duplicate keys the first counts. isItem: it is the
- * first of a list, which stands for the list where it is an object. Nodes are a tree, so this ends also where a type holds itself.
+ * A writer that notes at the node what it has written, unless something is noted there already: of duplicate keys the
+ * first counts. isItem: it is the
+ * first of a list, which stands for the list where it is an object. Nodes are a tree, so this ends also where a type
+ * holds itself.
  */
-function notedWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number, isItem: boolean): Write {
+function notedWriter(
+  writer: avro.Type,
+  reader: avro.Type | undefined,
+  context: Context,
+  node: number,
+  isItem: boolean,
+): Write {
   const plain = valueWriter(writer, reader, context);
   if (node === NOBODY) return plain;
-  if (isUnion(writer)) return unionWriter(writer.types.map((branch) => notedWriter(branch, reader, context, node, isItem)));
+  if (isUnion(writer))
+    return unionWriter(writer.types.map((branch) => notedWriter(branch, reader, context, node, isItem)));
   const { found } = context.scanner;
   const note = (kind: number, from = 0, to = 0): void => {
     found[node * 3] = kind;
@@ -460,18 +534,23 @@ function notedWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
   };
   const noted = ((): Write => {
     switch (writer.typeName) {
-      case 'record': case 'map': {
-        const write = writer.typeName === 'map' ? mapWriter(writer as avro.types.MapType, reader, context, node) : recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
+      case 'record':
+      case 'map': {
+        const write =
+          writer.typeName === 'map'
+            ? mapWriter(writer as avro.types.MapType, reader, context, node)
+            : recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
         return () => {
           note(OBJECT);
           write();
         };
       }
       default:
-        if (isItem) return () => {
-          note(OTHER);
-          plain();
-        };
+        if (isItem)
+          return () => {
+            note(OTHER);
+            plain();
+          };
     }
     switch (writer.typeName) {
       case 'array': {
@@ -481,28 +560,42 @@ function notedWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
           if (found[node * 3] === ABSENT) note(OTHER);
         };
       }
-      case 'string': case 'bytes': case 'fixed': case 'enum': return () => {
-        const from = pos - textStart + 1;
-        const isEscaped = plain() === true;
-        note(isEscaped ? ESCAPED : STRING, from, pos - textStart - 1);
-      };
-      case 'int': case 'long': case 'float': case 'double': return () => {
-        const from = pos - textStart;
-        plain();
-        // a number that is not finite is written as null
-        if (out[textStart + from] === 0x6e) note(NULL);
-        else note(NUMBER, from, pos - textStart);
-      };
-      default: return () => {
-        plain();
-        note(writer.typeName === 'null' ? NULL : OTHER);
-      };
+      case 'string':
+      case 'bytes':
+      case 'fixed':
+      case 'enum':
+        return () => {
+          const from = pos - textStart + 1;
+          const isEscaped = plain() === true;
+          note(isEscaped ? ESCAPED : STRING, from, pos - textStart - 1);
+        };
+      case 'int':
+      case 'long':
+      case 'float':
+      case 'double':
+        return () => {
+          const from = pos - textStart;
+          plain();
+          // a number that is not finite is written as null
+          if (out[textStart + from] === 0x6e) note(NULL);
+          else note(NUMBER, from, pos - textStart);
+        };
+      default:
+        return () => {
+          plain();
+          note(writer.typeName === 'null' ? NULL : OTHER);
+        };
     }
   })();
   return () => (found[node * 3] === ABSENT ? noted() : plain());
 }
 
-function arrayWriter({ itemsType }: avro.types.ArrayType, reader: avro.Type | undefined, context: Context, node: number): Write {
+function arrayWriter(
+  { itemsType }: avro.types.ArrayType,
+  reader: avro.Type | undefined,
+  context: Context,
+  node: number,
+): Write {
   const readerItems = (branchOf(reader, 'array') as avro.types.ArrayType | undefined)?.itemsType;
   const writeItem = valueWriter(itemsType, readerItems, context);
   const writeFirst = notedWriter(itemsType, readerItems, context, node, true);
@@ -516,11 +609,20 @@ function arrayWriter({ itemsType }: avro.types.ArrayType, reader: avro.Type | un
   };
 }
 
-function mapWriter({ valuesType }: avro.types.MapType, reader: avro.Type | undefined, context: Context, node: number): Write {
+function mapWriter(
+  { valuesType }: avro.types.MapType,
+  reader: avro.Type | undefined,
+  context: Context,
+  node: number,
+): Write {
   const readerValues = (branchOf(reader, 'map') as avro.types.MapType | undefined)?.valuesType;
   const { scanner } = context;
   const writeValue = valueWriter(valuesType, readerValues, context);
-  const noted = Array.from({ length: scanner.paths.size }, (_, child) => (node !== NOBODY && scanner.paths.parentOf(child) === node ? notedWriter(valuesType, readerValues, context, child, false) : writeValue));
+  const noted = Array.from({ length: scanner.paths.size }, (_, child) =>
+    node !== NOBODY && scanner.paths.parentOf(child) === node
+      ? notedWriter(valuesType, readerValues, context, child, false)
+      : writeValue,
+  );
   const writeEntry = (): void => {
     const from = pos - textStart + 1;
     const isEscaped = writeString();
@@ -549,12 +651,25 @@ interface FieldPlan {
   readonly write: Write;
 }
 
-function recordWriter(writer: avro.types.RecordType, reader: avro.types.RecordType | undefined, context: Context, node: number): Write {
-  const fields = writer.fields.filter((field) => field.type.typeName !== 'null').map((field) => {
-    const readerField = fieldOf(reader, writer, field);
-    const name = Buffer.from(readerField?.name ?? field.name);
-    return fieldPlan(name.toString(), field.type, readerField?.type, context, node === NOBODY ? NOBODY : context.scanner.paths.childOf(node, name, 0, name.length));
-  });
+function recordWriter(
+  writer: avro.types.RecordType,
+  reader: avro.types.RecordType | undefined,
+  context: Context,
+  node: number,
+): Write {
+  const fields = writer.fields
+    .filter((field) => field.type.typeName !== 'null')
+    .map((field) => {
+      const readerField = fieldOf(reader, writer, field);
+      const name = Buffer.from(readerField?.name ?? field.name);
+      return fieldPlan(
+        name.toString(),
+        field.type,
+        readerField?.type,
+        context,
+        node === NOBODY ? NOBODY : context.scanner.paths.childOf(node, name, 0, name.length),
+      );
+    });
   return () => {
     enter();
     reserve(1);
@@ -580,7 +695,13 @@ function recordWriter(writer: avro.types.RecordType, reader: avro.types.RecordTy
   };
 }
 
-function fieldPlan(name: string, writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): FieldPlan {
+function fieldPlan(
+  name: string,
+  writer: avro.Type,
+  reader: avro.Type | undefined,
+  context: Context,
+  node: number,
+): FieldPlan {
   const key = constant(`${JSON.stringify(name)}:`);
   const plan = (nullBranch: number, type: avro.Type): FieldPlan => {
     const write = notedWriter(type, reader, context, node, false);
@@ -620,7 +741,8 @@ function enumWriter({ symbols }: avro.types.EnumType): Write {
   return () => {
     const index = readNumber();
     const text = texts[index];
-    if (text === undefined) throw new MalformedAvro(`symbol ${index} of an enum of ${texts.length} at byte ${at - base}`);
+    if (text === undefined)
+      throw new MalformedAvro(`symbol ${index} of an enum of ${texts.length} at byte ${at - base}`);
     writeConstant(text);
   };
 }
@@ -642,42 +764,68 @@ function branchOf(reader: avro.Type | undefined, typeName: string): avro.Type | 
 /** The record that resolution would choose: of the same name where there are several. */
 function readerRecord(writer: avro.Type, reader: avro.Type | undefined): avro.types.RecordType | undefined {
   if (reader === undefined) return undefined;
-  const records = (isUnion(reader) ? reader.types : [reader]).filter((type): type is avro.types.RecordType => type.typeName === 'record');
+  const records = (isUnion(reader) ? reader.types : [reader]).filter(
+    (type): type is avro.types.RecordType => type.typeName === 'record',
+  );
   return records.find((record) => isNamed(record, writer.name)) ?? records[0];
 }
 
 /** Avro's rule for named types: the same name without its namespace, or one of the reader's aliases. */
 export function isNamed(reader: avro.Type, writerName: string | undefined): boolean {
-  return writerName !== undefined && [reader.name ?? '', ...(reader.aliases ?? [])].some((name) => name === writerName || unqualified(name) === unqualified(writerName));
+  return (
+    writerName !== undefined &&
+    [reader.name ?? '', ...(reader.aliases ?? [])].some(
+      (name) => name === writerName || unqualified(name) === unqualified(writerName),
+    )
+  );
 }
 
 function unqualified(name: string): string {
   return name.slice(name.lastIndexOf('.') + 1);
 }
 
-/** The reader's field for one of the writer's: by name, else by alias where the writer has none of the reader's name. */
-function fieldOf(reader: avro.types.RecordType | undefined, writer: avro.types.RecordType, field: avro.types.Field): avro.types.Field | undefined {
-  return reader?.fields.find((f) => f.name === field.name)
-    ?? reader?.fields.find((f) => f.aliases.includes(field.name) && !writer.fields.some((other) => other.name === f.name));
+/**
+ * The reader's field for one of the writer's: by name, else by alias where the writer has none of the reader's name.
+ */
+function fieldOf(
+  reader: avro.types.RecordType | undefined,
+  writer: avro.types.RecordType,
+  field: avro.types.Field,
+): avro.types.Field | undefined {
+  return (
+    reader?.fields.find((f) => f.name === field.name) ??
+    reader?.fields.find((f) => f.aliases.includes(field.name) && !writer.fields.some((other) => other.name === f.name))
+  );
 }
 
-/** The fewest bytes that a value of this type takes; within itself a type counts as none, which only a record behind a union can be. */
+/**
+ * The fewest bytes that a value of this type takes; within itself a type counts as none, which only a record behind a
+ * union can be.
+ */
 function minBytes(type: avro.Type, known = new Map<avro.Type, number>()): number {
   const found = known.get(type);
   if (found !== undefined) return found;
   known.set(type, 0);
-  const bytes = isUnion(type) ? 1 + Math.min(...type.types.map((branch) => minBytes(branch, known))) : minPlainBytes(type, known);
+  const bytes = isUnion(type)
+    ? 1 + Math.min(...type.types.map((branch) => minBytes(branch, known)))
+    : minPlainBytes(type, known);
   known.set(type, bytes);
   return bytes;
 }
 
 function minPlainBytes(type: avro.Type, known: Map<avro.Type, number>): number {
   switch (type.typeName) {
-    case 'null': return 0;
-    case 'float': return 4;
-    case 'double': return 8;
-    case 'fixed': return (type as avro.types.FixedType).size;
-    case 'record': return (type as avro.types.RecordType).fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
-    default: return 1;
+    case 'null':
+      return 0;
+    case 'float':
+      return 4;
+    case 'double':
+      return 8;
+    case 'fixed':
+      return (type as avro.types.FixedType).size;
+    case 'record':
+      return (type as avro.types.RecordType).fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
+    default:
+      return 1;
   }
 }

@@ -2,7 +2,9 @@ import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
 import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../backup.ts';
 
-type Args = { readonly do: 'create'; readonly place: string; readonly base?: string } | { readonly do: 'restore'; readonly place: string; readonly database?: string };
+type Args =
+  | { readonly do: 'create'; readonly place: string; readonly base?: string }
+  | { readonly do: 'restore'; readonly place: string; readonly database?: string };
 
 const BACKUP = { type: 'string', pattern: BACKUP_NAME.source };
 
@@ -15,15 +17,21 @@ Nothing may be ingested meanwhile: stop npm start (the command then opens the da
 the ledger says where every partition goes on: what came after the backup is taken from Kafka again, once.`,
   args: oneOfActions('do', {
     create: { properties: { place: BACKUP, base: BACKUP }, required: ['place'] },
-    restore: { properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } }, required: ['place'] },
+    restore: {
+      properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } },
+      required: ['place'],
+    },
   }),
   options: { base: { type: 'string' }, database: { type: 'string' } },
 
   readArgs(values, [verb, place, ...rest]) {
-    if ((verb !== 'create' && verb !== 'restore') || place === undefined || rest.length > 0) throw new UsageError('backup takes create PLACE/NAME or restore PLACE/NAME');
+    if ((verb !== 'create' && verb !== 'restore') || place === undefined || rest.length > 0)
+      throw new UsageError('backup takes create PLACE/NAME or restore PLACE/NAME');
     const { base, database } = values;
-    if (verb === 'create' && database === undefined) return { do: verb, place, ...(typeof base === 'string' && { base }) };
-    if (verb === 'restore' && base === undefined) return { do: verb, place, ...(typeof database === 'string' && { database }) };
+    if (verb === 'create' && database === undefined)
+      return { do: verb, place, ...(typeof base === 'string' && { base }) };
+    if (verb === 'restore' && base === undefined)
+      return { do: verb, place, ...(typeof database === 'string' && { database }) };
     throw new UsageError('--base goes with create, --database with restore');
   },
 
@@ -32,6 +40,7 @@ the ledger says where every partition goes on: what came after the backup is tak
     return args.do === 'create' ? await createBackup(context, args) : await restoreBackup(context, args);
   },
 
-  print: ({ files, bytes, last_evaluated_at }) => `${files} files, ${bytes} bytes; ${last_evaluated_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_evaluated_at).toISOString()}`}\n`,
+  print: ({ files, bytes, last_evaluated_at }) =>
+    `${files} files, ${bytes} bytes; ${last_evaluated_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_evaluated_at).toISOString()}`}\n`,
   exitCode: () => 0,
 };

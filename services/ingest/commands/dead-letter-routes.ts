@@ -3,7 +3,13 @@ import type { CommandContext } from '../../../common/command/command.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { ApiError, invalidParameters, type ParameterMistake } from '../../../common/http/errors.ts';
 import type { Operation, Route } from '../../../common/http/route.ts';
-import { listDeadLetters, readDeadLetter, REPLAYS_PER_SECOND, type DeadLetter, type DeadLetterFilter } from '../dead-letters.ts';
+import {
+  listDeadLetters,
+  readDeadLetter,
+  REPLAYS_PER_SECOND,
+  type DeadLetter,
+  type DeadLetterFilter,
+} from '../dead-letters.ts';
 import { reasons } from '../record.ts';
 import { deadLettersCommand } from './dead-letters.ts';
 
@@ -21,7 +27,10 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
   const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
   return [
     {
-      ...admin, method: 'GET', path: PATH, documented: LIST,
+      ...admin,
+      method: 'GET',
+      path: PATH,
+      documented: LIST,
       handle: async ({ query }) => {
         const mistakes: ParameterMistake[] = [];
         const filter = readFilter(Object.fromEntries(query), mistakes);
@@ -30,14 +39,24 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         if (mistakes.length > 0) throw invalidParameters(mistakes);
         const found = await told(listDeadLetters(clickhouse, filter, limit + 1, after));
         const page = found.slice(0, limit);
-        return { status: 200, json: { result: page.map((letter) => ({ ...letter, offset: Number(letter.offset) })), next: found.length > limit ? placeOf(page.at(-1)) : null } };
+        return {
+          status: 200,
+          json: {
+            result: page.map((letter) => ({ ...letter, offset: Number(letter.offset) })),
+            next: found.length > limit ? placeOf(page.at(-1)) : null,
+          },
+        };
       },
     },
     {
-      ...admin, method: 'GET', path: `${PATH}/:topic/:partition/:offset`, documented: SHOW,
+      ...admin,
+      method: 'GET',
+      path: `${PATH}/:topic/:partition/:offset`,
+      documented: SHOW,
       handle: async ({ params }) => {
         const { topic = '', partition = '', offset = '' } = params;
-        if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset)) throw new ApiError('not_found', 'there is no dead letter at this place');
+        if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset))
+          throw new ApiError('not_found', 'there is no dead letter at this place');
         const letter = await told(readDeadLetter(clickhouse, { topic, partition: Number(partition), offset }));
         if (letter === undefined) throw new ApiError('not_found', 'there is no dead letter at this place');
         const { record, incarnation, reason, detail } = letter;
@@ -45,7 +64,12 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
           status: 200,
           json: {
             result: {
-              topic, incarnation, partition: Number(partition), offset: Number(offset), reason, detail,
+              topic,
+              incarnation,
+              partition: Number(partition),
+              offset: Number(offset),
+              reason,
+              detail,
               record_time: record.time < 0 ? null : new Date(record.time).toISOString(),
               key_base64: base64(record.key),
               headers: record.headers.map(([name, value]) => ({ name, value_base64: base64(value) })),
@@ -56,7 +80,10 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
       },
     },
     {
-      ...admin, method: 'POST', path: `${PATH}/replay`, documented: REPLAY,
+      ...admin,
+      method: 'POST',
+      path: `${PATH}/replay`,
+      documented: REPLAY,
       handle: async ({ body, signal }) => {
         const given = readObject(body);
         const mistakes: ParameterMistake[] = [];
@@ -66,18 +93,28 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         if (filter.topic === undefined) mistakes.push({ parameter: 'topic', message: 'is required' });
         const { partition, offset } = given;
         const isOne = partition !== undefined || offset !== undefined;
-        if (isOne && !(isCount(partition) && isCount(offset))) mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
+        if (isOne && !(isCount(partition) && isCount(offset)))
+          mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
         if (mistakes.length > 0) throw invalidParameters(mistakes);
         const topic = filter.topic ?? '';
-        const found = isOne ? [{ topic, partition: Number(partition), offset: String(offset) }] : await told(listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after));
+        const found = isOne
+          ? [{ topic, partition: Number(partition), offset: String(offset) }]
+          : await told(listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after));
         const outcomes: Record<string, number> = {};
         let last: DeadLetter | undefined;
         for (const letter of found.slice(0, limit)) {
           // the caller has left, or stopped it: every letter by itself is stored once or not at all
           if (signal.aborted) break;
           const started = performance.now();
-          const replayed = await told(deadLettersCommand.run(context, { do: 'replay', at: { topic, partition: letter.partition, offset: letter.offset } }));
-          if ('replayed' in replayed) for (const [outcome, count] of Object.entries(replayed.replayed)) outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
+          const replayed = await told(
+            deadLettersCommand.run(context, {
+              do: 'replay',
+              at: { topic, partition: letter.partition, offset: letter.offset },
+            }),
+          );
+          if ('replayed' in replayed)
+            for (const [outcome, count] of Object.entries(replayed.replayed))
+              outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
           if ('reason' in letter) last = letter;
           if (!isOne) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
         }
@@ -92,12 +129,17 @@ async function told<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
-    if (error instanceof ClickHouseError && error.kind === 'retry') throw new ApiError('unavailable', 'the store does not answer', { retryAfterSeconds: RETRY_SECONDS, cause: error });
+    if (error instanceof ClickHouseError && error.kind === 'retry')
+      throw new ApiError('unavailable', 'the store does not answer', {
+        retryAfterSeconds: RETRY_SECONDS,
+        cause: error,
+      });
     throw error;
   }
 }
 
-const base64 = (bytes: Uint8Array | null): string | null => (bytes === null ? null : Buffer.from(bytes).toString('base64'));
+const base64 = (bytes: Uint8Array | null): string | null =>
+  bytes === null ? null : Buffer.from(bytes).toString('base64');
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
 function readObject(body: Buffer): Readonly<Record<string, unknown>> {
@@ -112,12 +154,19 @@ function readObject(body: Buffer): Readonly<Record<string, unknown>> {
 
 function readFilter(given: Readonly<Record<string, unknown>>, mistakes: ParameterMistake[]): DeadLetterFilter {
   const topic = given['topic'] ?? '';
-  if (typeof topic !== 'string' || topic.length > 249) mistakes.push({ parameter: 'topic', message: 'must be the name of a topic' });
+  if (typeof topic !== 'string' || topic.length > 249)
+    mistakes.push({ parameter: 'topic', message: 'must be the name of a topic' });
   const reason = reasons.find((r) => r === given['reason']);
-  if ((given['reason'] ?? '') !== '' && reason === undefined) mistakes.push({ parameter: 'reason', message: `must be one of ${reasons.join(', ')}` });
+  if ((given['reason'] ?? '') !== '' && reason === undefined)
+    mistakes.push({ parameter: 'reason', message: `must be one of ${reasons.join(', ')}` });
   const open = given['open'] ?? '';
-  if (!['', 'true', 'false', true, false].includes(open as string | boolean)) mistakes.push({ parameter: 'open', message: 'must be true or false' });
-  return { ...(typeof topic === 'string' && topic !== '' && { topic }), ...(reason !== undefined && { reason }), ...((open === 'true' || open === true) && { open: true }) };
+  if (!['', 'true', 'false', true, false].includes(open as string | boolean))
+    mistakes.push({ parameter: 'open', message: 'must be true or false' });
+  return {
+    ...(typeof topic === 'string' && topic !== '' && { topic }),
+    ...(reason !== undefined && { reason }),
+    ...((open === 'true' || open === true) && { open: true }),
+  };
 }
 
 function readLimit(given: unknown, standard: number, most: number, mistakes: ParameterMistake[]): number {
@@ -130,15 +179,27 @@ function readLimit(given: unknown, standard: number, most: number, mistakes: Par
 
 /** Where a page ended, as a text that callers only hand back. */
 function placeOf(letter: DeadLetter | undefined): string | null {
-  return letter === undefined ? null : Buffer.from(JSON.stringify([letter.topic, letter.incarnation, letter.partition, letter.offset])).toString('base64url');
+  return letter === undefined
+    ? null
+    : Buffer.from(JSON.stringify([letter.topic, letter.incarnation, letter.partition, letter.offset])).toString(
+        'base64url',
+      );
 }
 
 function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | undefined {
   if (given === undefined || given === null || given === '') return undefined;
   try {
     if (typeof given !== 'string') throw new TypeError('no text');
-    const [topic, incarnation, partition, offset] = JSON.parse(Buffer.from(given, 'base64url').toString('utf8')) as unknown[];
-    if (typeof topic === 'string' && isCount(incarnation) && isCount(partition) && typeof offset === 'string' && /^\d{1,18}$/.test(offset)) {
+    const [topic, incarnation, partition, offset] = JSON.parse(
+      Buffer.from(given, 'base64url').toString('utf8'),
+    ) as unknown[];
+    if (
+      typeof topic === 'string' &&
+      isCount(incarnation) &&
+      isCount(partition) &&
+      typeof offset === 'string' &&
+      /^\d{1,18}$/.test(offset)
+    ) {
       return { topic, incarnation, partition, offset, reason: 'not_an_event', detail: '', replayed_at: null };
     }
   } catch {
@@ -148,31 +209,79 @@ function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | u
   return undefined;
 }
 
-const text = (name: string, description: string, schema: object = {}): object => ({ name, in: 'query', required: false, description, schema: { type: 'string', ...schema } });
-const refusals = Object.fromEntries([400, 401, 403, 429, 503].map((code) => [code, { $ref: `#/components/responses/${code}` }]));
-const json = (description: string, properties: object): object => ({ description, content: { 'application/json': { schema: { type: 'object', required: Object.keys(properties), properties } } } });
+const text = (name: string, description: string, schema: object = {}): object => ({
+  name,
+  in: 'query',
+  required: false,
+  description,
+  schema: { type: 'string', ...schema },
+});
+const refusals = Object.fromEntries(
+  [400, 401, 403, 429, 503].map((code) => [code, { $ref: `#/components/responses/${code}` }]),
+);
+const json = (description: string, properties: object): object => ({
+  description,
+  content: { 'application/json': { schema: { type: 'object', required: Object.keys(properties), properties } } },
+});
 const NEXT = { type: ['string', 'null'], description: 'send it as `after` to go on; null = that was all' };
-const place = { topic: { type: 'string' }, incarnation: { type: 'integer' }, partition: { type: 'integer' }, offset: { type: 'integer' }, reason: { enum: reasons }, detail: { type: 'string' } };
+const place = {
+  topic: { type: 'string' },
+  incarnation: { type: 'integer' },
+  partition: { type: 'integer' },
+  offset: { type: 'integer' },
+  reason: { enum: reasons },
+  detail: { type: 'string' },
+};
 
 const LIST: Operation = {
   operationId: 'listDeadLetters',
   summary: 'Dead letters in the order of topic, partition and offset; needs a key with the scope admin',
   description: 'Messages that could not be stored, without their bytes.',
   parameters: [
-    text('topic', 'only of this topic'), text('reason', 'only with this reason', { enum: reasons }), text('open', 'true: only those that were not replayed', { enum: ['true', 'false'] }),
-    text('limit', `letters of a page, 1 to ${LIST_LIMIT}`, { default: String(LIST_DEFAULT) }), text('after', '`next` of the page before'),
+    text('topic', 'only of this topic'),
+    text('reason', 'only with this reason', { enum: reasons }),
+    text('open', 'true: only those that were not replayed', { enum: ['true', 'false'] }),
+    text('limit', `letters of a page, 1 to ${LIST_LIMIT}`, { default: String(LIST_DEFAULT) }),
+    text('after', '`next` of the page before'),
   ],
-  responses: { 200: json('A page', { result: { type: 'array', items: { type: 'object', properties: { ...place, replayed_at: { type: ['string', 'null'] } } } }, next: NEXT }), ...refusals },
+  responses: {
+    200: json('A page', {
+      result: {
+        type: 'array',
+        items: { type: 'object', properties: { ...place, replayed_at: { type: ['string', 'null'] } } },
+      },
+      next: NEXT,
+    }),
+    ...refusals,
+  },
 };
 
 const SHOW: Operation = {
   operationId: 'showDeadLetter',
   summary: 'One dead letter with its original bytes; needs a key with the scope admin',
-  description: 'Value, key and headers in base64. Of a topic that was recreated, the letter of its last life that has one at this place.',
-  parameters: ['topic', 'partition', 'offset'].map((name) => ({ name, in: 'path', required: true, schema: { type: 'string' } })),
+  description:
+    'Value, key and headers in base64. Of a topic that was recreated, the letter of its last life that has one at this place.',
+  parameters: ['topic', 'partition', 'offset'].map((name) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  })),
   responses: {
-    200: json('The letter', { result: { type: 'object', properties: { ...place, record_time: { type: ['string', 'null'] }, key_base64: { type: ['string', 'null'] }, headers: { type: 'array', items: { type: 'object' } }, value_base64: { type: 'string' } } } }),
-    ...refusals, 404: { $ref: '#/components/responses/404' },
+    200: json('The letter', {
+      result: {
+        type: 'object',
+        properties: {
+          ...place,
+          record_time: { type: ['string', 'null'] },
+          key_base64: { type: ['string', 'null'] },
+          headers: { type: 'array', items: { type: 'object' } },
+          value_base64: { type: 'string' },
+        },
+      },
+    }),
+    ...refusals,
+    404: { $ref: '#/components/responses/404' },
   },
 };
 
@@ -185,11 +294,25 @@ const REPLAY: Operation = {
     content: {
       'application/json': {
         schema: {
-          type: 'object', required: ['topic'],
-          properties: { topic: { type: 'string' }, partition: { type: 'integer' }, offset: { type: 'integer' }, reason: { enum: reasons }, limit: { type: 'integer', minimum: 1, maximum: REPLAY_LIMIT }, after: { type: ['string', 'null'] } },
+          type: 'object',
+          required: ['topic'],
+          properties: {
+            topic: { type: 'string' },
+            partition: { type: 'integer' },
+            offset: { type: 'integer' },
+            reason: { enum: reasons },
+            limit: { type: 'integer', minimum: 1, maximum: REPLAY_LIMIT },
+            after: { type: ['string', 'null'] },
+          },
         },
       },
     },
   },
-  responses: { 200: json('How many letters had which outcome: `stored`, or the reason why it is still a dead letter', { result: { type: 'object', additionalProperties: { type: 'integer' } }, next: NEXT }), ...refusals },
+  responses: {
+    200: json('How many letters had which outcome: `stored`, or the reason why it is still a dead letter', {
+      result: { type: 'object', additionalProperties: { type: 'integer' } },
+      next: NEXT,
+    }),
+    ...refusals,
+  },
 };

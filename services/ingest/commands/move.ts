@@ -13,7 +13,10 @@ with no batch under way. Afterwards start the services with that CLICKHOUSE_URL 
   options: {},
   readArgs: () => ({}),
   async run({ clickhouse, settings, logger }) {
-    if (settings.CLICKHOUSE_URL === undefined) throw new StartError('npm run move needs CLICKHOUSE_URL: where DATA_DIR is to be moved', { exitCode: EXIT_CONFIG });
+    if (settings.CLICKHOUSE_URL === undefined)
+      throw new StartError('npm run move needs CLICKHOUSE_URL: where DATA_DIR is to be moved', {
+        exitCode: EXIT_CONFIG,
+      });
     const from = await openEmbedded({ dataDir: settings.DATA_DIR, logger });
     try {
       return await moveTables(from, clickhouse, settings.RAW_RETENTION_DAYS, logger);
@@ -21,6 +24,7 @@ with no batch under way. Afterwards start the services with that CLICKHOUSE_URL 
       await from.close();
     }
   },
-  print: ({ tables, rows }) => `${tables.map((t) => `${t.name}: ${t.rows}`).join('\n')}\n\n${rows} rows in ${tables.length} tables; every offset is accounted for, once\n`,
+  print: ({ tables, rows }) =>
+    `${tables.map((t) => `${t.name}: ${t.rows}`).join('\n')}\n\n${rows} rows in ${tables.length} tables; every offset is accounted for, once\n`,
   exitCode: () => 0,
 };

@@ -2,7 +2,19 @@ import { NO_ARGUMENTS } from '../../../common/command/arguments.ts';
 import type { Command } from '../../../common/command/command.ts';
 import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
 
-const columns: readonly (keyof PartitionAccount)[] = ['topic', 'incarnation', 'partition', 'first', 'last', 'consumed', 'stored', 'dead_lettered', 'skipped', 'gap', 'replayed'];
+const columns: readonly (keyof PartitionAccount)[] = [
+  'topic',
+  'incarnation',
+  'partition',
+  'first',
+  'last',
+  'consumed',
+  'stored',
+  'dead_lettered',
+  'skipped',
+  'gap',
+  'replayed',
+];
 
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',
@@ -16,7 +28,9 @@ consumed = stored + dead_lettered + skipped. Exit code 1 where it does not hold,
   print: ({ ok, partitions, faults }) => {
     const table = [columns.map(String), ...partitions.map((row) => columns.map((c) => String(row[c])))];
     const widths = columns.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
-    const lines = table.map((row) => row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '));
+    const lines = table.map((row) =>
+      row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
+    );
     return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}`}\n`;
   },
   exitCode: ({ ok }) => (ok ? 0 : 1),

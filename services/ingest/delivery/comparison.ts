@@ -24,8 +24,15 @@ export interface Compare {
   firstDifference(life: number, records: readonly Record[]): Promise<number | undefined | Ended>;
 }
 
-/** Finds the first offset from `from` to `high` at which the log is not what is stored. A log that was cut twice may agree only with an older life. */
-export async function compareLog(compare: Compare, { incarnation, from }: { readonly incarnation: number; readonly from: number }, high: number): Promise<Compared | Ended> {
+/**
+ * Finds the first offset from `from` to `high` at which the log is not what is stored. A log that was cut twice may
+ * agree only with an older life.
+ */
+export async function compareLog(
+  compare: Compare,
+  { incarnation, from }: { readonly incarnation: number; readonly from: number },
+  high: number,
+): Promise<Compared | Ended> {
   for (let life = incarnation, bound = high; ; life--) {
     const marks = await compare.marks(life);
     if (typeof marks === 'string') return marks;
@@ -38,7 +45,13 @@ export async function compareLog(compare: Compare, { incarnation, from }: { read
 }
 
 /** The same for one life, in front of `bound`. Undefined: not even the first record of this life is in the log. */
-async function compareLife(compare: Compare, life: number, all: readonly RecordMark[], from: number, bound: number): Promise<number | undefined | Ended> {
+async function compareLife(
+  compare: Compare,
+  life: number,
+  all: readonly RecordMark[],
+  from: number,
+  bound: number,
+): Promise<number | undefined | Ended> {
   const marks = all.filter((m) => m.offset >= from && m.offset < bound);
   let same = -1;
   /** another record stands where the first one of this life did; one that is gone, as by compaction, proves nothing */
@@ -58,7 +71,10 @@ async function compareLife(compare: Compare, life: number, all: readonly RecordM
   for (let at = same < 0 ? from : marks[same]!.offset + 1; at < bound;) {
     const fetched = await compare.peek(at);
     if (typeof fetched === 'string') return fetched;
-    const differs = await compare.firstDifference(life, fetched.records.filter((r) => r.offset < bound));
+    const differs = await compare.firstDifference(
+      life,
+      fetched.records.filter((r) => r.offset < bound),
+    );
     if (differs !== undefined) return differs;
     at = fetched.to + 1;
   }

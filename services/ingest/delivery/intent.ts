@@ -9,12 +9,23 @@ export interface Intent {
   readonly rules: Rules;
 }
 
-const INTENT = /^b:(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,5}):(\d{1,16}):(\d{1,5}):(\d{1,16}):([01]):(\d{1,10})(?::(\d{1,10}(?:,\d{1,10})*))?$/;
+const INTENT =
+  /^b:(\d{1,10}):(\d{1,16})-(\d{1,16}):(\d{1,5}):(\d{1,16}):(\d{1,5}):(\d{1,16}):([01]):(\d{1,10})(?::(\d{1,10}(?:,\d{1,10})*))?$/;
 
 /** `b:incarnation:first-last:version:evaluated_at:retention_days:max_event_bytes:raw_avro:period[:id,id...]` */
 export function encodeIntent({ incarnation, first, last, rules }: Intent): string {
   const { version, evaluatedAt, retentionDays, maxEventBytes, rawAvro, schemaIds, period } = rules;
-  const fields = ['b', incarnation, `${first}-${last}`, version, evaluatedAt, retentionDays, maxEventBytes, rawAvro ? 1 : 0, period];
+  const fields = [
+    'b',
+    incarnation,
+    `${first}-${last}`,
+    version,
+    evaluatedAt,
+    retentionDays,
+    maxEventBytes,
+    rawAvro ? 1 : 0,
+    period,
+  ];
   return [...fields, ...(schemaIds.length === 0 ? [] : [schemaIds.join(',')])].join(':');
 }
 
@@ -23,16 +34,38 @@ export function decodeIntent(metadata: string | null | undefined): Intent | unde
   const match = INTENT.exec(metadata ?? '');
   if (match === null) return undefined;
   const numbers = match.slice(1, 10).map(Number);
-  const [incarnation, first, last, version, evaluatedAt, retentionDays, maxEventBytes, rawAvro, period] = numbers as [number, number, number, number, number, number, number, number, number];
+  const [incarnation, first, last, version, evaluatedAt, retentionDays, maxEventBytes, rawAvro, period] = numbers as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
   const schemaIds = match[10]?.split(',').map(Number) ?? [];
-  return { incarnation, first, last, rules: { version, evaluatedAt, retentionDays, maxEventBytes, rawAvro: rawAvro === 1, schemaIds, period } };
+  return {
+    incarnation,
+    first,
+    last,
+    rules: { version, evaluatedAt, retentionDays, maxEventBytes, rawAvro: rawAvro === 1, schemaIds, period },
+  };
 }
 
 /**
- * One token per batch: the same batch inserted again counts once in every table that remembers the token. It is made of what each
- * row of the batch carries, so it is known also where the intent is lost. `attempt`: 0 for the batch's own token; the engine may
+ * One token per batch: the same batch inserted again counts once in every table that remembers the token. It is made of
+ * what each
+ * row of the batch carries, so it is known also where the intent is lost. `attempt`: 0 for the batch's own token; the
+ * engine may
  * have noted that one without its part, then the missing rows come under 1, 2, ...
  */
-export function tokenOf(topic: string, partition: number, { incarnation, last, rules }: Intent, attempt: number): string {
+export function tokenOf(
+  topic: string,
+  partition: number,
+  { incarnation, last, rules }: Intent,
+  attempt: number,
+): string {
   return `${topic}:${incarnation}:${partition}:${last}:${rules.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
 }

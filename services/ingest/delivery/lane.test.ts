@@ -6,7 +6,15 @@ import { createLane } from './lane.ts';
 import type { LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
 
 const NOW = 1_000_000;
-const RULES: Rules = { version: 1, evaluatedAt: NOW, retentionDays: 90, maxEventBytes: 1, rawAvro: false, schemaIds: [], period: 50 };
+const RULES: Rules = {
+  version: 1,
+  evaluatedAt: NOW,
+  retentionDays: 90,
+  maxEventBytes: 1,
+  rawAvro: false,
+  schemaIds: [],
+  period: 50,
+};
 
 function record(offset: number, value: string | null = `value ${offset}`): Record {
   return { offset, time: 100 + offset, key: null, value: value === null ? null : Buffer.from(value), headers: [] };
@@ -62,15 +70,46 @@ interface World {
   orphans: readonly OrphanRows[];
 }
 
-const NOTED = new Set(['topic_recreated', 'intent_dropped', 'partition_paused', 'partition_resumed', 'waiting_for_group', 'partition_claimed', 'clickhouse_unavailable', 'available_again']);
+const NOTED = new Set([
+  'topic_recreated',
+  'intent_dropped',
+  'partition_paused',
+  'partition_resumed',
+  'waiting_for_group',
+  'partition_claimed',
+  'clickhouse_unavailable',
+  'available_again',
+]);
 const OURS: Owner = { group: 'ours', epoch: 1, former: undefined, isSettled: true };
 
-/** A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to do any more. */
+/**
+ * A lane in a small world; `did` is everything that it does to the outside, in order. Ends when the lane has nothing to
+ * do any more.
+ */
 async function run(setup: Setup) {
-  const { end, log = [], low = log[0]?.offset ?? 0, high = (log.at(-1)?.offset ?? -1) + 1, orphans = [], marks = [], chance = 1, badAt, on = () => {}, onPermit } = setup;
+  const {
+    end,
+    log = [],
+    low = log[0]?.offset ?? 0,
+    high = (log.at(-1)?.offset ?? -1) + 1,
+    orphans = [],
+    marks = [],
+    chance = 1,
+    badAt,
+    on = () => {},
+    onPermit,
+  } = setup;
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
-  const world: World = { isOver: false, isDraining: false, isMember: true, members: false, pausedLooks: 0, owner: 'owner' in setup ? setup.owner : OURS, orphans };
+  const world: World = {
+    isOver: false,
+    isDraining: false,
+    isMember: true,
+    members: false,
+    pausedLooks: 0,
+    owner: 'owner' in setup ? setup.owner : OURS,
+    orphans,
+  };
   let { strayedBy = 0 } = setup;
   let fetchFrom: number | undefined;
   let ledgerEnd = end;
@@ -89,7 +128,9 @@ async function run(setup: Setup) {
     isDraining: () => world.isDraining,
     isMember: () => world.isMember,
     async wait(ms) {
-      await new Promise((resolve) => { setImmediate(resolve); });
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
       if (ms < 10_000) now += ms;
       if (ms < 1_000) return act(`wait ${ms}`);
       if (fetchFrom !== undefined) {
@@ -97,7 +138,8 @@ async function run(setup: Setup) {
         strayedBy = 0;
         fetchFrom = undefined;
         const found = log.filter((r) => r.offset >= at);
-        if (found.length > 0 && !lane.offer({ at, to: found.at(-1)!.offset, records: found })) did.push('offer refused');
+        if (found.length > 0 && !lane.offer({ at, to: found.at(-1)!.offset, records: found }))
+          did.push('offer refused');
         return;
       }
       if (ms >= 60_000) world.isOver = true;
@@ -106,7 +148,10 @@ async function run(setup: Setup) {
       act(`commit ${offset} ${metadata}`);
       return !world.isOver;
     },
-    committed: async (group) => (setup.metadata === undefined || group !== 'ours' ? undefined : { offset: setup.committedAt ?? 0, metadata: setup.metadata }),
+    committed: async (group) =>
+      setup.metadata === undefined || group !== 'ours'
+        ? undefined
+        : { offset: setup.committedAt ?? 0, metadata: setup.metadata },
     hasMembers: async () => world.members,
     watermarks: async () => ({ low, high }),
     fetchFrom(offset) {
@@ -135,11 +180,16 @@ async function run(setup: Setup) {
       },
     },
     unavailable: (error) => (error instanceof Error && error.message === 'away' ? 'clickhouse' : undefined),
-    log: (event, fields) => { if (NOTED.has(event)) did.push(`${event}${'incarnation' in fields ? ` ${String(fields.incarnation)}` : ''}`); },
+    log: (event, fields) => {
+      if (NOTED.has(event)) did.push(`${event}${'incarnation' in fields ? ` ${String(fields.incarnation)}` : ''}`);
+    },
     store: {
       ledgerEnd: async () => ledgerEnd,
       marks: async () => marks,
-      orphans: async (incarnation, from) => world.orphans.filter((o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from)),
+      orphans: async (incarnation, from) =>
+        world.orphans.filter(
+          (o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from),
+        ),
       firstDifference: async (_, found) => found.find((r) => r.value?.toString() !== `value ${r.offset}`)?.offset,
       register: async () => ({ period: 50, owner: world.owner }),
       async claim(epoch) {
@@ -153,8 +203,20 @@ async function run(setup: Setup) {
         const ended = await fence();
         if (ended !== undefined) return ended;
         const offsets = batch.records.filter((r) => r.value !== null && !without.has(r.offset)).map((r) => r.offset);
-        act(`insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}`);
-        world.orphans = [...world.orphans, { incarnation: batch.incarnation, last: batch.last, evaluatedAt: batch.rules.evaluatedAt, offsets, deadOffsets: [], minTimestamp: undefined }];
+        act(
+          `insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}`,
+        );
+        world.orphans = [
+          ...world.orphans,
+          {
+            incarnation: batch.incarnation,
+            last: batch.last,
+            evaluatedAt: batch.rules.evaluatedAt,
+            offsets,
+            deadOffsets: [],
+            minTimestamp: undefined,
+          },
+        ];
         return { rows: offsets.length, deadLetters: 0, minTimestamp: undefined };
       },
       requestRepair: async ({ first, last }) => act(`repair ${first}-${last}`),
@@ -172,24 +234,41 @@ async function run(setup: Setup) {
   return { did, entries, lane };
 }
 
-const announced = (first: number, last: number, evaluatedAt = NOW, incarnation = 0): string => `commit ${first} ${encodeIntent({ incarnation, first, last, rules: { ...RULES, evaluatedAt } })}`;
-const orphan = (last: number, offsets: number[], rest: Partial<OrphanRows> = {}): OrphanRows => ({ incarnation: 0, last, evaluatedAt: 777, offsets, deadOffsets: [], minTimestamp: undefined, ...rest });
-const away = (): never => { throw new Error('away'); };
+const announced = (first: number, last: number, evaluatedAt = NOW, incarnation = 0): string =>
+  `commit ${first} ${encodeIntent({ incarnation, first, last, rules: { ...RULES, evaluatedAt } })}`;
+const orphan = (last: number, offsets: number[], rest: Partial<OrphanRows> = {}): OrphanRows => ({
+  incarnation: 0,
+  last,
+  evaluatedAt: 777,
+  offsets,
+  deadOffsets: [],
+  minTimestamp: undefined,
+  ...rest,
+});
+const away = (): never => {
+  throw new Error('away');
+};
 
 describe('a partition never taken before', () => {
   test('is read from its first offset; each batch is announced, inserted, recorded, and the end committed when nothing follows', async () => {
     const { did } = await run({ log: records(10, 13) });
     expect(did).toEqual([
       'fetch from 10',
-      announced(10, 12), `insert 0:10-12 at ${NOW} of 10,11,12`, 'record 0:10-12',
-      announced(13, 13), `insert 0:13-13 at ${NOW} of 13`, 'record 0:13-13',
+      announced(10, 12),
+      `insert 0:10-12 at ${NOW} of 10,11,12`,
+      'record 0:10-12',
+      announced(13, 13),
+      `insert 0:13-13 at ${NOW} of 13`,
+      'record 0:13-13',
       'commit 14 e',
     ]);
   });
 
   test('the ledger gets first and last record, to know the topic by, also where a hole ends the batch', async () => {
     const { entries } = await run({ log: [record(0), record(1, null), record(7)] });
-    expect(entries).toMatchObject([{ first: 0, last: 7, stored: { rows: 2 }, nullValues: 1, noRecords: 5, gap: 0, begin: markAt(0), end: markAt(7) }]);
+    expect(entries).toMatchObject([
+      { first: 0, last: 7, stored: { rows: 2 }, nullValues: 1, noRecords: 5, gap: 0, begin: markAt(0), end: markAt(7) },
+    ]);
   });
 
   test('null values alone are recorded, with nothing to insert', async () => {
@@ -202,20 +281,59 @@ describe('a partition never taken before', () => {
 describe('a permit', () => {
   test('is waited for before a batch is cut: what comes meanwhile is in it; the ledger has room of its own', async () => {
     let permits = 0;
-    const { did } = await run({ log: records(0, 0), onPermit: (_, offer) => { if (permits++ === 0) offer(records(1, 1)); } });
-    expect(did).toEqual(['fetch from 0', announced(0, 1), `insert 0:0-1 at ${NOW} of 0,1`, 'release', 'record 0:0-1', 'commit 2 e']);
+    const { did } = await run({
+      log: records(0, 0),
+      onPermit: (_, offer) => {
+        if (permits++ === 0) offer(records(1, 1));
+      },
+    });
+    expect(did).toEqual([
+      'fetch from 0',
+      announced(0, 1),
+      `insert 0:0-1 at ${NOW} of 0,1`,
+      'release',
+      'record 0:0-1',
+      'commit 2 e',
+    ]);
   });
 
   test('is released while ClickHouse is unavailable', async () => {
     let tries = 0;
-    const { did } = await run({ log: records(0, 0), onPermit: () => {}, on: (what) => { if (what.startsWith('insert') && tries++ === 0) away(); } });
-    expect(did).toEqual(['fetch from 0', announced(0, 0), 'release', 'clickhouse_unavailable', 'wait 100', `insert 0:0-0 at ${NOW} of 0`, 'available_again', 'release', 'record 0:0-0', 'commit 1 e']);
+    const { did } = await run({
+      log: records(0, 0),
+      onPermit: () => {},
+      on: (what) => {
+        if (what.startsWith('insert') && tries++ === 0) away();
+      },
+    });
+    expect(did).toEqual([
+      'fetch from 0',
+      announced(0, 0),
+      'release',
+      'clickhouse_unavailable',
+      'wait 100',
+      `insert 0:0-0 at ${NOW} of 0`,
+      'available_again',
+      'release',
+      'record 0:0-0',
+      'commit 1 e',
+    ]);
   });
 
   test('is of no use to a lane that is over, or whose process stops, when it comes', async () => {
-    const over = await run({ log: records(0, 0), onPermit: (world) => { world.isOver = true; } });
+    const over = await run({
+      log: records(0, 0),
+      onPermit: (world) => {
+        world.isOver = true;
+      },
+    });
     expect(over.did).toEqual(['fetch from 0', 'release']);
-    const draining = await run({ log: records(0, 0), onPermit: (world) => { world.isDraining = true; } });
+    const draining = await run({
+      log: records(0, 0),
+      onPermit: (world) => {
+        world.isDraining = true;
+      },
+    });
     expect(draining.did).toEqual(['fetch from 0', 'release', 'commit 0 e']);
   });
 });
@@ -247,32 +365,69 @@ describe('an open batch', () => {
   test('is formed again with the boundaries and rules of its announcement, whatever else there is to read by now', async () => {
     const intent = intentOf(5, 6, { schemaIds: [3], retentionDays: 7 });
     const { did } = await run({ end: endAt(4), metadata: encodeIntent(intent), log: records(0, 9) });
-    expect(did.slice(0, 5)).toEqual(['fetch from 4', `commit 5 ${encodeIntent(intent)}`, 'insert 0:5-6 at 777 of 5,6', 'record 0:5-6', announced(7, 9)]);
+    expect(did.slice(0, 5)).toEqual([
+      'fetch from 4',
+      `commit 5 ${encodeIntent(intent)}`,
+      'insert 0:5-6 at 777 of 5,6',
+      'record 0:5-6',
+      announced(7, 9),
+    ]);
   });
 
   test('gets what is missing, and its rollups are rebuilt before the ledger knows it', async () => {
-    const { did } = await run({ end: endAt(4), metadata: encodeIntent(intentOf(5, 6)), log: records(0, 6), orphans: [orphan(6, [5])] });
+    const { did } = await run({
+      end: endAt(4),
+      metadata: encodeIntent(intentOf(5, 6)),
+      log: records(0, 6),
+      orphans: [orphan(6, [5])],
+    });
     expect(did.slice(2, 5)).toEqual(['insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
   });
 
   test('whose records are gone from Kafka is recorded with what it wrote', async () => {
-    const { did, entries } = await run({ end: endAt(4), metadata: encodeIntent(intentOf(5, 6)), low: 20, high: 20, orphans: [orphan(6, [5])] });
+    const { did, entries } = await run({
+      end: endAt(4),
+      metadata: encodeIntent(intentOf(5, 6)),
+      low: 20,
+      high: 20,
+      orphans: [orphan(6, [5])],
+    });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
-    expect(entries).toMatchObject([{ first: 5, last: 6, stored: { rows: 1 }, gap: 1 }, { first: 7, last: 19, gap: 13 }]);
+    expect(entries).toMatchObject([
+      { first: 5, last: 6, stored: { rows: 1 }, gap: 1 },
+      { first: 7, last: 19, gap: 13 },
+    ]);
   });
 
   test('whose announcement is lost is known by its rows, and announced again with its moment and the least period that its rows may have', async () => {
     const { did } = await run({ end: endAt(4), log: records(0, 7), orphans: [orphan(6, [5])] });
     const again = encodeIntent(intentOf(5, 6, { period: 40 }));
-    expect(did.slice(0, 5)).toEqual(['fetch from 4', `commit 5 ${again}`, 'insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
+    expect(did.slice(0, 5)).toEqual([
+      'fetch from 4',
+      `commit 5 ${again}`,
+      'insert 0:5-6 at 777 of 6',
+      'repair 5-6',
+      'record 0:5-6',
+    ]);
   });
 
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {
     let looks = 0;
     const setup: Setup = { end: endAt(3), metadata: encodeIntent(intentOf(4, 6)), log: records(3, 8), strayedBy: 1 };
-    const { did } = await run({ ...setup, on: (what) => { if (what.startsWith('commit 4')) looks++; } });
+    const { did } = await run({
+      ...setup,
+      on: (what) => {
+        if (what.startsWith('commit 4')) looks++;
+      },
+    });
     expect(looks).toBe(1);
-    expect(did.slice(0, 5)).toEqual(['fetch from 3', 'offer refused', 'fetch from 3', `commit 4 ${encodeIntent(intentOf(4, 6))}`, 'insert 0:4-6 at 777 of 4,5,6']);
+    expect(did.slice(0, 5)).toEqual([
+      'fetch from 3',
+      'offer refused',
+      'fetch from 3',
+      `commit 4 ${encodeIntent(intentOf(4, 6))}`,
+      'insert 0:4-6 at 777 of 4,5,6',
+    ]);
   });
 });
 
@@ -284,7 +439,7 @@ describe('a log that is another', () => {
     expect(did).toContain(`insert 1:0-1 at ${NOW} of 0,1`);
   });
 
-  test('has another record at the ledger\'s end: nothing of it is taken before the lives are compared', async () => {
+  test("has another record at the ledger's end: nothing of it is taken before the lives are compared", async () => {
     const log = [record(0, 'another'), record(1, 'another'), record(2)];
     const { did } = await run({ end: endAt(1), marks: [markAt(0), markAt(1)], log });
     expect(did.slice(0, 2)).toEqual(['fetch from 1', 'offer refused']);
@@ -312,7 +467,12 @@ describe('a log that is another', () => {
 
   test('leaves the batch that was open in the ledger, closed with what it wrote', async () => {
     const log = [record(0, 'another'), record(1, 'another')];
-    const { did, entries } = await run({ end: endAt(4), marks: [markAt(0), markAt(4)], log, orphans: [orphan(9, [7])] });
+    const { did, entries } = await run({
+      end: endAt(4),
+      marks: [markAt(0), markAt(4)],
+      log,
+      orphans: [orphan(9, [7])],
+    });
     expect(did).toContain('record 0:5-9 closes');
     expect(entries[0]).toMatchObject({ incarnation: 0, stored: { rows: 1 }, gap: 4, closes: true });
   });
@@ -323,14 +483,22 @@ describe('a partition of another group', () => {
 
   test('is waited for while that has members, then claimed, and claimed once more five seconds later, before it is looked at', async () => {
     let looks = 0;
-    const { did } = await run({ owner: theirs, log: records(0, 0), on: (what, world) => { if (what.startsWith('wait')) world.members = ++looks < 2; } });
+    const { did } = await run({
+      owner: theirs,
+      log: records(0, 0),
+      on: (what, world) => {
+        if (what.startsWith('wait')) world.members = ++looks < 2;
+      },
+    });
     expect(did.slice(0, 4)).toEqual(['claim 5', 'partition_claimed', 'claim 6', 'fetch from 0']);
   });
 
   test('that takes ours while we write: nothing more is inserted', async () => {
     const { did } = await run({
       log: records(0, 5),
-      on: (what, world) => { if (what.startsWith('commit 0 b')) Object.assign(world, { owner: theirs, members: true, isDraining: true }); },
+      on: (what, world) => {
+        if (what.startsWith('commit 0 b')) Object.assign(world, { owner: theirs, members: true, isDraining: true });
+      },
     });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
   });
@@ -340,13 +508,30 @@ describe('a partition with too many bad messages', () => {
   test('is paused before the next batch is cut: its end is committed, nothing is announced or held, and it is taken again when the pause is over', async () => {
     const { did } = await run({ log: records(0, 4), badAt: 2 });
     expect(did).toEqual([
-      'fetch from 0', announced(0, 2), `insert 0:0-2 at ${NOW} of 0,1,2`, 'record 0:0-2', 'pause at 3', 'commit 3 e',
-      'partition_paused', 'partition_resumed', 'fetch from 2', announced(3, 4), `insert 0:3-4 at ${NOW} of 3,4`, 'record 0:3-4', 'commit 5 e',
+      'fetch from 0',
+      announced(0, 2),
+      `insert 0:0-2 at ${NOW} of 0,1,2`,
+      'record 0:0-2',
+      'pause at 3',
+      'commit 3 e',
+      'partition_paused',
+      'partition_resumed',
+      'fetch from 2',
+      announced(3, 4),
+      `insert 0:3-4 at ${NOW} of 3,4`,
+      'record 0:3-4',
+      'commit 5 e',
     ]);
   });
 
   test('ends in order while it is paused', async () => {
-    const { did } = await run({ log: records(0, 4), badAt: 2, on: (what, world) => { if (what === 'commit 3 e') world.isDraining = true; } });
+    const { did } = await run({
+      log: records(0, 4),
+      badAt: 2,
+      on: (what, world) => {
+        if (what === 'commit 3 e') world.isDraining = true;
+      },
+    });
     expect(did.at(-1)).toBe('partition_paused');
   });
 });
@@ -362,13 +547,27 @@ describe('writing', () => {
         away();
       },
     });
-    expect(did.slice(1, -1)).toEqual([announced(0, 1), 'clickhouse_unavailable', 'wait 100', `insert 0:0-1 at ${NOW} of 1`, 'repair 0-1', 'available_again', 'record 0:0-1']);
+    expect(did.slice(1, -1)).toEqual([
+      announced(0, 1),
+      'clickhouse_unavailable',
+      'wait 100',
+      `insert 0:0-1 at ${NOW} of 1`,
+      'repair 0-1',
+      'available_again',
+      'record 0:0-1',
+    ]);
   });
 
   test('is repeated after waits twice as long each time, half of each by chance', async () => {
     const waits = async (chance: number): Promise<string[]> => {
       let failures = 0;
-      const { did } = await run({ log: records(0, 0), chance, on: (what) => { if (what.startsWith('record') && failures++ < 5) away(); } });
+      const { did } = await run({
+        log: records(0, 0),
+        chance,
+        on: (what) => {
+          if (what.startsWith('record') && failures++ < 5) away();
+        },
+      });
       return did.filter((d) => d.startsWith('wait')).slice(0, 4);
     };
     expect(await waits(0)).toEqual(['wait 50', 'wait 100', 'wait 200', 'wait 400']);
@@ -376,8 +575,22 @@ describe('writing', () => {
   });
 
   test('ends the process at any other error, naming the statement and the batch in one line', async () => {
-    await expect(run({ log: records(0, 1), on: (what) => { if (what.startsWith('record')) throw new Error('unknown\nstack'); } })).rejects.toThrow(/^the ledger row of batch 0:0-1 failed: unknown$/);
-    await expect(run({ log: records(0, 1), on: (what) => { if (what.startsWith('insert')) throw new Error('unknown'); } })).rejects.toThrow(/^the insert of batch 0:0-1 failed: unknown$/);
+    await expect(
+      run({
+        log: records(0, 1),
+        on: (what) => {
+          if (what.startsWith('record')) throw new Error('unknown\nstack');
+        },
+      }),
+    ).rejects.toThrow(/^the ledger row of batch 0:0-1 failed: unknown$/);
+    await expect(
+      run({
+        log: records(0, 1),
+        on: (what) => {
+          if (what.startsWith('insert')) throw new Error('unknown');
+        },
+      }),
+    ).rejects.toThrow(/^the insert of batch 0:0-1 failed: unknown$/);
   });
 
   test('waits while the membership is in doubt, and does not happen once it is lost', async () => {
@@ -393,12 +606,22 @@ describe('writing', () => {
   });
 
   test('does not happen where the announcement was refused', async () => {
-    const { did } = await run({ log: records(0, 1), on: (what, world) => { if (what.startsWith('commit 0 b')) world.isOver = true; } });
+    const { did } = await run({
+      log: records(0, 1),
+      on: (what, world) => {
+        if (what.startsWith('commit 0 b')) world.isOver = true;
+      },
+    });
     expect(did.at(-1)).toBe(announced(0, 1));
   });
 
   test('of the batch in flight is finished when the process stops, its end committed, nothing new begun', async () => {
-    const { did } = await run({ log: records(0, 9), on: (what, world) => { if (what.startsWith('insert')) world.isDraining = true; } });
+    const { did } = await run({
+      log: records(0, 9),
+      on: (what, world) => {
+        if (what.startsWith('insert')) world.isDraining = true;
+      },
+    });
     expect(did.slice(-3)).toEqual([`insert 0:0-2 at ${NOW} of 0,1,2`, 'record 0:0-2', 'commit 3 e']);
   });
 });

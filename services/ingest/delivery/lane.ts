@@ -10,14 +10,19 @@ import type { Batch, Ended, Lane, LaneState, LedgerEntry, Ports, RecordMark, Ser
 /**
  * The delivery protocol of one partition, from the moment it is assigned until it is taken away.
  *
- * Guarantee: the rows in the raw table, dead_letters, the ledger and every rollup are those of ONE split of the partition's offsets
+ * Guarantee: the rows in the raw table, dead_letters, the ledger and every rollup are those of ONE split of the
+ * partition's offsets
  * into batches, each batch applied once. How:
- *   intent  Before a batch is written, its boundaries and the rules of its evaluation are committed to the group's metadata. Kafka
+ *   intent  Before a batch is written, its boundaries and the rules of its evaluation are committed to the group's
+ * metadata. Kafka
  *           refuses that commit to a member of an old generation, and the owner register names one group per partition.
- *   token   The batch is inserted under a token of its own: a late request of a former owner adds nothing while it is remembered.
+ *   token   The batch is inserted under a token of its own: a late request of a former owner adds nothing while it is
+ * remembered.
  *   ledger  One row, written last. Its end, not the group's offset, is where the next owner goes on.
- * Every batch that was announced or has rows, and that the ledger lacks, is open. Open batches are recovered by one function
- * (recovery.ts), whoever left them. Which those are, and where the partition goes on, is decided by one function (takeover.ts).
+ * Every batch that was announced or has rows, and that the ledger lacks, is open. Open batches are recovered by one
+ * function
+ * (recovery.ts), whoever left them. Which those are, and where the partition goes on, is decided by one function
+ * (takeover.ts).
  * Knows neither Kafka's client nor ClickHouse nor timers: `npm run simulate` replaces the ports by models.
  */
 
@@ -30,7 +35,10 @@ const RETRY_MAX_MS = 5_000;
 const PAUSE_LOOK_MS = 2_000;
 /** A lane whose partition belongs to another group looks this often, milliseconds. */
 const GROUP_LOOK_MS = 5_000;
-/** After a claim: a writer of the former group sends nothing later than this, because it reads the register every two seconds. */
+/**
+ * After a claim: a writer of the former group sends nothing later than this, because it reads the register every two
+ * seconds.
+ */
 const SETTLE_MS = 5_000;
 /** A lane with nothing to write commits its end after this long, milliseconds. */
 const IDLE_COMMIT_MS = 1_000;
@@ -46,7 +54,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let isRecovering = false;
   /** no row of a later batch is of an earlier period */
   let period = 0;
-  /** announced and not in the ledger; where retention took our position, the client commits another one and the announcement is gone from the group */
+  /**
+   * announced and not in the ledger; where retention took our position, the client commits another one and the
+   * announcement is gone from the group
+   */
   let announced: Intent | undefined;
   /** offset of the group's commit where no batch is announced with it */
   let committedEnd: number | undefined;
@@ -55,18 +66,30 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   let low = 0;
   /** the ledger's last record, to be met again before anything is taken */
   let expected: RecordMark | undefined;
-  /** what the next offer was fetched from, unless the log began again, its start moved, or the fetch is of before a rejoin */
+  /**
+   * what the next offer was fetched from, unless the log began again, its start moved, or the fetch is of before a
+   * rejoin
+   */
   let asked = 0;
-  /** why the partition is to be taken again: a fetch from elsewhere than our position, or the record at the ledger's end is another */
+  /**
+   * why the partition is to be taken again: a fetch from elsewhere than our position, or the record at the ledger's end
+   * is another
+   */
   let retake: 'elsewhere' | 'changed' | undefined;
   /** what a comparison waits for */
   let peeked: Fetched | undefined;
   let release: (() => void) | undefined;
 
   return {
-    get inbox() { return inbox; },
-    get state() { return state; },
-    get isRecovering() { return isRecovering; },
+    get inbox() {
+      return inbox;
+    },
+    get state() {
+      return state;
+    },
+    get isRecovering() {
+      return isRecovering;
+    },
     offer,
     moved,
     run,
@@ -109,7 +132,7 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   }
 
   async function onceTaken(): Promise<Ended> {
-    const taken = await whilePaused() ?? await take();
+    const taken = (await whilePaused()) ?? (await take());
     if (typeof taken === 'string') return taken;
     for (const batch of taken.close) {
       const ended = await closeBatch(batch);
@@ -122,7 +145,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     return work();
   }
 
-  /** Nothing of the partition is held or announced meanwhile. Whoever has it looks in the same place whether it may go on. */
+  /**
+   * Nothing of the partition is held or announced meanwhile. Whoever has it looks in the same place whether it may go
+   * on.
+   */
   async function whilePaused(): Promise<Ended | undefined> {
     for (;;) {
       if (ports.isOver() || (ports.isDraining() && state === 'paused')) return 'over';
@@ -154,15 +180,25 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       const plan = planTakeover(facts);
       let ended: Ended | undefined;
       switch (plan.kind) {
-        case 'wait_for_group': ended = await waitForGroup(plan.group); break;
-        case 'claim': ended = await claim(plan); break;
-        case 'settle': ended = await settle(plan.epoch); break;
+        case 'wait_for_group':
+          ended = await waitForGroup(plan.group);
+          break;
+        case 'claim':
+          ended = await claim(plan);
+          break;
+        case 'settle':
+          ended = await settle(plan.epoch);
+          break;
         case 'compare': {
-          const result = await compareLog({
-            marks: (life) => persistently('the comparison', () => store.marks(life)),
-            firstDifference: (life, of) => persistently('the comparison', () => store.firstDifference(life, of)),
-            peek,
-          }, plan, facts.high);
+          const result = await compareLog(
+            {
+              marks: (life) => persistently('the comparison', () => store.marks(life)),
+              firstDifference: (life, of) => persistently('the comparison', () => store.firstDifference(life, of)),
+              peek,
+            },
+            plan,
+            facts.high,
+          );
           if (typeof result === 'string') ended = result;
           else compared = result;
           break;
@@ -175,7 +211,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
   }
 
-  async function look(isChanged: boolean, compared: Compared | undefined): Promise<{ facts: Facts; idleAt: number | undefined }> {
+  async function look(
+    isChanged: boolean,
+    compared: Compared | undefined,
+  ): Promise<{ facts: Facts; idleAt: number | undefined }> {
     await store.endRunning();
     const { owner } = await store.register(true);
     const end = await store.ledgerEnd();
@@ -189,18 +228,42 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     const { low: first, high } = await ports.watermarks();
     const own = commits[groups.indexOf(ports.group)];
     const idleAt = own !== undefined && decodeIntent(own.metadata) === undefined ? own.offset : undefined;
-    return { idleAt, facts: { group: ports.group, end, owner, ownerHasMembers, intents, orphans, low: first, high, isChanged, compared } };
+    return {
+      idleAt,
+      facts: {
+        group: ports.group,
+        end,
+        owner,
+        ownerHasMembers,
+        intents,
+        orphans,
+        low: first,
+        high,
+        isChanged,
+        compared,
+      },
+    };
   }
 
-  function begin(plan: Extract<Plan, { kind: 'go_on' }>, { end, orphans, low: first, high }: Facts, idleAt: number | undefined): void {
+  function begin(
+    plan: Extract<Plan, { kind: 'go_on' }>,
+    { end, orphans, low: first, high }: Facts,
+    idleAt: number | undefined,
+  ): void {
     const { next, dropped, recover, close } = plan;
     ({ incarnation, lastRecord, expected } = plan);
     announced = recover.find((b) => b.intent !== undefined)?.intent;
     low = first;
-    if (end !== undefined && incarnation > end.incarnation) ports.log('topic_recreated', { incarnation, from: next, ledger_end: end.last, low, high });
+    if (end !== undefined && incarnation > end.incarnation)
+      ports.log('topic_recreated', { incarnation, from: next, ledger_end: end.last, low, high });
     if (dropped.length > 0) ports.log('intent_dropped', { dropped, incarnation, next, high });
     const unannounced = [...recover, ...close].filter((b) => b.intent === undefined);
-    if (unannounced.length > 0) ports.log('orphan_rows_found', { incarnation, next, batches: orphans.map((o) => ({ last: o.last, rows: o.offsets.length + o.deadOffsets.length })) });
+    if (unannounced.length > 0)
+      ports.log('orphan_rows_found', {
+        incarnation,
+        next,
+        batches: orphans.map((o) => ({ last: o.last, rows: o.offsets.length + o.deadOffsets.length })),
+      });
     inbox = createInbox(next);
     committedEnd = idleAt === next ? next : undefined;
     if (low > next) {
@@ -222,17 +285,20 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
   }
 
   async function claim({ epoch, former }: Extract<Plan, { kind: 'claim' }>): Promise<Ended | undefined> {
-    const claimed = await persistently('the claim', async () => (await asMember()) ?? await store.claim(epoch));
+    const claimed = await persistently('the claim', async () => (await asMember()) ?? (await store.claim(epoch)));
     if (claimed === 'over' || claimed === 'retake') return claimed;
     ports.log('partition_claimed', { epoch, former });
     return ports.isOver() ? 'over' : undefined;
   }
 
-  /** Ends the time in which the former group may still write. Only the second claim says that it is over: the one who made the first may not have lived. */
+  /**
+   * Ends the time in which the former group may still write. Only the second claim says that it is over: the one who
+   * made the first may not have lived.
+   */
   async function settle(epoch: number): Promise<Ended | undefined> {
     const until = ports.monotonic() + SETTLE_MS;
     while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
-    const settled = await persistently('the claim', async () => (await asMember()) ?? await store.claim(epoch));
+    const settled = await persistently('the claim', async () => (await asMember()) ?? (await store.claim(epoch)));
     return settled === 'over' || settled === 'retake' ? settled : undefined;
   }
 
@@ -252,7 +318,13 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
   }
 
-  async function recoverBatch({ first, last, evaluatedAt, intent, incarnation: of }: OpenBatch): Promise<Ended | undefined> {
+  async function recoverBatch({
+    first,
+    last,
+    evaluatedAt,
+    intent,
+    incarnation: of,
+  }: OpenBatch): Promise<Ended | undefined> {
     let cut: Cut | undefined;
     isRecovering = true;
     while ((cut = inbox.cutAt(last)) === undefined) {
@@ -267,9 +339,15 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
     isRecovering = false;
     const { records } = cut;
-    const rules = intent?.rules ?? await persistently('the recovery', () => rulesOf(records, evaluatedAt));
+    const rules = intent?.rules ?? (await persistently('the recovery', () => rulesOf(records, evaluatedAt)));
     if (typeof rules === 'string') return rules;
-    ports.log('batch_recovered', { incarnation: of, first, last, records: records.length, announced: intent !== undefined });
+    ports.log('batch_recovered', {
+      incarnation: of,
+      first,
+      last,
+      records: records.length,
+      announced: intent !== undefined,
+    });
     try {
       return await apply({ incarnation: of, first, last, rules, records }, { mayBeThere: true, needsRepair: false });
     } finally {
@@ -277,7 +355,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     }
   }
 
-  /** Of a batch whose announcement is lost. Its rows may be of any period since the ledger's end, and so may those of the next open batch. */
+  /**
+   * Of a batch whose announcement is lost. Its rows may be of any period since the ledger's end, and so may those of
+   * the next open batch.
+   */
   function rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
     return store.rulesFor(records, evaluatedAt, period);
   }
@@ -287,12 +368,21 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     const { incarnation: of, first, last } = batch;
     const recorded = await persistently('the ledger row', async () => {
       const { stored } = foundOf(await store.orphans(of, first, period), batch);
-      const rules = batch.intent?.rules ?? await rulesOf([], batch.evaluatedAt);
+      const rules = batch.intent?.rules ?? (await rulesOf([], batch.evaluatedAt));
       const intent = { incarnation: of, first, last, rules };
       await store.requestRepair(intent, period);
       const size = last - first + 1;
-      const entry = { ...intent, stored, nullValues: 0, noRecords: 0, gap: size - stored.rows - stored.deadLetters, begin: undefined, end: undefined, closes: true };
-      return (await asMember()) ?? await store.record(entry);
+      const entry = {
+        ...intent,
+        stored,
+        nullValues: 0,
+        noRecords: 0,
+        gap: size - stored.rows - stored.deadLetters,
+        begin: undefined,
+        end: undefined,
+        closes: true,
+      };
+      return (await asMember()) ?? (await store.record(entry));
     });
     return recorded === 'over' || recorded === 'retake' ? recorded : undefined;
   }
@@ -345,7 +435,9 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
       if (cut === undefined) return undefined;
       ports.onRoom();
       const { first, last, records } = cut;
-      const rules = await persistently('the rules', async () => store.rulesFor(records, ports.clock(), Math.max(period, (await store.register()).period)));
+      const rules = await persistently('the rules', async () =>
+        store.rulesFor(records, ports.clock(), Math.max(period, (await store.register()).period)),
+      );
       if (typeof rules === 'string') return rules;
       return await apply({ incarnation, first, last, rules, records }, { mayBeThere: false, needsRepair: false });
     } finally {
@@ -382,7 +474,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     letGo();
     const entry = ledgerEntry(batch, stored, low, lastRecord);
     lastRecord = entry.end;
-    const recorded = await persistently(`the ledger row of ${nameOf(batch)}`, async () => (await asMember()) ?? await store.record(entry));
+    const recorded = await persistently(
+      `the ledger row of ${nameOf(batch)}`,
+      async () => (await asMember()) ?? (await store.record(entry)),
+    );
     if (recorded === 'over' || recorded === 'retake') return recorded;
     announced = undefined;
     period = Math.max(period, batch.rules.period);
@@ -410,13 +505,18 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
     return asMember();
   }
 
-  /** Resolves when this process is surely a member: what we write must not arrive long after another became the owner. */
+  /**
+   * Resolves when this process is surely a member: what we write must not arrive long after another became the owner.
+   */
   async function asMember(): Promise<Ended | undefined> {
     while (!ports.isMember() && !ports.isOver()) await ports.wait(RETRY_FIRST_MS);
     return ports.isOver() ? 'over' : undefined;
   }
 
-  /** Repeats while a service is unavailable, for as long as the lane has its partition. Throws any other error, with what failed. */
+  /**
+   * Repeats while a service is unavailable, for as long as the lane has its partition. Throws any other error, with
+   * what failed.
+   */
   async function persistently<T>(what: string, step: () => Promise<T>): Promise<T | Ended> {
     let service: Service | undefined;
     for (let failures = 0; ; failures++) {
@@ -427,7 +527,10 @@ export function createLane(ports: Ports, limits: CutLimits): Lane {
         return result;
       } catch (error) {
         service = ports.unavailable(error);
-        if (service === undefined) throw new Error(`${what} failed: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`, { cause: error });
+        if (service === undefined)
+          throw new Error(`${what} failed: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`, {
+            cause: error,
+          });
         // others need not wait for what cannot go on
         letGo();
         // half of it by chance: lanes that failed together do not come back together
@@ -443,14 +546,30 @@ function nameOf({ incarnation, first, last }: Intent): string {
   return `batch ${incarnation}:${first}-${last}`;
 }
 
-/** `low`: first offset of Kafka's log: what is missing before it is the gap. `before`: the last record before the batch. */
-function ledgerEntry({ records, incarnation, first, last, rules }: Batch, stored: Stored, low: number, before: RecordMark | undefined): LedgerEntry {
+/**
+ * `low`: first offset of Kafka's log: what is missing before it is the gap. `before`: the last record before the batch.
+ */
+function ledgerEntry(
+  { records, incarnation, first, last, rules }: Batch,
+  stored: Stored,
+  low: number,
+  before: RecordMark | undefined,
+): LedgerEntry {
   const nullValues = records.filter((r) => r.value === null).length;
   const rest = last - first + 1 - stored.rows - stored.deadLetters - nullValues;
   const [begin, end] = [records[0], records.at(-1)];
   const gap = Math.min(rest, Math.max(0, Math.min(low, begin?.offset ?? last + 1, last + 1) - first));
   return {
-    incarnation, first, last, rules, stored, nullValues, gap, noRecords: rest - gap, closes: false,
-    begin: begin === undefined ? undefined : markOf(begin), end: end === undefined ? before : markOf(end),
+    incarnation,
+    first,
+    last,
+    rules,
+    stored,
+    nullValues,
+    gap,
+    noRecords: rest - gap,
+    closes: false,
+    begin: begin === undefined ? undefined : markOf(begin),
+    end: end === undefined ? before : markOf(end),
   };
 }

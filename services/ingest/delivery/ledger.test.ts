@@ -3,8 +3,34 @@ import type { Rows } from '../../../common/clickhouse/clickhouse.ts';
 import { createLedger, type LedgerRow } from './ledger.ts';
 
 function rowOf(partition: number): LedgerRow {
-  const rules = { version: 1, evaluatedAt: 1, retentionDays: 90, maxEventBytes: 1, rawAvro: false, schemaIds: [], period: 0 };
-  return { source: 'edge_logs', topic: 't', partition, group: 'g', entry: { incarnation: 0, first: 0, last: 1, rules, stored: { rows: 2, deadLetters: 0, minTimestamp: 5 }, nullValues: 0, noRecords: 0, gap: 0, begin: undefined, end: undefined, closes: false } };
+  const rules = {
+    version: 1,
+    evaluatedAt: 1,
+    retentionDays: 90,
+    maxEventBytes: 1,
+    rawAvro: false,
+    schemaIds: [],
+    period: 0,
+  };
+  return {
+    source: 'edge_logs',
+    topic: 't',
+    partition,
+    group: 'g',
+    entry: {
+      incarnation: 0,
+      first: 0,
+      last: 1,
+      rules,
+      stored: { rows: 2, deadLetters: 0, minTimestamp: 5 },
+      nullValues: 0,
+      noRecords: 0,
+      gap: 0,
+      begin: undefined,
+      end: undefined,
+      closes: false,
+    },
+  };
 }
 
 /** An engine whose inserts end when they are told to. */
@@ -12,14 +38,18 @@ function engine() {
   const inserts: { rows: Rows; bytes: number; end: (error?: Error) => void }[] = [];
   return {
     inserts,
-    insertRows: (rows: Rows) => new Promise<void>((resolve, reject) => {
-      const bytes = [...rows.pieces].reduce((sum, p) => sum + p.length, 0);
-      inserts.push({ rows, bytes, end: (error) => (error === undefined ? resolve() : reject(error)) });
-    }),
+    insertRows: (rows: Rows) =>
+      new Promise<void>((resolve, reject) => {
+        const bytes = [...rows.pieces].reduce((sum, p) => sum + p.length, 0);
+        inserts.push({ rows, bytes, end: (error) => (error === undefined ? resolve() : reject(error)) });
+      }),
   };
 }
 
-const settled = (): Promise<void> => new Promise((resolve) => { setImmediate(resolve); });
+const settled = (): Promise<void> =>
+  new Promise((resolve) => {
+    setImmediate(resolve);
+  });
 
 test('rows that come while an insert runs share the next one, and each waits for its own', async () => {
   const { inserts, insertRows } = engine();

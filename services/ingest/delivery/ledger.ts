@@ -15,11 +15,35 @@ export interface LedgerRow {
 export type Ledger = (row: LedgerRow) => Promise<void>;
 
 const COLUMNS = [
-  'topic', 'incarnation', 'partition', 'first', 'last', 'source', 'consumer_group', 'stored', 'dead_lettered', 'null_values', 'no_records', 'gap', 'evaluated_at', 'rules', 'period',
-  'begin_offset', 'begin_record_time', 'begin_checksum', 'end_offset', 'end_record_time', 'end_checksum', 'closes', 'min_timestamp',
+  'topic',
+  'incarnation',
+  'partition',
+  'first',
+  'last',
+  'source',
+  'consumer_group',
+  'stored',
+  'dead_lettered',
+  'null_values',
+  'no_records',
+  'gap',
+  'evaluated_at',
+  'rules',
+  'period',
+  'begin_offset',
+  'begin_record_time',
+  'begin_checksum',
+  'end_offset',
+  'end_record_time',
+  'end_checksum',
+  'closes',
+  'min_timestamp',
 ] as const;
 
-/** No token: a row that is written twice counts once, and one that the engine noted before it was killed would keep out the row that never came. */
+/**
+ * No token: a row that is written twice counts once, and one that the engine noted before it was killed would keep out
+ * the row that never came.
+ */
 const SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
 
 /** The ledger of one process. Rows that come while an insert runs share the next one. */
@@ -33,7 +57,12 @@ export function createLedger(clickhouse: Pick<ClickHouse, 'insertRows'>): Ledger
     next ??= running.then(async () => {
       const rows = waiting;
       waiting = [];
-      const inserting = clickhouse.insertRows({ table: 'batches', columns: COLUMNS, pieces: encodeRows(rows), settings: SETTINGS });
+      const inserting = clickhouse.insertRows({
+        table: 'batches',
+        columns: COLUMNS,
+        pieces: encodeRows(rows),
+        settings: SETTINGS,
+      });
       running = inserting.catch(() => {});
       next = undefined;
       return inserting;

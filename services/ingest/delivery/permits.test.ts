@@ -2,8 +2,12 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createPermits } from './permits.ts';
 
 describe('write permits', () => {
-  beforeEach(() => { vi.useFakeTimers(); });
-  afterEach(() => { vi.useRealTimers(); });
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
 
   /** Many want one: two at a time, four with those that are slow. */
   function wanted(): { readonly begun: number[]; readonly releases: (() => void)[] } {

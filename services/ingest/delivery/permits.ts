@@ -4,7 +4,10 @@ export type TakePermit = () => Promise<() => void>;
 export interface PermitLimits {
   /** batches that are written at a time */
   readonly size: number;
-  /** batches that are written at a time together with those that take longer than `slowMs`; the engine has room for one statement more, the ledger's */
+  /**
+   * batches that are written at a time together with those that take longer than `slowMs`; the engine has room for one
+   * statement more, the ledger's
+   */
   readonly most: number;
   readonly slowMs?: number;
 }
@@ -13,7 +16,8 @@ export interface PermitLimits {
 const SLOW_MS = 1_000;
 
 /**
- * Write permits of one process, the longest waiting first. A batch is cut when it has its permit, so that what arrives while others
+ * Write permits of one process, the longest waiting first. A batch is cut when it has its permit, so that what arrives
+ * while others
  * write is in it. Whoever holds a permit for long no longer keeps the next one waiting.
  */
 export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): TakePermit {
@@ -44,8 +48,9 @@ export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): T
     };
   }
 
-  return () => new Promise((resolve) => {
-    waiting.push(() => resolve(take()));
-    next();
-  });
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(() => resolve(take()));
+      next();
+    });
 }

@@ -4,7 +4,10 @@ import type { Clock } from '../../../common/clock.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import type { Intent } from './intent.ts';
 
-/** What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives it models of them. */
+/**
+ * What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives
+ * it models of them.
+ */
 
 export interface LedgerEnd {
   readonly incarnation: number;
@@ -73,7 +76,9 @@ export interface Owner {
   readonly epoch: number;
   /** the group that had it before: what that one announced may be open */
   readonly former: string | undefined;
-  /** nothing of the former group can be on its way any more: somebody of this group has waited, and claimed it once more */
+  /**
+   * nothing of the former group can be on its way any more: somebody of this group has waited, and claimed it once more
+   */
   readonly isSettled: boolean;
 }
 
@@ -91,11 +96,15 @@ export interface Store {
   /** First and last records of the batches of one life of the topic, ascending by offset. */
   marks(incarnation: number): Promise<readonly RecordMark[]>;
   /**
-   * Rows and dead letters at or beyond `from` in this life of the topic, and all of later lives; by incarnation, last, evaluatedAt.
+   * Rows and dead letters at or beyond `from` in this life of the topic, and all of later lives; by incarnation, last,
+   * evaluatedAt.
    * `period`: rows of earlier periods are not looked at.
    */
   orphans(incarnation: number, from: number, period: number): Promise<readonly OrphanRows[]>;
-  /** The first offset of these records whose content differs from what is stored of it, or of which nothing is. Undefined if there is none. */
+  /**
+   * The first offset of these records whose content differs from what is stored of it, or of which nothing is.
+   * Undefined if there is none.
+   */
   firstDifference(incarnation: number, records: readonly Record[]): Promise<number | undefined>;
   /** At most two seconds old. `fresh`: read now. */
   register(fresh?: boolean): Promise<Register>;
@@ -106,10 +115,17 @@ export interface Store {
   /** Resolves when no insert of this partition runs any more, whoever sent it. */
   endRunning(): Promise<void>;
   /**
-   * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token of this attempt.
-   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; nobody knows what is there.
+   * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
+   * of this attempt.
+   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; nobody knows what
+   * is there.
    */
-  insert(batch: Batch, without: ReadonlySet<number>, attempt: number, fence: Fence): Promise<Stored | 'unfinished' | Ended>;
+  insert(
+    batch: Batch,
+    without: ReadonlySet<number>,
+    attempt: number,
+    fence: Fence,
+  ): Promise<Stored | 'unfinished' | Ended>;
   /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
   requestRepair(batch: Intent, period: number): Promise<void>;
   record(entry: LedgerEntry): Promise<void>;
@@ -127,7 +143,10 @@ export interface BadShare {
   paused(): Promise<{ readonly leftMs: number } | undefined>;
   /** A batch is in the ledger. */
   add(deadLetters: number): void;
-  /** Decides before a batch is cut. True: too many of the last messages were bad, and the partition is paused from `next` on. */
+  /**
+   * Decides before a batch is cut. True: too many of the last messages were bad, and the partition is paused from
+   * `next` on.
+   */
   pauses(incarnation: number, next: number): Promise<boolean>;
 }
 
@@ -172,22 +191,47 @@ export interface Ports {
 }
 
 export type LaneEvent =
-  | 'partition_taken' | 'batch_recovered' | 'orphan_rows_found' | 'topic_recreated' | 'offsets_gone' | 'intent_dropped'
-  | 'waiting_for_group' | 'partition_claimed' | 'partition_paused' | 'partition_resumed'
-  | 'kafka_unavailable' | 'registry_unavailable' | 'clickhouse_unavailable' | 'available_again' | 'lane_over';
+  | 'partition_taken'
+  | 'batch_recovered'
+  | 'orphan_rows_found'
+  | 'topic_recreated'
+  | 'offsets_gone'
+  | 'intent_dropped'
+  | 'waiting_for_group'
+  | 'partition_claimed'
+  | 'partition_paused'
+  | 'partition_resumed'
+  | 'kafka_unavailable'
+  | 'registry_unavailable'
+  | 'clickhouse_unavailable'
+  | 'available_again'
+  | 'lane_over';
 
 export interface Lane {
-  /** Hands over what was fetched from the offset `at`; false = not wanted now (the lane is being taken, or asked for another offset). */
+  /**
+   * Hands over what was fetched from the offset `at`; false = not wanted now (the lane is being taken, or asked for
+   * another offset).
+   */
   offer(fetched: Fetched & { readonly at: number }): boolean;
   /** The client's position moved by itself, over offsets without a record up to this one. */
   moved(to: number): void;
   /** Runs until the lane is over; rejects when the process must not go on. */
   run(): Promise<void>;
-  readonly inbox: { readonly next: number; readonly written: number; readonly end: number; readonly bytes: number; readonly heldBytes: number; readonly size: number };
+  readonly inbox: {
+    readonly next: number;
+    readonly written: number;
+    readonly end: number;
+    readonly bytes: number;
+    readonly heldBytes: number;
+    readonly size: number;
+  };
   readonly state: LaneState;
   /** waits for the whole of a batch that was announced, perhaps under other limits than ours */
   readonly isRecovering: boolean;
 }
 
-/** taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition; paused: too many bad messages */
+/**
+ * taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition;
+ * paused: too many bad messages
+ */
 export type LaneState = 'taking' | 'comparing' | 'waiting' | 'paused' | 'running' | 'storing';

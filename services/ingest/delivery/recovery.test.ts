@@ -3,10 +3,24 @@ import type { Record } from '../record.ts';
 import type { Batch, Ended, OrphanRows, Stored } from './ports.ts';
 import { foundOf, storeBatch, type Progress } from './recovery.ts';
 
-const RULES = { version: 1, evaluatedAt: 500, retentionDays: 90, maxEventBytes: 1, rawAvro: false, schemaIds: [], period: 0 };
+const RULES = {
+  version: 1,
+  evaluatedAt: 500,
+  retentionDays: 90,
+  maxEventBytes: 1,
+  rawAvro: false,
+  schemaIds: [],
+  period: 0,
+};
 
 function batchOf(offsets: readonly number[]): Batch {
-  const records = offsets.map((offset): Record => ({ offset, time: 1, key: null, value: Buffer.from('v'), headers: [] }));
+  const records = offsets.map((offset): Record => ({
+    offset,
+    time: 1,
+    key: null,
+    value: Buffer.from('v'),
+    headers: [],
+  }));
   return { incarnation: 0, first: 0, last: offsets.at(-1) ?? 0, rules: RULES, records };
 }
 
@@ -19,23 +33,37 @@ interface Setup {
   readonly fence?: () => Ended | undefined;
 }
 
-async function run(offsets: readonly number[], { there = [], leaves = (all) => all, unfinished = [], mayBeThere = true, fence = () => undefined }: Setup) {
+async function run(
+  offsets: readonly number[],
+  { there = [], leaves = (all) => all, unfinished = [], mayBeThere = true, fence = () => undefined }: Setup,
+) {
   const did: string[] = [];
   const stored = new Set(there);
   const progress: Progress = { mayBeThere, needsRepair: false };
   const batch = batchOf(offsets);
   const counts = (): Stored => ({ rows: stored.size, deadLetters: 0, minTimestamp: undefined });
-  const result = await storeBatch({
-    endRunning: async () => { did.push('end'); },
-    found: async () => ({ offsets: new Set(stored), stored: counts() }),
-    async insert({ records }, without, attempt) {
-      const missing = records.map((r) => r.offset).filter((o) => !without.has(o));
-      did.push(`insert ${missing.join(',')} under ${attempt}`);
-      for (const offset of leaves(missing, attempt)) stored.add(offset);
-      return unfinished.includes(attempt) ? 'unfinished' : { rows: missing.length, deadLetters: 0, minTimestamp: undefined };
+  const result = await storeBatch(
+    {
+      endRunning: async () => {
+        did.push('end');
+      },
+      found: async () => ({ offsets: new Set(stored), stored: counts() }),
+      async insert({ records }, without, attempt) {
+        const missing = records.map((r) => r.offset).filter((o) => !without.has(o));
+        did.push(`insert ${missing.join(',')} under ${attempt}`);
+        for (const offset of leaves(missing, attempt)) stored.add(offset);
+        return unfinished.includes(attempt)
+          ? 'unfinished'
+          : { rows: missing.length, deadLetters: 0, minTimestamp: undefined };
+      },
+      requestRepair: async () => {
+        did.push('repair');
+      },
     },
-    requestRepair: async () => { did.push('repair'); },
-  }, batch, progress, async () => fence());
+    batch,
+    progress,
+    async () => fence(),
+  );
   return { did, result, progress };
 }
 
@@ -62,14 +90,29 @@ describe('a batch is stored once', () => {
 
   test('one whose token is noted without its part: under a second token, then a third, and a repair', async () => {
     const { did } = await run([0, 1], { leaves: (all, attempt) => (attempt < 2 ? [] : all) });
-    expect(did).toEqual(['end', 'insert 0,1 under 0', 'end', 'insert 0,1 under 1', 'end', 'insert 0,1 under 2', 'end', 'repair']);
+    expect(did).toEqual([
+      'end',
+      'insert 0,1 under 0',
+      'end',
+      'insert 0,1 under 1',
+      'end',
+      'insert 0,1 under 2',
+      'end',
+      'repair',
+    ]);
   });
 
-  test.each([[0, true], [0, false]])('one in whose view an error was thrown (attempt %i, open %s) is looked at and its rollups are rebuilt', async (attempt, mayBeThere) => {
-    const { did } = await run([0, 1], { unfinished: [attempt], mayBeThere });
-    expect(did.at(-1)).toBe('repair');
-    expect(did.filter((d) => d.startsWith('insert'))).toHaveLength(1);
-  });
+  test.each([
+    [0, true],
+    [0, false],
+  ])(
+    'one in whose view an error was thrown (attempt %i, open %s) is looked at and its rollups are rebuilt',
+    async (attempt, mayBeThere) => {
+      const { did } = await run([0, 1], { unfinished: [attempt], mayBeThere });
+      expect(did.at(-1)).toBe('repair');
+      expect(did.filter((d) => d.startsWith('insert'))).toHaveLength(1);
+    },
+  );
 
   test('one without a value needs no insert, unless rows of it are there', async () => {
     expect((await run([], { mayBeThere: false })).did).toEqual([]);
@@ -85,11 +128,25 @@ describe('a batch is stored once', () => {
 });
 
 test('a replayed dead letter counts as the letter; rows of other batches and lives do not count', () => {
-  const rows = (rest: Partial<OrphanRows>): OrphanRows => ({ incarnation: 0, last: 9, evaluatedAt: 500, offsets: [], deadOffsets: [], minTimestamp: undefined, ...rest });
-  const found = foundOf([
-    rows({ offsets: [5, 6], deadOffsets: [7], minTimestamp: 30 }), rows({ evaluatedAt: 900, offsets: [7], minTimestamp: 20 }),
-    rows({ last: 12, offsets: [10] }), rows({ incarnation: 1, offsets: [8] }), rows({ offsets: [2] }),
-  ], { incarnation: 0, first: 5, last: 9 });
+  const rows = (rest: Partial<OrphanRows>): OrphanRows => ({
+    incarnation: 0,
+    last: 9,
+    evaluatedAt: 500,
+    offsets: [],
+    deadOffsets: [],
+    minTimestamp: undefined,
+    ...rest,
+  });
+  const found = foundOf(
+    [
+      rows({ offsets: [5, 6], deadOffsets: [7], minTimestamp: 30 }),
+      rows({ evaluatedAt: 900, offsets: [7], minTimestamp: 20 }),
+      rows({ last: 12, offsets: [10] }),
+      rows({ incarnation: 1, offsets: [8] }),
+      rows({ offsets: [2] }),
+    ],
+    { incarnation: 0, first: 5, last: 9 },
+  );
   expect(found.offsets).toEqual(new Set([5, 6, 7]));
   expect(found.stored).toEqual({ rows: 2, deadLetters: 1, minTimestamp: 20 });
 });

@@ -17,12 +17,20 @@ export interface Progress {
 const NONE: ReadonlySet<number> = new Set();
 
 /**
- * Stores every record of the batch that has a value exactly once. The same for a new batch, for one that a former owner left, and
- * for one whose insert ended in an unknown way: ends what may still run of it, looks at what is there, inserts what is missing,
+ * Stores every record of the batch that has a value exactly once. The same for a new batch, for one that a former owner
+ * left, and
+ * for one whose insert ended in an unknown way: ends what may still run of it, looks at what is there, inserts what is
+ * missing,
  * looks again. What is there stands. Throws what the store throws; another call goes on.
  */
-export async function storeBatch(store: BatchStore, batch: Batch, progress: Progress, fence: Fence): Promise<Stored | Ended> {
-  const isMissing = (offsets: ReadonlySet<number>): boolean => batch.records.some((r) => r.value !== null && !offsets.has(r.offset));
+export async function storeBatch(
+  store: BatchStore,
+  batch: Batch,
+  progress: Progress,
+  fence: Fence,
+): Promise<Stored | Ended> {
+  const isMissing = (offsets: ReadonlySet<number>): boolean =>
+    batch.records.some((r) => r.value !== null && !offsets.has(r.offset));
   if (!progress.mayBeThere) {
     if (!isMissing(NONE)) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
     progress.mayBeThere = true;
@@ -52,7 +60,10 @@ export interface BatchStore extends Pick<Store, 'endRunning' | 'insert'> {
 }
 
 /** Sums up what orphan rows say of a batch: a dead letter that was replayed is a row too, and counts as the letter. */
-export function foundOf(orphans: readonly OrphanRows[], { incarnation, first, last }: Pick<Batch, 'incarnation' | 'first' | 'last'>): Found {
+export function foundOf(
+  orphans: readonly OrphanRows[],
+  { incarnation, first, last }: Pick<Batch, 'incarnation' | 'first' | 'last'>,
+): Found {
   const dead = new Set<number>();
   const rows = new Set<number>();
   let minTimestamp: number | undefined;
@@ -60,7 +71,8 @@ export function foundOf(orphans: readonly OrphanRows[], { incarnation, first, la
     if (of.incarnation !== incarnation || of.last !== last) continue;
     for (const offset of of.deadOffsets) if (offset >= first) dead.add(offset);
     for (const offset of of.offsets) if (offset >= first) rows.add(offset);
-    if (of.minTimestamp !== undefined && !(of.minTimestamp > (minTimestamp ?? Infinity))) minTimestamp = of.minTimestamp;
+    if (of.minTimestamp !== undefined && !(of.minTimestamp > (minTimestamp ?? Infinity)))
+      minTimestamp = of.minTimestamp;
   }
   const offsets = new Set([...dead, ...rows]);
   return { offsets, stored: { rows: offsets.size - dead.size, deadLetters: dead.size, minTimestamp } };

@@ -8,16 +8,42 @@ function registerOf() {
     async read() {
       state.reads++;
       if (state.fails) throw new Error('unavailable');
-      return { body: Buffer.from(`${JSON.stringify({ period: 7, now: String(state.engineNow), owners: [['t', 0, state.group, 2, 'former', 0], ['t', 1, 'b', 1, '', 1]] })}\n`), readRows: undefined, readBytes: undefined };
+      return {
+        body: Buffer.from(
+          `${JSON.stringify({
+            period: 7,
+            now: String(state.engineNow),
+            owners: [
+              ['t', 0, state.group, 2, 'former', 0],
+              ['t', 1, 'b', 1, '', 1],
+            ],
+          })}\n`,
+        ),
+        readRows: undefined,
+        readBytes: undefined,
+      };
     },
   };
-  return { state, ahead, register: createRegister(reader, () => 61_500, (ms) => { ahead.push(ms); }, () => state.now) };
+  return {
+    state,
+    ahead,
+    register: createRegister(
+      reader,
+      () => 61_500,
+      (ms) => {
+        ahead.push(ms);
+      },
+      () => state.now,
+    ),
+  };
 }
 
 test('is read once for all partitions, and again when it is two seconds old, or fresh is asked for', async () => {
   const { state, register } = registerOf();
   expect(await Promise.all([register.read('t', 0), register.read('t', 1), register.read('t', 2)])).toEqual([
-    { period: 7, owner: { group: 'a', epoch: 2, former: 'former', isSettled: false } }, { period: 7, owner: { group: 'b', epoch: 1, former: undefined, isSettled: true } }, { period: 7, owner: undefined },
+    { period: 7, owner: { group: 'a', epoch: 2, former: 'former', isSettled: false } },
+    { period: 7, owner: { group: 'b', epoch: 1, former: undefined, isSettled: true } },
+    { period: 7, owner: undefined },
   ]);
   expect(state.reads).toBe(1);
   state.now = 1_999;

@@ -3,7 +3,10 @@ import type { Clock } from '../../../common/clock.ts';
 import { statements } from '../statements.ts';
 import type { Owner, Register } from './ports.ts';
 
-/** What was read before is used again for this long. Whoever takes a partition after a claim waits longer before it looks at what is there (lane.ts). */
+/**
+ * What was read before is used again for this long. Whoever takes a partition after a claim waits longer before it
+ * looks at what is there (lane.ts).
+ */
 const AGE_MS = 2_000;
 
 export interface RegisterReader {
@@ -13,14 +16,29 @@ export interface RegisterReader {
   forget(): void;
 }
 
-type Row = { period: number; now: string; owners: [topic: string, partition: number, group: string, epoch: string, former: string, isSettled: number][] };
+type Row = {
+  period: number;
+  now: string;
+  owners: [topic: string, partition: number, group: string, epoch: string, former: string, isSettled: number][];
+};
 
 /**
- * Reads the register of periods and owners, for all partitions of the process at once. `onClock` is told how far our clock is ahead of the engine's at
+ * Reads the register of periods and owners, for all partitions of the process at once. `onClock` is told how far our
+ * clock is ahead of the engine's at
  * each read, milliseconds.
  */
-export function createRegister(clickhouse: Reader, clock: Clock, onClock: (aheadMs: number) => void, monotonic: Clock = () => performance.now()): RegisterReader {
-  let seen: { readonly at: number; readonly found: Promise<Pick<Register, 'period'> & { readonly owners: ReadonlyMap<string, Owner> }> } | undefined;
+export function createRegister(
+  clickhouse: Reader,
+  clock: Clock,
+  onClock: (aheadMs: number) => void,
+  monotonic: Clock = () => performance.now(),
+): RegisterReader {
+  let seen:
+    | {
+        readonly at: number;
+        readonly found: Promise<Pick<Register, 'period'> & { readonly owners: ReadonlyMap<string, Owner> }>;
+      }
+    | undefined;
 
   return {
     async read(topic, partition, fresh = false) {
@@ -35,7 +53,9 @@ export function createRegister(clickhouse: Reader, clock: Clock, onClock: (ahead
         throw error;
       }
     },
-    forget: () => { seen = undefined; },
+    forget: () => {
+      seen = undefined;
+    },
   };
 
   async function find(): Promise<{ period: number; owners: ReadonlyMap<string, Owner> }> {
@@ -44,7 +64,12 @@ export function createRegister(clickhouse: Reader, clock: Clock, onClock: (ahead
     onClock((before + clock()) / 2 - Number(row!.now));
     return {
       period: row!.period,
-      owners: new Map(row!.owners.map(([topic, partition, group, epoch, former, isSettled]) => [`${topic}:${partition}`, { group, epoch: Number(epoch), former: former === '' ? undefined : former, isSettled: isSettled === 1 }])),
+      owners: new Map(
+        row!.owners.map(([topic, partition, group, epoch, former, isSettled]) => [
+          `${topic}:${partition}`,
+          { group, epoch: Number(epoch), former: former === '' ? undefined : former, isSettled: isSettled === 1 },
+        ]),
+      ),
     };
   }
 }

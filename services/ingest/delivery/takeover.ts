@@ -40,29 +40,33 @@ export type Plan =
   | { readonly kind: 'wait_for_group'; readonly group: string }
   /** former: the group that had it */
   | { readonly kind: 'claim'; readonly epoch: number; readonly former: string | undefined }
-  /** claimed from another group, which may write for a moment still: wait, and claim once more. Who claimed it may have been killed since. */
+  /**
+   * claimed from another group, which may write for a moment still: wait, and claim once more. Who claimed it may have
+   * been killed since.
+   */
   | { readonly kind: 'settle'; readonly epoch: number }
   /** the log ends before what is stored of this life of the topic, or another record stands there */
   | { readonly kind: 'compare'; readonly incarnation: number; readonly from: number }
   | {
-    readonly kind: 'go_on';
-    readonly incarnation: number;
-    /** first offset of the next batch, or of the first open one */
-    readonly next: number;
-    /** each begins where the one before it ended */
-    readonly recover: readonly OpenBatch[];
-    /** of lives that are over: into the ledger with what they wrote */
-    readonly close: readonly OpenBatch[];
-    readonly dropped: readonly Intent[];
-    /** the ledger's last record, to be met again before anything is taken */
-    readonly expected: RecordMark | undefined;
-    readonly lastRecord: RecordMark | undefined;
-  };
+      readonly kind: 'go_on';
+      readonly incarnation: number;
+      /** first offset of the next batch, or of the first open one */
+      readonly next: number;
+      /** each begins where the one before it ended */
+      readonly recover: readonly OpenBatch[];
+      /** of lives that are over: into the ledger with what they wrote */
+      readonly close: readonly OpenBatch[];
+      readonly dropped: readonly Intent[];
+      /** the ledger's last record, to be met again before anything is taken */
+      readonly expected: RecordMark | undefined;
+      readonly lastRecord: RecordMark | undefined;
+    };
 
 /** Decides how a partition is taken. */
 export function planTakeover(known: Facts): Plan {
   const { group, end, orphans, low } = known;
-  const owner = known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
+  const owner =
+    known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
   const former = owner?.group === group ? undefined : owner?.group;
   if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
   if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
@@ -73,7 +77,12 @@ export function planTakeover(known: Facts): Plan {
   const inLedger = end?.incarnation ?? -1;
   const isOpen = (i: Intent): boolean => i.incarnation > inLedger || (i.incarnation === inLedger && i.last > end!.last);
   const facts = { ...known, intents: known.intents.filter(isOpen) };
-  const latest = Math.max(inLedger, 0, ...facts.intents.map((i) => i.incarnation), ...orphans.map((o) => o.incarnation));
+  const latest = Math.max(
+    inLedger,
+    0,
+    ...facts.intents.map((i) => i.incarnation),
+    ...orphans.map((o) => o.incarnation),
+  );
   let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
   let begin = beginOf(facts, incarnation);
   if (isOver(facts, incarnation)) {
@@ -90,7 +99,13 @@ export function planTakeover(known: Facts): Plan {
   const { open, dropped } = openBatches(facts, incarnation, begin);
   const lastRecord = incarnation === inLedger ? end?.record : undefined;
   return {
-    kind: 'go_on', incarnation, next: begin, recover: open, close: closedBatches(facts, inLedger, incarnation), dropped, lastRecord,
+    kind: 'go_on',
+    incarnation,
+    next: begin,
+    recover: open,
+    close: closedBatches(facts, inLedger, incarnation),
+    dropped,
+    lastRecord,
     expected: lastRecord !== undefined && lastRecord.offset >= low ? lastRecord : undefined,
   };
 }
@@ -102,12 +117,17 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
   const lives = [...new Set(orphans.map((o) => o.incarnation))].filter((life) => life < incarnation);
   return lives.flatMap((life) => {
     const announced = intents.filter((i) => i.incarnation === life).map((i) => i.first);
-    const first = life === inLedger ? end!.last + 1 : Math.min(...announced, ...firstOf(orphans.find((o) => o.incarnation === life)));
+    const first =
+      life === inLedger
+        ? end!.last + 1
+        : Math.min(...announced, ...firstOf(orphans.find((o) => o.incarnation === life)));
     return openBatches({ ...facts, intents }, life, first).open;
   });
 }
 
-/** True where this life of the topic is over: its log ends before what is known of it, or another record stands in it. */
+/**
+ * True where this life of the topic is over: its log ends before what is known of it, or another record stands in it.
+ */
 function isOver({ end, intents, orphans, high, isChanged }: Facts, incarnation: number): boolean {
   const inLedger = end?.incarnation === incarnation;
   if (inLedger && isChanged) return true;
@@ -126,11 +146,20 @@ function beginOf({ end, intents, orphans, low }: Facts, incarnation: number): nu
   const stored = orphans.find((o) => o.incarnation === incarnation);
   // of the first batch ever some records may be gone from Kafka by now
   if (end === undefined) return Math.min(low, announced?.first ?? low, ...firstOf(stored));
-  return announced !== undefined && (stored === undefined || stored.last >= announced.last) ? announced.first : undefined;
+  return announced !== undefined && (stored === undefined || stored.last >= announced.last)
+    ? announced.first
+    : undefined;
 }
 
-/** The batches of one life that are open from `begin` on. An announcement counts where it fits, or where its batch has rows. */
-function openBatches({ intents, orphans }: Facts, incarnation: number, begin: number): { open: OpenBatch[]; dropped: Intent[] } {
+/**
+ * The batches of one life that are open from `begin` on. An announcement counts where it fits, or where its batch has
+ * rows.
+ */
+function openBatches(
+  { intents, orphans }: Facts,
+  incarnation: number,
+  begin: number,
+): { open: OpenBatch[]; dropped: Intent[] } {
   const found = new Map<number, { evaluatedAt: number; intent: Intent | undefined }>();
   for (const { incarnation: of, last, evaluatedAt } of orphans) {
     // rows of one end with another time are of replays
@@ -139,8 +168,13 @@ function openBatches({ intents, orphans }: Facts, incarnation: number, begin: nu
   const dropped: Intent[] = [];
   for (const intent of intents) {
     const rows = found.get(intent.last);
-    if (intent.incarnation !== incarnation || (rows === undefined && ![...found.keys()].every((last) => last < intent.first))) dropped.push(intent);
-    else if (rows === undefined || (rows.intent === undefined && hasRows(orphans, intent))) found.set(intent.last, { evaluatedAt: intent.rules.evaluatedAt, intent });
+    if (
+      intent.incarnation !== incarnation ||
+      (rows === undefined && ![...found.keys()].every((last) => last < intent.first))
+    )
+      dropped.push(intent);
+    else if (rows === undefined || (rows.intent === undefined && hasRows(orphans, intent)))
+      found.set(intent.last, { evaluatedAt: intent.rules.evaluatedAt, intent });
     else if (rows.intent?.rules.evaluatedAt !== intent.rules.evaluatedAt) dropped.push(intent);
   }
   const open: OpenBatch[] = [];

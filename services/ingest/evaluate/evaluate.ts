@@ -7,7 +7,8 @@ import { familiesOf, refsOf, WINDOW } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
 /**
- * Message → row, dead letter, or nothing (a null value): one pure function for ingest, recovery and replays. It knows no engine, no client and no clock,
+ * Message → row, dead letter, or nothing (a null value): one pure function for ingest, recovery and replays. It knows
+ * no engine, no client and no clock,
  * so the same bytes under the same rules are the same row, whenever and by whomever they are evaluated.
  */
 
@@ -24,7 +25,10 @@ export interface Rules {
   readonly maxEventBytes: number;
   /** every message of the topic is a datum of the source's present schema and nothing else */
   readonly rawAvro: boolean;
-  /** ids of the schema registry that messages may be decoded with; any other is unknown, also when it is registered later */
+  /**
+   * ids of the schema registry that messages may be decoded with; any other is unknown, also when it is registered
+   * later
+   */
   readonly schemaIds: readonly number[];
   /** unix seconds: the least period of a row */
   readonly period: number;
@@ -56,27 +60,60 @@ export interface EvaluatedBatch {
   readonly reasons: ReadonlyMap<Reason, number>;
 }
 
-const RECORD_COLUMNS = ['kafka_topic', 'kafka_incarnation', 'kafka_partition', 'kafka_offset', 'batch_last', 'evaluated_at', 'rules'] as const;
+const RECORD_COLUMNS = [
+  'kafka_topic',
+  'kafka_incarnation',
+  'kafka_partition',
+  'kafka_offset',
+  'batch_last',
+  'evaluated_at',
+  'rules',
+] as const;
 
 /** The columns of DEAD_LETTERS in the order of EvaluatedBatch.deadLetters. */
-export const DEAD_LETTER_COLUMNS: readonly string[] = ['source', ...RECORD_COLUMNS, 'record_time', 'reason', 'detail', 'key', 'headers', 'value'];
+export const DEAD_LETTER_COLUMNS: readonly string[] = [
+  'source',
+  ...RECORD_COLUMNS,
+  'record_time',
+  'reason',
+  'detail',
+  'key',
+  'headers',
+  'value',
+];
 
 /** The columns of the raw table in the order of EvaluatedBatch.rows: all but inserted_at, which the engine fills. */
 export function rawColumns(source: SourceName): readonly string[] {
-  return ['project', 'timestamp', 'id', ...sourceOf(source).columns.flatMap(({ names }) => names), 'message', ...RECORD_COLUMNS, 'period'];
+  return [
+    'project',
+    'timestamp',
+    'id',
+    ...sourceOf(source).columns.flatMap(({ names }) => names),
+    'message',
+    ...RECORD_COLUMNS,
+    'period',
+  ];
 }
 
 const HOUR_SECONDS = 3_600;
 const DAY_SECONDS = 86_400;
 
-/** An event belongs to a period that begins no earlier than its UTC day, so queries may leave out older ones. The hour is what an event may be ahead. */
+/**
+ * An event belongs to a period that begins no earlier than its UTC day, so queries may leave out older ones. The hour
+ * is what an event may be ahead.
+ */
 export function periodOf(timestamp: number, least: number): number {
   return Math.max(least, Math.floor((timestamp / 1_000_000 - HOUR_SECONDS) / DAY_SECONDS) * DAY_SECONDS);
 }
 
 /** Messages in Confluent's format: `avro.usableIds` of them are the batch's `rules.schemaIds`. */
-export function confluentMessages(records: readonly Record[], { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>): Buffer[] {
-  return records.flatMap(({ value }) => (value !== null && formOf(value, maxEventBytes, rawAvro).kind === 'confluent' ? [value] : []));
+export function confluentMessages(
+  records: readonly Record[],
+  { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>,
+): Buffer[] {
+  return records.flatMap(({ value }) =>
+    value !== null && formOf(value, maxEventBytes, rawAvro).kind === 'confluent' ? [value] : [],
+  );
 }
 
 /** Made once: they keep their buffers from batch to batch. */
@@ -85,9 +122,17 @@ const deadLetters = new RowBinary();
 
 /**
  * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already.
- * Call `avro.load(rules.schemaIds)` before it. Records must not change until it returns; what it returns is independent of them.
+ * Call `avro.load(rules.schemaIds)` before it. Records must not change until it returns; what it returns is independent
+ * of them.
  */
-export function evaluateBatch(source: SourceName, place: Place, rules: Rules, records: readonly Record[], avro: AvroDecoder, without?: ReadonlySet<number>): EvaluatedBatch {
+export function evaluateBatch(
+  source: SourceName,
+  place: Place,
+  rules: Rules,
+  records: readonly Record[],
+  avro: AvroDecoder,
+  without?: ReadonlySet<number>,
+): EvaluatedBatch {
   const known = sourceOf(source);
   const reader = readerOf(source);
   // what an error has left there
@@ -122,7 +167,12 @@ export function evaluateBatch(source: SourceName, place: Place, rules: Rules, re
   }
   const hasRows = rowOffsets.length > 0;
   return {
-    rows: rows.take(), deadLetters: deadLetters.take(), rowOffsets, deadOffsets, nullValues, reasons,
+    rows: rows.take(),
+    deadLetters: deadLetters.take(),
+    rowOffsets,
+    deadOffsets,
+    nullValues,
+    reasons,
     minTimestamp: hasRows ? minTimestamp : undefined,
     maxTimestamp: hasRows ? maxTimestamp : undefined,
   };
@@ -130,11 +180,16 @@ export function evaluateBatch(source: SourceName, place: Place, rules: Rules, re
   function evaluate(record: Record, value: Buffer): Refusal | undefined {
     const form = formOf(value, rules.maxEventBytes, rules.rawAvro);
     switch (form.kind) {
-      case 'dead': return form;
-      case 'json': return ofText(record, value);
-      case 'single_object': return ofAvro(record, avro.singleObject(value, rules.maxEventBytes));
-      case 'confluent': return ofAvro(record, avro.confluent(value, rules.maxEventBytes, schemaIds));
-      case 'raw_datum': return ofAvro(record, avro.raw(value, rules.maxEventBytes));
+      case 'dead':
+        return form;
+      case 'json':
+        return ofText(record, value);
+      case 'single_object':
+        return ofAvro(record, avro.singleObject(value, rules.maxEventBytes));
+      case 'confluent':
+        return ofAvro(record, avro.confluent(value, rules.maxEventBytes, schemaIds));
+      case 'raw_datum':
+        return ofAvro(record, avro.raw(value, rules.maxEventBytes));
     }
   }
 
@@ -159,7 +214,13 @@ interface Refusal {
 }
 
 /** Writes the row of the event that the reader has read. */
-function rowWriter({ columns }: KnownSource, { topic, partition, incarnation, batchLast }: Place, rules: Rules, reader: EventReader, out: RowBinary): (offset: number, message: Buffer) => void {
+function rowWriter(
+  { columns }: KnownSource,
+  { topic, partition, incarnation, batchLast }: Place,
+  rules: Rules,
+  reader: EventReader,
+  out: RowBinary,
+): (offset: number, message: Buffer) => void {
   const { nodes, text } = reader;
   const kinds: readonly ColumnKind[] = columns.map(({ kind }) => kind);
   const topicBytes = Buffer.from(topic);
@@ -183,9 +244,12 @@ function rowWriter({ columns }: KnownSource, { topic, partition, incarnation, ba
 
   function column(kind: ColumnKind, node: number): void {
     switch (kind) {
-      case 'text': return textAt(node, true);
-      case 'nullable_text': return nullableAt(node, true);
-      case 'string': return nullableAt(node, false);
+      case 'text':
+        return textAt(node, true);
+      case 'nullable_text':
+        return nullableAt(node, true);
+      case 'string':
+        return nullableAt(node, false);
       case 'status': {
         const number = reader.numberAt(node);
         const isStatus = number >= 0 && number <= 65_535 && Number.isInteger(number);
@@ -201,8 +265,10 @@ function rowWriter({ columns }: KnownSource, { topic, partition, incarnation, ba
         if (isDuration) out.float64(number + 0);
         return;
       }
-      case 'is_object': return out.uint8(reader.isObject(node) ? 1 : 0);
-      case 'families': return out.uint8(reader.locate(node, false) ? familiesOf(text.bytes, text.from, text.to) : 0);
+      case 'is_object':
+        return out.uint8(reader.isObject(node) ? 1 : 0);
+      case 'families':
+        return out.uint8(reader.locate(node, false) ? familiesOf(text.bytes, text.from, text.to) : 0);
       case 'refs': {
         const refs = reader.locate(node, false) ? refsOf(text.bytes, text.from, text.to) : [];
         out.length(refs?.length ?? 0);
@@ -224,7 +290,14 @@ function rowWriter({ columns }: KnownSource, { topic, partition, incarnation, ba
   }
 }
 
-function writeDeadLetter(source: string, { topic, partition, incarnation, batchLast }: Place, rules: Rules, { offset, time, key, headers, value }: Record, { reason, detail }: Refusal, out: RowBinary): void {
+function writeDeadLetter(
+  source: string,
+  { topic, partition, incarnation, batchLast }: Place,
+  rules: Rules,
+  { offset, time, key, headers, value }: Record,
+  { reason, detail }: Refusal,
+  out: RowBinary,
+): void {
   out.begin();
   out.text(source);
   out.text(topic);

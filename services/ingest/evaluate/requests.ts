@@ -18,7 +18,8 @@ export function familiesOf(bytes: Uint8Array, from: number, to: number): number 
     if (bytes[i] !== 0x2f || i + 1 === to) continue;
     const candidates = BY_LETTER[bytes[i + 1]!]!;
     if (candidates === 0) continue;
-    for (let family = 0; family < FAMILIES.length; family++) if ((candidates >> family & 1) === 1 && isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
+    for (let family = 0; family < FAMILIES.length; family++)
+      if (((candidates >> family) & 1) === 1 && isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
   }
   return bits;
 }
@@ -30,7 +31,9 @@ function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): bool
   return k === mark.length;
 }
 
-/** Where each distinct window of 20 lower-case letters in bytes[from, to) starts; undefined where there are too many. */
+/**
+ * Where each distinct window of 20 lower-case letters in bytes[from, to) starts; undefined where there are too many.
+ */
 export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | undefined {
   const starts: number[] = [];
   let letters = 0;

@@ -1,5 +1,6 @@
 /**
- * Rows in RowBinary, in pieces of a megabyte. Integers are little-endian; strings and arrays begin with their length as LEB128; a nullable value begins
+ * Rows in RowBinary, in pieces of a megabyte. Integers are little-endian; strings and arrays begin with their length as
+ * LEB128; a nullable value begins
  * with 1 where it is NULL. https://clickhouse.com/docs/interfaces/formats/RowBinary
  */
 const PIECE_BYTES = 1024 * 1024;
@@ -62,7 +63,10 @@ export class RowBinary {
   /** An integer, negative ones in two's complement; beyond 64 bits the largest of its sign. */
   int64(value: number): void {
     if (!Number.isSafeInteger(value)) {
-      this.#at = this.#piece.writeBigInt64LE(value <= -(2 ** 63) ? -(2n ** 63n) : value >= 2 ** 63 ? 2n ** 63n - 1n : BigInt(value), this.#at);
+      this.#at = this.#piece.writeBigInt64LE(
+        value <= -(2 ** 63) ? -(2n ** 63n) : value >= 2 ** 63 ? 2n ** 63n - 1n : BigInt(value),
+        this.#at,
+      );
       return;
     }
     const high = Math.floor(value / 0x1_0000_0000);

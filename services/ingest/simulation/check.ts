@@ -22,19 +22,43 @@ export interface Failure {
   readonly error: unknown;
 }
 
-/** Runs schedules until one breaks the invariant. Nothing is shrunk: clones of fast-check's scheduler do not repeat themselves. */
-export async function check({ seed, runs, mutation, counts, path, keep, log }: CheckOptions): Promise<Failure | undefined> {
+/**
+ * Runs schedules until one breaks the invariant. Nothing is shrunk: clones of fast-check's scheduler do not repeat
+ * themselves.
+ */
+export async function check({
+  seed,
+  runs,
+  mutation,
+  counts,
+  path,
+  keep,
+  log,
+}: CheckOptions): Promise<Failure | undefined> {
   const property = fc.asyncProperty(fc.scheduler(), scenarios, (scheduler, scenario) => {
     const actions = keep === undefined ? scenario.actions : scenario.actions.filter((_, i) => keep.includes(i));
     return runSchedule(scheduler, { ...scenario, actions }, mutation, counts, log);
   });
-  const details = await fc.check(property, { seed, numRuns: runs, endOnFailure: true, ...(path === undefined ? {} : { path }) });
+  const details = await fc.check(property, {
+    seed,
+    numRuns: runs,
+    endOnFailure: true,
+    ...(path === undefined ? {} : { path }),
+  });
   if (!details.failed) return undefined;
-  return { seed: details.seed, path: details.counterexamplePath ?? '', scenario: details.counterexample![1], error: details.errorInstance };
+  return {
+    seed: details.seed,
+    path: details.counterexamplePath ?? '',
+    scenario: details.counterexample![1],
+    error: details.errorInstance,
+  };
 }
 
 /** Leaves out of a failing schedule's actions what it fails without. */
-export async function minimise({ seed, path, scenario }: Failure, mutation: Mutation): Promise<{ keep: readonly number[]; scenario: Scenario }> {
+export async function minimise(
+  { seed, path, scenario }: Failure,
+  mutation: Mutation,
+): Promise<{ keep: readonly number[]; scenario: Scenario }> {
   let keep: readonly number[] = [...scenario.actions.keys()];
   for (let i = keep.length - 1; i >= 0; i--) {
     const fewer = keep.filter((k) => k !== i);

@@ -1,5 +1,16 @@
 import { tokenOf } from '../delivery/intent.ts';
-import type { BadShare, Batch, Ended, Fence, LedgerEntry, OrphanRows, Owner, RecordMark, Store, Stored } from '../delivery/ports.ts';
+import type {
+  BadShare,
+  Batch,
+  Ended,
+  Fence,
+  LedgerEntry,
+  OrphanRows,
+  Owner,
+  RecordMark,
+  Store,
+  Stored,
+} from '../delivery/ports.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum } from '../record.ts';
 import type { Event, Log } from './kafka.ts';
@@ -31,13 +42,17 @@ const TOPIC = 'topic';
 const INSERT_DELAYED = 0.15;
 /** store.ts: a register of this age is used, milliseconds */
 const REGISTER_AGE_MS = 2_000;
-/** A request that is on its way for longer than so many parts of its table never arrives (ARCHITECTURE.md, Limits). The window holds 24. */
+/**
+ * A request that is on its way for longer than so many parts of its table never arrives (ARCHITECTURE.md, Limits). The
+ * window holds 24.
+ */
 const ON_ITS_WAY_PARTS = 6;
 
 export type ClickHouse = ReturnType<typeof createClickHouse>;
 
 /**
- * The tables as the protocol needs them, without evaluation: a verdict is a function of the event and the rules. A request on the server lives until it
+ * The tables as the protocol needs them, without evaluation: a verdict is a function of the event and the rules. A
+ * request on the server lives until it
  * is done, killed, or the server restarts. What an insert writes, part by part, is tables.ts.
  */
 export function createClickHouse(world: World, logs: readonly Log[]) {
@@ -51,8 +66,20 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   const pausedUntil = new Map<number, number>();
   let inserts = 0;
   const jobs = new Set<Job>();
-  let backup: { parts: ReturnType<typeof tables.copy>; ledger: LedgerRow[]; owners: typeof owners; repairs: Repair[]; period: number; isSnapshot: boolean } | undefined;
-  /** written by a late request of a former owner: when the ledger had its batch already, or when Kafka no longer had the record */
+  let backup:
+    | {
+        parts: ReturnType<typeof tables.copy>;
+        ledger: LedgerRow[];
+        owners: typeof owners;
+        repairs: Repair[];
+        period: number;
+        isSnapshot: boolean;
+      }
+    | undefined;
+  /**
+   * written by a late request of a former owner: when the ledger had its batch already, or when Kafka no longer had the
+   * record
+   */
   const late = new Set<Event>();
   /** counts the moments at which no request was on its way */
   let era = 0;
@@ -65,10 +92,16 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     isStored,
     storeOf,
     badShareOf,
-    setDown(down: boolean): void { isDown = down; },
-    registerSchema(): void { registry.add(1); },
+    setDown(down: boolean): void {
+      isDown = down;
+    },
+    registerSchema(): void {
+      registry.add(1);
+    },
     /** The rollup service begins a new period. */
-    beginPeriod(): void { period++; },
+    beginPeriod(): void {
+      period++;
+    },
     /** It is stopped and started: what runs ends where it is. */
     restart(): void {
       for (const job of jobs) if (job.isOnServer) job.isKilled = true;
@@ -80,20 +113,40 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
     /** Other topics fill the deduplication windows. */
     othersWrite: (parts: number): void => tables.othersWrite(parts),
-    /** Every table at a moment of its own, the ledger first (where it came last, it would claim rows that the other tables lack). */
+    /**
+     * Every table at a moment of its own, the ledger first (where it came last, it would claim rows that the other
+     * tables lack).
+     */
     async backUp(): Promise<void> {
       const begun = era;
       const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
       await world.hop('backup');
       const parts = tables.copy();
       await world.hop('backup');
-      if (begun === era) backup = { parts, ledger: rowsOfLedger, owners: claimed, repairs: [...repairs], period: registered, isSnapshot: false };
+      if (begun === era)
+        backup = {
+          parts,
+          ledger: rowsOfLedger,
+          owners: claimed,
+          repairs: [...repairs],
+          period: registered,
+          isSnapshot: false,
+        };
     },
     /** All tables and windows at one moment: a snapshot of the volume. */
     snapshot(): void {
-      backup = { parts: tables.copy(), ledger: [...ledger], owners: [...owners], repairs: [...repairs], period, isSnapshot: true };
+      backup = {
+        parts: tables.copy(),
+        ledger: [...ledger],
+        owners: [...owners],
+        repairs: [...repairs],
+        period,
+        isSnapshot: true,
+      };
     },
-    get backup() { return backup; },
+    get backup() {
+      return backup;
+    },
     restore(): void {
       for (const job of jobs) job.isKilled = true;
       tables.restore(backup!.parts, backup!.isSnapshot);
@@ -109,9 +162,12 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         for (const [i, r] of [...repairs.entries()].toReversed()) if (r.period === of) repairs.splice(i, 1);
       }
       if (!all) return;
-      for (const of of new Set([...tables.rows('raw'), ...tables.rows('rollup1m')].map((r) => r.period))) await build(of);
+      for (const of of new Set([...tables.rows('raw'), ...tables.rows('rollup1m')].map((r) => r.period)))
+        await build(of);
     },
-    get openRepairs() { return repairs.length; },
+    get openRepairs() {
+      return repairs.length;
+    },
   };
 
   /** A period's rollups made from raw and swapped in, where every row of it is of a finished batch. */
@@ -120,7 +176,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     await world.hop('repair');
     const rows = tables.rows('raw').filter((r) => r.period === of);
     // nobody finishes what an owner sent too late for a life of the topic that is over
-    const isOver = (r: (typeof rows)[number]): boolean => r.incarnation < (ledgerEnd(r.event.partition)?.incarnation ?? 0);
+    const isOver = (r: (typeof rows)[number]): boolean =>
+      r.incarnation < (ledgerEnd(r.event.partition)?.incarnation ?? 0);
     if (rows.some((r) => !isFinished(r) && !isOver(r))) return false;
     await world.hop('repair');
     if (tables.rows('raw').filter((r) => r.period === of).length !== rows.length) return false;
@@ -133,20 +190,53 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   function storeOf(client: Client, partition: number, withTokens: boolean): Store {
     let seen: { at: number; register: Awaited<ReturnType<Store['register']>> } | undefined;
     const rulesFor = (records: readonly unknown[], evaluatedAt: number, least: number): Rules => ({
-      version: 1, evaluatedAt, retentionDays: client.retentionDays, maxEventBytes: 1, rawAvro: false, period: least,
-      schemaIds: [...new Set((records as readonly Event[]).flatMap(({ schemaId }) => (schemaId !== undefined && registry.has(schemaId) ? [schemaId] : [])))],
+      version: 1,
+      evaluatedAt,
+      retentionDays: client.retentionDays,
+      maxEventBytes: 1,
+      rawAvro: false,
+      period: least,
+      schemaIds: [
+        ...new Set(
+          (records as readonly Event[]).flatMap(({ schemaId }) =>
+            schemaId !== undefined && registry.has(schemaId) ? [schemaId] : [],
+          ),
+        ),
+      ],
     });
     return {
-      ledgerEnd: () => request(client, 'ledger end', () => {
-        const end = ledgerEnd(partition);
-        return end === undefined ? undefined : { incarnation: end.incarnation, last: end.last, period: end.rules.period, group: end.group, record: end.end, isClosed: end.closes };
-      }),
+      ledgerEnd: () =>
+        request(client, 'ledger end', () => {
+          const end = ledgerEnd(partition);
+          return end === undefined
+            ? undefined
+            : {
+                incarnation: end.incarnation,
+                last: end.last,
+                period: end.rules.period,
+                group: end.group,
+                record: end.end,
+                isClosed: end.closes,
+              };
+        }),
       marks: (incarnation) => request(client, 'marks', () => marksOf(partition, incarnation)),
-      orphans: (incarnation, from, since) => request(client, 'orphans', () => orphans(partition, incarnation, from, since)),
-      firstDifference: (incarnation, records) => request(client, 'difference', () => (records as readonly Event[]).find((event) => {
-        const stored = [...tables.rows('raw'), ...tables.rows('dead')].find((r) => r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset);
-        return event.value === null ? stored !== undefined : stored === undefined || checksum(stored.event) !== checksum(event);
-      })?.offset),
+      orphans: (incarnation, from, since) =>
+        request(client, 'orphans', () => orphans(partition, incarnation, from, since)),
+      firstDifference: (incarnation, records) =>
+        request(
+          client,
+          'difference',
+          () =>
+            (records as readonly Event[]).find((event) => {
+              const stored = [...tables.rows('raw'), ...tables.rows('dead')].find(
+                (r) =>
+                  r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset,
+              );
+              return event.value === null
+                ? stored !== undefined
+                : stored === undefined || checksum(stored.event) !== checksum(event);
+            })?.offset,
+        ),
       async register(fresh) {
         if (fresh !== true && seen !== undefined && world.now - seen.at <= REGISTER_AGE_MS) return seen.register;
         const at = world.now;
@@ -154,24 +244,42 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         seen = { at, register };
         return register;
       },
-      claim: (epoch) => request(client, 'claim', () => {
-        const token = `owner:${partition}:${epoch}`;
-        if (!owners.some((o) => o.token === token)) owners.push({ partition, token, group: client.group, epoch });
-      }),
-      rulesFor: (records, evaluatedAt, least) => request(client, 'schemas', () => rulesFor(records, evaluatedAt, least)),
-      endRunning: () => request(client, 'kill', () => {
-        for (const job of jobs) {
-          if (!job.isOnServer || job.partition !== partition) continue;
-          job.isKilled = true;
-          world.count('inserts killed');
-        }
-      }),
-      insert: (batch, without, attempt, fence) => insert(client, partition, batch, without, fence, withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`),
-      requestRepair: (batch) => request(client, 'repair', () => {
-        const rows = tables.rows('raw').filter((r) => r.event.partition === partition && r.incarnation === batch.incarnation && r.batchLast === batch.last);
-        for (const of of new Set(rows.map((r) => r.period))) repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
-        world.count('repairs requested');
-      }),
+      claim: (epoch) =>
+        request(client, 'claim', () => {
+          const token = `owner:${partition}:${epoch}`;
+          if (!owners.some((o) => o.token === token)) owners.push({ partition, token, group: client.group, epoch });
+        }),
+      rulesFor: (records, evaluatedAt, least) =>
+        request(client, 'schemas', () => rulesFor(records, evaluatedAt, least)),
+      endRunning: () =>
+        request(client, 'kill', () => {
+          for (const job of jobs) {
+            if (!job.isOnServer || job.partition !== partition) continue;
+            job.isKilled = true;
+            world.count('inserts killed');
+          }
+        }),
+      insert: (batch, without, attempt, fence) =>
+        insert(
+          client,
+          partition,
+          batch,
+          without,
+          fence,
+          withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`,
+        ),
+      requestRepair: (batch) =>
+        request(client, 'repair', () => {
+          const rows = tables
+            .rows('raw')
+            .filter(
+              (r) =>
+                r.event.partition === partition && r.incarnation === batch.incarnation && r.batchLast === batch.last,
+            );
+          for (const of of new Set(rows.map((r) => r.period)))
+            repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
+          world.count('repairs requested');
+        }),
       record: (entry) => record(client, partition, entry),
     };
   }
@@ -179,16 +287,18 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   /** Pauses come by chance; they are kept here, for whoever has the partition. */
   function badShareOf(client: Client, partition: number): BadShare {
     return {
-      paused: () => request(client, 'paused', () => {
-        const leftMs = (pausedUntil.get(partition) ?? 0) - world.now;
-        return leftMs > 0 ? { leftMs } : undefined;
-      }),
+      paused: () =>
+        request(client, 'paused', () => {
+          const leftMs = (pausedUntil.get(partition) ?? 0) - world.now;
+          return leftMs > 0 ? { leftMs } : undefined;
+        }),
       add: () => {},
-      pauses: () => request(client, 'share', () => {
-        if (!world.chance(0.1)) return false;
-        pausedUntil.set(partition, world.now + world.below(40_000));
-        return true;
-      }),
+      pauses: () =>
+        request(client, 'share', () => {
+          if (!world.chance(0.1)) return false;
+          pausedUntil.set(partition, world.now + world.below(40_000));
+          return true;
+        }),
     };
   }
 
@@ -205,18 +315,42 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     return result;
   }
 
-  function isRow({ bad, acceptedFrom, ageDays, schemaId }: Event, { evaluatedAt, retentionDays, schemaIds }: Rules): boolean {
-    return !bad && evaluatedAt >= acceptedFrom && retentionDays > ageDays && (schemaId === undefined || schemaIds.includes(schemaId));
+  function isRow(
+    { bad, acceptedFrom, ageDays, schemaId }: Event,
+    { evaluatedAt, retentionDays, schemaIds }: Rules,
+  ): boolean {
+    return (
+      !bad &&
+      evaluatedAt >= acceptedFrom &&
+      retentionDays > ageDays &&
+      (schemaId === undefined || schemaIds.includes(schemaId))
+    );
   }
 
-  async function insert(client: Client, partition: number, batch: Batch, without: ReadonlySet<number>, fence: Fence, token: string): Promise<Stored | 'unfinished' | Ended> {
+  async function insert(
+    client: Client,
+    partition: number,
+    batch: Batch,
+    without: ReadonlySet<number>,
+    fence: Fence,
+    token: string,
+  ): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules } = batch;
     const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && !without.has(e.offset));
     if (events.length === 0) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
-    const rowOf = (event: Event): Row => ({ event, incarnation, batchLast, evaluatedAt: rules.evaluatedAt, period: Math.max(rules.period, event.period) });
+    const rowOf = (event: Event): Row => ({
+      event,
+      incarnation,
+      batchLast,
+      evaluatedAt: rules.evaluatedAt,
+      period: Math.max(rules.period, event.period),
+    });
     const good = events.filter((e) => isRow(e, rules)).map(rowOf);
     const dead = events.filter((e) => !isRow(e, rules)).map(rowOf);
-    for (const parts of [dead.length === 0 ? [] : [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const], tables.partsOf(good, token)]) {
+    for (const parts of [
+      dead.length === 0 ? [] : [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const],
+      tables.partsOf(good, token),
+    ]) {
       if (parts.length === 0) continue;
       const ended = await fence();
       if (ended !== undefined) return ended;
@@ -228,7 +362,14 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   /** False: a view threw after the raw rows. */
   async function write(client: Client, partition: number, parts: readonly Part[]): Promise<boolean> {
     const failsAfter = world.chance(0.15) ? world.below(parts.length + 1) : Infinity;
-    const job: Job = { partition, parts, written: 0, isOnServer: false, isKilled: false, sentAt: parts.map((p) => tables.partsEver(p.target)) };
+    const job: Job = {
+      partition,
+      parts,
+      written: 0,
+      isOnServer: false,
+      isKilled: false,
+      sentAt: parts.map((p) => tables.partsEver(p.target)),
+    };
     jobs.add(job);
     await world.hop('insert', INSERT_DELAYED);
     const isTooOld = parts.some((p, i) => tables.partsEver(p.target) - job.sentAt[i]! > ON_ITS_WAY_PARTS);
@@ -244,7 +385,12 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     }
     await client.alive();
     if (job.written === parts.length) return true;
-    if (parts.some((p) => p.target === 'raw') && parts[job.written - 1]?.target.startsWith('rollup') === true && world.below(2) === 0) return false;
+    if (
+      parts.some((p) => p.target === 'raw') &&
+      parts[job.written - 1]?.target.startsWith('rollup') === true &&
+      world.below(2) === 0
+    )
+      return false;
     throw retry('insert failed');
   }
 
@@ -279,7 +425,16 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
     function writeLedgerRow(): void {
       world.trace('ledger', { partition, ...entry });
-      if (!ledger.some((r) => r.partition === partition && r.incarnation === entry.incarnation && r.first === entry.first && r.last === entry.last)) ledger.push({ ...entry, partition, group: client.group });
+      if (
+        !ledger.some(
+          (r) =>
+            r.partition === partition &&
+            r.incarnation === entry.incarnation &&
+            r.first === entry.first &&
+            r.last === entry.last,
+        )
+      )
+        ledger.push({ ...entry, partition, group: client.group });
     }
   }
 
@@ -287,11 +442,22 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     const [last, ...before] = owners.filter((o) => o.partition === partition).toSorted((a, b) => b.epoch - a.epoch);
     if (last === undefined) return undefined;
     const former = before.find((o) => o.group !== last.group)?.group;
-    return { group: last.group, epoch: last.epoch, former, isSettled: former === undefined || before[0]?.group === last.group };
+    return {
+      group: last.group,
+      epoch: last.epoch,
+      former,
+      isSettled: former === undefined || before[0]?.group === last.group,
+    };
   }
 
   function batchOf({ incarnation, event }: Row): LedgerRow | undefined {
-    return ledger.find((b) => b.partition === event.partition && b.incarnation === incarnation && event.offset >= b.first && event.offset <= b.last);
+    return ledger.find(
+      (b) =>
+        b.partition === event.partition &&
+        b.incarnation === incarnation &&
+        event.offset >= b.first &&
+        event.offset <= b.last,
+    );
   }
 
   function isFinished(row: Row): boolean {
@@ -305,30 +471,65 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
   function ledgerEnd(partition: number): LedgerRow | undefined {
     let end: LedgerRow | undefined;
-    for (const row of ledger) if (row.partition === partition && (end === undefined || row.incarnation > end.incarnation || (row.incarnation === end.incarnation && row.first > end.first))) end = row;
+    for (const row of ledger)
+      if (
+        row.partition === partition &&
+        (end === undefined ||
+          row.incarnation > end.incarnation ||
+          (row.incarnation === end.incarnation && row.first > end.first))
+      )
+        end = row;
     return end;
   }
 
   function marksOf(partition: number, incarnation: number): RecordMark[] {
-    const marks = ledger.filter((r) => r.partition === partition && r.incarnation === incarnation).flatMap((r) => [r.begin, r.end]).filter((m) => m !== undefined);
+    const marks = ledger
+      .filter((r) => r.partition === partition && r.incarnation === incarnation)
+      .flatMap((r) => [r.begin, r.end])
+      .filter((m) => m !== undefined);
     return [...new Map(marks.map((m) => [m.offset, m])).values()].toSorted((a, b) => a.offset - b.offset);
   }
 
   function orphans(partition: number, incarnation: number, from: number, since: number): OrphanRows[] {
-    const found = new Map<string, { incarnation: number; last: number; evaluatedAt: number; offsets: number[]; deadOffsets: number[]; minTimestamp: undefined }>();
+    const found = new Map<
+      string,
+      {
+        incarnation: number;
+        last: number;
+        evaluatedAt: number;
+        offsets: number[];
+        deadOffsets: number[];
+        minTimestamp: undefined;
+      }
+    >();
     for (const target of ['raw', 'dead'] as const) {
       for (const row of tables.rows(target)) {
         const { event, batchLast: last, evaluatedAt } = row;
-        if (event.partition !== partition || row.incarnation < incarnation || (row.incarnation === incarnation && event.offset < from)) continue;
+        if (
+          event.partition !== partition ||
+          row.incarnation < incarnation ||
+          (row.incarnation === incarnation && event.offset < from)
+        )
+          continue;
         if (target === 'raw' && row.period < since) continue;
         const key = `${row.incarnation} ${last} ${evaluatedAt}`;
-        const batch = found.get(key) ?? { incarnation: row.incarnation, last, evaluatedAt, offsets: [], deadOffsets: [], minTimestamp: undefined };
+        const batch = found.get(key) ?? {
+          incarnation: row.incarnation,
+          last,
+          evaluatedAt,
+          offsets: [],
+          deadOffsets: [],
+          minTimestamp: undefined,
+        };
         (target === 'raw' ? batch.offsets : batch.deadOffsets).push(event.offset);
         found.set(key, batch);
       }
     }
-    for (const batch of found.values()) for (const list of [batch.offsets, batch.deadOffsets]) list.sort((a, b) => a - b);
-    return [...found.values()].toSorted((a, b) => a.incarnation - b.incarnation || a.last - b.last || a.evaluatedAt - b.evaluatedAt);
+    for (const batch of found.values())
+      for (const list of [batch.offsets, batch.deadOffsets]) list.sort((a, b) => a - b);
+    return [...found.values()].toSorted(
+      (a, b) => a.incarnation - b.incarnation || a.last - b.last || a.evaluatedAt - b.evaluatedAt,
+    );
   }
 }
 

@@ -17,7 +17,9 @@ export interface Event extends Record {
   readonly period: number;
 }
 
-/** What stands at an offset: control records come in fetches but are shown to nobody, absent ones were compacted away. */
+/**
+ * What stands at an offset: control records come in fetches but are shown to nobody, absent ones were compacted away.
+ */
 type Slot = Event | 'control' | 'absent';
 
 export interface Commit {
@@ -48,7 +50,8 @@ export type Log = ReturnType<typeof createLog>;
 export type Group = ReturnType<typeof createGroup>;
 
 /**
- * The log of one partition: offsets from `low` to `high` - 1, holes among them. Its start is cut by retention. Its topic may be recreated
+ * The log of one partition: offsets from `low` to `high` - 1, holes among them. Its start is cut by retention. Its
+ * topic may be recreated
  * (a new life, from offset 0; the group's commits go with the old one). An unclean election may cut its end.
  */
 export function createLog(world: World, partition: number) {
@@ -65,10 +68,18 @@ export function createLog(world: World, partition: number) {
   return {
     partition,
     /** counts changes of the log */
-    get version() { return version; },
-    get life() { return life; },
-    get low() { return low; },
-    get high() { return slots.length; },
+    get version() {
+      return version;
+    },
+    get life() {
+      return life;
+    },
+    get low() {
+      return low;
+    },
+    get high() {
+      return slots.length;
+    },
     history,
     gone,
     has(event: Event): boolean {
@@ -124,13 +135,26 @@ export function createLog(world: World, partition: number) {
       slots = slots.slice(0, to);
       wakeReaders();
     },
-    /** What a fetch of up to `size` slots at this offset gives; a client never sees a slot that is not a record, but its offset counts. */
-    read(at: number, size: number): { readonly kind: 'nothing' } | { readonly kind: 'out_of_range' } | { readonly kind: 'fetched'; readonly fetched: Fetched; readonly isEmpty: boolean } {
+    /**
+     * What a fetch of up to `size` slots at this offset gives; a client never sees a slot that is not a record, but its
+     * offset counts.
+     */
+    read(
+      at: number,
+      size: number,
+    ):
+      | { readonly kind: 'nothing' }
+      | { readonly kind: 'out_of_range' }
+      | { readonly kind: 'fetched'; readonly fetched: Fetched; readonly isEmpty: boolean } {
       if (at < low || at > slots.length) return { kind: 'out_of_range' };
       const found: number[] = [];
-      for (let offset = at; offset < slots.length && found.length < size; offset++) if (slots[offset] !== 'absent') found.push(offset);
+      for (let offset = at; offset < slots.length && found.length < size; offset++)
+        if (slots[offset] !== 'absent') found.push(offset);
       if (found.length === 0) return { kind: 'nothing' };
-      const records = found.flatMap((offset) => { const slot = slots[offset]!; return typeof slot === 'string' ? [] : [slot]; });
+      const records = found.flatMap((offset) => {
+        const slot = slots[offset]!;
+        return typeof slot === 'string' ? [] : [slot];
+      });
       return { kind: 'fetched', fetched: { to: found.at(-1)!, records }, isEmpty: records.length === 0 };
     },
     /** calls once when the log is another than at `seen`, perhaps at once */
@@ -165,9 +189,12 @@ interface Member {
 }
 
 /**
- * A consumer group of the classic protocol. Every join begins a rebalance; it ends when all members have joined again or were dropped,
- * with a generation more and an owner for each partition. A commit is taken from any member that stamps the present generation:
- * also for a partition that it does not own, and also while a rebalance is in progress. The answer of a commit may be lost; its order is kept.
+ * A consumer group of the classic protocol. Every join begins a rebalance; it ends when all members have joined again
+ * or were dropped,
+ * with a generation more and an owner for each partition. A commit is taken from any member that stamps the present
+ * generation:
+ * also for a partition that it does not own, and also while a rebalance is in progress. The answer of a commit may be
+ * lost; its order is kept.
  */
 export function createGroup(world: World, name: string) {
   let generation = 0;
@@ -180,7 +207,9 @@ export function createGroup(world: World, name: string) {
   return {
     name,
     committed: (partition: number): Commit | undefined => committed.get(partition),
-    get isEmpty() { return members.size === 0; },
+    get isEmpty() {
+      return members.size === 0;
+    },
     /** by the operator, or with the topic */
     setCommitted(partition: number, commit: Commit | undefined): void {
       if (commit === undefined) committed.delete(partition);
@@ -213,7 +242,10 @@ export function createGroup(world: World, name: string) {
       world.trace('commit', { by: memberId, stamp, partition, ...commit });
       committed.set(partition, commit);
     },
-    /** Time has passed: heartbeats of whoever is reachable, then the end of sessions and of a rebalance that takes too long. */
+    /**
+     * Time has passed: heartbeats of whoever is reachable, then the end of sessions and of a rebalance that takes too
+     * long.
+     */
     tick(): void {
       for (const member of members.values()) {
         if (!member.client.isReachable()) continue;
@@ -222,7 +254,8 @@ export function createGroup(world: World, name: string) {
       }
       let changed = false;
       for (const member of members.values()) {
-        const tooSlow = state === 'preparing' && member.answer === undefined && world.now - preparingSince > 2 * SESSION_MS;
+        const tooSlow =
+          state === 'preparing' && member.answer === undefined && world.now - preparingSince > 2 * SESSION_MS;
         if (world.now - member.lastSeen <= SESSION_MS && !tooSlow) continue;
         members.delete(member.id);
         changed = true;
@@ -259,7 +292,12 @@ export function createGroup(world: World, name: string) {
     generation++;
     state = 'stable';
     const owners = PARTITIONS.map(() => all[world.below(all.length)]!);
-    world.trace('generation', { group: name, generation, owners: owners.map((m) => m.id), members: all.map((m) => m.id) });
+    world.trace('generation', {
+      group: name,
+      generation,
+      owners: owners.map((m) => m.id),
+      members: all.map((m) => m.id),
+    });
     for (const member of all) {
       member.generation = generation;
       member.answer!({ memberId: member.id, generation, assigned: PARTITIONS.filter((p) => owners[p] === member) });

@@ -19,7 +19,8 @@ const { values } = parseArgs({
     mutant: { type: 'string' },
   },
 });
-const mutation: Mutation | undefined = values.mutant === undefined ? {} : Object.entries(mutants).find(([name]) => name === values.mutant)?.[1];
+const mutation: Mutation | undefined =
+  values.mutant === undefined ? {} : Object.entries(mutants).find(([name]) => name === values.mutant)?.[1];
 if (mutation === undefined) throw new Error(`no mutant ${values.mutant}; there are ${Object.keys(mutants).join(', ')}`);
 const seed = Number(values.seed);
 const counts: Counts = {};
@@ -33,13 +34,24 @@ if (values.path === undefined) {
     console.error(failure.error);
     const { keep, scenario } = await minimise(failure, mutation);
     console.error(JSON.stringify(scenario, undefined, 1));
-    console.error(`replay with: npm run simulate -- --seed ${failure.seed} --path ${failure.path} --keep ${keep.join(',')}${values.mutant === undefined ? '' : ` --mutant ${values.mutant}`}`);
+    console.error(
+      `replay with: npm run simulate -- --seed ${failure.seed} --path ${failure.path} --keep ${keep.join(',')}${values.mutant === undefined ? '' : ` --mutant ${values.mutant}`}`,
+    );
     process.exitCode = 1;
   }
   console.log(`seed ${seed}, ${Math.round((performance.now() - begun) / 1000)} s`);
-  for (const [what, n] of Object.entries(counts).toSorted(([a], [b]) => (a < b ? -1 : 1))) console.log(String(n).padStart(12), what);
+  for (const [what, n] of Object.entries(counts).toSorted(([a], [b]) => (a < b ? -1 : 1)))
+    console.log(String(n).padStart(12), what);
 } else {
-  const failure = await check({ seed, path: values.path, runs: 1, mutation, counts, keep: values.keep?.split(',').map(Number), log: console.log });
+  const failure = await check({
+    seed,
+    path: values.path,
+    runs: 1,
+    mutation,
+    counts,
+    keep: values.keep?.split(',').map(Number),
+    log: console.log,
+  });
   console.log(failure === undefined ? 'holds' : failure.error);
   if (failure !== undefined) process.exitCode = 1;
 }

@@ -7,23 +7,38 @@ import type { Mutation } from './process.ts';
 export const mutants = {
   /** batches are not announced: the commit before a batch carries no metadata */
   'no-intent': {
-    ports: (ports) => ({ ...ports, commit: (offset, metadata) => ports.commit(offset, decodeIntent(metadata) === undefined ? metadata : IDLE) }),
+    ports: (ports) => ({
+      ...ports,
+      commit: (offset, metadata) => ports.commit(offset, decodeIntent(metadata) === undefined ? metadata : IDLE),
+    }),
   },
   /** every insert has a token of its own */
   'no-token': { token: 'of the insert' },
   /** a batch's end is committed before the batch is written, and the next owner goes on there */
   'end-before-insert': {
-    ports: (ports) => withStore({
-      ...ports,
-      commit: (offset, metadata) => ports.commit((decodeIntent(metadata)?.last ?? offset - 1) + 1, IDLE),
-    }, {
-      ledgerEnd: async () => {
-        const end = await ports.store.ledgerEnd();
-        const committed = await ports.committed(ports.group);
-        if (committed === undefined || committed.offset - 1 <= (end?.last ?? -1)) return end;
-        return { incarnation: 0, period: 0, group: ports.group, record: undefined, isClosed: false, ...end, last: committed.offset - 1 };
-      },
-    }),
+    ports: (ports) =>
+      withStore(
+        {
+          ...ports,
+          commit: (offset, metadata) => ports.commit((decodeIntent(metadata)?.last ?? offset - 1) + 1, IDLE),
+        },
+        {
+          ledgerEnd: async () => {
+            const end = await ports.store.ledgerEnd();
+            const committed = await ports.committed(ports.group);
+            if (committed === undefined || committed.offset - 1 <= (end?.last ?? -1)) return end;
+            return {
+              incarnation: 0,
+              period: 0,
+              group: ports.group,
+              record: undefined,
+              isClosed: false,
+              ...end,
+              last: committed.offset - 1,
+            };
+          },
+        },
+      ),
   },
   /** an announced batch is formed again with boundaries of the moment: here, its first record alone */
   'other-boundaries': {
@@ -32,7 +47,9 @@ export const mutants = {
       committed: async (group) => {
         const committed = await ports.committed(group);
         const intent = decodeIntent(committed?.metadata);
-        return committed === undefined || intent === undefined ? committed : { ...committed, metadata: encodeIntent({ ...intent, last: intent.first }) };
+        return committed === undefined || intent === undefined
+          ? committed
+          : { ...committed, metadata: encodeIntent({ ...intent, last: intent.first }) };
       },
     }),
   },
@@ -46,25 +63,40 @@ export const mutants = {
   'no-repair': { ports: (ports) => withStore(ports, { requestRepair: async () => {} }) },
   /** a topic is the same as long as its name is */
   'no-record': {
-    ports: (ports) => withStore(ports, {
-      ledgerEnd: async () => {
-        const end = await ports.store.ledgerEnd();
-        return end === undefined ? end : { ...end, record: undefined };
-      },
-    }),
+    ports: (ports) =>
+      withStore(ports, {
+        ledgerEnd: async () => {
+          const end = await ports.store.ledgerEnd();
+          return end === undefined ? end : { ...end, record: undefined };
+        },
+      }),
   },
   /** a log that ends before the ledger was recreated */
-  'no-comparison': { ports: (ports) => withStore(ports, { marks: async () => [{ offset: 0, time: -1, checksum: 0 }] }) },
+  'no-comparison': {
+    ports: (ports) => withStore(ports, { marks: async () => [{ offset: 0, time: -1, checksum: 0 }] }),
+  },
   /** a partition belongs to whoever consumes it */
-  'no-owner': { ports: (ports) => withStore(ports, { register: async () => ({ ...(await ports.store.register()), owner: { group: ports.group, epoch: 1, former: undefined, isSettled: true } }) }) },
+  'no-owner': {
+    ports: (ports) =>
+      withStore(ports, {
+        register: async () => ({
+          ...(await ports.store.register()),
+          owner: { group: ports.group, epoch: 1, former: undefined, isSettled: true },
+        }),
+      }),
+  },
   /** a claim is taken for settled at once: the one who made it has waited, if it lives */
   'no-settling': {
-    ports: (ports) => withStore(ports, {
-      register: async (fresh) => {
-        const register = await ports.store.register(fresh);
-        return { ...register, owner: register.owner === undefined ? undefined : { ...register.owner, isSettled: true } };
-      },
-    }),
+    ports: (ports) =>
+      withStore(ports, {
+        register: async (fresh) => {
+          const register = await ports.store.register(fresh);
+          return {
+            ...register,
+            owner: register.owner === undefined ? undefined : { ...register.owner, isSettled: true },
+          };
+        },
+      }),
   },
   /** a batch is recovered by the rules of today */
   'other-rules': {
@@ -74,7 +106,10 @@ export const mutants = {
         const committed = await ports.committed(group);
         const intent = decodeIntent(committed?.metadata);
         if (committed === undefined || intent === undefined) return committed;
-        return { ...committed, metadata: encodeIntent({ ...intent, rules: { ...intent.rules, evaluatedAt: ports.clock() } }) };
+        return {
+          ...committed,
+          metadata: encodeIntent({ ...intent, rules: { ...intent.rules, evaluatedAt: ports.clock() } }),
+        };
       },
     }),
   },

@@ -8,7 +8,10 @@ import type { World } from './world.ts';
 const LIMITS = { maxRecords: 4, maxBytes: 1_000_000 } as const;
 /** a partition is not fetched while so many records wait */
 const INBOX_FULL = 6;
-/** kafkajs, where an offset is out of range: it commits this in place of ours, without metadata, and starts at the first offset */
+/**
+ * kafkajs, where an offset is out of range: it commits this in place of ours, without metadata, and starts at the first
+ * offset
+ */
 const EARLIEST = -2;
 
 /** How a mutant differs: wrappers around what the lane is given. */
@@ -53,10 +56,22 @@ interface Taken {
 }
 
 /**
- * One ingest process: what consumer.ts does with kafkajs, with the real membership, the real commit rule and real lanes, over the models.
- * It can be killed, stopped like by SIGSTOP and woken, cut off from Kafka, and asked to end in order, between any two of its awaits.
+ * One ingest process: what consumer.ts does with kafkajs, with the real membership, the real commit rule and real
+ * lanes, over the models.
+ * It can be killed, stopped like by SIGSTOP and woken, cut off from Kafka, and asked to end in order, between any two
+ * of its awaits.
  */
-export function startProcess({ world, logs, clickhouse, groups, group, name, lingerMs, retentionDays, mutation }: ProcessOptions) {
+export function startProcess({
+  world,
+  logs,
+  clickhouse,
+  groups,
+  group,
+  name,
+  lingerMs,
+  retentionDays,
+  mutation,
+}: ProcessOptions) {
   const membership: Membership = createMembership(() => world.now, SESSION_MS);
   const rights: Pick<Membership, 'owns'> = mutation.fence === 'off' ? { owns: () => true } : membership;
   let state: 'running' | 'stopped' | 'dead' = 'running';
@@ -80,7 +95,9 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
     alive,
     isDead: () => state === 'dead',
     isReachable: () => state === 'running' && !isCut,
-    onHeartbeat: () => { if (isJoined) membership.heartbeat(); },
+    onHeartbeat: () => {
+      if (isJoined) membership.heartbeat();
+    },
     onNotice: () => noticed.resolve(),
   };
 
@@ -89,11 +106,21 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
   return {
     name,
     group,
-    get state() { return state; },
-    get isCut() { return isCut; },
-    get isDraining() { return isDraining; },
-    kill(): void { state = 'dead'; },
-    sigstop(): void { if (state === 'running') state = 'stopped'; },
+    get state() {
+      return state;
+    },
+    get isCut() {
+      return isCut;
+    },
+    get isDraining() {
+      return isDraining;
+    },
+    kill(): void {
+      state = 'dead';
+    },
+    sigstop(): void {
+      if (state === 'running') state = 'stopped';
+    },
     wake(): void {
       if (state !== 'stopped') return;
       state = 'running';
@@ -102,7 +129,9 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
       woken.resolve();
       if (!group.knows(memberId)) noticed.resolve();
     },
-    cut(): void { isCut = true; },
+    cut(): void {
+      isCut = true;
+    },
     heal(): void {
       isCut = false;
       const reachable = healed;
@@ -110,11 +139,18 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
       reachable.resolve();
       if (!group.knows(memberId)) noticed.resolve();
     },
-    skewClock(ms: number): void { skew += ms; },
-    stop(): void { if (state === 'running' && !isDraining) drain().catch(world.fail); },
+    skewClock(ms: number): void {
+      skew += ms;
+    },
+    stop(): void {
+      if (state === 'running' && !isDraining) drain().catch(world.fail);
+    },
     /** the log was recreated or truncated; a fetch shows it in one of two ways */
     logChanged(partition: number): void {
-      changed.set(partition, state === 'running' && !isCut && world.below(2) === 0 ? 'seen as out of range' : 'seen as an error');
+      changed.set(
+        partition,
+        state === 'running' && !isCut && world.below(2) === 0 ? 'seen as out of range' : 'seen as an error',
+      );
       pump(current.get(partition));
     },
   };
@@ -223,14 +259,25 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
         await world.hop('permit');
         return () => {};
       },
-      unavailable: (error) => (typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'retry' ? 'clickhouse' : undefined),
+      unavailable: (error) =>
+        typeof error === 'object' && error !== null && 'kind' in error && error.kind === 'retry'
+          ? 'clickhouse'
+          : undefined,
       log: (event, fields) => {
         world.count(event);
         world.trace(`${name} ${partition} ${event}`, fields);
       },
     };
     const lane = createLane(mutation.ports?.(ports) ?? ports, LIMITS);
-    const taken: Taken = { log, lane, wake: () => wake(), position: undefined, isPaused: true, isFetching: false, ended: lane.run() };
+    const taken: Taken = {
+      log,
+      lane,
+      wake: () => wake(),
+      position: undefined,
+      isPaused: true,
+      isFetching: false,
+      ended: lane.run(),
+    };
     taken.ended.catch(world.fail);
     current.set(partition, taken);
   }
@@ -287,7 +334,15 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
   }
 
   function pump(taken: Taken | undefined): void {
-    if (taken === undefined || !isJoined || taken.isFetching || taken.isPaused || taken.position === undefined || state === 'dead') return;
+    if (
+      taken === undefined ||
+      !isJoined ||
+      taken.isFetching ||
+      taken.isPaused ||
+      taken.position === undefined ||
+      state === 'dead'
+    )
+      return;
     if (current.get(taken.log.partition) === taken) fetch(taken, taken.position).catch(world.fail);
   }
 
@@ -304,7 +359,7 @@ export function startProcess({ world, logs, clickhouse, groups, group, name, lin
       noticed.resolve();
       return;
     }
-    const answer = change === undefined ? log.read(at, 1 + world.below(5)) : { kind: 'out_of_range' } as const;
+    const answer = change === undefined ? log.read(at, 1 + world.below(5)) : ({ kind: 'out_of_range' } as const);
     const [seen, seenLife] = [log.version, log.life];
     if (answer.kind === 'out_of_range') await commit(log.partition, EARLIEST, '').catch(() => {});
     const first = log.low;
@@ -345,6 +400,15 @@ function keyOf(partition: number): string {
 
 function deferred(): Deferred {
   let settle = (): void => {};
-  const made = { promise: new Promise<void>((resolve) => { settle = resolve; }), isResolved: false, resolve: () => { made.isResolved = true; settle(); } };
+  const made = {
+    promise: new Promise<void>((resolve) => {
+      settle = resolve;
+    }),
+    isResolved: false,
+    resolve: () => {
+      made.isResolved = true;
+      settle();
+    },
+  };
   return made;
 }

@@ -7,10 +7,34 @@ import { createWorld, type Counts } from './world.ts';
 
 /** What happens from outside, and how often in proportion. */
 const ACTIONS = {
-  produce: 12, kill: 5, start: 5, sigstop: 4, wake: 4, pass_time: 4, cut_off: 2, heal: 2, stop: 2, clock_jump: 2,
-  retention: 2, compaction: 1, topic_recreated: 3, log_truncated: 3,
-  store_down: 1, store_up: 1, store_restart: 3, others_write: 4, schema_registered: 1, period_begins: 2, repair: 2, back_up: 2, snapshot: 1,
-  group_deleted: 2, reset_to_earliest: 1, reset_to_end: 1, other_group: 4, restore: 4,
+  produce: 12,
+  kill: 5,
+  start: 5,
+  sigstop: 4,
+  wake: 4,
+  pass_time: 4,
+  cut_off: 2,
+  heal: 2,
+  stop: 2,
+  clock_jump: 2,
+  retention: 2,
+  compaction: 1,
+  topic_recreated: 3,
+  log_truncated: 3,
+  store_down: 1,
+  store_up: 1,
+  store_restart: 3,
+  others_write: 4,
+  schema_registered: 1,
+  period_begins: 2,
+  repair: 2,
+  back_up: 2,
+  snapshot: 1,
+  group_deleted: 2,
+  reset_to_earliest: 1,
+  reset_to_end: 1,
+  other_group: 4,
+  restore: 4,
 } as const;
 type Action = keyof typeof ACTIONS;
 
@@ -28,11 +52,16 @@ export const scenarios: fc.Arbitrary<Scenario> = fc.record({
   seed: fc.noShrink(fc.integer()),
   lingerMs: fc.constantFrom(0, 50),
   wakeFirst: fc.boolean(),
-  actions: fc.array(fc.record({
-    action: fc.constantFrom(...(Object.keys(ACTIONS) as Action[]).flatMap((a) => Array.from({ length: ACTIONS[a] }, () => a))),
-    after: fc.oneof(fc.nat(12), fc.nat(120)),
-    size: fc.nat(7),
-  }), { minLength: 4, maxLength: 14, size: 'max' }),
+  actions: fc.array(
+    fc.record({
+      action: fc.constantFrom(
+        ...(Object.keys(ACTIONS) as Action[]).flatMap((a) => Array.from({ length: ACTIONS[a] }, () => a)),
+      ),
+      after: fc.oneof(fc.nat(12), fc.nat(120)),
+      size: fc.nat(7),
+    }),
+    { minLength: 4, maxLength: 14, size: 'max' },
+  ),
 });
 
 const DAY = 86_400_000;
@@ -43,7 +72,13 @@ const MAX_STEPS = 8_000;
 const MAX_PROCESSES = 3;
 
 /** Runs one schedule; rejects when the invariant is broken or the last owner does not finish. */
-export async function runSchedule(scheduler: Scheduler, scenario: Scenario, mutation: Mutation, counts: Counts, log?: (line: string) => void): Promise<void> {
+export async function runSchedule(
+  scheduler: Scheduler,
+  scenario: Scenario,
+  mutation: Mutation,
+  counts: Counts,
+  log?: (line: string) => void,
+): Promise<void> {
   const { seed, lingerMs, wakeFirst, actions } = scenario;
   const world = createWorld(scheduler, seed, counts, log);
   const logs = PARTITIONS.map((p) => createLog(world, p));
@@ -109,12 +144,26 @@ export async function runSchedule(scheduler: Scheduler, scenario: Scenario, muta
   function start(always = false): void {
     if (!always && processes.filter((p) => p.state !== 'dead').length >= MAX_PROCESSES) return;
     const retentionDays = world.below(3) === 0 ? 7 : 90;
-    processes.push(startProcess({ world, logs, clickhouse, groups, group, name: `p${processes.length}`, lingerMs, retentionDays, mutation }));
+    processes.push(
+      startProcess({
+        world,
+        logs,
+        clickhouse,
+        groups,
+        group,
+        name: `p${processes.length}`,
+        lingerMs,
+        retentionDays,
+        mutation,
+      }),
+    );
   }
 
   function produce(to: Log, n: number): void {
     for (let i = 0; i < n; i++) {
-      const kind = (['event', 'event', 'event', 'event', 'event', 'null', 'control', 'absent'] as const)[world.below(8)]!;
+      const kind = (['event', 'event', 'event', 'event', 'event', 'null', 'control', 'absent'] as const)[
+        world.below(8)
+      ]!;
       // that the log is another is seen by the record at the offset of the ledger's last one
       to.produce(isNoticed(to) ? kind : 'event');
     }
@@ -152,19 +201,33 @@ export async function runSchedule(scheduler: Scheduler, scenario: Scenario, muta
     const of = logs[size % logs.length]!;
     const { partition } = of;
     switch (action) {
-      case 'produce': return produce(of, size + 1);
-      case 'kill': return process.kill();
-      case 'start': return start();
-      case 'sigstop': return process.sigstop();
-      case 'wake': return process.wake();
-      case 'pass_time': return passTime((size + 1) * 3_000);
-      case 'cut_off': return process.cut();
-      case 'heal': return process.heal();
-      case 'stop': return process.stop();
-      case 'clock_jump': return process.skewClock(CLOCK_JUMPS[size]!);
+      case 'produce':
+        return produce(of, size + 1);
+      case 'kill':
+        return process.kill();
+      case 'start':
+        return start();
+      case 'sigstop':
+        return process.sigstop();
+      case 'wake':
+        return process.wake();
+      case 'pass_time':
+        return passTime((size + 1) * 3_000);
+      case 'cut_off':
+        return process.cut();
+      case 'heal':
+        return process.heal();
+      case 'stop':
+        return process.stop();
+      case 'clock_jump':
+        return process.skewClock(CLOCK_JUMPS[size]!);
       case 'retention': {
         // of a log that is another, the record by which that is seen must not be gone
-        const to = Math.min(of.low + size, of.high, isNoticed(of) ? Infinity : (clickhouse.ledgerEnd(partition)?.end?.offset ?? 0));
+        const to = Math.min(
+          of.low + size,
+          of.high,
+          isNoticed(of) ? Infinity : (clickhouse.ledgerEnd(partition)?.end?.offset ?? 0),
+        );
         return of.cutStart(to, clickhouse.isStored);
       }
       case 'compaction': {
@@ -185,26 +248,44 @@ export async function runSchedule(scheduler: Scheduler, scenario: Scenario, muta
         of.truncate(Math.max(of.low, Math.min(of.high - 1 - size, end!.end!.offset)), clickhouse.isStored);
         return logChanged(of, 'logs truncated', size);
       }
-      case 'store_down': return clickhouse.setDown(true);
-      case 'store_up': return clickhouse.setDown(false);
-      case 'store_restart': return clickhouse.restart();
-      case 'others_write': return clickhouse.othersWrite(size + 1);
-      case 'schema_registered': return clickhouse.registerSchema();
-      case 'period_begins': return clickhouse.beginPeriod();
-      case 'repair': clickhouse.repair(size % 2 === 0).catch(world.fail); return;
-      case 'back_up': clickhouse.backUp().catch(world.fail); return;
-      case 'snapshot': return clickhouse.snapshot();
+      case 'store_down':
+        return clickhouse.setDown(true);
+      case 'store_up':
+        return clickhouse.setDown(false);
+      case 'store_restart':
+        return clickhouse.restart();
+      case 'others_write':
+        return clickhouse.othersWrite(size + 1);
+      case 'schema_registered':
+        return clickhouse.registerSchema();
+      case 'period_begins':
+        return clickhouse.beginPeriod();
+      case 'repair':
+        clickhouse.repair(size % 2 === 0).catch(world.fail);
+        return;
+      case 'back_up':
+        clickhouse.backUp().catch(world.fail);
+        return;
+      case 'snapshot':
+        return clickhouse.snapshot();
       case 'group_deleted':
       case 'reset_to_earliest':
       case 'reset_to_end':
         everythingStops('kill or sigstop');
-        for (const l of logs) group.setCommitted(l.partition, action === 'group_deleted' ? undefined : { offset: action === 'reset_to_end' ? l.high : l.low, metadata: '' });
+        for (const l of logs)
+          group.setCommitted(
+            l.partition,
+            action === 'group_deleted'
+              ? undefined
+              : { offset: action === 'reset_to_end' ? l.high : l.low, metadata: '' },
+          );
         return start(true);
       case 'other_group':
         group = groups.find((g) => g !== group)!;
         world.count('groups changed');
         return start(true);
-      case 'restore': return restore();
+      case 'restore':
+        return restore();
     }
   }
 
@@ -221,7 +302,8 @@ export async function runSchedule(scheduler: Scheduler, scenario: Scenario, muta
     for (const of of logs) if (!isNoticed(of) || of.life > 0) return;
     everythingStops('kill or sigstop');
     clickhouse.restore();
-    for (const of of logs) for (const event of of.history) if (!of.has(event) && !clickhouse.isStored(event)) of.gone.add(event);
+    for (const of of logs)
+      for (const event of of.history) if (!of.has(event) && !clickhouse.isStored(event)) of.gone.add(event);
     world.count('restored');
     start(true);
   }

@@ -11,22 +11,42 @@ const seed = Date.now() % 1_000_000_000;
 /** 2,000 schedules take 10 s on an idle core */
 const TIMEOUT_MS = 300_000;
 
-test(`each message ends exactly once in ${SCHEDULES} schedules of crashes, takeovers, delays and restores (seed ${seed})`, async () => {
-  const counts: Counts = {};
-  const failure = await check({ seed, runs: SCHEDULES, mutation: {}, counts });
-  if (failure !== undefined) throw new Error(`npm run simulate -- --seed ${failure.seed} --path ${failure.path}`, { cause: failure.error });
-  // the schedules go where it is dangerous
-  for (const what of [
-    'batch_recovered', 'orphan_rows_found', 'topic_recreated', 'offsets_gone', 'commits refused', 'inserts given up by the client', 'inserts killed', 'repairs requested',
-    'parts deduplicated', 'restored', 'partition_paused', 'waiting_for_group', 'logs truncated',
-  ]) {
-    expect(counts[what], what).toBeGreaterThan(10);
-  }
-}, TIMEOUT_MS);
+test(
+  `each message ends exactly once in ${SCHEDULES} schedules of crashes, takeovers, delays and restores (seed ${seed})`,
+  async () => {
+    const counts: Counts = {};
+    const failure = await check({ seed, runs: SCHEDULES, mutation: {}, counts });
+    if (failure !== undefined)
+      throw new Error(`npm run simulate -- --seed ${failure.seed} --path ${failure.path}`, { cause: failure.error });
+    // the schedules go where it is dangerous
+    for (const what of [
+      'batch_recovered',
+      'orphan_rows_found',
+      'topic_recreated',
+      'offsets_gone',
+      'commits refused',
+      'inserts given up by the client',
+      'inserts killed',
+      'repairs requested',
+      'parts deduplicated',
+      'restored',
+      'partition_paused',
+      'waiting_for_group',
+      'logs truncated',
+    ]) {
+      expect(counts[what], what).toBeGreaterThan(10);
+    }
+  },
+  TIMEOUT_MS,
+);
 
 describe('a loss or a doubling is found with one rule taken out', () => {
-  test.each(Object.entries(mutants))(`%s (seed ${seed})`, async (_, mutation) => {
-    const failure = await check({ seed, runs: MUTANT_SCHEDULES, mutation, counts: {} });
-    expect(String(failure?.error)).toMatch(/lost|doubled|ledger|rollup|does not (go on|finish)/);
-  }, TIMEOUT_MS);
+  test.each(Object.entries(mutants))(
+    `%s (seed ${seed})`,
+    async (_, mutation) => {
+      const failure = await check({ seed, runs: MUTANT_SCHEDULES, mutation, counts: {} });
+      expect(String(failure?.error)).toMatch(/lost|doubled|ledger|rollup|does not (go on|finish)/);
+    },
+    TIMEOUT_MS,
+  );
 });

@@ -2,9 +2,12 @@ import type { Event } from './kafka.ts';
 import type { World } from './world.ts';
 
 /**
- * Token semantics of ClickHouse's tables as the protocol relies on them. An insert is one part per table and partition. Raw parts come first, then
- * rollups, 1h after 1m. A part is left out while its table's window remembers its token and partition; that keeps no later part from being written.
- * test/integration/ingest/token-semantics.test.ts runs random sequences of these operations here and on real engines, and compares.
+ * Token semantics of ClickHouse's tables as the protocol relies on them. An insert is one part per table and partition.
+ * Raw parts come first, then
+ * rollups, 1h after 1m. A part is left out while its table's window remembers its token and partition; that keeps no
+ * later part from being written.
+ * test/integration/ingest/token-semantics.test.ts runs random sequences of these operations here and on real engines,
+ * and compares.
  */
 export interface Row {
   readonly event: Event;
@@ -46,8 +49,14 @@ interface Table {
 
 export type Tables = ReturnType<typeof createTables>;
 
-export function createTables(world: Pick<World, 'count' | 'trace'>, onPart: (part: Part) => void = () => {}, windowSize = 24) {
-  const tables = Object.fromEntries(TARGETS.map((t): [Target, Table] => [t, { parts: [], window: [], ever: 0 }])) as Record<Target, Table>;
+export function createTables(
+  world: Pick<World, 'count' | 'trace'>,
+  onPart: (part: Part) => void = () => {},
+  windowSize = 24,
+) {
+  const tables = Object.fromEntries(
+    TARGETS.map((t): [Target, Table] => [t, { parts: [], window: [], ever: 0 }]),
+  ) as Record<Target, Table>;
   let others = 0;
 
   return {
@@ -56,8 +65,13 @@ export function createTables(world: Pick<World, 'count' | 'trace'>, onPart: (par
 
     /** In the order in which the engine writes them. */
     partsOf(rows: readonly Row[], token: string): Part[] {
-      const split = (target: Target, by: (row: Row) => string): Part[] => [...Map.groupBy(rows, by)].map(([partition, of]) => ({ target, partition, token, rows: of }));
-      return [...split('raw', (r) => `day${r.event.day}`), ...split('rollup1m', (r) => `period${r.period}`), ...split('rollup1h', (r) => `period${r.period}`)];
+      const split = (target: Target, by: (row: Row) => string): Part[] =>
+        [...Map.groupBy(rows, by)].map(([partition, of]) => ({ target, partition, token, rows: of }));
+      return [
+        ...split('raw', (r) => `day${r.event.day}`),
+        ...split('rollup1m', (r) => `period${r.period}`),
+        ...split('rollup1h', (r) => `period${r.period}`),
+      ];
     },
 
     writePart(part: Part): void {
@@ -67,7 +81,12 @@ export function createTables(world: Pick<World, 'count' | 'trace'>, onPart: (par
         world.count('parts deduplicated');
         return;
       }
-      world.trace('part', { target: part.target, partition: part.partition, token: part.token, offsets: part.rows.map((r) => `${r.event.partition}:${r.event.offset}`) });
+      world.trace('part', {
+        target: part.target,
+        partition: part.partition,
+        token: part.token,
+        offsets: part.rows.map((r) => `${r.event.partition}:${r.event.offset}`),
+      });
       remember(table, key);
       table.parts.push(part);
       onPart(part);
@@ -101,5 +120,7 @@ export function createTables(world: Pick<World, 'count' | 'trace'>, onPart: (par
 }
 
 function copyOf(tables: Record<Target, Table>): Record<Target, Table> {
-  return Object.fromEntries(TARGETS.map((t) => [t, { parts: [...tables[t].parts], window: [...tables[t].window], ever: tables[t].ever }])) as Record<Target, Table>;
+  return Object.fromEntries(
+    TARGETS.map((t) => [t, { parts: [...tables[t].parts], window: [...tables[t].window], ever: tables[t].ever }]),
+  ) as Record<Target, Table>;
 }

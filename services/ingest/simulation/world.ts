@@ -7,9 +7,11 @@ export interface Counts {
 
 /**
  * What every model of one schedule shares: time, order and chance.
- * Order: every message between a process and a server waits in fast-check's scheduler (`hop`), which picks the next one to arrive; a delayed one
+ * Order: every message between a process and a server waits in fast-check's scheduler (`hop`), which picks the next one
+ * to arrive; a delayed one
  * has to be picked several times.
- * Time stands still but for timers and the operator's actions. Chance comes from the scenario's seed: faults of servers, sizes, kinds of records.
+ * Time stands still but for timers and the operator's actions. Chance comes from the scenario's seed: faults of
+ * servers, sizes, kinds of records.
  */
 export interface World {
   /** true time, unix milliseconds; processes see it through clocks of their own */
@@ -47,22 +49,33 @@ export function createWorld(scheduler: Scheduler, seed: number, counts: Counts, 
     calm: false,
     counts,
     async hop(label, delayed = DELAYED) {
-      for (let delays = world.chance(delayed) ? world.below(MAX_DELAYS) : 0; delays > 0; delays--) await scheduler.schedule(DONE, label);
+      for (let delays = world.chance(delayed) ? world.below(MAX_DELAYS) : 0; delays > 0; delays--)
+        await scheduler.schedule(DONE, label);
       await scheduler.schedule(DONE, label);
     },
     pending: () => scheduler.count(),
     async step() {
       if (scheduler.count() > 0) await scheduler.waitOne();
       // setImmediate runs after every microtask: whatever can go on without another hop has gone on
-      await new Promise((resolve) => { setImmediate(resolve); });
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
       world.now++;
     },
     below: (n) => Math.floor(random() * n),
     chance: (probability) => !world.calm && random() < probability,
-    count(what) { counts[what] = (counts[what] ?? 0) + 1; },
-    trace(what, fields) { log?.(`${world.now - START} ${what}${fields === undefined ? '' : ` ${JSON.stringify(fields)}`}`); },
-    fail: (error) => { failures.push(error); },
-    check() { if (failures.length > 0) throw failures[0]; },
+    count(what) {
+      counts[what] = (counts[what] ?? 0) + 1;
+    },
+    trace(what, fields) {
+      log?.(`${world.now - START} ${what}${fields === undefined ? '' : ` ${JSON.stringify(fields)}`}`);
+    },
+    fail: (error) => {
+      failures.push(error);
+    },
+    check() {
+      if (failures.length > 0) throw failures[0];
+    },
   };
   return world;
 

@@ -3,5 +3,8 @@ import { endpointsCommand } from './endpoints.ts';
 
 // the parameters of an endpoint are options of the call, whatever they are called
 const own = new Set(['url', 'json', 'help']);
-const names = process.argv.slice(2).flatMap((word) => /^--([A-Za-z_][A-Za-z0-9_]*)(=|$)/.exec(word)?.[1] ?? []).filter((name) => !own.has(name));
+const names = process.argv
+  .slice(2)
+  .flatMap((word) => /^--([A-Za-z_][A-Za-z0-9_]*)(=|$)/.exec(word)?.[1] ?? [])
+  .filter((name) => !own.has(name));
 await runCommandLine(endpointsCommand(Object.fromEntries(names.map((name) => [name, { type: 'string' as const }]))));

@@ -9,7 +9,10 @@ import { elements, members } from '../../../common/json-text.ts';
 import { readParams } from '../params.ts';
 import { limitsOf, runQuery } from '../query.ts';
 
-type Args = { readonly action: 'list' } | { readonly action: 'check' } | { readonly action: 'run'; readonly endpoint: string; readonly parameters: Readonly<Record<string, string>> };
+type Args =
+  | { readonly action: 'list' }
+  | { readonly action: 'check' }
+  | { readonly action: 'run'; readonly endpoint: string; readonly parameters: Readonly<Record<string, string>> };
 
 interface Listed {
   readonly name: string;
@@ -36,20 +39,42 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
     args: oneOfActions('action', {
       list: {},
       check: {},
-      run: { properties: { endpoint: { type: 'string', maxLength: 200 }, parameters: { type: 'object', additionalProperties: { type: 'string' }, maxProperties: 100 } }, required: ['endpoint', 'parameters'] },
+      run: {
+        properties: {
+          endpoint: { type: 'string', maxLength: 200 },
+          parameters: { type: 'object', additionalProperties: { type: 'string' }, maxProperties: 100 },
+        },
+        required: ['endpoint', 'parameters'],
+      },
     }),
     options,
 
     readArgs(values, [action, endpoint, ...rest]) {
-      if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0) return { action };
-      if (action !== 'run' || endpoint === undefined || rest.length > 0) throw new UsageError('list, check or run NAME is wanted');
-      return { action, endpoint, parameters: Object.fromEntries(Object.keys(options).flatMap((name) => (typeof values[name] === 'string' ? [[name, values[name]]] : []))) };
+      if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0)
+        return { action };
+      if (action !== 'run' || endpoint === undefined || rest.length > 0)
+        throw new UsageError('list, check or run NAME is wanted');
+      return {
+        action,
+        endpoint,
+        parameters: Object.fromEntries(
+          Object.keys(options).flatMap((name) => (typeof values[name] === 'string' ? [[name, values[name]]] : [])),
+        ),
+      };
     },
 
     async run({ clickhouse, settings }, args) {
       const definitions = readDefinitions(foldersOf(settings));
       if (args.action === 'list') {
-        return { endpoints: definitions.all.map((d) => ({ name: d.name, id: d.id, description: d.description, parameters: d.parameters.map((p) => p.name), columns: d.columns.map((c) => c.name) })) };
+        return {
+          endpoints: definitions.all.map((d) => ({
+            name: d.name,
+            id: d.id,
+            description: d.description,
+            parameters: d.parameters.map((p) => p.name),
+            columns: d.columns.map((c) => c.name),
+          })),
+        };
       }
       if (args.action === 'check') {
         // 60 UNKNOWN_TABLE where there is no schema yet: no mistake of a definition
@@ -62,21 +87,46 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
       const read = readParams(definition, new URLSearchParams(args.parameters));
       if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
       try {
-        const { body, truncated } = await runQuery(clickhouse, { definition, params: read.params, now: systemClock(), limits: limitsOf(settings), signal: new AbortController().signal, reserve: () => Promise.resolve(() => {}) });
+        const { body, truncated } = await runQuery(clickhouse, {
+          definition,
+          params: read.params,
+          now: systemClock(),
+          limits: limitsOf(settings),
+          signal: new AbortController().signal,
+          reserve: () => Promise.resolve(() => {}),
+        });
         return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
       } catch (error) {
-        if (error instanceof ApiError && error.status < 500) throw new UsageError([error.message, ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message))].join('; '));
+        if (error instanceof ApiError && error.status < 500)
+          throw new UsageError(
+            [
+              error.message,
+              ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
+            ].join('; '),
+          );
         // here the operator asks: what ClickHouse says is for them
         throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
       }
     },
 
     print(result) {
-      if ('endpoints' in result) return result.endpoints.map((e) => `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`).join('');
-      if ('checked' in result) return result.mistakes === '' ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n` : `${result.mistakes}\n`;
+      if ('endpoints' in result)
+        return result.endpoints
+          .map(
+            (e) =>
+              `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`,
+          )
+          .join('');
+      if ('checked' in result)
+        return result.mistakes === ''
+          ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n`
+          : `${result.mistakes}\n`;
       return `${result.rows.map((row) => `${row}\n`).join('')}${result.truncated ? '(cut at max rows)\n' : ''}`;
     },
-    json: (result) => ('rows' in result ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated } : result),
+    json: (result) =>
+      'rows' in result
+        ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated }
+        : result,
     exitCode: (result) => ('mistakes' in result && result.mistakes !== '' ? 1 : 0),
   };
 }

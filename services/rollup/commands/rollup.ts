@@ -9,7 +9,15 @@ import { tableName } from '../definition.ts';
 import { createRollupMetrics } from '../metrics.ts';
 import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
 
-type Args = { readonly action: 'status' } | { readonly action: 'rebuild'; readonly from: number; readonly to: number; readonly rollup: string | null; readonly acceptLoss: boolean };
+type Args =
+  | { readonly action: 'status' }
+  | {
+      readonly action: 'rebuild';
+      readonly from: number;
+      readonly to: number;
+      readonly rollup: string | null;
+      readonly acceptLoss: boolean;
+    };
 
 interface Rebuilt {
   readonly rollup: string;
@@ -20,8 +28,21 @@ interface Rebuilt {
 }
 
 interface Status {
-  readonly rollups: readonly { readonly name: string; readonly version: number; readonly source: string; readonly state: Rollup['state']; readonly pending: readonly string[] }[];
-  readonly repairs: readonly { readonly source: string; readonly period: string; readonly from: string; readonly to: string; readonly reason: Repair['reason']; readonly outcome: Repair['outcome'] }[];
+  readonly rollups: readonly {
+    readonly name: string;
+    readonly version: number;
+    readonly source: string;
+    readonly state: Rollup['state'];
+    readonly pending: readonly string[];
+  }[];
+  readonly repairs: readonly {
+    readonly source: string;
+    readonly period: string;
+    readonly from: string;
+    readonly to: string;
+    readonly reason: Repair['reason'];
+    readonly outcome: Repair['outcome'];
+  }[];
 }
 
 type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
@@ -35,7 +56,8 @@ const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
 function readTime(name: string, value: unknown): number {
   const seconds = typeof value === 'string' && TIME.test(value) ? Date.parse(value) / 1000 : Number.NaN;
-  if (!Number.isInteger(seconds)) throw new UsageError(`--${name} is a day or an instant in UTC, such as 2026-03-01 or 2026-03-01T09:00:00Z`);
+  if (!Number.isInteger(seconds))
+    throw new UsageError(`--${name} is a day or an instant in UTC, such as 2026-03-01 or 2026-03-01T09:00:00Z`);
   return seconds;
 }
 
@@ -58,16 +80,36 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
                                      --accept-loss: also where raw has lost rows that the ledger knows of; the rollup loses them too`,
   args: oneOfActions('action', {
     status: {},
-    rebuild: { properties: { from: TIME_SCHEMA, to: TIME_SCHEMA, rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true }, acceptLoss: { type: 'boolean' } }, required: ['from', 'to', 'rollup', 'acceptLoss'] },
+    rebuild: {
+      properties: {
+        from: TIME_SCHEMA,
+        to: TIME_SCHEMA,
+        rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true },
+        acceptLoss: { type: 'boolean' },
+      },
+      required: ['from', 'to', 'rollup', 'acceptLoss'],
+    },
   }),
-  options: { from: { type: 'string' }, to: { type: 'string' }, rollup: { type: 'string' }, 'accept-loss': { type: 'boolean' } },
+  options: {
+    from: { type: 'string' },
+    to: { type: 'string' },
+    rollup: { type: 'string' },
+    'accept-loss': { type: 'boolean' },
+  },
 
   readArgs(values, [action, ...rest]) {
-    if (rest.length > 0 || (action !== 'status' && action !== 'rebuild')) throw new UsageError('expected one of: status, rebuild');
+    if (rest.length > 0 || (action !== 'status' && action !== 'rebuild'))
+      throw new UsageError('expected one of: status, rebuild');
     if (action === 'status') return { action };
     const [from, to] = [readTime('from', values['from']), readTime('to', values['to'])];
     if (from >= to) throw new UsageError('--from has to be before --to');
-    return { action, from, to, rollup: typeof values['rollup'] === 'string' ? values['rollup'] : null, acceptLoss: values['accept-loss'] === true };
+    return {
+      action,
+      from,
+      to,
+      rollup: typeof values['rollup'] === 'string' ? values['rollup'] : null,
+      acceptLoss: values['accept-loss'] === true,
+    };
   },
 
   async run({ clickhouse, settings, logger }, args) {
@@ -75,25 +117,59 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
     const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
     if (args.action === 'status') {
       return {
-        rollups: rollups.map(({ name, version, source, state, pending }) => ({ name, version, source, state, pending: pending.map(isoTime) })),
-        repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({ source, period: isoTime(period), from: isoTime(from), to: isoTime(to), reason, outcome })),
+        rollups: rollups.map(({ name, version, source, state, pending }) => ({
+          name,
+          version,
+          source,
+          state,
+          pending: pending.map(isoTime),
+        })),
+        repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({
+          source,
+          period: isoTime(period),
+          from: isoTime(from),
+          to: isoTime(to),
+          reason,
+          outcome,
+        })),
       };
     }
     const chosen = rollups.filter((r) => r.state === 'serving' && (args.rollup === null || r.name === args.rollup));
     if (chosen.length === 0) throw new UsageError(`there is no complete rollup ${args.rollup ?? ''}`.trimEnd());
     const context: Context = {
-      clickhouse, settings, clock: systemClock, metrics: createRollupMetrics(undefined),
+      clickhouse,
+      settings,
+      clock: systemClock,
+      metrics: createRollupMetrics(undefined),
       // a line per period, also where only warnings are wanted
       logger: logger.child({}, { level: 'info' }),
       wait: (ms) => sleep(ms),
     };
     const asked: { readonly rollup: Rollup; readonly periods: readonly number[] }[] = [];
     for (const rollup of chosen) {
-      const periods = (await select<{ period: number }>(clickhouse, statements.affectedPeriods, { source: rollup.source, table: tableName(rollup), from: args.from, to: args.to })).map((p) => p.period);
-      for (const period of periods) await requestRepair(context, { source: rollup.source, period, from: args.from, to: args.to, reason: 'command', accept_loss: args.acceptLoss });
+      const periods = (
+        await select<{ period: number }>(clickhouse, statements.affectedPeriods, {
+          source: rollup.source,
+          table: tableName(rollup),
+          from: args.from,
+          to: args.to,
+        })
+      ).map((p) => p.period);
+      for (const period of periods)
+        await requestRepair(context, {
+          source: rollup.source,
+          period,
+          from: args.from,
+          to: args.to,
+          reason: 'command',
+          accept_loss: args.acceptLoss,
+        });
       asked.push({ rollup, periods });
     }
-    const isAsked = (r: Repair): boolean => r.from === args.from && r.to === args.to && asked.some(({ rollup, periods }) => rollup.source === r.source && periods.includes(r.period));
+    const isAsked = (r: Repair): boolean =>
+      r.from === args.from &&
+      r.to === args.to &&
+      asked.some(({ rollup, periods }) => rollup.source === r.source && periods.includes(r.period));
     const until = performance.now() + PATIENCE_MS;
     let left = (await readOpenRepairs(clickhouse)).filter(isAsked);
     while (left.length > 0 && performance.now() < until) {
@@ -105,19 +181,41 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
     return {
       rebuilt: asked.map(({ rollup, periods }) => {
         const open = left.filter((r) => r.source === rollup.source);
-        return { rollup: rollup.name, periods: periods.length, built: periods.length - open.length, left: open.map((r) => ({ period: isoTime(r.period), outcome: r.outcome })) };
+        return {
+          rollup: rollup.name,
+          periods: periods.length,
+          built: periods.length - open.length,
+          left: open.map((r) => ({ period: isoTime(r.period), outcome: r.outcome })),
+        };
       }),
     };
   },
 
   print(result) {
     if ('rebuilt' in result) {
-      return result.rebuilt.map((r) => `${r.rollup}: ${r.built} of ${r.periods} periods built${r.left.map((l) => `; ${l.period}: ${WHY[l.outcome]}`).join('')}\n`).join('');
+      return result.rebuilt
+        .map(
+          (r) =>
+            `${r.rollup}: ${r.built} of ${r.periods} periods built${r.left.map((l) => `; ${l.period}: ${WHY[l.outcome]}`).join('')}\n`,
+        )
+        .join('');
     }
-    const rollups = result.rollups.map((r) => `${r.name} version ${r.version} (${r.state}): ${r.pending.length === 0 ? 'all events' : `${r.pending.length} periods are not built yet, from ${r.pending[0]} on; answers take them from raw`}\n`);
-    const repairs = result.repairs.map((r) => `rollups of ${r.source} are to be repaired from ${r.from} to ${r.to} (${r.reason}): ${WHY[r.outcome]}\n`);
+    const rollups = result.rollups.map(
+      (r) =>
+        `${r.name} version ${r.version} (${r.state}): ${r.pending.length === 0 ? 'all events' : `${r.pending.length} periods are not built yet, from ${r.pending[0]} on; answers take them from raw`}\n`,
+    );
+    const repairs = result.repairs.map(
+      (r) => `rollups of ${r.source} are to be repaired from ${r.from} to ${r.to} (${r.reason}): ${WHY[r.outcome]}\n`,
+    );
     return [...rollups, ...repairs].join('');
   },
 
-  exitCode: (result) => ('rebuilt' in result ? (result.rebuilt.every((r) => r.left.length === 0) ? 0 : 1) : result.repairs.length === 0 ? 0 : 1),
+  exitCode: (result) =>
+    'rebuilt' in result
+      ? result.rebuilt.every((r) => r.left.length === 0)
+        ? 0
+        : 1
+      : result.repairs.length === 0
+        ? 0
+        : 1,
 };

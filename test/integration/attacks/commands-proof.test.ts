@@ -7,7 +7,8 @@ import { afterAll, expect, test } from 'vitest';
 import { isProof, newNonce, proofOf, proofSecret } from '../../../common/config/service-proof.ts';
 import { endAll, startScript } from '../../harness/service.ts';
 
-// Guarantee: a command sends the admin key to nobody but the service of its data folder, and shows nothing that orders a terminal about.
+// Guarantee: a command sends the admin key to nobody but the service of its data folder, and shows nothing that orders
+// a terminal about.
 
 const KEY = 'the-admin-key-of-the-tests';
 const folder = mkdtempSync(join(tmpdir(), 'sluice-test-'));
@@ -28,7 +29,11 @@ interface Listener {
 }
 
 /** Somebody who listens; what `prove` gives is sent as the proof, `result` as the answer to a command. */
-async function listen(prove: (nonce: string, port: number) => unknown, result: unknown = {}, keepAlive = true): Promise<Listener> {
+async function listen(
+  prove: (nonce: string, port: number) => unknown,
+  result: unknown = {},
+  keepAlive = true,
+): Promise<Listener> {
   const heard: string[] = [];
   const server = createServer((request, response) => {
     heard.push(`${request.url} ${JSON.stringify(request.headers)}`);
@@ -38,11 +43,17 @@ async function listen(prove: (nonce: string, port: number) => unknown, result: u
     response.end(nonce === null ? JSON.stringify({ result }) : JSON.stringify({ proof: prove(nonce, port) }));
   });
   servers.push(server);
-  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
   return { port: (server.address() as AddressInfo).port, heard };
 }
 
-async function reconcile(port: number, dataDir: string, args: readonly string[] = []): Promise<{ code: number | null; stdout: string; stderr: string }> {
+async function reconcile(
+  port: number,
+  dataDir: string,
+  args: readonly string[] = [],
+): Promise<{ code: number | null; stdout: string; stderr: string }> {
   const command = startScript('reconcile', { DATA_DIR: dataDir, PORT: String(port), API_KEY: KEY }, args);
   return { code: await command.exited, stdout: command.stdout(), stderr: command.stderr() };
 }
@@ -62,8 +73,14 @@ test('a proof is of one secret, one port and one nonce', () => {
   const nonce = newNonce();
   const proof = proofOf(secret, 4000, nonce);
   expect(isProof(secret, 4000, nonce, proof)).toBe(true);
-  for (const [of, port, asked] of [[secret, 4001, nonce], [secret, 4000, newNonce()], [`${secret}0`, 4000, nonce]] as const) expect(isProof(of, port, asked, proof)).toBe(false);
-  for (const given of [undefined, '', 7, ['x'], proof!.slice(1), `${proof}0`]) expect(isProof(secret, 4000, nonce, given)).toBe(false);
+  for (const [of, port, asked] of [
+    [secret, 4001, nonce],
+    [secret, 4000, newNonce()],
+    [`${secret}0`, 4000, nonce],
+  ] as const)
+    expect(isProof(of, port, asked, proof)).toBe(false);
+  for (const given of [undefined, '', 7, ['x'], proof!.slice(1), `${proof}0`])
+    expect(isProof(secret, 4000, nonce, given)).toBe(false);
   expect(proofOf(secret, 4000, 'short')).toBeUndefined();
 });
 

@@ -10,7 +10,8 @@ import { endAll, startScript, startSluice, type RunningSluice } from '../../harn
 import { send, type Reply } from '../query/service.ts';
 import { LONGEST_GAP_MS, longestGap } from './push-world.ts';
 
-// Guarantee: an admin key over HTTP makes no folder and calls no address that the operator did not name, stops nobody, and hears nothing of the engine;
+// Guarantee: an admin key over HTTP makes no folder and calls no address that the operator did not name, stops nobody,
+// and hears nothing of the engine;
 // what `npm start` writes is for its owner only.
 
 const API_KEY = 'the-admin-key-of-the-tests';
@@ -31,9 +32,20 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
     const name = uniqueName('commands');
     if (mode === 'server') face = await startFace({ dataDir: join(folder.path, 'server'), password: 'secret' });
     settings = {
-      DATA_DIR: dataDir, API_KEY, PORT: String(await freePort()), LOG_LEVEL: 'info', BACKUP_PLACES: `local=${backups}`,
+      DATA_DIR: dataDir,
+      API_KEY,
+      PORT: String(await freePort()),
+      LOG_LEVEL: 'info',
+      BACKUP_PLACES: `local=${backups}`,
       // the embedded one with a broker of its own, whose files are looked at too
-      ...(face === undefined ? { KAFKA_PORT: String(await freePort()) } : { CLICKHOUSE_URL: face.url, KAFKA_BROKERS: kafkaBrokers().join(','), KAFKA_GROUP_ID: name, KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${name}`).join(',') }),
+      ...(face === undefined
+        ? { KAFKA_PORT: String(await freePort()) }
+        : {
+            CLICKHOUSE_URL: face.url,
+            KAFKA_BROKERS: kafkaBrokers().join(','),
+            KAFKA_GROUP_ID: name,
+            KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${name}`).join(','),
+          }),
     };
     sluice = await startSluice(settings);
   });
@@ -43,7 +55,12 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
     folder.remove();
   });
 
-  const call = async (command: string, args: unknown): Promise<Reply> => await send(sluice.address, `/api/commands/${command}`, { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify(args) });
+  const call = async (command: string, args: unknown): Promise<Reply> =>
+    await send(sluice.address, `/api/commands/${command}`, {
+      method: 'POST',
+      headers: { 'x-api-key': API_KEY },
+      body: JSON.stringify(args),
+    });
 
   /** what others than the owner may touch */
   function open(path: string): string[] {
@@ -64,11 +81,25 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
     expect(existsSync(join(backups, 'one'))).toBe(true);
     if (mode === 'embedded') expect(open(backups)).toEqual([]);
     const elsewhere = join(folder.path, 'elsewhere');
-    for (const place of [elsewhere, `File('${elsewhere}')`, "S3('http://127.0.0.1:1/x','a','b')", "Disk('default','x')", `local/../elsewhere`, `local/${'x'.repeat(200)}`]) {
+    for (const place of [
+      elsewhere,
+      `File('${elsewhere}')`,
+      "S3('http://127.0.0.1:1/x','a','b')",
+      "Disk('default','x')",
+      `local/../elsewhere`,
+      `local/${'x'.repeat(200)}`,
+    ]) {
       const reply = await call('backup', { do: 'create', place });
-      expect(reply.error).toMatchObject({ status: 400, code: 'invalid_request', message: expect.stringMatching(/^the arguments are wrong: place must match pattern/) as string });
+      expect(reply.error).toMatchObject({
+        status: 400,
+        code: 'invalid_request',
+        message: expect.stringMatching(/^the arguments are wrong: place must match pattern/) as string,
+      });
     }
-    expect((await call('backup', { do: 'create', place: 'other/one' })).error).toMatchObject({ status: 409, message: 'there is no place other; BACKUP_PLACES has local' });
+    expect((await call('backup', { do: 'create', place: 'other/one' })).error).toMatchObject({
+      status: 409,
+      message: 'there is no place other; BACKUP_PLACES has local',
+    });
     expect(existsSync(elsewhere)).toBe(false);
     expect(readdirSync(backups)).toEqual(['one']);
   });
@@ -78,20 +109,30 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
       call('backup', { do: 'create', place: 'local/one' }),
       call('backup', { do: 'create', place: 'local/two', base: 'local/none' }),
       call('backup', { do: 'restore', place: 'local/none' }),
-      call('endpoints', { action: 'run', endpoint: 'usage.api-counts', parameters: { project: '(', interval: 'hourly' } }),
+      call('endpoints', {
+        action: 'run',
+        endpoint: 'usage.api-counts',
+        parameters: { project: '(', interval: 'hourly' },
+      }),
       call('rollup', { action: 'rebuild', from: 0, to: 1, rollup: 'none', acceptLoss: false }),
       call('keys', { action: 'create', name: 'x', scopes: ['nothing'], projects: [], expires_at: null }),
       call('dead-letters', { do: 'show', at: { topic: 'none', partition: 0, offset: '0' } }),
     ]);
     expect(replies.map((reply) => reply.status)).toEqual([409, 409, 409, 400, 400, 400, 409]);
-    for (const { text } of replies) expect(text).not.toMatch(/DB::|Code: \d|Exception|SELECT|version \d\d\.|sluice-test/);
+    for (const { text } of replies)
+      expect(text).not.toMatch(/DB::|Code: \d|Exception|SELECT|version \d\d\.|sluice-test/);
     expect(sluice.stderr()).toContain('backup_failed');
   });
 
   test('commands with bounds of any size stop nobody', async () => {
     const gap = await longestGap(sluice.address, async () => {
       const statuses = await Promise.all([
-        ...[[-1e300, 1e300], [0, 1e300], [0, Number.MAX_SAFE_INTEGER], [0, 4_291_747_201]].map(([from, to]) => call('rollup', { action: 'rebuild', from, to, rollup: null, acceptLoss: false })),
+        ...[
+          [-1e300, 1e300],
+          [0, 1e300],
+          [0, Number.MAX_SAFE_INTEGER],
+          [0, 4_291_747_201],
+        ].map(([from, to]) => call('rollup', { action: 'rebuild', from, to, rollup: null, acceptLoss: false })),
         call('rollup', { action: 'rebuild', from: 0, to: 4_291_747_200, rollup: null, acceptLoss: false }),
         call('dead-letters', { do: 'list', filter: {}, limit: 1_000_000 }),
         call('dead-letters', { do: 'list', filter: {}, limit: 1e300 }),

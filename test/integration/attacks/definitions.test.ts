@@ -17,7 +17,8 @@ function definitionOf(sql: string, more: string): ReturnType<typeof parseDefinit
   const yaml = `id: 00000000-0000-4000-8000-00000000abcd\nname: own\ndescription: own\n${more}\ncolumns:\n  - { name: n, render: json, description: n }\n`;
   return parseDefinition(yamlFile, yaml, sqlFile, sql);
 }
-const PROJECT = 'project: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: the project } } }';
+const PROJECT =
+  'project: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: the project } } }';
 
 async function mistakesOf(sql: string, sandboxed: boolean): Promise<string[]> {
   const parsed = definitionOf(sql, `${PROJECT}\nsandboxed: ${sandboxed}`);
@@ -35,41 +36,99 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   afterAll(() => engine?.close());
 
   it.each([
-    'SELECT id FROM edge_logs WHERE project = @project', 'SELECT id FROM edge_logs AS e WHERE @project = e.project AND (status_code > 1 OR status_code < 1)', 'SELECT id FROM edge_logs PREWHERE project = @project WHERE status_code > 1',
-    'SELECT e.id FROM (SELECT id FROM edge_logs WHERE project = @project) AS e JOIN (SELECT id FROM auth_logs WHERE project = @project) AS a ON e.id = a.id', 'SELECT number AS id FROM numbers(3)',
-    'SELECT id FROM edge_logs WHERE project = @project UNION ALL SELECT id FROM auth_logs WHERE project = @project', 'SELECT id FROM (WITH inside AS (SELECT id FROM edge_logs WHERE project = @project) SELECT id FROM inside)',
+    'SELECT id FROM edge_logs WHERE project = @project',
+    'SELECT id FROM edge_logs AS e WHERE @project = e.project AND (status_code > 1 OR status_code < 1)',
+    'SELECT id FROM edge_logs PREWHERE project = @project WHERE status_code > 1',
+    'SELECT e.id FROM (SELECT id FROM edge_logs WHERE project = @project) AS e JOIN (SELECT id FROM auth_logs WHERE project = @project) AS a ON e.id = a.id',
+    'SELECT number AS id FROM numbers(3)',
+    'SELECT id FROM edge_logs WHERE project = @project UNION ALL SELECT id FROM auth_logs WHERE project = @project',
+    'SELECT id FROM (WITH inside AS (SELECT id FROM edge_logs WHERE project = @project) SELECT id FROM inside)',
   ])('a sandboxed definition may have the subquery %s', async (edge) => {
     expect(await mistakesOf(own(edge), true)).toEqual([]);
   });
 
   it.each([
-    ['has no WHERE', 'SELECT id FROM edge_logs'], ['filters outside only', 'SELECT id FROM (SELECT id, project FROM edge_logs) WHERE project = @project'], ['has a way round', 'SELECT id FROM edge_logs WHERE project = @project OR status_code > 0'],
-    ['has it in NOT', 'SELECT id FROM edge_logs WHERE NOT project = @project'], ['compares otherwise', 'SELECT id FROM edge_logs WHERE project >= @project'], ['matches a part', "SELECT id FROM edge_logs WHERE project LIKE concat(@project, '%')"],
-    ['compares the parameter with itself', 'SELECT id FROM edge_logs WHERE @project = @project'], ['names another column project', 'SELECT id, @project AS project FROM edge_logs WHERE project = @project'],
-    ['names another column project, quoted', 'SELECT id, @project AS `project` FROM edge_logs WHERE project = @project'], ['names it project by ARRAY JOIN', 'SELECT id FROM edge_logs ARRAY JOIN [@project] AS project WHERE project = @project'],
-    ['filters one of two tables', 'SELECT a.id AS id FROM edge_logs AS a JOIN auth_logs AS b ON a.id = b.id WHERE a.project = @project'], ['filters one of two branches', 'SELECT id FROM edge_logs WHERE project = @project UNION ALL SELECT id FROM auth_logs'],
-    ['looks elsewhere in IN', 'SELECT id FROM edge_logs WHERE project = @project AND id IN (SELECT id FROM auth_logs)'], ['looks elsewhere for a scalar', 'SELECT (SELECT max(id) FROM auth_logs) AS id FROM edge_logs WHERE project = @project'],
-    ['filters after grouping', 'SELECT max(id) AS id FROM edge_logs GROUP BY project HAVING project = @project'], ['compares with a copy', 'SELECT id FROM edge_logs WHERE project = lower(@project)'],
-    ['filters in the condition of a join', 'SELECT a.id AS id FROM edge_logs AS a JOIN (SELECT 1 AS one) AS o ON a.project = @project'], ['has a table where the project is in the reference', "SELECT toString(ref) AS id FROM api_requests"],
-    ['calls a table function', "SELECT id FROM merge('^sluice$', '^edge_logs$') WHERE project = @project"], ['has a subquery in place of a table', 'WITH edge_logs AS (SELECT id, project FROM edge_logs) SELECT id FROM edge_logs WHERE project = @project'],
+    ['has no WHERE', 'SELECT id FROM edge_logs'],
+    ['filters outside only', 'SELECT id FROM (SELECT id, project FROM edge_logs) WHERE project = @project'],
+    ['has a way round', 'SELECT id FROM edge_logs WHERE project = @project OR status_code > 0'],
+    ['has it in NOT', 'SELECT id FROM edge_logs WHERE NOT project = @project'],
+    ['compares otherwise', 'SELECT id FROM edge_logs WHERE project >= @project'],
+    ['matches a part', "SELECT id FROM edge_logs WHERE project LIKE concat(@project, '%')"],
+    ['compares the parameter with itself', 'SELECT id FROM edge_logs WHERE @project = @project'],
+    ['names another column project', 'SELECT id, @project AS project FROM edge_logs WHERE project = @project'],
+    [
+      'names another column project, quoted',
+      'SELECT id, @project AS `project` FROM edge_logs WHERE project = @project',
+    ],
+    [
+      'names it project by ARRAY JOIN',
+      'SELECT id FROM edge_logs ARRAY JOIN [@project] AS project WHERE project = @project',
+    ],
+    [
+      'filters one of two tables',
+      'SELECT a.id AS id FROM edge_logs AS a JOIN auth_logs AS b ON a.id = b.id WHERE a.project = @project',
+    ],
+    [
+      'filters one of two branches',
+      'SELECT id FROM edge_logs WHERE project = @project UNION ALL SELECT id FROM auth_logs',
+    ],
+    ['looks elsewhere in IN', 'SELECT id FROM edge_logs WHERE project = @project AND id IN (SELECT id FROM auth_logs)'],
+    [
+      'looks elsewhere for a scalar',
+      'SELECT (SELECT max(id) FROM auth_logs) AS id FROM edge_logs WHERE project = @project',
+    ],
+    ['filters after grouping', 'SELECT max(id) AS id FROM edge_logs GROUP BY project HAVING project = @project'],
+    ['compares with a copy', 'SELECT id FROM edge_logs WHERE project = lower(@project)'],
+    [
+      'filters in the condition of a join',
+      'SELECT a.id AS id FROM edge_logs AS a JOIN (SELECT 1 AS one) AS o ON a.project = @project',
+    ],
+    ['has a table where the project is in the reference', 'SELECT toString(ref) AS id FROM api_requests'],
+    ['calls a table function', "SELECT id FROM merge('^sluice$', '^edge_logs$') WHERE project = @project"],
+    [
+      'has a subquery in place of a table',
+      'WITH edge_logs AS (SELECT id, project FROM edge_logs) SELECT id FROM edge_logs WHERE project = @project',
+    ],
   ])('a sandboxed definition is refused whose subquery %s', async (_, edge) => {
     expect(await mistakesOf(own(edge), true)).not.toEqual([]);
   });
 
-  it.each(['api_keys', 'batches', 'dead_letters', 'stored_rows', 'rollups', 'rollup_repairs', 'api_requests_v1', 'canary', 'partition_owners', 'paused_partitions', 'system.processes', 'system.query_log', 'information_schema.tables'])('no definition may read %s', async (table) => {
+  it.each([
+    'api_keys',
+    'batches',
+    'dead_letters',
+    'stored_rows',
+    'rollups',
+    'rollup_repairs',
+    'api_requests_v1',
+    'canary',
+    'partition_owners',
+    'paused_partitions',
+    'system.processes',
+    'system.query_log',
+    'information_schema.tables',
+  ])('no definition may read %s', async (table) => {
     const messages = await mistakesOf(`SELECT count() AS n FROM ${table} WHERE @project != ''`, false);
     expect(messages.some((message) => /is internal|ACCESS_DENIED|UNKNOWN_TABLE/.test(message))).toBe(true);
     if (!table.includes('.')) expect(messages).toContain(`${table} is internal: read a log or a rollup`);
-    if (!table.includes('.')) expect(await mistakesOf(`SELECT count() AS n FROM edge_logs WHERE id IN ${table} AND project = @project`, false)).not.toEqual([]);
+    if (!table.includes('.'))
+      expect(
+        await mistakesOf(`SELECT count() AS n FROM edge_logs WHERE id IN ${table} AND project = @project`, false),
+      ).not.toEqual([]);
   });
 
   it('those that come with the service and the examples are fine', async () => {
-    for (const definition of readDefinitions([BUILT_IN, examples]).all) expect([definition.name, await checkDefinition(engine.clickhouse, definition)]).toEqual([definition.name, []]);
+    for (const definition of readDefinitions([BUILT_IN, examples]).all)
+      expect([definition.name, await checkDefinition(engine.clickhouse, definition)]).toEqual([definition.name, []]);
   });
 });
 
 describe('the pattern of a parameter', () => {
-  const withPattern = (pattern: string): ReturnType<typeof parseDefinition> => definitionOf('SELECT @project AS n, @p AS p', `project: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: p }, p: { description: p, pattern: '${pattern}' } } }`);
+  const withPattern = (pattern: string): ReturnType<typeof parseDefinition> =>
+    definitionOf(
+      'SELECT @project AS n, @p AS p',
+      `project: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: p }, p: { description: p, pattern: '${pattern}' } } }`,
+    );
 
   it.each(['^(a+)+$', '^(a|a)*$', '(a*)*b', '^([a-z]+)*[0-9]$', '(.*a){20}'])('%s takes linear time', (pattern) => {
     const parsed = withPattern(pattern);
@@ -86,13 +145,24 @@ describe('the pattern of a parameter', () => {
 
   it.each(['(?=a)b', '(a)\\1', 'a{500}'])('%s is refused with file and line', (pattern) => {
     const parsed = withPattern(pattern);
-    expect('mistakes' in parsed ? parsed.mistakes.map((m) => [m.file.endsWith('own.yaml'), m.line, m.message.startsWith('the pattern of p is ')]) : []).toEqual([[true, 5, true]]);
+    expect(
+      'mistakes' in parsed
+        ? parsed.mistakes.map((m) => [
+            m.file.endsWith('own.yaml'),
+            m.line,
+            m.message.startsWith('the pattern of p is '),
+          ])
+        : [],
+    ).toEqual([[true, 5, true]]);
   });
 
   it('of a condition in a statement takes linear time too, or is refused with file and line', () => {
-    const sql = (pattern: string): string => `SELECT n FROM (\n-- only project ~ ${pattern}\nSELECT @project AS n\nUNION ALL\nSELECT 'x' AS n)`;
+    const sql = (pattern: string): string =>
+      `SELECT n FROM (\n-- only project ~ ${pattern}\nSELECT @project AS n\nUNION ALL\nSELECT 'x' AS n)`;
     const parsed = definitionOf(sql('(?=a)'), PROJECT);
-    expect('mistakes' in parsed ? parsed.mistakes.map((m) => [m.file.endsWith('own.sql'), m.line]) : []).toEqual([[true, 2]]);
+    expect('mistakes' in parsed ? parsed.mistakes.map((m) => [m.file.endsWith('own.sql'), m.line]) : []).toEqual([
+      [true, 2],
+    ]);
     const good = definitionOf(sql('^(a+)+$'), PROJECT);
     if (!('definition' in good)) throw new Error(JSON.stringify(good));
     const [, branches] = good.definition.parts;

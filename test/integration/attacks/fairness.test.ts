@@ -5,7 +5,10 @@ import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { modes, openEngine, send, startService, writeEndpoint, type Engine } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
 
-/** One key that asks for all that there is, and another that asks for a little. The load waits in the engine: it is for slots, not for cores. */
+/**
+ * One key that asks for all that there is, and another that asks for a little. The load waits in the engine: it is for
+ * slots, not for cores.
+ */
 const CALLS = 40;
 const folder = temporaryFolder();
 let engine: Engine;
@@ -13,7 +16,10 @@ let service: QueryService;
 const keys: Record<string, string> = {};
 afterAll(() => folder.remove());
 
-const ask = (name: string, endpoint: string, project: string): ReturnType<typeof send> => send(service.address, `/api/endpoints/${endpoint}?project=${project}`, { headers: { 'x-api-key': keys[name] ?? '' } });
+const ask = (name: string, endpoint: string, project: string): ReturnType<typeof send> =>
+  send(service.address, `/api/endpoints/${endpoint}?project=${project}`, {
+    headers: { 'x-api-key': keys[name] ?? '' },
+  });
 
 /** p95 of calls one after another, each of another project; milliseconds */
 async function p95(prefix: string): Promise<number> {
@@ -30,11 +36,14 @@ async function p95(prefix: string): Promise<number> {
 describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
-    writeEndpoint(folder.path, 'slow', "SELECT sleep(1.5) + length(@project) AS n", 'max_seconds: 20\n');
+    writeEndpoint(folder.path, 'slow', 'SELECT sleep(1.5) + length(@project) AS n', 'max_seconds: 20\n');
     writeEndpoint(folder.path, 'brief', 'SELECT sleep(0.1) + length(@project) AS n', 'max_seconds: 20\n');
     service = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path });
     await service.ready;
-    for (const name of ['much', 'little']) keys[name] = (await createKey(engine.clickhouse, { name, scopes: ['query'], projects: [], expiresAt: undefined }, Date.now())).key;
+    for (const name of ['much', 'little'])
+      keys[name] = (
+        await createKey(engine.clickhouse, { name, scopes: ['query'], projects: [], expiresAt: undefined }, Date.now())
+      ).key;
   });
   afterAll(async () => {
     await service?.stop();

@@ -18,14 +18,18 @@ let child: ChildProcess;
 let address = '';
 let output = '';
 
-const logs = (query: string, headers: Record<string, string> = {}): Promise<Reply> => send(address, `/api/endpoints/logs.all?${query}`, { headers: { 'x-api-key': API_KEY, ...headers } });
-const peakMb = (): number => Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1]) / 1024;
+const logs = (query: string, headers: Record<string, string> = {}): Promise<Reply> =>
+  send(address, `/api/endpoints/logs.all?${query}`, { headers: { 'x-api-key': API_KEY, ...headers } });
+const peakMb = (): number =>
+  Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1]) / 1024;
 
 /** The longest gap of the service's own event loop since the last call. */
 async function gapMs(): Promise<number> {
   const before = output.length;
   child.kill('SIGUSR2');
-  return Number(await waitFor(() => /^gap (\d+)$/m.exec(output.slice(before))?.[1], 10_000, 'it tells its longest gap'));
+  return Number(
+    await waitFor(() => /^gap (\d+)$/m.exec(output.slice(before))?.[1], 10_000, 'it tells its longest gap'),
+  );
 }
 
 describe.each(['embedded', 'server'] as const)('%s', (mode) => {
@@ -46,13 +50,20 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
     await fill('large', 28, 24);
     // a folder has one process at a time
     if (mode === 'embedded') await test.clickhouse.close();
-    child = spawn(process.execPath, [PROCESS, String(NOW)], { env: { ...process.env, ...test.env, UV_THREADPOOL_SIZE: '16', PORT: '0', API_KEY }, stdio: ['ignore', 'pipe', 'inherit'] });
+    child = spawn(process.execPath, [PROCESS, String(NOW)], {
+      env: { ...process.env, ...test.env, UV_THREADPOOL_SIZE: '16', PORT: '0', API_KEY },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     output = '';
-    child.stdout?.on('data', (chunk: Buffer) => { output += chunk.toString(); });
+    child.stdout?.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+    });
     address = await waitFor(() => /^http:\/\/\S+$/m.exec(output)?.[0], 60_000, 'it listens');
   });
   afterAll(async () => {
-    const exited = new Promise((resolve) => { child.once('exit', resolve); });
+    const exited = new Promise((resolve) => {
+      child.once('exit', resolve);
+    });
     child.kill('SIGKILL');
     await exited;
     // what closes a folder needs it open
@@ -62,11 +73,19 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
 
   it('a page that is too large is a 504 that names its size, and is read a few entries at a time', async () => {
     const whole = await logs('project=large');
-    expect([whole.status, whole.error.code, whole.error.message]).toEqual([504, 'timeout', 'the query passed its limit of size of the answer']);
+    expect([whole.status, whole.error.code, whole.error.message]).toEqual([
+      504,
+      'timeout',
+      'the query passed its limit of size of the answer',
+    ]);
     const page = await logs('project=large&limit=5');
     expect([page.status, page.rows.map((row) => row['id'])]).toEqual([200, ['e0', 'e1', 'e2', 'e3', 'e4']]);
     const one = await logs('project=large&limit=1', { accept: 'application/x-ndjson' });
-    expect([one.status, one.text.endsWith('}\n'), (JSON.parse(one.text) as { id: string }).id]).toEqual([200, true, 'e0']);
+    expect([one.status, one.text.endsWith('}\n'), (JSON.parse(one.text) as { id: string }).id]).toEqual([
+      200,
+      true,
+      'e0',
+    ]);
   });
 
   it('twenty callers at once get it whole, or are told when to come back; memory stays bounded', async () => {
@@ -78,13 +97,24 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
     })();
-    const replies = await Promise.all(Array.from({ length: 20 }, async () => {
-      const { status, headers, body } = await logs('project=fits');
-      return [status, headers['retry-after'], status === 200 ? body.length > 24 * EVENT_BYTES : body.toString().includes('"code":"unavailable"')];
-    }));
+    const replies = await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        const { status, headers, body } = await logs('project=fits');
+        return [
+          status,
+          headers['retry-after'],
+          status === 200 ? body.length > 24 * EVENT_BYTES : body.toString().includes('"code":"unavailable"'),
+        ];
+      }),
+    );
     ended = true;
     await sampling;
-    for (const reply of replies) expect([[200, undefined, true], [503, '5', true], [503, '1', true]]).toContainEqual(reply);
+    for (const reply of replies)
+      expect([
+        [200, undefined, true],
+        [503, '5', true],
+        [503, '1', true],
+      ]).toContainEqual(reply);
     expect(replies.some(([status]) => status === 200)).toBe(true);
     const [gap, peak] = [await gapMs(), Math.round(peakMb())];
     expect([gap, gap < 1_000, peak, peak < MOST_RSS_MB]).toEqual([gap, true, peak, true]);

@@ -11,15 +11,36 @@ const URL_BYTES = 2_000_000;
 let engine: Engine;
 let service: QueryService;
 
-const counts = (project: string): ReturnType<typeof call> => call(service, 'usage.api-counts', { project, interval: 'minutely' });
-const running = async (): Promise<string | undefined> => /^sluice_query_running (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1];
+const counts = (project: string): ReturnType<typeof call> =>
+  call(service, 'usage.api-counts', { project, interval: 'minutely' });
+const running = async (): Promise<string | undefined> =>
+  /^sluice_query_running (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1];
 
 describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
-    const text = Array.from({ length: URL_BYTES }, (_, i) => String.fromCharCode(97 + ((i * i * 7 + i * 13) % 26))).join('');
-    for (let i = 0; i < URLS; i++) await store(engine.clickhouse, 'edge_logs', [JSON.stringify({ timestamp: (NOW - i * 1000) * 1000, project: 'p', metadata: { request: { url: text, path: '/rest' } } })], { now: NOW, first: i });
-    service = await startService(engine.clickhouse, engine.dataDir, { QUERY_TIMEOUT_SECONDS: '2', QUERY_CONCURRENCY: '2' }, { clock: () => NOW });
+    const text = Array.from({ length: URL_BYTES }, (_, i) =>
+      String.fromCharCode(97 + ((i * i * 7 + i * 13) % 26)),
+    ).join('');
+    for (let i = 0; i < URLS; i++)
+      await store(
+        engine.clickhouse,
+        'edge_logs',
+        [
+          JSON.stringify({
+            timestamp: (NOW - i * 1000) * 1000,
+            project: 'p',
+            metadata: { request: { url: text, path: '/rest' } },
+          }),
+        ],
+        { now: NOW, first: i },
+      );
+    service = await startService(
+      engine.clickhouse,
+      engine.dataDir,
+      { QUERY_TIMEOUT_SECONDS: '2', QUERY_CONCURRENCY: '2' },
+      { clock: () => NOW },
+    );
     await service.ready;
   });
   afterAll(async () => {
@@ -28,11 +49,28 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   });
 
   it('whose program is too large are a 400 at once, however they are written', async () => {
-    const forms = ['.{1000}.{500}!', '(?:.{30}){30}!', '(?:(?:[a-z]{9}){9}){9}!', '.{0,1000}!', 'a{201}', '[^a]{999}', '(?:a|bb|c){150}', '\\pL{200}', '(?i)[a-zé]{300}', `${'.{20}'.repeat(60)}!`, '(?:a?){500}(?:a){500}', `(${Array.from({ length: 100 }, (_, i) => `${'ab'[i % 2]}x${i}`).join('|')}){4}`];
+    const forms = [
+      '.{1000}.{500}!',
+      '(?:.{30}){30}!',
+      '(?:(?:[a-z]{9}){9}){9}!',
+      '.{0,1000}!',
+      'a{201}',
+      '[^a]{999}',
+      '(?:a|bb|c){150}',
+      '\\pL{200}',
+      '(?i)[a-zé]{300}',
+      `${'.{20}'.repeat(60)}!`,
+      '(?:a?){500}(?:a){500}',
+      `(${Array.from({ length: 100 }, (_, i) => `${'ab'[i % 2]}x${i}`).join('|')}){4}`,
+    ];
     await whileAlive(service.address, async () => {
       for (const form of forms) {
         const reply = await counts(form);
-        expect([form, reply.status, reply.status === 400 ? reply.error.errors?.map((e) => e.parameter) : reply.text]).toEqual([form, 400, ['project']]);
+        expect([
+          form,
+          reply.status,
+          reply.status === 400 ? reply.error.errors?.map((e) => e.parameter) : reply.text,
+        ]).toEqual([form, 400, ['project']]);
       }
     });
   });
@@ -53,7 +91,13 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   it('whose caller has left give their slot to the next', async () => {
     await whileAlive(service.address, async () => {
       const caller = new AbortController();
-      const left = ['x', 'y', 'z'].map((letter) => send(service.address, `/api/endpoints/usage.api-counts?${new URLSearchParams({ project: `[a-z].{190}\u0001${letter}`, interval: 'daily' }).toString()}`, { headers: { 'x-api-key': API_KEY }, signal: caller.signal }).catch(() => 'left'));
+      const left = ['x', 'y', 'z'].map((letter) =>
+        send(
+          service.address,
+          `/api/endpoints/usage.api-counts?${new URLSearchParams({ project: `[a-z].{190}\u0001${letter}`, interval: 'daily' }).toString()}`,
+          { headers: { 'x-api-key': API_KEY }, signal: caller.signal },
+        ).catch(() => 'left'),
+      );
       await waitFor(async () => (await running()) !== '0', 5_000, 'one runs');
       caller.abort();
       expect(await Promise.all(left)).toEqual(['left', 'left', 'left']);

@@ -4,10 +4,12 @@ import { waitFor } from '../../harness/wait-for.ts';
 import { modes } from '../query/service.ts';
 import { LONGEST_GAP_MS, longestGap, openPushWorld, type PushWorld } from './push-world.ts';
 
-// Guarantee: no body of push stops the service for anybody else, whatever it holds, and no limited key counts for another.
+// Guarantee: no body of push stops the service for anybody else, whatever it holds, and no limited key counts for
+// another.
 
 const MB = 1024 * 1024;
-const fill = (bytes: number, before: string, unit: string, after: string): Buffer => Buffer.from(before + unit.repeat(Math.floor((bytes - before.length - after.length) / unit.length)) + after);
+const fill = (bytes: number, before: string, unit: string, after: string): Buffer =>
+  Buffer.from(before + unit.repeat(Math.floor((bytes - before.length - after.length) / unit.length)) + after);
 const event = (members: string): string => `{"project":"p",${members}}`;
 
 /** each with the status that it gets */
@@ -18,11 +20,19 @@ const bodies: readonly (readonly [string, Buffer, number])[] = [
   ['opened lists', fill(8 * MB, '', '[', ''), 400],
   ['opened and closed lists', Buffer.from('['.repeat(4 * MB) + ']'.repeat(4 * MB)), 422],
   ['opened lists in an event', fill(8 * MB, '{"project":"p","metadata":', '[', ''), 422],
-  ['opened and closed lists in an event', Buffer.from(event(`"metadata":${'['.repeat(4_000_000)}${']'.repeat(4_000_000)}`)), 422],
+  [
+    'opened and closed lists in an event',
+    Buffer.from(event(`"metadata":${'['.repeat(4_000_000)}${']'.repeat(4_000_000)}`)),
+    422,
+  ],
   ['opened objects in a batch', fill(8 * MB, '{"batch":[', '{"a":', ''), 422],
   ['lines of opened lists', fill(8 * MB, '{}\n', `${'['.repeat(1_000)}\n`, ''), 422],
   ['empty objects in an event', fill(8 * MB, '{"project":"p","metadata":[', '{},', '{}]}'), 200],
-  ['names of an event', Buffer.from(event(`${Array.from({ length: 600_000 }, (_, i) => `"k${i}":0`).join(',')},"z":0`)), 200],
+  [
+    'names of an event',
+    Buffer.from(event(`${Array.from({ length: 600_000 }, (_, i) => `"k${i}":0`).join(',')},"z":0`)),
+    200,
+  ],
   ['a hundred thousand events', fill(5 * 100_000, '{"batch":[', '{},', '{}]}'), 413],
   ['twenty thousand events', fill(17 * 20_000, '[', '{"project":"p"},', '{"project":"p"}]'), 200],
   ['ninety thousand wrong events', fill(3 * 90_000, '[', '{},', '{}]'), 422],
@@ -45,7 +55,10 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
     const statuses: number[] = [];
     const compressed = gzipSync(body, { level: 1 });
     const gap = await longestGap(world.address, async () => {
-      statuses.push((await world.push(key, body)).status, (await world.push(key, compressed, { 'content-encoding': 'gzip' })).status);
+      statuses.push(
+        (await world.push(key, body)).status,
+        (await world.push(key, compressed, { 'content-encoding': 'gzip' })).status,
+      );
     });
     expect(statuses).toEqual([status, status]);
     expect(gap).toBeLessThan(LONGEST_GAP_MS);
@@ -70,9 +83,17 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
   it('a key that is limited to projects is told 422 of a url whose host names another reference, and nothing of its request is taken', async () => {
     const [mine, theirs] = ['mineabcdefghijklmnop', 'theirsabcdefghijklmn'];
     const limited = await world.createKey({ projects: [mine] });
-    const edge = (url: string): string => JSON.stringify({ project: mine, metadata: { request: { url, path: '/rest/v1/x' } } });
-    const reply = await world.push(limited, `[${edge(`https://${mine}.supabase.co/rest/v1/x`)},${edge(`https://${theirs}.supabase.co/rest/v1/x`)}]`);
-    expect(reply.error).toMatchObject({ status: 422, code: 'invalid_events', errors: [{ index: 1, message: "has a url whose host contains a reference that is none of the key's projects" }] });
+    const edge = (url: string): string =>
+      JSON.stringify({ project: mine, metadata: { request: { url, path: '/rest/v1/x' } } });
+    const reply = await world.push(
+      limited,
+      `[${edge(`https://${mine}.supabase.co/rest/v1/x`)},${edge(`https://${theirs}.supabase.co/rest/v1/x`)}]`,
+    );
+    expect(reply.error).toMatchObject({
+      status: 422,
+      code: 'invalid_events',
+      errors: [{ index: 1, message: "has a url whose host contains a reference that is none of the key's projects" }],
+    });
     expect((await world.push(limited, edge(`https://${mine}.supabase.co/rest/v1/x`))).status).toBe(200);
     expect((await world.push(key, edge(`https://${theirs}.supabase.co/rest/v1/x`))).status).toBe(200);
   });

@@ -28,16 +28,53 @@ function read(body: Buffer, source: KnownSource): number {
 type Unit = string | ((i: number) => string);
 /** What stands before, what is repeated, what stands behind. */
 const values: readonly (readonly [string, Unit, string])[] = [
-  ['"', 'x', '"'], ['"', '\\\\', '"'], ['"', '\\"', '"'], ['"', '\\u0061', '"'], ['"', ' ', '"'], ['"', 'é', '"'], ['"', '/', '"'], ['"', 'a', ''], ['', '1', ''], ['-', '1', '.5'], ['1.', '0', ''], ['', ' ', '1'],
-  ['[', '0,', '0]'], ['[', '{},', '{}]'], ['[', '[],', '[]]'], ['[', ',', ']'], ['', '[', ''], ['', '{"a":', ''], ['', '{', ''], ['', '[', ']'], ['{', (i) => `"k${i}":0,`, '"z":0}'], ['{', '"project":"a",', '"z":0}'],
-  ['{', '"\\u0070roject":1,', '"z":0}'], ['{"', 'k', '":0}'], ['{"request":{"url":"https://', 'a', '.co"}}'], ['{"request":{"url":"', 'a:', '"}}'], ['{"request":[', '{"url":0},', '{}]}'], ['[{"request":{', '"url":1,', '"url":"x"}}]'],
+  ['"', 'x', '"'],
+  ['"', '\\\\', '"'],
+  ['"', '\\"', '"'],
+  ['"', '\\u0061', '"'],
+  ['"', ' ', '"'],
+  ['"', 'é', '"'],
+  ['"', '/', '"'],
+  ['"', 'a', ''],
+  ['', '1', ''],
+  ['-', '1', '.5'],
+  ['1.', '0', ''],
+  ['', ' ', '1'],
+  ['[', '0,', '0]'],
+  ['[', '{},', '{}]'],
+  ['[', '[],', '[]]'],
+  ['[', ',', ']'],
+  ['', '[', ''],
+  ['', '{"a":', ''],
+  ['', '{', ''],
+  ['', '[', ']'],
+  ['{', (i) => `"k${i}":0,`, '"z":0}'],
+  ['{', '"project":"a",', '"z":0}'],
+  ['{', '"\\u0070roject":1,', '"z":0}'],
+  ['{"', 'k', '":0}'],
+  ['{"request":{"url":"https://', 'a', '.co"}}'],
+  ['{"request":{"url":"', 'a:', '"}}'],
+  ['{"request":[', '{"url":0},', '{}]}'],
+  ['[{"request":{', '"url":1,', '"url":"x"}}]'],
 ];
 const [edge, storage] = [sources[0], sources[6]];
 
 describe('an event', () => {
-  it.each([['project', edge], ['timestamp', edge], ['metadata', edge], ['\\u0070roject', edge], ['metadata', storage]] as const)('is read in linear time, whatever its %s is', (field, source) => {
+  it.each([
+    ['project', edge],
+    ['timestamp', edge],
+    ['metadata', edge],
+    ['\\u0070roject', edge],
+    ['metadata', storage],
+  ] as const)('is read in linear time, whatever its %s is', (field, source) => {
     for (const [before, unit, after] of values) {
-      expect(superlinear((bytes) => Buffer.from(filled(bytes, `{"${field}":${before}`, unit, `${after},"project":"p"}`)), (body) => read(body, source)), `${before}${String(unit)}${after}`).toBeUndefined();
+      expect(
+        superlinear(
+          (bytes) => Buffer.from(filled(bytes, `{"${field}":${before}`, unit, `${after},"project":"p"}`)),
+          (body) => read(body, source),
+        ),
+        `${before}${String(unit)}${after}`,
+      ).toBeUndefined();
     }
   });
 });
@@ -65,6 +102,11 @@ describe('a body', () => {
     ['closed objects', '', '}', ''],
     ['names without values', '{', '"a",', '}'],
   ])('(%s) is taken apart in linear time', (_, before, unit, after) => {
-    expect(superlinear((bytes) => Buffer.from(filled(bytes, before, unit, after)), (body) => read(body, sources[0]))).toBeUndefined();
+    expect(
+      superlinear(
+        (bytes) => Buffer.from(filled(bytes, before, unit, after)),
+        (body) => read(body, sources[0]),
+      ),
+    ).toBeUndefined();
   });
 });

@@ -3,7 +3,8 @@ import { waitFor } from '../../harness/wait-for.ts';
 import { modes } from '../query/service.ts';
 import { LONGEST_GAP_MS, announce, longestGap, openPushWorld, type PushWorld, type RawCall } from './push-world.ts';
 
-// Guarantee: push belongs to nobody. Bodies count when their bytes come, a key takes at most its share, and a caller that stops loses its socket.
+// Guarantee: push belongs to nobody. Bodies count when their bytes come, a key takes at most its share, and a caller
+// that stops loses its socket.
 
 const MiB = 1024 * 1024;
 const event = '[{"project":"p"}]';
@@ -14,10 +15,14 @@ const IDLE_ENDED_MS = 18_000;
 
 /** Keeps probing a closed-or-not socket: a half-open one is only known to be gone when something is written to it. */
 async function ended({ socket }: RawCall): Promise<void> {
-  await waitFor(() => {
-    if (!socket.destroyed && socket.writable) socket.write('0');
-    return socket.destroyed || !socket.writable;
-  }, 5_000, 'the service has destroyed the socket');
+  await waitFor(
+    () => {
+      if (!socket.destroyed && socket.writable) socket.write('0');
+      return socket.destroyed || !socket.writable;
+    },
+    5_000,
+    'the service has destroyed the socket',
+  );
 }
 
 describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) => {
@@ -34,10 +39,15 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
   it('sockets that announce bodies and send none take nothing from anybody, and are answered and destroyed after 15 s', async () => {
     const calls: RawCall[] = [];
     const gap = await longestGap(world.address, async () => {
-      for (let i = 0; i < MANY; i++) calls.push(await announce(world.address, attacker, i % 2 === 0 ? 10 * MiB : 'chunked'));
+      for (let i = 0; i < MANY; i++)
+        calls.push(await announce(world.address, attacker, i % 2 === 0 ? 10 * MiB : 'chunked'));
       expect(await world.heldBytes()).toBe(0);
       for (const key of [attacker, other]) expect((await world.push(key, event)).text).toBe('{"message":"Logged!"}');
-      await waitFor(() => calls.every((call) => call.answer().includes('\r\n\r\n{')), IDLE_ENDED_MS, 'every idle body is answered');
+      await waitFor(
+        () => calls.every((call) => call.answer().includes('\r\n\r\n{')),
+        IDLE_ENDED_MS,
+        'every idle body is answered',
+      );
       for (const call of calls) expect(call.answer()).toMatch(/^HTTP\/1\.1 408 [\s\S]*"code":"request_timeout"/);
       await Promise.all(calls.map(ended));
     });
@@ -49,11 +59,19 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
     const calls: RawCall[] = [];
     const gap = await longestGap(world.address, async () => {
       for (let i = 0; i < 8; i++) calls.push(await announce(world.address, attacker, 10 * MiB, part));
-      await waitFor(() => calls.some((call) => call.answer().startsWith('HTTP/1.1 429 ')), 10_000, 'the attacker is told that its share is full');
+      await waitFor(
+        () => calls.some((call) => call.answer().startsWith('HTTP/1.1 429 ')),
+        10_000,
+        'the attacker is told that its share is full',
+      );
       expect(await world.heldBytes()).toBeLessThanOrEqual(32 * MiB);
       for (let i = 0; i < 5; i++) expect((await world.push(other, event)).status).toBe(200);
       expect((await world.push(other, Buffer.from(`[{"project":"p"}${' '.repeat(5 * MiB)}]`))).status).toBe(200);
-      await waitFor(() => calls.every((call) => /^HTTP\/1\.1 4(08|29) /.test(call.answer())), IDLE_ENDED_MS, 'every body is answered');
+      await waitFor(
+        () => calls.every((call) => /^HTTP\/1\.1 4(08|29) /.test(call.answer())),
+        IDLE_ENDED_MS,
+        'every body is answered',
+      );
       await Promise.all(calls.map(ended));
       await waitFor(async () => (await world.heldBytes()) === 0, 5_000, 'nothing is held');
     });

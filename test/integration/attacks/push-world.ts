@@ -6,7 +6,16 @@ import { sources } from '../../../common/sources.ts';
 import { startPush } from '../../../services/push/push.ts';
 import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
-import { API_KEY, logger, openEngine, send, startService, type Mode, type Reply, type TestSettings } from '../query/service.ts';
+import {
+  API_KEY,
+  logger,
+  openEngine,
+  send,
+  startService,
+  type Mode,
+  type Reply,
+  type TestSettings,
+} from '../query/service.ts';
 
 /** A service with push, over a real broker and a real engine, that attackers and others share. */
 export interface PushWorld {
@@ -24,7 +33,13 @@ export async function openPushWorld(mode: Mode, settings: TestSettings = {}): Pr
   await createTopic('attack', { partitions: 3 }, `${prefix}.edge_logs`);
   const topics = sources.map(({ name }) => `${name}=${prefix}.${name}`).join(',');
   const registry = createRegistry();
-  const push = startPush({ kafka: Promise.resolve(testKafka()), settings: readSettings({ KAFKA_TOPICS: topics, ...settings }), logger, registry, clock: systemClock });
+  const push = startPush({
+    kafka: Promise.resolve(testKafka()),
+    settings: readSettings({ KAFKA_TOPICS: topics, ...settings }),
+    logger,
+    registry,
+    clock: systemClock,
+  });
   const service = await startService(engine.clickhouse, engine.dataDir, {}, { routes: push.routes });
   await service.ready;
   const { address } = service;
@@ -32,12 +47,27 @@ export async function openPushWorld(mode: Mode, settings: TestSettings = {}): Pr
     address,
     heldBytes: async () => Number(/^sluice_push_held_bytes (\d+)$/m.exec(await registry.metrics())?.[1]),
     async createKey(body) {
-      const reply = await send(address, '/api/keys', { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify({ name: 'test', scopes: ['ingest'], ...body }) });
+      const reply = await send(address, '/api/keys', {
+        method: 'POST',
+        headers: { 'x-api-key': API_KEY },
+        body: JSON.stringify({ name: 'test', scopes: ['ingest'], ...body }),
+      });
       const { key } = JSON.parse(reply.text) as { key: string };
-      await waitFor(async () => (await send(address, '/api/logs', { method: 'POST', headers: { 'x-api-key': key }, body: '[]' })).status === 400, 10_000, 'the key is known');
+      await waitFor(
+        async () =>
+          (await send(address, '/api/logs', { method: 'POST', headers: { 'x-api-key': key }, body: '[]' })).status ===
+          400,
+        10_000,
+        'the key is known',
+      );
       return key;
     },
-    push: async (key, body, headers = {}) => await send(address, '/api/logs?source_name=edge_logs', { method: 'POST', headers: { 'x-api-key': key, ...headers }, body }),
+    push: async (key, body, headers = {}) =>
+      await send(address, '/api/logs?source_name=edge_logs', {
+        method: 'POST',
+        headers: { 'x-api-key': key, ...headers },
+        body,
+      }),
     async close() {
       await push.stop();
       await service.stop();
@@ -69,7 +99,12 @@ export async function longestGap(address: string, work: () => Promise<unknown>):
       await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
     }
   })();
-  await Promise.all([work().finally(() => { isOver = true; }), sampling]);
+  await Promise.all([
+    work().finally(() => {
+      isOver = true;
+    }),
+    sampling,
+  ]);
   return longest;
 }
 
@@ -81,12 +116,22 @@ export interface RawCall {
   readonly closed: Promise<void>;
 }
 
-/** Sends the head of a push that announces a body, and so much of it. The socket stays open on our side whatever the service does. */
-export async function announce(address: string, key: string, announced: number | 'chunked', body: Buffer = Buffer.alloc(0)): Promise<RawCall> {
+/**
+ * Sends the head of a push that announces a body, and so much of it. The socket stays open on our side whatever the
+ * service does.
+ */
+export async function announce(
+  address: string,
+  key: string,
+  announced: number | 'chunked',
+  body: Buffer = Buffer.alloc(0),
+): Promise<RawCall> {
   const { hostname, port, host } = new URL(address);
   const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
   let answer = '';
-  socket.on('data', (chunk: Buffer) => { answer += chunk.toString('utf8'); });
+  socket.on('data', (chunk: Buffer) => {
+    answer += chunk.toString('utf8');
+  });
   const closed = new Promise<void>((resolve) => {
     socket.once('close', () => resolve());
     socket.on('error', () => undefined);
@@ -94,7 +139,9 @@ export async function announce(address: string, key: string, announced: number |
   const length = announced === 'chunked' ? 'transfer-encoding: chunked' : `content-length: ${announced}`;
   await new Promise<void>((resolve) => {
     socket.once('connect', () => {
-      socket.write(`POST /api/logs?source_name=edge_logs HTTP/1.1\r\nhost: ${host}\r\nx-api-key: ${key}\r\n${length}\r\n\r\n`);
+      socket.write(
+        `POST /api/logs?source_name=edge_logs HTTP/1.1\r\nhost: ${host}\r\nx-api-key: ${key}\r\n${length}\r\n\r\n`,
+      );
       socket.write(body, () => resolve());
     });
     socket.once('close', () => resolve());

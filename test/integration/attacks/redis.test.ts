@@ -28,19 +28,25 @@ afterAll(async () => {
 });
 
 async function start(secret: string): Promise<QueryService> {
-  const service = await startService(engine.clickhouse, engine.dataDir, { REDIS_URL: redis.url, REDIS_SECRET: secret }, { clock: () => NOW });
+  const service = await startService(
+    engine.clickhouse,
+    engine.dataDir,
+    { REDIS_URL: redis.url, REDIS_SECRET: secret },
+    { clock: () => NOW },
+  );
   await service.ready;
   return service;
 }
 
-const ask = (service: QueryService, project: string): Promise<Reply> => call(service, 'functions.invocation-stats', { project });
+const ask = (service: QueryService, project: string): Promise<Reply> =>
+  call(service, 'functions.invocation-stats', { project });
 
 /** What the writer stores of a project, and under which name. */
 async function stored(project: string): Promise<{ name: string; text: string; reply: Reply }> {
   await client.flushAll();
   const reply = await ask(writer, project);
   const [name = ''] = await client.keys('sluice:answer:*');
-  return { name, text: await client.get(name) ?? '', reply };
+  return { name, text: (await client.get(name)) ?? '', reply };
 }
 
 describe('an answer in Redis', () => {

@@ -40,14 +40,22 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
     const reply = await whileAlive(service.address, () => call(service, 'logs.all', { project: name }));
     expect([reply.status, reply.status === 200 ? '' : reply.text]).toEqual([200, '']);
     const expected = nestedList(shapes[name]);
-    expect(reply.text.length).toBe(`{"result":[{"id":"x","timestamp":${NOW * 1000},"event_message":"","metadata":${expected}}]}`.length);
+    expect(reply.text.length).toBe(
+      `{"result":[{"id":"x","timestamp":${NOW * 1000},"event_message":"","metadata":${expected}}]}`.length,
+    );
     expect(reply.text.endsWith(`"metadata":${expected}}]}`)).toBe(true);
   });
 
   it('as lines and with compression too', async () => {
     await whileAlive(service.address, async () => {
-      for (const headers of [{ accept: 'application/x-ndjson' }, { 'accept-encoding': 'gzip' }, { 'accept-encoding': 'br' }]) {
-        const reply = await send(service.address, '/api/endpoints/logs.all?project=empty+objects', { headers: { 'x-api-key': API_KEY, ...headers } });
+      for (const headers of [
+        { accept: 'application/x-ndjson' },
+        { 'accept-encoding': 'gzip' },
+        { 'accept-encoding': 'br' },
+      ]) {
+        const reply = await send(service.address, '/api/endpoints/logs.all?project=empty+objects', {
+          headers: { 'x-api-key': API_KEY, ...headers },
+        });
         expect(reply.status).toBe(200);
       }
     });

@@ -15,25 +15,57 @@ let engine: Engine;
 let service: QueryService;
 afterAll(() => folder.remove());
 
-const doubled = (times: number, text = "'ab'"): string => Array.from({ length: times }, (_, i) => (i === 0 ? `${text} AS s0` : `concat(s${i - 1}, s${i - 1}) AS s${i}`)).join(', ');
+const doubled = (times: number, text = "'ab'"): string =>
+  Array.from({ length: times }, (_, i) => (i === 0 ? `${text} AS s0` : `concat(s${i - 1}, s${i - 1}) AS s${i}`)).join(
+    ', ',
+  );
 /** refused by what they say */
 const refused = [
-  `SELECT ${doubled(20)}, editDistance(s19, reverse(s19)) AS d`, "SELECT repeat('a', 1000000)", "SELECT leftPad('a', 1000000)", 'SELECT hasAll(range(10000), range(10000))', "SELECT extractAll(message, 'a.*?b|a') FROM edge",
-  "SELECT match(message, '.{1000}.{500}!') FROM edge", 'SELECT match(message, message) FROM edge', `SELECT message LIKE '${'%a'.repeat(150)}' FROM edge`, `SELECT ${Array.from({ length: 101 }, () => 'lower(').join('')}message${')'.repeat(101)} FROM edge`,
+  `SELECT ${doubled(20)}, editDistance(s19, reverse(s19)) AS d`,
+  "SELECT repeat('a', 1000000)",
+  "SELECT leftPad('a', 1000000)",
+  'SELECT hasAll(range(10000), range(10000))',
+  "SELECT extractAll(message, 'a.*?b|a') FROM edge",
+  "SELECT match(message, '.{1000}.{500}!') FROM edge",
+  'SELECT match(message, message) FROM edge',
+  `SELECT message LIKE '${'%a'.repeat(150)}' FROM edge`,
+  `SELECT ${Array.from({ length: 101 }, () => 'lower(').join('')}message${')'.repeat(101)} FROM edge`,
 ];
 /** allowed by what they say, and ended by their limits */
 const costly = [
-  'SELECT count() AS n FROM (SELECT arrayJoin(range(10000)) AS a, arrayJoin(range(10000)) AS b, arrayJoin(range(10000)) AS c)', `SELECT ${doubled(40)}, length(s39) AS n`, 'SELECT groupArray(a) AS n FROM (SELECT arrayJoin(range(9999)) AS a, arrayJoin(range(9999)) AS b)',
-  'SELECT sum(cityHash64(a.id, b.id, c.id)) AS n FROM edge AS a JOIN edge AS b ON 1 = 1 JOIN edge AS c ON 1 = 1 JOIN edge AS d ON 1 = 1', 'SELECT arrayMap(x -> arrayMap(y -> arrayMap(z -> x * y * z, range(9999)), range(9999)), range(9999)) AS n', "SELECT count() AS n FROM edge WHERE match(message, '[a-z].{190}\u0001')",
+  'SELECT count() AS n FROM (SELECT arrayJoin(range(10000)) AS a, arrayJoin(range(10000)) AS b, arrayJoin(range(10000)) AS c)',
+  `SELECT ${doubled(40)}, length(s39) AS n`,
+  'SELECT groupArray(a) AS n FROM (SELECT arrayJoin(range(9999)) AS a, arrayJoin(range(9999)) AS b)',
+  'SELECT sum(cityHash64(a.id, b.id, c.id)) AS n FROM edge AS a JOIN edge AS b ON 1 = 1 JOIN edge AS c ON 1 = 1 JOIN edge AS d ON 1 = 1',
+  'SELECT arrayMap(x -> arrayMap(y -> arrayMap(z -> x * y * z, range(9999)), range(9999)), range(9999)) AS n',
+  "SELECT count() AS n FROM edge WHERE match(message, '[a-z].{190}\u0001')",
 ];
 
 describe.each(['embedded', 'server'] as const)('%s', (mode: Mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode, { sandbox: 'without rights' });
-    await store(engine.clickhouse, 'edge_logs', Array.from({ length: 400 }, (_, i) => JSON.stringify({ id: `e${i}`, timestamp: (NOW - i) * 1000, project: 'p', event_message: 'abc'.repeat(500) })), { now: NOW });
-    writeFileSync(join(folder.path, 'own.sql'), 'WITH edge AS (SELECT id, message FROM edge_logs WHERE project = @project)\nSELECT id AS n FROM edge');
-    writeFileSync(join(folder.path, 'own.yaml'), `id: 00000000-0000-4000-8000-00000000aaaa\nname: own\ndescription: own\nmax_seconds: ${SECONDS}\nsandboxed: true\nproject: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: p } } }\ncolumns:\n  - { name: n, render: json, description: n }\n`);
-    service = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path }, { clock: () => NOW });
+    await store(
+      engine.clickhouse,
+      'edge_logs',
+      Array.from({ length: 400 }, (_, i) =>
+        JSON.stringify({ id: `e${i}`, timestamp: (NOW - i) * 1000, project: 'p', event_message: 'abc'.repeat(500) }),
+      ),
+      { now: NOW },
+    );
+    writeFileSync(
+      join(folder.path, 'own.sql'),
+      'WITH edge AS (SELECT id, message FROM edge_logs WHERE project = @project)\nSELECT id AS n FROM edge',
+    );
+    writeFileSync(
+      join(folder.path, 'own.yaml'),
+      `id: 00000000-0000-4000-8000-00000000aaaa\nname: own\ndescription: own\nmax_seconds: ${SECONDS}\nsandboxed: true\nproject: { parameter: project, match: exact }\nparameters: { required: [project], properties: { project: { description: p } } }\ncolumns:\n  - { name: n, render: json, description: n }\n`,
+    );
+    service = await startService(
+      engine.clickhouse,
+      engine.dataDir,
+      { ENDPOINTS_DIR: folder.path },
+      { clock: () => NOW },
+    );
     await service.ready;
   });
   afterAll(async () => {
@@ -66,17 +98,34 @@ describe('without the first wall, beside the embedded engine', () => {
   afterAll(() => engine?.close());
 
   it.each([
-    "SELECT editDistance(repeat('ab', 30000), repeat('ba', 30000)) FROM numbers(100)", "SELECT match(materialize(repeat(repeat('ab', 1000), 1000)), '.{1000}.{500}\\\\x01')", "SELECT extractAll(repeat('a', 1000000), 'a.*?b|a')",
+    "SELECT editDistance(repeat('ab', 30000), repeat('ba', 30000)) FROM numbers(100)",
+    "SELECT match(materialize(repeat(repeat('ab', 1000), 1000)), '.{1000}.{500}\\\\x01')",
+    "SELECT extractAll(repeat('a', 1000000), 'a.*?b|a')",
   ])('%s ends with its process, and the next statement is answered', async (sql) => {
     const from = performance.now();
-    await expect(engine.clickhouse.read({ sql, format: 'TSV', settings: { ...ISOLATED_SETTINGS, max_execution_time: 1 }, isolated: true })).rejects.toMatchObject({ code: 159 });
+    await expect(
+      engine.clickhouse.read({
+        sql,
+        format: 'TSV',
+        settings: { ...ISOLATED_SETTINGS, max_execution_time: 1 },
+        isolated: true,
+      }),
+    ).rejects.toMatchObject({ code: 159 });
     expect(performance.now() - from).toBeLessThan(8_000);
-    expect((await engine.clickhouse.read({ sql: 'SELECT 1', format: 'TSV', isolated: true })).body.toString()).toBe('1\n');
+    expect((await engine.clickhouse.read({ sql: 'SELECT 1', format: 'TSV', isolated: true })).body.toString()).toBe(
+      '1\n',
+    );
   });
 
   it('a statement ends with its caller', async () => {
     const caller = new AbortController();
-    const reading = engine.clickhouse.read({ sql: "SELECT match(materialize(repeat(repeat('ab', 1000), 1000)), '.{1000}.{500}\\\\x01')", format: 'TSV', settings: { max_execution_time: 50 }, isolated: true, signal: caller.signal });
+    const reading = engine.clickhouse.read({
+      sql: "SELECT match(materialize(repeat(repeat('ab', 1000), 1000)), '.{1000}.{500}\\\\x01')",
+      format: 'TSV',
+      settings: { max_execution_time: 50 },
+      isolated: true,
+      signal: caller.signal,
+    });
     setTimeout(() => caller.abort(), 1_000);
     const from = performance.now();
     await expect(reading).rejects.toMatchObject({ code: 394 });
@@ -85,10 +134,21 @@ describe('without the first wall, beside the embedded engine', () => {
 
   it('a statement sees no other one and no error of another', async () => {
     const secret = 'the words of another caller';
-    const other = engine.clickhouse.read({ sql: `SELECT count() AS n FROM (SELECT number, '${secret}' AS s FROM numbers(1000000000000)) WHERE cityHash64(s, number) = 1`, format: 'TSV', settings: { max_execution_time: 3 }, isolated: true }).catch(() => undefined);
-    await engine.clickhouse.read({ sql: `SELECT nothing AS \`${secret}\``, format: 'TSV', isolated: true }).catch(() => undefined);
+    const other = engine.clickhouse
+      .read({
+        sql: `SELECT count() AS n FROM (SELECT number, '${secret}' AS s FROM numbers(1000000000000)) WHERE cityHash64(s, number) = 1`,
+        format: 'TSV',
+        settings: { max_execution_time: 3 },
+        isolated: true,
+      })
+      .catch(() => undefined);
+    await engine.clickhouse
+      .read({ sql: `SELECT nothing AS \`${secret}\``, format: 'TSV', isolated: true })
+      .catch(() => undefined);
     for (const table of ['processes', 'errors', 'query_log']) {
-      await expect(engine.clickhouse.read({ sql: `SELECT * FROM system.${table}`, format: 'JSONEachRow', isolated: true })).rejects.toMatchObject({ code: 497 });
+      await expect(
+        engine.clickhouse.read({ sql: `SELECT * FROM system.${table}`, format: 'JSONEachRow', isolated: true }),
+      ).rejects.toMatchObject({ code: 497 });
     }
     await other;
   });

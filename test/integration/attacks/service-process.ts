@@ -5,7 +5,9 @@ import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { startQuery } from '../../../services/query/start.ts';
 
-/** The query service in a process of its own, whose memory is its own. The argument is the moment that it takes for now. */
+/**
+ * The query service in a process of its own, whose memory is its own. The argument is the moment that it takes for now.
+ */
 const settings = readSettings();
 const logger = createLogger('silent');
 const now = Number(process.argv[2]);

@@ -13,14 +13,26 @@ afterAll(() => {
   for (const folder of folders) folder.remove();
 });
 
-async function hanging(): Promise<{ exited: Promise<[number | null, NodeJS.Signals | null]>; signal: (name: NodeJS.Signals) => void; output: () => string }> {
+async function hanging(): Promise<{
+  exited: Promise<[number | null, NodeJS.Signals | null]>;
+  signal: (name: NodeJS.Signals) => void;
+  output: () => string;
+}> {
   const folder = temporaryFolder();
   folders.push(folder);
-  const started = spawn(process.execPath, [PROCESS, folder.path], { env: { ...process.env, UV_THREADPOOL_SIZE: '16' }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const started = spawn(process.execPath, [PROCESS, folder.path], {
+    env: { ...process.env, UV_THREADPOOL_SIZE: '16' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   child = started;
   let output = '';
-  for (const stream of [started.stdout, started.stderr]) stream.on('data', (chunk: Buffer) => { output += chunk.toString(); });
-  const exited = new Promise<[number | null, NodeJS.Signals | null]>((resolve) => { started.once('exit', (code, name) => resolve([code, name])); });
+  for (const stream of [started.stdout, started.stderr])
+    stream.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+    });
+  const exited = new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
+    started.once('exit', (code, name) => resolve([code, name]));
+  });
   await waitFor(() => output.includes('hanging\n'), 30_000, 'its engine hangs');
   return { exited, signal: (name) => started.kill(name), output: () => output };
 }

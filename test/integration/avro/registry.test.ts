@@ -10,7 +10,13 @@ let outcomes: string[] = [];
 
 function client(url = server.url): Registry {
   outcomes = [];
-  return createRegistry({ url, clock: () => now, onLookup: (outcome) => { outcomes.push(outcome); } });
+  return createRegistry({
+    url,
+    clock: () => now,
+    onLookup: (outcome) => {
+      outcomes.push(outcome);
+    },
+  });
 }
 
 beforeEach(async () => {
@@ -78,7 +84,10 @@ test('a registry that is away is a reason to wait', async () => {
   const id = server.register(record);
   const registry = client();
   await server.stop();
-  await expect(registry.lookup(id)).rejects.toMatchObject({ kind: 'retry', message: expect.stringMatching(/^the schema registry http:\/\/127\.0\.0\.1:\d+ does not answer: ECONN/) as string });
+  await expect(registry.lookup(id)).rejects.toMatchObject({
+    kind: 'retry',
+    message: expect.stringMatching(/^the schema registry http:\/\/127\.0\.0\.1:\d+ does not answer: ECONN/) as string,
+  });
   await server.start();
   expect(await registry.lookup(id)).toHaveProperty('schema');
 });
@@ -87,9 +96,15 @@ test('the URL may have a user, a password and a path; the password is in no mess
   const id = server.register(record);
   const registry = client(`${server.url.replace('://', '://us%40er:pass%2Fword@')}/apis/ccompat/v7/`);
   expect(await registry.lookup(id)).toHaveProperty('schema');
-  expect(server.requests).toEqual([{ method: 'GET', path: `/apis/ccompat/v7/schemas/ids/${id}`, authorization: `Basic ${Buffer.from('us@er:pass/word').toString('base64')}` }]);
+  expect(server.requests).toEqual([
+    {
+      method: 'GET',
+      path: `/apis/ccompat/v7/schemas/ids/${id}`,
+      authorization: `Basic ${Buffer.from('us@er:pass/word').toString('base64')}`,
+    },
+  ]);
   server.fault = { status: 500, body: '' };
-  const error = await registry.lookup(99).catch((e: unknown) => e) as Error;
+  const error = (await registry.lookup(99).catch((e: unknown) => e)) as Error;
   expect(error.message).toContain('/apis/ccompat/v7');
   expect(JSON.stringify([error.message, error.stack, String(error.cause)])).not.toMatch(/pass|us@er|us%40er/);
 });
@@ -97,7 +112,11 @@ test('the URL may have a user, a password and a path; the password is in no mess
 test.each<[string, object, string]>([
   ['Protobuf', { schema: 'syntax = "proto3";', schemaType: 'PROTOBUF' }, 'schema id 1 is of type PROTOBUF'],
   ['JSON Schema', { schema: '{}', schemaType: 'JSON' }, 'schema id 1 is of type JSON'],
-  ['a schema in parts', { schema: JSON.stringify(record), references: [{ name: 'x', subject: 'x', version: 1 }] }, 'schema id 1 refers to other schemas'],
+  [
+    'a schema in parts',
+    { schema: JSON.stringify(record), references: [{ name: 'x', subject: 'x', version: 1 }] },
+    'schema id 1 refers to other schemas',
+  ],
   ['no schema', { schema: '{"type":"record"' }, 'schema id 1 cannot be parsed'],
   ['an unknown type', { schema: '{"type":"recrod","name":"x"}' }, 'schema id 1 cannot be parsed'],
 ])('%s is refused for good', async (_, registered, detail) => {

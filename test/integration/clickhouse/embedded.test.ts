@@ -11,15 +11,25 @@ import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 
 let folder: ReturnType<typeof temporaryFolder>;
-beforeEach(() => { folder = temporaryFolder(); });
-afterEach(() => { folder.remove(); });
+beforeEach(() => {
+  folder = temporaryFolder();
+});
+afterEach(() => {
+  folder.remove();
+});
 
-const open = (dataDir = folder.path, limits: { readers?: number; writers?: number } = {}): Promise<ClickHouse> => openEmbedded({ dataDir, logger: testLogger, ...limits });
-const text = async (clickhouse: ClickHouse, sql: string): Promise<string> => (await clickhouse.read({ sql, format: 'TabSeparatedRaw' })).body.toString('utf8').trimEnd();
+const open = (dataDir = folder.path, limits: { readers?: number; writers?: number } = {}): Promise<ClickHouse> =>
+  openEmbedded({ dataDir, logger: testLogger, ...limits });
+const text = async (clickhouse: ClickHouse, sql: string): Promise<string> =>
+  (await clickhouse.read({ sql, format: 'TabSeparatedRaw' })).body.toString('utf8').trimEnd();
 
 /** A child that writes into the folder; resolves when it has told `count` finished inserts (0: when it is open). */
 async function startWriter(count: number): Promise<{ child: ChildProcess; acknowledged: () => number }> {
-  const child = spawn(process.execPath, [fileURLToPath(new URL('write-until-killed.ts', import.meta.url)), folder.path], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(
+    process.execPath,
+    [fileURLToPath(new URL('write-until-killed.ts', import.meta.url)), folder.path],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   let last = -1;
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
@@ -59,7 +69,9 @@ test('a folder in use by another process is refused in one line that names it', 
   const error = await open().catch((e: unknown) => e);
   await kill(child);
   expect(error).toBeInstanceOf(StartError);
-  expect((error as Error).message).toBe(`the data folder ${folder.path} is in use by process ${child.pid}; stop that first, or set DATA_DIR to another folder`);
+  expect((error as Error).message).toBe(
+    `the data folder ${folder.path} is in use by process ${child.pid}; stop that first, or set DATA_DIR to another folder`,
+  );
   const clickhouse = await open();
   await expect(open()).rejects.toThrow(/in use by this process already/);
   await clickhouse.close();
@@ -67,12 +79,15 @@ test('a folder in use by another process is refused in one line that names it', 
 
 test('a folder that cannot be made or written is refused in one line', async () => {
   writeFileSync(join(folder.path, 'file'), '');
-  await expect(open(join(folder.path, 'file', 'data'))).rejects.toThrow(/^cannot write to the data folder .*ENOTDIR.*; set DATA_DIR to a folder of your own$/);
+  await expect(open(join(folder.path, 'file', 'data'))).rejects.toThrow(
+    /^cannot write to the data folder .*ENOTDIR.*; set DATA_DIR to a folder of your own$/,
+  );
   const locked = join(folder.path, 'locked');
   mkdirSync(locked);
   chmodSync(locked, 0o500);
   // root may write anywhere
-  if (process.getuid?.() !== 0) await expect(open(join(locked, 'data'))).rejects.toThrow(/^cannot write to the data folder .*EACCES/);
+  if (process.getuid?.() !== 0)
+    await expect(open(join(locked, 'data'))).rejects.toThrow(/^cannot write to the data folder .*EACCES/);
 });
 
 test('what a killed process left of its frames is removed', async () => {
@@ -86,11 +101,19 @@ test('what a killed process left of its frames is removed', async () => {
 test('no file is left of an insert, whether it succeeds or fails', async () => {
   const clickhouse = await open();
   await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
-  const insert = (sql: string, frames: Uint8Array[]): Promise<void> => clickhouse.insert({ sql, structure: 'n UInt64', frames });
+  const insert = (sql: string, frames: Uint8Array[]): Promise<void> =>
+    clickhouse.insert({ sql, structure: 'n UInt64', frames });
   await insert('INSERT INTO t SELECT n FROM frames', [row(1)]);
-  await expect(insert('INSERT INTO t SELECT throwIf(n = 2) FROM frames', [row(2)])).rejects.toMatchObject({ code: 395 });
-  await expect(insert('INSERT INTO no_such_table SELECT n FROM frames', [row(3)])).rejects.toMatchObject({ code: 60, outcome: 'not_written' });
-  await expect(insert('INSERT INTO t SELECT n FROM frames, (SELECT n FROM frames)', [row(4)])).rejects.toMatchObject({ code: 62 });
+  await expect(insert('INSERT INTO t SELECT throwIf(n = 2) FROM frames', [row(2)])).rejects.toMatchObject({
+    code: 395,
+  });
+  await expect(insert('INSERT INTO no_such_table SELECT n FROM frames', [row(3)])).rejects.toMatchObject({
+    code: 60,
+    outcome: 'not_written',
+  });
+  await expect(insert('INSERT INTO t SELECT n FROM frames, (SELECT n FROM frames)', [row(4)])).rejects.toMatchObject({
+    code: 62,
+  });
   expect(readdirSync(join(folder.path, 'frames'))).toEqual([]);
   await clickhouse.close();
 });
@@ -98,14 +121,22 @@ test('no file is left of an insert, whether it succeeds or fails', async () => {
 test('closing ends reads at once, lets an insert finish, and the folder can be opened again', async () => {
   const clickhouse = await open();
   await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
-  const read = clickhouse.read({ sql: 'SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) % 7 = 1', format: 'Null' }).catch((e: unknown) => e);
-  const write = clickhouse.execute({ sql: 'INSERT INTO t SELECT number FROM numbers(20) WHERE sleepEachRow(0.05) = 0', settings: { max_block_size: 1 } });
+  const read = clickhouse
+    .read({ sql: 'SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) % 7 = 1', format: 'Null' })
+    .catch((e: unknown) => e);
+  const write = clickhouse.execute({
+    sql: 'INSERT INTO t SELECT number FROM numbers(20) WHERE sleepEachRow(0.05) = 0',
+    settings: { max_block_size: 1 },
+  });
   const before = performance.now();
   await clickhouse.close();
   expect(performance.now() - before).toBeLessThan(4_000);
   expect(await read).toMatchObject({ code: 394 });
   await write;
-  await expect(clickhouse.read({ sql: 'SELECT 1', format: 'Null' })).rejects.toMatchObject({ code: 236, kind: 'retry' });
+  await expect(clickhouse.read({ sql: 'SELECT 1', format: 'Null' })).rejects.toMatchObject({
+    code: 236,
+    kind: 'retry',
+  });
   await expect(clickhouse.execute({ sql: 'SELECT 1' })).rejects.toMatchObject({ code: 236, outcome: 'not_written' });
   const again = await open();
   expect(await text(again, 'SELECT count() FROM t')).toBe('20');
@@ -115,7 +146,12 @@ test('closing ends reads at once, lets an insert finish, and the folder can be o
 test('an insert that does not end is ended when the engine is closed', async () => {
   const clickhouse = await open();
   await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
-  const write = clickhouse.execute({ sql: 'INSERT INTO t SELECT number FROM numbers(1000000) WHERE sleepEachRow(0.05) = 0', settings: { max_block_size: 1 } }).catch((e: unknown) => e);
+  const write = clickhouse
+    .execute({
+      sql: 'INSERT INTO t SELECT number FROM numbers(1000000) WHERE sleepEachRow(0.05) = 0',
+      settings: { max_block_size: 1 },
+    })
+    .catch((e: unknown) => e);
   const before = performance.now();
   await clickhouse.close();
   expect(performance.now() - before).toBeLessThan(8_000);
@@ -126,9 +162,13 @@ test('a session that is left in disorder is not used again', async () => {
   // one reader: the next read would get the session of the last
   const clickhouse = await open(folder.path, { readers: 1, writers: 1 });
   for (let round = 0; round < 20; round++) {
-    await expect(text(clickhouse, "SELECT 'of the first', number, throwIf(number = 500000) FROM numbers(1000000)")).rejects.toMatchObject({ code: 395 });
+    await expect(
+      text(clickhouse, "SELECT 'of the first', number, throwIf(number = 500000) FROM numbers(1000000)"),
+    ).rejects.toMatchObject({ code: 395 });
     expect(await text(clickhouse, `SELECT ${round}`)).toBe(String(round));
-    await expect(clickhouse.execute({ sql: "SELECT 'of the first', number, throwIf(number = 500000) FROM numbers(1000000)" })).rejects.toMatchObject({ code: 395 });
+    await expect(
+      clickhouse.execute({ sql: "SELECT 'of the first', number, throwIf(number = 500000) FROM numbers(1000000)" }),
+    ).rejects.toMatchObject({ code: 395 });
     await clickhouse.execute({ sql: 'SELECT 1' });
   }
   await clickhouse.close();

@@ -7,8 +7,10 @@ import { row } from '../../harness/clickhouse-rowbinary.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
-// Guarantee: a write takes as long as the server works on it, however long that is. One that is given up is over when its error comes: it writes nothing behind the back of
-// whoever looks at what it left. Where the server cannot be asked, the error says so. The fixed time of a request is 60 s in a service, and half a second here.
+// Guarantee: a write takes as long as the server works on it, however long that is. One that is given up is over when
+// its error comes: it writes nothing behind the back of
+// whoever looks at what it left. Where the server cannot be asked, the error says so. The fixed time of a request is 60
+// s in a service, and half a second here.
 
 const REQUEST_TIMEOUT_MS = 500;
 /** A view that sleeps for every row, three tenths of a second. */
@@ -24,10 +26,17 @@ beforeAll(() => {
 beforeEach(async () => {
   face = await startFace({ dataDir: folder.path, password: 'secret' });
   clickhouse = await openServer({ url: face.url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
-  for (const sql of ['slow_mv', 'slow', 'slow_counts'].map((name) => `DROP TABLE IF EXISTS ${name}`)) await clickhouse.execute({ sql });
-  await clickhouse.execute({ sql: 'CREATE TABLE slow (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100' });
-  await clickhouse.execute({ sql: 'CREATE TABLE slow_counts (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100' });
-  await clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW slow_mv TO slow_counts AS SELECT n FROM slow WHERE sleepEachRow(${SECONDS_A_ROW}) = 0 SETTINGS max_block_size = 1` });
+  for (const sql of ['slow_mv', 'slow', 'slow_counts'].map((name) => `DROP TABLE IF EXISTS ${name}`))
+    await clickhouse.execute({ sql });
+  await clickhouse.execute({
+    sql: 'CREATE TABLE slow (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100',
+  });
+  await clickhouse.execute({
+    sql: 'CREATE TABLE slow_counts (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100',
+  });
+  await clickhouse.execute({
+    sql: `CREATE MATERIALIZED VIEW slow_mv TO slow_counts AS SELECT n FROM slow WHERE sleepEachRow(${SECONDS_A_ROW}) = 0 SETTINGS max_block_size = 1`,
+  });
 });
 afterEach(async () => {
   await face.inject();
@@ -37,34 +46,60 @@ afterEach(async () => {
 afterAll(() => folder.remove());
 
 const text = async (sql: string): Promise<string> => face.query(sql);
-const insert = (rows: number, queryId?: string): Promise<void> => clickhouse.insertRows({ table: 'slow', columns: ['n'], pieces: Array.from({ length: rows }, (_, n) => row(n)), settings: { insert_deduplication_token: 'batch', function_sleep_max_microseconds_per_block: 60_000_000 }, ...(queryId !== undefined && { queryId }) });
-const failure = async (promise: Promise<unknown>): Promise<ClickHouseError> => promise.then(() => { throw new Error('it did not fail'); }, (error: unknown) => error as ClickHouseError);
-const running = async (): Promise<string> => text("SELECT count() FROM system.processes WHERE query LIKE 'INSERT INTO%'");
+const insert = (rows: number, queryId?: string): Promise<void> =>
+  clickhouse.insertRows({
+    table: 'slow',
+    columns: ['n'],
+    pieces: Array.from({ length: rows }, (_, n) => row(n)),
+    settings: { insert_deduplication_token: 'batch', function_sleep_max_microseconds_per_block: 60_000_000 },
+    ...(queryId !== undefined && { queryId }),
+  });
+const failure = async (promise: Promise<unknown>): Promise<ClickHouseError> =>
+  promise.then(
+    () => {
+      throw new Error('it did not fail');
+    },
+    (error: unknown) => error as ClickHouseError,
+  );
+const running = async (): Promise<string> =>
+  text("SELECT count() FROM system.processes WHERE query LIKE 'INSERT INTO%'");
 
 describe('a write to a server', () => {
   test('that takes five times the fixed time of a request succeeds', async () => {
     const since = performance.now();
     await insert(9);
     expect(performance.now() - since).toBeGreaterThan(5 * REQUEST_TIMEOUT_MS);
-    expect(await text('SELECT (SELECT count() FROM sluice.slow), (SELECT count() FROM sluice.slow_counts)')).toBe('9\t9');
+    expect(await text('SELECT (SELECT count() FROM sluice.slow), (SELECT count() FROM sluice.slow_counts)')).toBe(
+      '9\t9',
+    );
   });
 
   test('whose connection breaks is over when its error comes, and the same batch again completes it', async () => {
     const failed = failure(insert(9));
     failed.catch(() => undefined);
-    await waitFor(async () => (await text('SELECT count() FROM sluice.slow')) === '9', 10_000, 'the rows are there, and the view is at work');
+    await waitFor(
+      async () => (await text('SELECT count() FROM sluice.slow')) === '9',
+      10_000,
+      'the rows are there, and the view is at work',
+    );
     await face.down();
     await face.up();
     expect(await failed).toMatchObject({ kind: 'retry', outcome: 'unknown', mayStillRun: false });
     expect(await running()).toBe('0');
     await insert(9);
-    expect(await text('SELECT (SELECT count() FROM sluice.slow), (SELECT count() FROM sluice.slow_counts)')).toBe('9\t9');
+    expect(await text('SELECT (SELECT count() FROM sluice.slow), (SELECT count() FROM sluice.slow_counts)')).toBe(
+      '9\t9',
+    );
   });
 
   test('that cannot be asked after says that its outcome is unknown', async () => {
     const failed = failure(insert(9));
     failed.catch(() => undefined);
-    await waitFor(async () => (await text('SELECT count() FROM sluice.slow')) === '9', 10_000, 'the rows are there, and the view is at work');
+    await waitFor(
+      async () => (await text('SELECT count() FROM sluice.slow')) === '9',
+      10_000,
+      'the rows are there, and the view is at work',
+    );
     await face.down();
     const error = await failed;
     expect(error).toMatchObject({ kind: 'retry', outcome: 'unknown', mayStillRun: true });
@@ -75,7 +110,12 @@ describe('a write to a server', () => {
   test('that never reached the server is given up after the fixed time', async () => {
     await face.inject({ action: 'hang', match: '^INSERT' });
     const since = performance.now();
-    expect(await failure(insert(1))).toMatchObject({ codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'unknown', mayStillRun: false });
+    expect(await failure(insert(1))).toMatchObject({
+      codeName: 'ETIMEDOUT',
+      kind: 'retry',
+      outcome: 'unknown',
+      mayStillRun: false,
+    });
     expect(performance.now() - since).toBeLessThan(REQUEST_TIMEOUT_MS + 5_000);
     expect(await text('SELECT count() FROM sluice.slow')).toBe('0');
   });
@@ -84,7 +124,10 @@ describe('a write to a server', () => {
     const other = await openServer({ url: face.url, logger: testLogger });
     const failed = failure(insert(30, 'topic:0:1:5'));
     failed.catch(() => undefined);
-    const kept = other.execute({ sql: 'INSERT INTO slow_counts SELECT number + 100 FROM numbers(20) WHERE sleepEachRow(0.5) = 0', settings: { function_sleep_max_microseconds_per_block: 60_000_000 } });
+    const kept = other.execute({
+      sql: 'INSERT INTO slow_counts SELECT number + 100 FROM numbers(20) WHERE sleepEachRow(0.5) = 0',
+      settings: { function_sleep_max_microseconds_per_block: 60_000_000 },
+    });
     await waitFor(async () => (await running()) === '2', 10_000, 'both run');
     await other.killInsert('topic:0:1:55');
     await other.killInsert('topic:0:1');
@@ -106,9 +149,20 @@ test('a server that was replaced by another version is told the settings of that
   try {
     await newer.query('CREATE TABLE sluice.t (n UInt64) ENGINE = MergeTree ORDER BY n');
     // the old connections break first
-    await waitFor(async () => { await clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [row(1)] }); return true; }, 10_000, 'it goes on');
+    await waitFor(
+      async () => {
+        await clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [row(1)] });
+        return true;
+      },
+      10_000,
+      'it goes on',
+    );
     expect(clickhouse.version).toMatch(/^26\.7\./);
-    const { body } = await clickhouse.read({ sql: "SELECT getSetting('analyzer_inline_views')", format: 'TabSeparated', fewRows: true });
+    const { body } = await clickhouse.read({
+      sql: "SELECT getSetting('analyzer_inline_views')",
+      format: 'TabSeparated',
+      fewRows: true,
+    });
     expect(body.toString()).toMatch(/^(true|1)\n$/);
   } finally {
     await newer.kill();

@@ -24,7 +24,13 @@ afterAll(async () => {
   folder.remove();
 });
 
-const failure = async (promise: Promise<unknown>): Promise<unknown> => promise.then(() => { throw new Error('it did not fail'); }, (error: unknown) => error);
+const failure = async (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => {
+      throw new Error('it did not fail');
+    },
+    (error: unknown) => error,
+  );
 
 describe('what goes wrong between us and the server', () => {
   let clickhouse: ClickHouse;
@@ -42,8 +48,14 @@ describe('what goes wrong between us and the server', () => {
     await clickhouse.close();
   });
 
-  const count = async (): Promise<string> => (await clickhouse.read({ sql: 'SELECT count() FROM t', format: 'TabSeparated' })).body.toString('utf8').trim();
-  const insert = (): Promise<void> => clickhouse.insert({ sql: 'INSERT INTO t SELECT n, a FROM frames', structure: 'n UInt64, a String', frames: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))] });
+  const count = async (): Promise<string> =>
+    (await clickhouse.read({ sql: 'SELECT count() FROM t', format: 'TabSeparated' })).body.toString('utf8').trim();
+  const insert = (): Promise<void> =>
+    clickhouse.insert({
+      sql: 'INSERT INTO t SELECT n, a FROM frames',
+      structure: 'n UInt64, a String',
+      frames: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))],
+    });
 
   test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>, rows: number]>([
     ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 0],
@@ -57,7 +69,12 @@ describe('what goes wrong between us and the server', () => {
     ['hang_after', {}, { codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'unknown' }, 2],
     ['error_after', { code: 159 }, { code: 159, codeName: 'TIMEOUT_EXCEEDED', kind: 'retry', outcome: 'unknown' }, 2],
     ['cut_response', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 2],
-    ['late_exception', { code: 241 }, { code: 241, codeName: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry', outcome: 'unknown' }, 2],
+    [
+      'late_exception',
+      { code: 241 },
+      { code: 241, codeName: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry', outcome: 'unknown' },
+      2,
+    ],
   ])('an insert that meets %s %o', async (action, fault, expected, rows) => {
     await face.inject({ action, match: '^INSERT', ...fault });
     expect(await failure(insert())).toMatchObject(expected);
@@ -73,7 +90,8 @@ describe('what goes wrong between us and the server', () => {
     ['late_exception', { code: 159 }, { code: 159, codeName: 'TIMEOUT_EXCEEDED', kind: 'retry' }],
   ])('a read that meets %s %o is never a part of an answer', async (action, fault, expected) => {
     await face.inject({ action, match: 'whole', ...fault });
-    const read = (): Promise<unknown> => clickhouse.read({ sql: "SELECT 'whole', number FROM numbers(1000)", format: 'TabSeparated' });
+    const read = (): Promise<unknown> =>
+      clickhouse.read({ sql: "SELECT 'whole', number FROM numbers(1000)", format: 'TabSeparated' });
     expect(await failure(read())).toMatchObject({ ...expected, outcome: 'not_written' });
     expect(await read()).toMatchObject({ readRows: 1000 });
   });
@@ -90,7 +108,11 @@ describe('what goes wrong between us and the server', () => {
 
   test('compressed bodies arrive', async () => {
     const compressing = await openServer({ url: face.url, logger: testLogger, compress: true });
-    await compressing.insert({ sql: 'INSERT INTO t SELECT n, a FROM frames', structure: 'n UInt64, a String', frames: Array.from({ length: 100 }, (_, n) => row(n, `value ${n}`)) });
+    await compressing.insert({
+      sql: 'INSERT INTO t SELECT n, a FROM frames',
+      structure: 'n UInt64, a String',
+      frames: Array.from({ length: 100 }, (_, n) => row(n, `value ${n}`)),
+    });
     await compressing.close();
     expect(Number(await count()) - stored).toBe(100);
   });
@@ -102,9 +124,14 @@ describe('what goes wrong between us and the server', () => {
   });
 
   test('an answer that was quick in the engine and comes after the time limit of its read is none', async () => {
-    const read = (max_execution_time: number): Promise<unknown> => clickhouse.read({ sql: "SELECT 'late'", format: 'TabSeparated', settings: { max_execution_time } });
+    const read = (max_execution_time: number): Promise<unknown> =>
+      clickhouse.read({ sql: "SELECT 'late'", format: 'TabSeparated', settings: { max_execution_time } });
     await face.inject({ action: 'delay', match: 'late', ms: 200, times: 2 });
-    expect(await failure(read(0.05))).toMatchObject({ code: 159, codeName: 'TIMEOUT_EXCEEDED', outcome: 'not_written' });
+    expect(await failure(read(0.05))).toMatchObject({
+      code: 159,
+      codeName: 'TIMEOUT_EXCEEDED',
+      outcome: 'not_written',
+    });
     await expect(read(30)).resolves.toMatchObject({ body: Buffer.from('late\n') });
   });
 
@@ -124,10 +151,34 @@ describe('at the start', () => {
   };
 
   test.each<[string, (url: URL) => void, RegExp]>([
-    ['a wrong password', (url) => { url.password = 'wr0ng'; }, /^ClickHouse at http:\/\/127\.0\.0\.1:\d+\/sluice refuses the user sluice or its password; check CLICKHOUSE_URL$/],
-    ['no such database', (url) => { url.pathname = '/nope'; }, /^ClickHouse at .* has no database nope; create it: CREATE DATABASE nope$/],
-    ['nobody at that port', (url) => { url.port = '1'; }, /^ClickHouse at http:\/\/127\.0\.0\.1:1\/sluice does not answer: ECONNREFUSED$/],
-    ['no such host', (url) => { url.hostname = 'no-such-host.invalid'; }, /^ClickHouse at .* does not answer: (ENOTFOUND|EAI_AGAIN)$/],
+    [
+      'a wrong password',
+      (url) => {
+        url.password = 'wr0ng';
+      },
+      /^ClickHouse at http:\/\/127\.0\.0\.1:\d+\/sluice refuses the user sluice or its password; check CLICKHOUSE_URL$/,
+    ],
+    [
+      'no such database',
+      (url) => {
+        url.pathname = '/nope';
+      },
+      /^ClickHouse at .* has no database nope; create it: CREATE DATABASE nope$/,
+    ],
+    [
+      'nobody at that port',
+      (url) => {
+        url.port = '1';
+      },
+      /^ClickHouse at http:\/\/127\.0\.0\.1:1\/sluice does not answer: ECONNREFUSED$/,
+    ],
+    [
+      'no such host',
+      (url) => {
+        url.hostname = 'no-such-host.invalid';
+      },
+      /^ClickHouse at .* does not answer: (ENOTFOUND|EAI_AGAIN)$/,
+    ],
   ])('%s is one clear line without the password', async (_, change, message) => {
     const error = await start(change);
     expect(error).toBeInstanceOf(StartError);
@@ -137,23 +188,40 @@ describe('at the start', () => {
   });
 
   test('something that is no ClickHouse is told from one that is away', async () => {
-    const other = createServer((socket) => { socket.end('220 mail.example.org ESMTP\r\n'); });
-    await new Promise<void>((resolve) => { other.listen(0, '127.0.0.1', resolve); });
+    const other = createServer((socket) => {
+      socket.end('220 mail.example.org ESMTP\r\n');
+    });
+    await new Promise<void>((resolve) => {
+      other.listen(0, '127.0.0.1', resolve);
+    });
     const address = other.address();
-    const error = await start((url) => { url.port = String(typeof address === 'object' ? address?.port : ''); });
+    const error = await start((url) => {
+      url.port = String(typeof address === 'object' ? address?.port : '');
+    });
     other.close();
     expect(error).toBeInstanceOf(StartError);
-    expect((error as Error).message).toMatch(/does not answer as ClickHouse's HTTP interface does \(HPE_\w+\); check CLICKHOUSE_URL$/);
+    expect((error as Error).message).toMatch(
+      /does not answer as ClickHouse's HTTP interface does \(HPE_\w+\); check CLICKHOUSE_URL$/,
+    );
   });
 
   test('a version that is too old is named with the one that is wanted', async () => {
     const old = temporaryFolder();
-    for (const [version, fits] of [['25.3.6.56', false], ['24.12.1.1', false], ['25.8.1.1', true], ['26.1.1.1', true]] as const) {
+    for (const [version, fits] of [
+      ['25.3.6.56', false],
+      ['24.12.1.1', false],
+      ['25.8.1.1', true],
+      ['26.1.1.1', true],
+    ] as const) {
       const oldFace = await startFace({ dataDir: old.path, version });
       const opened = await openServer({ url: oldFace.url, logger: testLogger, wait: false }).catch((e: unknown) => e);
       await oldFace.stop();
       if (fits) expect(opened).toMatchObject({ version });
-      else expect(opened).toMatchObject({ name: 'StartError', message: `ClickHouse at ${oldFace.url.replace('sluice@', '')} is version ${version}; 25.8 or newer is needed` });
+      else
+        expect(opened).toMatchObject({
+          name: 'StartError',
+          message: `ClickHouse at ${oldFace.url.replace('sluice@', '')} is version ${version}; 25.8 or newer is needed`,
+        });
     }
     old.remove();
   });
@@ -161,10 +229,17 @@ describe('at the start', () => {
   test('a server that is not up yet is waited for, until the wait is broken off', async () => {
     await face.down();
     const stop = new AbortController();
-    const given = openClickHouse({ CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 }, testLogger, { signal: stop.signal });
+    const given = openClickHouse(
+      { CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 },
+      testLogger,
+      { signal: stop.signal },
+    );
     setTimeout(() => stop.abort(), 200);
     expect(await failure(given)).toMatchObject({ name: 'AbortError' });
-    const waited = openClickHouse({ CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 }, testLogger);
+    const waited = openClickHouse(
+      { CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 },
+      testLogger,
+    );
     await face.up();
     const clickhouse = await waited;
     await clickhouse.ping();

@@ -2,11 +2,19 @@ import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 
-/** Child process: opens the folder, inserts until it is killed, and writes the number of each finished insert to stdout. */
+/**
+ * Child process: opens the folder, inserts until it is killed, and writes the number of each finished insert to stdout.
+ */
 const clickhouse = await openEmbedded({ dataDir: process.argv[2]!, logger: testLogger });
-await clickhouse.execute({ sql: 'CREATE TABLE IF NOT EXISTS written (n UInt64, a String) ENGINE = MergeTree ORDER BY n' });
+await clickhouse.execute({
+  sql: 'CREATE TABLE IF NOT EXISTS written (n UInt64, a String) ENGINE = MergeTree ORDER BY n',
+});
 process.stdout.write('open\n');
 for (let n = 0; ; n++) {
-  await clickhouse.insert({ sql: 'INSERT INTO written SELECT n, a FROM frames', structure: 'n UInt64, a String', frames: [row(n, 'x'.repeat(100_000))] });
+  await clickhouse.insert({
+    sql: 'INSERT INTO written SELECT n, a FROM frames',
+    structure: 'n UInt64, a String',
+    frames: [row(n, 'x'.repeat(100_000))],
+  });
   process.stdout.write(`${n}\n`);
 }

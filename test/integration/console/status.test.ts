@@ -7,18 +7,37 @@ import type { Status } from '../../../services/console/wire.ts';
 import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { QueryService } from '../../../services/query/start.ts';
-import { API_KEY, call, logger, modes, openEngine, send, startService, store, type Engine, type Reply } from '../query/service.ts';
+import {
+  API_KEY,
+  call,
+  logger,
+  modes,
+  openEngine,
+  send,
+  startService,
+  store,
+  type Engine,
+  type Reply,
+} from '../query/service.ts';
 
-// What /api/status and /api/dead-letters say equals the tables, on every engine, whether ingest runs in the process or elsewhere.
+// What /api/status and /api/dead-letters say equals the tables, on every engine, whether ingest runs in the process or
+// elsewhere.
 describe.each(modes)('beside the engine %s', (mode) => {
   let engine: Engine;
   let service: QueryService;
   let console_: Console;
   let now: number;
   const admin = { 'x-api-key': API_KEY };
-  const get = (path: string, key = API_KEY): Promise<Reply> => send(service.address, path, { headers: { 'x-api-key': key } });
-  const post = (path: string, body: unknown): Promise<Reply> => send(service.address, path, { method: 'POST', headers: admin, body: typeof body === 'string' ? body : JSON.stringify(body) });
-  const status = async (query = ''): Promise<Status> => (JSON.parse((await get(`/api/status${query}`)).text) as { result: Status }).result;
+  const get = (path: string, key = API_KEY): Promise<Reply> =>
+    send(service.address, path, { headers: { 'x-api-key': key } });
+  const post = (path: string, body: unknown): Promise<Reply> =>
+    send(service.address, path, {
+      method: 'POST',
+      headers: admin,
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    });
+  const status = async (query = ''): Promise<Status> =>
+    (JSON.parse((await get(`/api/status${query}`)).text) as { result: Status }).result;
   const registry = createRegistry();
 
   beforeAll(async () => {
@@ -27,13 +46,25 @@ describe.each(modes)('beside the engine %s', (mode) => {
     now = at;
     const settings = readSettings({ API_KEY, PORT: '0', DATA_DIR: engine.dataDir });
     console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: () => now });
-    service = await startService(engine.clickhouse, engine.dataDir, {}, {
-      registry, routes: [...console_.routes, ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger })], openRoutes: console_.openRoutes,
-    });
+    service = await startService(
+      engine.clickhouse,
+      engine.dataDir,
+      {},
+      {
+        registry,
+        routes: [...console_.routes, ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger })],
+        openRoutes: console_.openRoutes,
+      },
+    );
     await ledger('edge_logs', 0, 500, 20);
     await ledger('edge_logs', 500, 30, 0);
     await ledger('auth_logs', 0, 40, 40);
-    await store(engine.clickhouse, 'auth_logs', Array.from({ length: 40 }, (_, i) => (i < 25 ? `[${i}]` : '{')), { now: at });
+    await store(
+      engine.clickhouse,
+      'auth_logs',
+      Array.from({ length: 40 }, (_, i) => (i < 25 ? `[${i}]` : '{')),
+      { now: at },
+    );
   });
   afterAll(async () => {
     await service?.stop();
@@ -54,31 +85,74 @@ describe.each(modes)('beside the engine %s', (mode) => {
     // everything is in a step that is over
     now = Date.now() + 20_000;
     const { result } = { result: await status() };
-    const rows = await select<{ topic: string; events: string }>(engine.clickhouse, 'SELECT topic, sum(stored) + sum(dead_lettered) AS events FROM batches FINAL GROUP BY topic ORDER BY topic', {}, INTEGERS_AS_TEXT);
-    expect(result.system!.topics.map(({ topic, events_last_hour: events }) => ({ topic, events }))).toEqual(rows.map(({ topic, events }) => ({ topic, events: Number(events) })));
-    for (const { events, events_last_hour: hour } of result.system!.topics) expect(events.reduce<number>((a, b) => a + (b ?? 0), 0)).toBe(hour);
+    const rows = await select<{ topic: string; events: string }>(
+      engine.clickhouse,
+      'SELECT topic, sum(stored) + sum(dead_lettered) AS events FROM batches FINAL GROUP BY topic ORDER BY topic',
+      {},
+      INTEGERS_AS_TEXT,
+    );
+    expect(result.system!.topics.map(({ topic, events_last_hour: events }) => ({ topic, events }))).toEqual(
+      rows.map(({ topic, events }) => ({ topic, events: Number(events) })),
+    );
+    for (const { events, events_last_hour: hour } of result.system!.topics)
+      expect(events.reduce<number>((a, b) => a + (b ?? 0), 0)).toBe(hour);
     expect(result.steps).toBe(360);
     expect(result.system!.topics[0]!.age_ms.at(-1)).toBeGreaterThan(2_000);
     expect(result.system!.topics[0]!.lag_now).toBeNull();
     expect(result.system).toMatchObject({ ingest_here: false, store_answers: true, paused: [] });
-    expect(result.system!.rollups).toEqual(['api_requests', 'function_invocations'].map((name) => ({ name, version: 1, state: 'new', pending: 0, repairs: 0, differences: 0, audited_to: null })));
-    expect(result.system!.alerts.find((a) => a.alert === 'SluiceLag')).toMatchObject({ state: 'unknown', reason: expect.stringContaining('another process') as string });
+    expect(result.system!.rollups).toEqual(
+      ['api_requests', 'function_invocations'].map((name) => ({
+        name,
+        version: 1,
+        state: 'new',
+        pending: 0,
+        repairs: 0,
+        differences: 0,
+        audited_to: null,
+      })),
+    );
+    expect(result.system!.alerts.find((a) => a.alert === 'SluiceLag')).toMatchObject({
+      state: 'unknown',
+      reason: expect.stringContaining('another process') as string,
+    });
   });
 
   test('dead letters are counted by reason and step, and in all, as the table has them', async () => {
     const { system } = await status();
-    expect(system!.dead_letter_totals).toEqual([{ topic: 'auth_logs', reason: 'malformed_json', letters: 15, replayed: 0 }, { topic: 'auth_logs', reason: 'not_an_event', letters: 25, replayed: 0 }]);
-    expect(system!.dead_letters.map(({ reason, letters }) => ({ reason, letters: letters.reduce<number>((a, b) => a + (b ?? 0), 0) }))).toEqual([{ reason: 'malformed_json', letters: 15 }, { reason: 'not_an_event', letters: 25 }]);
-    expect(system!.alerts.find((a) => a.alert === 'SluiceDeadLetters')).toMatchObject({ subjects: [{ name: 'auth_logs' }, { name: 'edge_logs' }] });
+    expect(system!.dead_letter_totals).toEqual([
+      { topic: 'auth_logs', reason: 'malformed_json', letters: 15, replayed: 0 },
+      { topic: 'auth_logs', reason: 'not_an_event', letters: 25, replayed: 0 },
+    ]);
+    expect(
+      system!.dead_letters.map(({ reason, letters }) => ({
+        reason,
+        letters: letters.reduce<number>((a, b) => a + (b ?? 0), 0),
+      })),
+    ).toEqual([
+      { reason: 'malformed_json', letters: 15 },
+      { reason: 'not_an_event', letters: 25 },
+    ]);
+    expect(system!.alerts.find((a) => a.alert === 'SluiceDeadLetters')).toMatchObject({
+      subjects: [{ name: 'auth_logs' }, { name: 'edge_logs' }],
+    });
   });
 
   test('a paused partition fires at once and comes with its section of the runbook, until it goes on', async () => {
-    await engine.clickhouse.execute({ sql: "INSERT INTO paused_partitions SELECT 'edge_logs', 2, 1, 10, 6, 8, now64(3), now64(3) + INTERVAL 1 HOUR, 1" });
+    await engine.clickhouse.execute({
+      sql: "INSERT INTO paused_partitions SELECT 'edge_logs', 2, 1, 10, 6, 8, now64(3), now64(3) + INTERVAL 1 HOUR, 1",
+    });
     now += 1_000;
     const paused = (await status()).system!;
     expect(paused.paused).toMatchObject([{ topic: 'edge_logs', partition: 2, bad: 6, messages: 8 }]);
-    expect(paused.alerts[0]).toMatchObject({ alert: 'SluicePartitionPaused', state: 'firing', subjects: [{ name: 'edge_logs partition 2' }], runbook: expect.stringContaining('BAD_SHARE_PERCENT') as string });
-    await engine.clickhouse.execute({ sql: "INSERT INTO paused_partitions SELECT 'edge_logs', 2, 1, 10, 6, 8, now64(3), now64(3), 2" });
+    expect(paused.alerts[0]).toMatchObject({
+      alert: 'SluicePartitionPaused',
+      state: 'firing',
+      subjects: [{ name: 'edge_logs partition 2' }],
+      runbook: expect.stringContaining('BAD_SHARE_PERCENT') as string,
+    });
+    await engine.clickhouse.execute({
+      sql: "INSERT INTO paused_partitions SELECT 'edge_logs', 2, 1, 10, 6, 8, now64(3), now64(3), 2",
+    });
     now += 1_000;
     const after = (await status()).system!;
     expect(after.paused).toEqual([]);
@@ -91,7 +165,10 @@ describe.each(modes)('beside the engine %s', (mode) => {
     const part = await status(`?since=${since}`);
     expect([part.from, part.steps]).toEqual([since, 10]);
     expect(part.system!.topics[0]!.events).toEqual(whole.system!.topics[0]!.events.slice(-10));
-    expect((await get('/api/status?since=yesterday')).error).toMatchObject({ code: 'invalid_parameter', errors: [{ parameter: 'since' }] });
+    expect((await get('/api/status?since=yesterday')).error).toMatchObject({
+      code: 'invalid_parameter',
+      errors: [{ parameter: 'since' }],
+    });
     expect((await status('?since=99999999999')).steps).toBe(0);
   });
 
@@ -104,18 +181,45 @@ describe.each(modes)('beside the engine %s', (mode) => {
   test('the lag is known where ingest runs in the process', async () => {
     const own = createRegistry();
     createIngestMetrics(own).lag.set({ topic: 'edge_logs', partition: 1 }, 7);
-    const beside = startConsole({ clickhouse: engine.clickhouse, settings: readSettings({ API_KEY }), registry: own, logger, clock: () => now });
-    const { json } = await beside.routes[0]!.handle({ params: {}, query: new URLSearchParams(), headers: {}, body: Buffer.alloc(0), key: { id: 'k', name: 'k', scopes: ['admin'], projects: [] }, address: '127.0.0.1', port: 0, signal: new AbortController().signal });
-    expect((json as { result: Status }).result.system).toMatchObject({ ingest_here: true, topics: [{ topic: 'auth_logs', lag_now: null }, { topic: 'edge_logs', lag_now: 7 }] });
+    const beside = startConsole({
+      clickhouse: engine.clickhouse,
+      settings: readSettings({ API_KEY }),
+      registry: own,
+      logger,
+      clock: () => now,
+    });
+    const { json } = await beside.routes[0]!.handle({
+      params: {},
+      query: new URLSearchParams(),
+      headers: {},
+      body: Buffer.alloc(0),
+      key: { id: 'k', name: 'k', scopes: ['admin'], projects: [] },
+      address: '127.0.0.1',
+      port: 0,
+      signal: new AbortController().signal,
+    });
+    expect((json as { result: Status }).result.system).toMatchObject({
+      ingest_here: true,
+      topics: [
+        { topic: 'auth_logs', lag_now: null },
+        { topic: 'edge_logs', lag_now: 7 },
+      ],
+    });
     await beside.stop();
   });
 
   test('a key without the scope admin sees itself and the endpoints that it may call', async () => {
-    const made = JSON.parse((await post('/api/keys', { name: 'some', scopes: ['query:logs.all'], projects: ['p'] })).text) as { id: string; key: string };
+    const made = JSON.parse(
+      (await post('/api/keys', { name: 'some', scopes: ['query:logs.all'], projects: ['p'] })).text,
+    ) as { id: string; key: string };
     await call(service, 'logs.all', { project: 'p' });
     const { result } = JSON.parse((await get('/api/status', made.key)).text) as { result: Status };
-    expect(result).toMatchObject({ system: null, key: { id: made.id, name: 'some', scopes: ['query:logs.all'], projects: ['p'], expires_at: null } });
-    for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/0']) expect((await get(path, made.key)).error).toMatchObject({ code: 'forbidden' });
+    expect(result).toMatchObject({
+      system: null,
+      key: { id: made.id, name: 'some', scopes: ['query:logs.all'], projects: ['p'], expires_at: null },
+    });
+    for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/0'])
+      expect((await get(path, made.key)).error).toMatchObject({ code: 'forbidden' });
     expect((await send(service.address, '/api/status')).error).toMatchObject({ code: 'unauthorized' });
   });
 
@@ -123,22 +227,53 @@ describe.each(modes)('beside the engine %s', (mode) => {
     const offsets: number[] = [];
     let next: string | null = '';
     do {
-      const page = JSON.parse((await get(`/api/dead-letters?topic=auth_logs&limit=15&after=${next}`)).text) as { result: { offset: number; partition: number; reason: string }[]; next: string | null };
+      const page = JSON.parse((await get(`/api/dead-letters?topic=auth_logs&limit=15&after=${next}`)).text) as {
+        result: { offset: number; partition: number; reason: string }[];
+        next: string | null;
+      };
       offsets.push(...page.result.map((l) => l.offset));
       next = page.next;
     } while (next !== null);
     expect(offsets).toEqual(Array.from({ length: 40 }, (_, i) => i));
-    const { result } = JSON.parse((await get('/api/dead-letters/auth_logs/0/7')).text) as { result: { value_base64: string } };
-    expect(result).toMatchObject({ topic: 'auth_logs', partition: 0, offset: 7, reason: 'not_an_event', key_base64: null, headers: [] });
+    const { result } = JSON.parse((await get('/api/dead-letters/auth_logs/0/7')).text) as {
+      result: { value_base64: string };
+    };
+    expect(result).toMatchObject({
+      topic: 'auth_logs',
+      partition: 0,
+      offset: 7,
+      reason: 'not_an_event',
+      key_base64: null,
+      headers: [],
+    });
     expect(Buffer.from(result.value_base64, 'base64').toString()).toBe('[7]');
-    expect(JSON.parse((await post('/api/dead-letters/replay', { topic: 'auth_logs', partition: 0, offset: 7 })).text)).toEqual({ result: { not_an_event: 1 }, next: null });
-    const all = JSON.parse((await post('/api/dead-letters/replay', { topic: 'auth_logs', reason: 'malformed_json', limit: 10 })).text) as { result: unknown; next: string };
+    expect(
+      JSON.parse((await post('/api/dead-letters/replay', { topic: 'auth_logs', partition: 0, offset: 7 })).text),
+    ).toEqual({ result: { not_an_event: 1 }, next: null });
+    const all = JSON.parse(
+      (await post('/api/dead-letters/replay', { topic: 'auth_logs', reason: 'malformed_json', limit: 10 })).text,
+    ) as { result: unknown; next: string };
     expect(all).toEqual({ result: { malformed_json: 10 }, next: expect.any(String) as string });
-    expect(JSON.parse((await post('/api/dead-letters/replay', { topic: 'auth_logs', reason: 'malformed_json', limit: 10, after: all.next })).text)).toEqual({ result: { malformed_json: 5 }, next: null });
+    expect(
+      JSON.parse(
+        (
+          await post('/api/dead-letters/replay', {
+            topic: 'auth_logs',
+            reason: 'malformed_json',
+            limit: 10,
+            after: all.next,
+          })
+        ).text,
+      ),
+    ).toEqual({ result: { malformed_json: 5 }, next: null });
   });
 
   test.each([
-    ['/api/dead-letters?reason=bad&limit=0&after=x&open=maybe', 'invalid_parameter', ['reason', 'open', 'limit', 'after']],
+    [
+      '/api/dead-letters?reason=bad&limit=0&after=x&open=maybe',
+      'invalid_parameter',
+      ['reason', 'open', 'limit', 'after'],
+    ],
     ['/api/dead-letters/auth_logs/0/999999', 'not_found', []],
     ['/api/dead-letters/auth_logs/x/1', 'not_found', []],
   ])('%s is refused as %s', async (path, code, wrong) => {
@@ -146,18 +281,41 @@ describe.each(modes)('beside the engine %s', (mode) => {
     expect({ code: error.code, wrong: (error.errors ?? []).map((e) => e.parameter) }).toEqual({ code, wrong });
   });
 
-  test.each([['{', 'invalid_request'], ['[]', 'invalid_request'], ['{}', 'invalid_parameter'], ['{"topic":"t","offset":1}', 'invalid_parameter'], ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'], ['{"topic":"t","limit":101}', 'invalid_parameter']])('a replay of %s is refused as %s', async (body, code) => {
+  test.each([
+    ['{', 'invalid_request'],
+    ['[]', 'invalid_request'],
+    ['{}', 'invalid_parameter'],
+    ['{"topic":"t","offset":1}', 'invalid_parameter'],
+    ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'],
+    ['{"topic":"t","limit":101}', 'invalid_parameter'],
+  ])('a replay of %s is refused as %s', async (body, code) => {
     expect((await post('/api/dead-letters/replay', body)).error.code).toBe(code);
   });
 
   test('a large answer is compressed where the caller accepts it, and / and its files need no key', async () => {
-    expect((await send(service.address, '/api/status', { headers: { ...admin, 'accept-encoding': 'gzip' } })).headers['content-encoding']).toBe('gzip');
+    expect(
+      (await send(service.address, '/api/status', { headers: { ...admin, 'accept-encoding': 'gzip' } })).headers[
+        'content-encoding'
+      ],
+    ).toBe('gzip');
     const page = await send(service.address, '/');
-    expect(page.headers).toMatchObject({ 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-cache', 'content-security-policy': expect.stringContaining("script-src 'self'") as string });
+    expect(page.headers).toMatchObject({
+      'content-type': 'text/html; charset=utf-8',
+      'cache-control': 'no-cache',
+      'content-security-policy': expect.stringContaining("script-src 'self'") as string,
+    });
     expect(page.headers['content-security-policy']).not.toContain('unsafe');
-    expect((await send(service.address, '/', { headers: { 'if-none-match': String(page.headers['etag']) } })).status).toBe(304);
+    expect(
+      (await send(service.address, '/', { headers: { 'if-none-match': String(page.headers['etag']) } })).status,
+    ).toBe(304);
     const script = /src="([^"]+)"/.exec(page.text)![1]!;
-    expect((await send(service.address, script, { headers: { 'accept-encoding': 'gzip, br' } })).headers).toMatchObject({ 'content-encoding': 'br', 'cache-control': 'public, max-age=31536000, immutable', 'x-content-type-options': 'nosniff' });
+    expect((await send(service.address, script, { headers: { 'accept-encoding': 'gzip, br' } })).headers).toMatchObject(
+      {
+        'content-encoding': 'br',
+        'cache-control': 'public, max-age=31536000, immutable',
+        'x-content-type-options': 'nosniff',
+      },
+    );
     expect((await send(service.address, script.replace(/console\/\w+/, 'console/0'))).status).toBe(404);
     expect((await send(service.address, '/', { method: 'POST' })).error).toMatchObject({ code: 'method_not_allowed' });
     expect((await send(service.address, '/', { method: 'HEAD' })).text).toBe('');

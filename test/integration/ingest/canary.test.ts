@@ -7,7 +7,8 @@ import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
 import { openTestEmbedded, temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { startServer, type ServerOptions, type TestServer } from '../../harness/clickhouse-server.ts';
 
-// Guarantee: ingest begins only on a ClickHouse that counts a batch once however often it is inserted, keeps nothing of one that fails, and lets our user do what it has to;
+// Guarantee: ingest begins only on a ClickHouse that counts a batch once however often it is inserted, keeps nothing of
+// one that fails, and lets our user do what it has to;
 // else it ends with one line that names the setting, the right or the version.
 
 const ends: (() => Promise<void> | void)[] = [];
@@ -30,7 +31,13 @@ async function open(url: string): Promise<ClickHouse> {
   return clickhouse;
 }
 
-const failure = async (promise: Promise<unknown>): Promise<Error> => promise.then(() => { throw new Error('it did not fail'); }, (error: unknown) => error as Error);
+const failure = async (promise: Promise<unknown>): Promise<Error> =>
+  promise.then(
+    () => {
+      throw new Error('it did not fail');
+    },
+    (error: unknown) => error as Error,
+  );
 
 describe('the canary passes', () => {
   test('on the embedded engine, in less than 400 ms of CPU', async () => {
@@ -45,7 +52,12 @@ describe('the canary passes', () => {
     expect((user + system) / 1000).toBeLessThan(400);
   });
 
-  test.each([['25.8', 'plain'], ['25.8', 'hostile'], ['26.7', 'plain'], ['26.7', 'hostile']] as const)('on a server of %s under a %s profile, which the pinned settings outdo', async (version, profile) => {
+  test.each([
+    ['25.8', 'plain'],
+    ['25.8', 'hostile'],
+    ['26.7', 'plain'],
+    ['26.7', 'hostile'],
+  ] as const)('on a server of %s under a %s profile, which the pinned settings outdo', async (version, profile) => {
     const clickhouse = await open((await start({ version, profile })).url);
     await migrate(clickhouse, testLogger);
     await checkRights(clickhouse, 'ingest');
@@ -56,9 +68,21 @@ describe('the canary passes', () => {
 
 describe('ingest refuses to begin', () => {
   test.each<[string, NonNullable<ServerOptions['settings']>, RegExp]>([
-    ['insert_deduplicate', { insert_deduplicate: { value: 0, readonly: true } }, /refuses a setting .*insert_deduplicate.*profile/],
-    ['deduplicate_blocks_in_dependent_materialized_views', { deduplicate_blocks_in_dependent_materialized_views: { value: 0, readonly: true } }, /refuses a setting .*deduplicate_blocks_in_dependent_materialized_views/],
-    ['max_insert_block_size', { max_insert_block_size: { value: 10, readonly: true } }, /refuses a setting .*max_insert_block_size/],
+    [
+      'insert_deduplicate',
+      { insert_deduplicate: { value: 0, readonly: true } },
+      /refuses a setting .*insert_deduplicate.*profile/,
+    ],
+    [
+      'deduplicate_blocks_in_dependent_materialized_views',
+      { deduplicate_blocks_in_dependent_materialized_views: { value: 0, readonly: true } },
+      /refuses a setting .*deduplicate_blocks_in_dependent_materialized_views/,
+    ],
+    [
+      'max_insert_block_size',
+      { max_insert_block_size: { value: 10, readonly: true } },
+      /refuses a setting .*max_insert_block_size/,
+    ],
   ])('where a constraint keeps %s as it is', async (_, settings, message) => {
     const server = await start({ settings });
     const clickhouse = await open(server.url);
@@ -73,9 +97,13 @@ describe('ingest refuses to begin', () => {
     const clickhouse = await open((await start({})).url);
     await migrate(clickhouse, testLogger);
     await clickhouse.execute({ sql: 'ALTER TABLE canary MODIFY SETTING non_replicated_deduplication_window = 0' });
-    expect((await failure(proveExactlyOnce(clickhouse))).message).toMatch(/does not store exactly once: a batch of 64 rows that was inserted twice under one token \(\w+\) is there 2 times.*insert_deduplicate = 1/);
+    expect((await failure(proveExactlyOnce(clickhouse))).message).toMatch(
+      /does not store exactly once: a batch of 64 rows that was inserted twice under one token \(\w+\) is there 2 times.*insert_deduplicate = 1/,
+    );
     await clickhouse.execute({ sql: 'ALTER TABLE canary MODIFY SETTING non_replicated_deduplication_window = 100' });
-    await clickhouse.execute({ sql: 'ALTER TABLE canary_counts MODIFY SETTING non_replicated_deduplication_window = 0' });
+    await clickhouse.execute({
+      sql: 'ALTER TABLE canary_counts MODIFY SETTING non_replicated_deduplication_window = 0',
+    });
     await failure(proveExactlyOnce(clickhouse));
   });
 
@@ -86,8 +114,13 @@ describe('ingest refuses to begin', () => {
     await server.query('GRANT SELECT ON sluice.* TO limited');
     const clickhouse = await open(server.url.replace('sluice@', 'limited:x@'));
     const where = clickhouse.where;
-    expect(await failure(checkRights(clickhouse, 'ingest'))).toMatchObject({ name: 'StartError', exitCode: 78, message: `the user limited of ClickHouse at ${where} lacks rights that ingest needs; run there: GRANT SELECT, INSERT ON \`sluice\`.* TO \`limited\`; GRANT SELECT ON system.processes TO \`limited\`; GRANT CREATE TEMPORARY TABLE ON *.* TO \`limited\`;` });
-    for (const grant of (await failure(checkRights(clickhouse, 'ingest'))).message.match(/GRANT [^;]*/g)!) await server.query(grant);
+    expect(await failure(checkRights(clickhouse, 'ingest'))).toMatchObject({
+      name: 'StartError',
+      exitCode: 78,
+      message: `the user limited of ClickHouse at ${where} lacks rights that ingest needs; run there: GRANT SELECT, INSERT ON \`sluice\`.* TO \`limited\`; GRANT SELECT ON system.processes TO \`limited\`; GRANT CREATE TEMPORARY TABLE ON *.* TO \`limited\`;`,
+    });
+    for (const grant of (await failure(checkRights(clickhouse, 'ingest'))).message.match(/GRANT [^;]*/g)!)
+      await server.query(grant);
     await checkRights(clickhouse, 'ingest');
     await proveExactlyOnce(clickhouse);
   });
@@ -95,7 +128,10 @@ describe('ingest refuses to begin', () => {
   test('where its profile is read-only', async () => {
     const server = await start({ settings: { readonly: 1 } });
     // a user whose profile is read-only may change no setting, so it is told before anything else
-    expect(await failure(open(server.url).then((clickhouse) => checkRights(clickhouse, 'ingest')))).toMatchObject({ name: 'StartError', message: expect.stringMatching(/readonly/) as string });
+    expect(await failure(open(server.url).then((clickhouse) => checkRights(clickhouse, 'ingest')))).toMatchObject({
+      name: 'StartError',
+      message: expect.stringMatching(/readonly/) as string,
+    });
   });
 
   test('and rollup with the rights that its check asks for makes the whole schema', async () => {
@@ -103,7 +139,8 @@ describe('ingest refuses to begin', () => {
     await server.query("CREATE USER limited IDENTIFIED BY 'x'");
     await server.query('GRANT SELECT ON system.one TO limited');
     const clickhouse = await open(server.url.replace('sluice@', 'limited:x@'));
-    for (const grant of (await failure(checkRights(clickhouse, 'rollup'))).message.match(/GRANT [^;]*/g)!) await server.query(grant);
+    for (const grant of (await failure(checkRights(clickhouse, 'rollup'))).message.match(/GRANT [^;]*/g)!)
+      await server.query(grant);
     await checkRights(clickhouse, 'rollup');
     await migrate(clickhouse, testLogger);
     await expect(proveExactlyOnce(clickhouse)).resolves.toBeUndefined();

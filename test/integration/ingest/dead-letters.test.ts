@@ -6,14 +6,21 @@ import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
-import { listDeadLetters, readDeadLetter, replayAll, replayDeadLetter, type ReplayOptions } from '../../../services/ingest/dead-letters.ts';
+import {
+  listDeadLetters,
+  readDeadLetter,
+  replayAll,
+  replayDeadLetter,
+  type ReplayOptions,
+} from '../../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
 import { produce, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
-// A bad message harms nobody: it is kept with its bytes, place and reason; and once the rules allow it, replay makes it a row, once.
+// A bad message harms nobody: it is kept with its bytes, place and reason; and once the rules allow it, replay makes it
+// a row, once.
 
 const DAY = 86_400_000;
 
@@ -25,8 +32,19 @@ describe('dead letters', () => {
   let ingest: RunningIngest;
   let replaying: ReplayOptions;
 
-  const good = (id: string): string => JSON.stringify({ id, project: 'p', timestamp: Date.now(), metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } } });
-  const old = JSON.stringify({ id: 'old', project: 'p', timestamp: Date.now() - 100 * DAY, metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } } });
+  const good = (id: string): string =>
+    JSON.stringify({
+      id,
+      project: 'p',
+      timestamp: Date.now(),
+      metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } },
+    });
+  const old = JSON.stringify({
+    id: 'old',
+    project: 'p',
+    timestamp: Date.now() - 100 * DAY,
+    metadata: { request: { url: 'https://abcdefghijklmnopqrst.example/rest/v1/x', path: '/rest/v1/x' } },
+  });
   const cases: readonly (readonly [value: Buffer | string | null, reason: string | null])[] = [
     [good('1'), null],
     ['', 'not_an_event'],
@@ -45,10 +63,30 @@ describe('dead letters', () => {
 
   beforeAll(async () => {
     engine = await openTestClickHouse();
-    settings = readSettings({ KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${suffix}`).join(','), KAFKA_GROUP_ID: suffix, RAW_RETENTION_DAYS: '90', KAFKA_TOPIC_PARTITIONS: '1' });
-    replaying = { clickhouse: engine.clickhouse, decoders: createDecoders(settings, systemClock), retentionDays: 90, maxEventBytes: settings.MAX_EVENT_BYTES, rawAvroTopics: [], clock: systemClock };
-    ingest = await startIngest({ clickhouse: engine.clickhouse, kafka: testKafka(), settings, logger: testLogger, registry: createRegistry() });
-    await produce(cases.map(([value]) => ({ topic, partition: 0, key: 'k', value, headers: [['h', 'v']], timestamp: Date.now() })));
+    settings = readSettings({
+      KAFKA_TOPICS: sources.map((s) => `${s.name}=${s.name}.${suffix}`).join(','),
+      KAFKA_GROUP_ID: suffix,
+      RAW_RETENTION_DAYS: '90',
+      KAFKA_TOPIC_PARTITIONS: '1',
+    });
+    replaying = {
+      clickhouse: engine.clickhouse,
+      decoders: createDecoders(settings, systemClock),
+      retentionDays: 90,
+      maxEventBytes: settings.MAX_EVENT_BYTES,
+      rawAvroTopics: [],
+      clock: systemClock,
+    };
+    ingest = await startIngest({
+      clickhouse: engine.clickhouse,
+      kafka: testKafka(),
+      settings,
+      logger: testLogger,
+      registry: createRegistry(),
+    });
+    await produce(
+      cases.map(([value]) => ({ topic, partition: 0, key: 'k', value, headers: [['h', 'v']], timestamp: Date.now() })),
+    );
     await waitFor(async () => (await account()).consumed === cases.length, 30_000, 'all messages in the ledger');
   });
   afterAll(async () => {
@@ -56,18 +94,31 @@ describe('dead letters', () => {
     await engine.close();
   });
 
-  const account = async (): Promise<{ consumed: number; stored: number; dead_lettered: number; skipped: number; replayed: number }> => {
+  const account = async (): Promise<{
+    consumed: number;
+    stored: number;
+    dead_lettered: number;
+    skipped: number;
+    replayed: number;
+  }> => {
     const { ok, faults, partitions } = await reconcile(engine.clickhouse, 3650);
     expect(faults).toEqual([]);
     expect(ok).toBe(true);
     return partitions[0] ?? { consumed: 0, stored: 0, dead_lettered: 0, skipped: 0, replayed: 0 };
   };
-  const count = async (sql: string): Promise<number> => rows<{ n: number }>(await engine.clickhouse.read({ sql: `SELECT toUInt32(${sql}) AS n`, format: 'JSONEachRow' }))[0]!.n;
+  const count = async (sql: string): Promise<number> =>
+    rows<{ n: number }>(
+      await engine.clickhouse.read({ sql: `SELECT toUInt32(${sql}) AS n`, format: 'JSONEachRow' }),
+    )[0]!.n;
 
   test('each bad message among good ones has its reason, its bytes, key and headers; the good ones are rows', async () => {
-    const bad = cases.flatMap(([value, reason], offset) => (reason === null || value === null ? [] : [{ value: Buffer.from(value), reason, offset: String(offset) }]));
+    const bad = cases.flatMap(([value, reason], offset) =>
+      reason === null || value === null ? [] : [{ value: Buffer.from(value), reason, offset: String(offset) }],
+    );
     const listed = await listDeadLetters(engine.clickhouse, { topic });
-    expect(listed.map(({ offset, reason }) => ({ offset, reason }))).toEqual(bad.map(({ offset, reason }) => ({ offset, reason })));
+    expect(listed.map(({ offset, reason }) => ({ offset, reason }))).toEqual(
+      bad.map(({ offset, reason }) => ({ offset, reason })),
+    );
     for (const { offset, value } of bad) {
       const letter = await readDeadLetter(engine.clickhouse, { topic, partition: 0, offset });
       expect(letter!.record.value).toEqual(value);
@@ -82,14 +133,23 @@ describe('dead letters', () => {
     const context = { clickhouse: engine.clickhouse, settings, logger: testLogger };
     const list = async (limit: string): Promise<[number, string]> => {
       const result = await deadLettersCommand.run(context, deadLettersCommand.readArgs({ topic, limit }, ['list']));
-      return ['dead_letters' in result ? result.dead_letters.length : 0, String(deadLettersCommand.print(result)).trimEnd().split('\n').at(-1)!];
+      return [
+        'dead_letters' in result ? result.dead_letters.length : 0,
+        String(deadLettersCommand.print(result)).trimEnd().split('\n').at(-1)!,
+      ];
     };
     expect(await list('7')).toEqual([7, 'there are more: --limit N']);
     expect(await list('8')).toEqual([8, expect.stringContaining(`${topic} 0 9  timestamp_out_of_range`)]);
   });
 
   test('replay with unchanged rules stores nothing and says why', async () => {
-    expect(await replayAll(replaying, { topic })).toEqual({ not_an_event: 3, malformed_json: 2, missing_project: 1, bad_timestamp: 1, timestamp_out_of_range: 1 });
+    expect(await replayAll(replaying, { topic })).toEqual({
+      not_an_event: 3,
+      malformed_json: 2,
+      missing_project: 1,
+      bad_timestamp: 1,
+      timestamp_out_of_range: 1,
+    });
     expect(await account()).toMatchObject({ stored: 4, dead_lettered: 8, replayed: 0 });
   });
 
@@ -98,11 +158,22 @@ describe('dead letters', () => {
     const letter = (await readDeadLetter(engine.clickhouse, { topic, partition: 0, offset: '9' }))!;
     const before = await count(`(SELECT sum(requests) FROM api_requests WHERE width = 3600)`);
     // two at the same time, and again after the mark: as after a kill between row and mark
-    expect(await Promise.all([replayDeadLetter(allowed, letter), replayDeadLetter(allowed, letter)])).toEqual(['stored', 'stored']);
+    expect(await Promise.all([replayDeadLetter(allowed, letter), replayDeadLetter(allowed, letter)])).toEqual([
+      'stored',
+      'stored',
+    ]);
     expect(await replayDeadLetter(allowed, letter)).toBe('stored');
-    expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${topic}' AND kafka_offset = 9 AND id = 'old')`)).toBe(1);
+    expect(
+      await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${topic}' AND kafka_offset = 9 AND id = 'old')`),
+    ).toBe(1);
     expect(await count(`(SELECT sum(requests) FROM api_requests WHERE width = 3600)`)).toBe(before + 1);
-    expect(await account()).toMatchObject({ consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 });
+    expect(await account()).toMatchObject({
+      consumed: cases.length,
+      stored: 5,
+      dead_lettered: 7,
+      skipped: 1,
+      replayed: 1,
+    });
     const [marked] = (await listDeadLetters(engine.clickhouse, { topic })).filter((d) => d.offset === '9');
     expect(marked!.replayed_at).toMatch(/^\d{4}-\d\d-\d\dT/);
     expect(await listDeadLetters(engine.clickhouse, { topic, open: true })).toHaveLength(7);
@@ -114,26 +185,53 @@ describe('dead letters', () => {
     await engine.clickhouse.execute({ sql: `ALTER TABLE edge_logs DROP PARTITION '${day}'` });
     const { ok, faults, partitions } = await reconcile(engine.clickhouse, 90);
     expect({ ok, faults }).toEqual({ ok: true, faults: [] });
-    expect(partitions).toMatchObject([{ consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 }]);
-    expect((await reconcile(engine.clickhouse, 365, 0)).faults).toEqual([expect.stringContaining('rows differ from the ledger')]);
+    expect(partitions).toMatchObject([
+      { consumed: cases.length, stored: 5, dead_lettered: 7, skipped: 1, replayed: 1 },
+    ]);
+    expect((await reconcile(engine.clickhouse, 365, 0)).faults).toEqual([
+      expect.stringContaining('rows differ from the ledger'),
+    ]);
   });
 
   test('letters of every life of a recreated topic are replayed, also at the same offset', async () => {
     const other = `edge_logs.lives.${suffix}`;
     const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
-    const aged = (id: string): Buffer => Buffer.from(JSON.stringify({ id, project: 'p', timestamp: Date.now() - 2 * DAY }));
-    for (const incarnation of [0, 1]) await store.writeBatch({ incarnation, records: [{ offset: 0, time: Date.now(), key: null, value: aged(`life-${incarnation}`), headers: [] }] });
+    const aged = (id: string): Buffer =>
+      Buffer.from(JSON.stringify({ id, project: 'p', timestamp: Date.now() - 2 * DAY }));
+    for (const incarnation of [0, 1])
+      await store.writeBatch({
+        incarnation,
+        records: [{ offset: 0, time: Date.now(), key: null, value: aged(`life-${incarnation}`), headers: [] }],
+      });
     // without more words it is the last life
     expect((await readDeadLetter(engine.clickhouse, { topic: other, partition: 0, offset: '0' }))!.incarnation).toBe(1);
     expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 2 });
     expect(await listDeadLetters(engine.clickhouse, { topic: other, open: true })).toEqual([]);
-    expect(rows(await engine.clickhouse.read({ sql: `SELECT id FROM edge_logs WHERE kafka_topic = '${other}' ORDER BY id`, format: 'JSONEachRow' }))).toEqual([{ id: 'life-0' }, { id: 'life-1' }]);
+    expect(
+      rows(
+        await engine.clickhouse.read({
+          sql: `SELECT id FROM edge_logs WHERE kafka_topic = '${other}' ORDER BY id`,
+          format: 'JSONEachRow',
+        }),
+      ),
+    ).toEqual([{ id: 'life-0' }, { id: 'life-1' }]);
   });
 
   test('a letter of an unfinished batch is refused until the batch is in the ledger', async () => {
     const other = `edge_logs.open.${suffix}`;
     const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
-    const batch = { evaluatedAt: Date.now(), records: [{ offset: 0, time: Date.now(), key: null, value: Buffer.from(JSON.stringify({ id: 'open', project: 'p', timestamp: Date.now() - 2 * DAY })), headers: [] }] };
+    const batch = {
+      evaluatedAt: Date.now(),
+      records: [
+        {
+          offset: 0,
+          time: Date.now(),
+          key: null,
+          value: Buffer.from(JSON.stringify({ id: 'open', project: 'p', timestamp: Date.now() - 2 * DAY })),
+          headers: [],
+        },
+      ],
+    };
     await store.insertBatch(batch);
     expect(await replayAll(replaying, { topic: other })).toEqual({ unfinished: 1 });
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(0);
@@ -146,9 +244,28 @@ describe('dead letters', () => {
     const other = `edge_logs.half.${suffix}`;
     const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
     const at = Date.now() - 2 * DAY;
-    await store.writeBatch({ records: [{ offset: 0, time: at, key: null, value: Buffer.from(JSON.stringify({ id: 'half', project: 'p', timestamp: at })), headers: [] }] });
+    await store.writeBatch({
+      records: [
+        {
+          offset: 0,
+          time: at,
+          key: null,
+          value: Buffer.from(JSON.stringify({ id: 'half', project: 'p', timestamp: at })),
+          headers: [],
+        },
+      ],
+    });
     // its row came, and then the process was killed: the next try finds it announced and in raw
-    const stopped = { ...replaying, clickhouse: { ...engine.clickhouse, execute: (statement: Parameters<typeof engine.clickhouse.execute>[0]) => (statement.sql.includes('true, evaluated_at') ? Promise.reject(new Error('killed')) : engine.clickhouse.execute(statement)) } };
+    const stopped = {
+      ...replaying,
+      clickhouse: {
+        ...engine.clickhouse,
+        execute: (statement: Parameters<typeof engine.clickhouse.execute>[0]) =>
+          statement.sql.includes('true, evaluated_at')
+            ? Promise.reject(new Error('killed'))
+            : engine.clickhouse.execute(statement),
+      },
+    };
     await expect(replayAll(stopped, { topic: other })).rejects.toThrow('killed');
     const before = await count('(SELECT count() FROM rollup_repairs)');
     expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 1 });

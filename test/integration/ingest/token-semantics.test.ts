@@ -6,8 +6,10 @@ import type { Event } from '../../../services/ingest/simulation/kafka.ts';
 import { createTables, type Row, type Target } from '../../../services/ingest/simulation/tables.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
-// What delivery rests on, checked on the engine: an insert commits all parts of its table before those of its views, a view's before those of the views
-// behind it; a token keeps out a part that a table remembers, and no later one. The simulation's tables do the same: random sequences run on both.
+// What delivery rests on, checked on the engine: an insert commits all parts of its table before those of its views, a
+// view's before those of the views
+// behind it; a token keeps out a part that a table remembers, and no later one. The simulation's tables do the same:
+// random sequences run on both.
 
 const WINDOW = 24;
 const TABLES = { raw: 'semantics_raw', rollup1m: 'semantics_1m', rollup1h: 'semantics_1h' } as const;
@@ -16,18 +18,29 @@ const STOPS: Readonly<Record<Stop, number>> = { nowhere: 0, 'first view': 1, 'se
 
 let engine: TestClickHouse;
 
-beforeAll(async () => { engine = await openTestClickHouse(); });
+beforeAll(async () => {
+  engine = await openTestClickHouse();
+});
 afterAll(() => engine.close());
 
 async function makeTables(): Promise<void> {
   const columns = '(day UInt8, period UInt8, n UInt64, stop UInt8)';
-  for (const table of Object.values(TABLES)) await engine.clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table}_mv` });
-  for (const table of Object.values(TABLES)) await engine.clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC` });
+  for (const table of Object.values(TABLES))
+    await engine.clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table}_mv` });
+  for (const table of Object.values(TABLES))
+    await engine.clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC` });
   for (const [target, table] of Object.entries(TABLES)) {
-    await engine.clickhouse.execute({ sql: `CREATE TABLE ${table} ${columns} ENGINE = MergeTree PARTITION BY ${target === 'raw' ? 'day' : 'period'} ORDER BY n SETTINGS non_replicated_deduplication_window = ${WINDOW}` });
+    await engine.clickhouse.execute({
+      sql: `CREATE TABLE ${table} ${columns} ENGINE = MergeTree PARTITION BY ${target === 'raw' ? 'day' : 'period'} ORDER BY n SETTINGS non_replicated_deduplication_window = ${WINDOW}`,
+    });
   }
-  for (const [from, to, stop] of [['raw', 'rollup1m', 1], ['rollup1m', 'rollup1h', 2]] as const) {
-    await engine.clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW ${TABLES[to]}_mv TO ${TABLES[to]} AS SELECT * FROM ${TABLES[from]} WHERE throwIf(stop = ${stop}, 'stopped in a view') = 0` });
+  for (const [from, to, stop] of [
+    ['raw', 'rollup1m', 1],
+    ['rollup1m', 'rollup1h', 2],
+  ] as const) {
+    await engine.clickhouse.execute({
+      sql: `CREATE MATERIALIZED VIEW ${TABLES[to]}_mv TO ${TABLES[to]} AS SELECT * FROM ${TABLES[from]} WHERE throwIf(stop = ${stop}, 'stopped in a view') = 0`,
+    });
   }
 }
 
@@ -41,14 +54,22 @@ async function insert(rows: readonly Row[], token: string, stop: Stop): Promise<
     out.int64(event.offset);
     out.uint8(STOPS[stop]);
   }
-  const inserting = engine.clickhouse.insertRows({ table: TABLES.raw, columns: ['day', 'period', 'n', 'stop'], pieces: out.take(), settings: { insert_deduplication_token: token } });
+  const inserting = engine.clickhouse.insertRows({
+    table: TABLES.raw,
+    columns: ['day', 'period', 'n', 'stop'],
+    pieces: out.take(),
+    settings: { insert_deduplication_token: token },
+  });
   if (stop === 'nowhere') await inserting;
   else await expect(inserting).rejects.toThrow('stopped in a view');
 }
 
 async function stored(): Promise<Record<string, number[]>> {
   const found: Record<string, number[]> = {};
-  for (const [target, table] of Object.entries(TABLES)) found[target] = (await select<{ n: number }>(engine.clickhouse, `SELECT toUInt32(n) AS n FROM ${table} ORDER BY n`)).map((r) => r.n);
+  for (const [target, table] of Object.entries(TABLES))
+    found[target] = (
+      await select<{ n: number }>(engine.clickhouse, `SELECT toUInt32(n) AS n FROM ${table} ORDER BY n`)
+    ).map((r) => r.n);
   return found;
 }
 
@@ -89,15 +110,30 @@ test(`the simulation's tables hold what the engine holds after random inserts, e
     for (let step = 0; step < 40; step++) {
       const isRetry = sent.length > 0 && random.chance(0.4);
       const before = isRetry ? sent[sent.length - 1 - random.below(Math.min(sent.length, 12))]! : undefined;
-      const rows = before?.rows.filter(() => random.chance(0.8)) ?? Array.from({ length: 1 + random.below(6) }, () => rowOf(next++, random.below(4), random.below(2)));
+      const rows =
+        before?.rows.filter(() => random.chance(0.8)) ??
+        Array.from({ length: 1 + random.below(6) }, () => rowOf(next++, random.below(4), random.below(2)));
       const token = before?.token ?? `${sequence}:${step}`;
       if (before === undefined) sent.push({ token, rows });
       if (rows.length === 0) continue;
       const stop: Stop = random.chance(0.2) ? 'first view' : random.chance(0.2) ? 'second view' : 'nowhere';
       await insert(rows, token, stop);
-      const last: Target[] = stop === 'first view' ? ['raw'] : stop === 'second view' ? ['raw', 'rollup1m'] : ['raw', 'rollup1m', 'rollup1h'];
+      const last: Target[] =
+        stop === 'first view'
+          ? ['raw']
+          : stop === 'second view'
+            ? ['raw', 'rollup1m']
+            : ['raw', 'rollup1m', 'rollup1h'];
       for (const part of fake.partsOf(rows, token)) if (last.includes(part.target)) fake.writePart(part);
-      const held = Object.fromEntries((Object.keys(TABLES) as Target[]).map((t) => [t, fake.rows(t).map((r) => r.event.offset).toSorted((a, b) => a - b)]));
+      const held = Object.fromEntries(
+        (Object.keys(TABLES) as Target[]).map((t) => [
+          t,
+          fake
+            .rows(t)
+            .map((r) => r.event.offset)
+            .toSorted((a, b) => a - b),
+        ]),
+      );
       expect(await stored(), `sequence ${sequence}, step ${step}: ${token} ${stop}`).toEqual(held);
     }
   }

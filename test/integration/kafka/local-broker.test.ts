@@ -9,12 +9,18 @@ import { afterEach, expect, test } from 'vitest';
 import { readSettings } from '../../../common/config/settings.ts';
 import { StartError } from '../../../common/errors.ts';
 import { startBroker } from '../../../common/kafka/broker.ts';
-import { freePort, startLocalBroker, type LocalBroker, type LocalBrokerOptions } from '../../../common/kafka/local-broker/local-broker.ts';
+import {
+  freePort,
+  startLocalBroker,
+  type LocalBroker,
+  type LocalBrokerOptions,
+} from '../../../common/kafka/local-broker/local-broker.ts';
 import { probe } from '../../../common/kafka/probe.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createTopic, produce, readAll } from '../../harness/kafka.ts';
 
-// Guarantees of the Kafka that `npm start` brings along: its data is there after any end, and it is never lost sight of.
+// Guarantees of the Kafka that `npm start` brings along: its data is there after any end, and it is never lost sight
+// of.
 
 const { CACHE_DIR, JAVA_HOME } = readSettings();
 const undo: (() => Promise<void> | void)[] = [];
@@ -38,7 +44,11 @@ async function start(options: LocalBrokerOptions): Promise<LocalBroker> {
 /** a process that has started a broker */
 async function startInProcess({ dataDir, port }: LocalBrokerOptions): Promise<ChildProcess> {
   const script = fileURLToPath(new URL('broker-process.ts', import.meta.url));
-  const child = spawn(process.execPath, [script, dataDir, String(port), CACHE_DIR, ...(JAVA_HOME === undefined ? [] : [JAVA_HOME])], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(
+    process.execPath,
+    [script, dataDir, String(port), CACHE_DIR, ...(JAVA_HOME === undefined ? [] : [JAVA_HOME])],
+    { stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   await once(child.stdout, 'data');
   return child;
 }
@@ -46,7 +56,10 @@ async function startInProcess({ dataDir, port }: LocalBrokerOptions): Promise<Ch
 /** a topic with three records */
 async function fill({ brokers }: LocalBroker): Promise<string> {
   const topic = await createTopic('kept', { brokers });
-  await produce(['a', 'b', 'c'].map((value) => ({ topic, value })), { brokers });
+  await produce(
+    ['a', 'b', 'c'].map((value) => ({ topic, value })),
+    { brokers },
+  );
   return topic;
 }
 
@@ -82,10 +95,15 @@ test('killed, it says so, and has its data after the next start', async () => {
 
 test('with FSYNC it waits for the disk with every batch of records', async () => {
   const { dataDir, port, logger } = await options();
-  const broker = await startBroker({ ...readSettings({ DATA_DIR: dataDir, KAFKA_PORT: String(port), FSYNC: 'true' }), CACHE_DIR, JAVA_HOME }, logger);
+  const broker = await startBroker(
+    { ...readSettings({ DATA_DIR: dataDir, KAFKA_PORT: String(port), FSYNC: 'true' }), CACHE_DIR, JAVA_HOME },
+    logger,
+  );
   undo.push(() => broker.stop());
   expect(await answers(port)).toBe(true);
-  expect(readFileSync(join(dataDir, 'kafka', 'server.properties'), 'utf8')).toContain('\nlog.flush.interval.messages=1\n');
+  expect(readFileSync(join(dataDir, 'kafka', 'server.properties'), 'utf8')).toContain(
+    '\nlog.flush.interval.messages=1\n',
+  );
 });
 
 test('left running by a process that was killed, it is found again, and stopped in the end', async () => {
@@ -93,7 +111,9 @@ test('left running by a process that was killed, it is found again, and stopped 
   const parent = await startInProcess(where);
 
   // while its owner lives, nobody else gets it
-  await expect(startLocalBroker(where)).rejects.toThrow(`the data folder ${where.dataDir} is in use by process ${parent.pid}`);
+  await expect(startLocalBroker(where)).rejects.toThrow(
+    `the data folder ${where.dataDir} is in use by process ${parent.pid}`,
+  );
 
   parent.kill('SIGKILL');
   await once(parent, 'exit');
@@ -120,27 +140,39 @@ test('left running on another port than is wanted now, it is replaced and has it
 test('a port in use is one clear line, by another Kafka and by another program', async () => {
   const { port, ...running } = await options();
   await start({ port, ...running });
-  await expect(startLocalBroker({ ...await options(), port })).rejects.toThrow(`another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`);
+  await expect(startLocalBroker({ ...(await options()), port })).rejects.toThrow(
+    `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`,
+  );
 
   const where = await options();
   const other = net.createServer().listen(where.port, '127.0.0.1');
-  undo.push(() => { other.close(); });
+  undo.push(() => {
+    other.close();
+  });
   await once(other, 'listening');
-  await expect(startLocalBroker(where)).rejects.toThrow(`the port 127.0.0.1:${where.port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`);
+  await expect(startLocalBroker(where)).rejects.toThrow(
+    `the port 127.0.0.1:${where.port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`,
+  );
 });
 
 test('without Docker and Java the three ways are named', async () => {
   const where = await options();
   const path = process.env['PATH'];
-  undo.push(() => { process.env['PATH'] = path; });
+  undo.push(() => {
+    process.env['PATH'] = path;
+  });
   process.env['PATH'] = '';
   const failed = startLocalBroker({ ...where, javaHome: undefined });
   await expect(failed).rejects.toThrow(StartError);
-  await expect(failed).rejects.toThrow(/^there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven \(Docker does not answer \(.*\); Java is not there \(.*\)\)$/);
+  await expect(failed).rejects.toThrow(
+    /^there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven \(Docker does not answer \(.*\); Java is not there \(.*\)\)$/,
+  );
 });
 
 test('a data folder that cannot be made is one clear line', async () => {
   const where = await options();
   writeFileSync(join(where.dataDir, 'file'), '');
-  await expect(startLocalBroker({ ...where, dataDir: join(where.dataDir, 'file') })).rejects.toThrow(/^the folder .* cannot be made \(ENOTDIR\); set DATA_DIR to one that can be written$/);
+  await expect(startLocalBroker({ ...where, dataDir: join(where.dataDir, 'file') })).rejects.toThrow(
+    /^the folder .* cannot be made \(ENOTDIR\); set DATA_DIR to one that can be written$/,
+  );
 });

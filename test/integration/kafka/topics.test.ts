@@ -7,8 +7,14 @@ import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
 test('missing topics are made with the wanted partitions, existing ones left as they are', async () => {
   const there = await createTopic('there', { partitions: 2 });
   const missing = uniqueName('missing');
-  expect(await ensureTopics(testKafka(), [there, missing], 5)).toEqual({ created: [missing], partitions: { [there]: 2, [missing]: 5 } });
-  expect(await ensureTopics(testKafka(), [there, missing], 7)).toEqual({ created: [], partitions: { [there]: 2, [missing]: 5 } });
+  expect(await ensureTopics(testKafka(), [there, missing], 5)).toEqual({
+    created: [missing],
+    partitions: { [there]: 2, [missing]: 5 },
+  });
+  expect(await ensureTopics(testKafka(), [there, missing], 7)).toEqual({
+    created: [],
+    partitions: { [there]: 2, [missing]: 5 },
+  });
 });
 
 test('processes that make the same topics at the same time do not disturb each other', async () => {
@@ -29,6 +35,10 @@ test('a broker that does not answer is one clear line within the deadline', asyn
   const started = performance.now();
   const failed = ensureTopics(testKafka([`127.0.0.1:${port}`]), ['t'], 1, 1_500);
   await expect(failed).rejects.toThrow(StartError);
-  await expect(failed).rejects.toThrow(new RegExp(`^Kafka does not answer within 2 s \\(127\\.0\\.0\\.1:${port} ECONNREFUSED\\); start it, or set KAFKA_BROKERS$`));
+  await expect(failed).rejects.toThrow(
+    new RegExp(
+      `^Kafka does not answer within 2 s \\(127\\.0\\.0\\.1:${port} ECONNREFUSED\\); start it, or set KAFKA_BROKERS$`,
+    ),
+  );
   expect(performance.now() - started).toBeLessThan(3_000);
 });

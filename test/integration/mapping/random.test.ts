@@ -6,7 +6,8 @@ import { differences } from '../../evaluate/outcomes.ts';
 import { anyEvent, anyMessage, anyTime, AWKWARD, eventWith, PATHS } from '../../evaluate/messages.ts';
 import { createWorld, type World } from './world.ts';
 
-// Guarantee: whatever a message is, the mapping makes of it what a plain reading of its bytes makes (oracle.ts): the same row, or the same reason.
+// Guarantee: whatever a message is, the mapping makes of it what a plain reading of its bytes makes (oracle.ts): the
+// same row, or the same reason.
 
 const SEED = Number(process.env['SEED'] ?? Date.now() % 1e9);
 /** batches per source and kind; more of them: RUNS=100 */
@@ -23,15 +24,32 @@ describe(`random messages are mapped as the oracle says (seed ${SEED})`, () => {
   afterAll(async () => engine.close());
 
   test.each(sources.map((s) => s.name))('%s', async (source) => {
-    const event = fc.oneof({ weight: 3, arbitrary: anyEvent(source) }, { weight: 1, arbitrary: anyTime.map((timestamp) => eventWith(source, { timestamp })) });
-    await fc.assert(fc.asyncProperty(fc.array(fc.oneof(event.map((text) => Buffer.from(text)), anyMessage(source)), BATCH), async (messages) => {
-      const { actual, expected } = await world.store(source, messages);
-    expect(differences(actual, expected, messages)).toEqual([]);
-    }), { seed: SEED, numRuns: RUNS, endOnFailure: true });
+    const event = fc.oneof(
+      { weight: 3, arbitrary: anyEvent(source) },
+      { weight: 1, arbitrary: anyTime.map((timestamp) => eventWith(source, { timestamp })) },
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(
+          fc.oneof(
+            event.map((text) => Buffer.from(text)),
+            anyMessage(source),
+          ),
+          BATCH,
+        ),
+        async (messages) => {
+          const { actual, expected } = await world.store(source, messages);
+          expect(differences(actual, expected, messages)).toEqual([]);
+        },
+      ),
+      { seed: SEED, numRuns: RUNS, endOnFailure: true },
+    );
   });
 
   test.each(sources.map((s) => s.name))('%s: every awkward value at every place that is read', async (source) => {
-    const messages = [...PATHS[source].map((path) => path.join('.')), 'id', 'timestamp', 'project'].flatMap((path) => AWKWARD.map((value) => eventWith(source, { [path]: value })));
+    const messages = [...PATHS[source].map((path) => path.join('.')), 'id', 'timestamp', 'project'].flatMap((path) =>
+      AWKWARD.map((value) => eventWith(source, { [path]: value })),
+    );
     const { actual, expected } = await world.store(source, messages);
     expect(differences(actual, expected, messages)).toEqual([]);
   });

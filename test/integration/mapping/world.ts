@@ -22,8 +22,15 @@ export function createWorld(clickhouse: ClickHouse): World {
     async store(source, contents) {
       const topic = `${source}.${++topics}`;
       const { rows: pieces, deadLetters } = evaluated(source, topic, contents);
-      if (pieces.length > 0) await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces, settings: SETTINGS });
-      if (deadLetters.length > 0) await clickhouse.insertRows({ table: 'dead_letters', columns: DEAD_LETTER_COLUMNS, pieces: deadLetters, settings: SETTINGS });
+      if (pieces.length > 0)
+        await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces, settings: SETTINGS });
+      if (deadLetters.length > 0)
+        await clickhouse.insertRows({
+          table: 'dead_letters',
+          columns: DEAD_LETTER_COLUMNS,
+          pieces: deadLetters,
+          settings: SETTINGS,
+        });
       return { actual: await read(source, topic), expected: expectedOutcomes(source, topic, contents) };
     },
   };
@@ -32,17 +39,34 @@ export function createWorld(clickhouse: ClickHouse): World {
     const outcomes: Outcomes = new Map();
     type RawRow = { offset: string; value: string; refs?: string[] };
     const stored = await select<RawRow>(
-      `SELECT kafka_offset AS offset, project, id, toUnixTimestamp64Micro(timestamp) AS timestamp, ${sourceOf(source).columns.flatMap(({ names }) => names).join(', ')}, lower(hex(message)) AS value,
+      `SELECT kafka_offset AS offset, project, id, toUnixTimestamp64Micro(timestamp) AS timestamp, ${sourceOf(source)
+        .columns.flatMap(({ names }) => names)
+        .join(', ')}, lower(hex(message)) AS value,
          kafka_partition, kafka_incarnation, batch_last, toUnixTimestamp64Milli(evaluated_at) AS evaluated_at, rules, toUnixTimestamp(period) AS period
-       FROM ${source} WHERE kafka_topic = {topic:String} ORDER BY kafka_offset`, topic);
+       FROM ${source} WHERE kafka_topic = {topic:String} ORDER BY kafka_offset`,
+      topic,
+    );
     for (const { offset, value, ...row } of stored) {
       if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is stored twice`);
-      outcomes.set(Number(offset), { row: row.refs === undefined ? row : { ...row, refs: row.refs.toSorted() }, kept: { value: brief(value) } });
+      outcomes.set(Number(offset), {
+        row: row.refs === undefined ? row : { ...row, refs: row.refs.toSorted() },
+        kept: { value: brief(value) },
+      });
     }
-    type Letter = { offset: string; reason: string; value: string; key: string | null; headers: [string, string | null][]; record_time: string };
+    type Letter = {
+      offset: string;
+      reason: string;
+      value: string;
+      key: string | null;
+      headers: [string, string | null][];
+      record_time: string;
+    };
     const letters = await select<Letter>(
       `SELECT kafka_offset AS offset, reason, lower(hex(value)) AS value, lower(hex(key)) AS key, arrayMap(h -> (h.1, lower(hex(h.2))), headers) AS headers, record_time
-       FROM dead_letters WHERE kafka_topic = {topic:String} AND source = {source:String} ORDER BY kafka_offset`, topic, source);
+       FROM dead_letters WHERE kafka_topic = {topic:String} AND source = {source:String} ORDER BY kafka_offset`,
+      topic,
+      source,
+    );
     for (const { offset, reason, value, ...rest } of letters) {
       if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is there twice`);
       outcomes.set(Number(offset), { reason, kept: { ...rest, value: brief(value) } });
@@ -51,6 +75,13 @@ export function createWorld(clickhouse: ClickHouse): World {
   }
 
   async function select<T>(sql: string, topic: string, source?: SourceName): Promise<T[]> {
-    return rows<T>(await clickhouse.read({ sql, params: { topic, ...(source !== undefined && { source }) }, format: 'JSONEachRow', settings: { output_format_json_quote_64bit_integers: 1, output_format_json_named_tuples_as_objects: 0 } }));
+    return rows<T>(
+      await clickhouse.read({
+        sql,
+        params: { topic, ...(source !== undefined && { source }) },
+        format: 'JSONEachRow',
+        settings: { output_format_json_quote_64bit_integers: 1, output_format_json_named_tuples_as_objects: 0 },
+      }),
+    );
   }
 }

@@ -8,17 +8,23 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { prometheus } from '../../harness/tools.ts';
 
-// Guarantee: each cause fires the one alert whose section of the runbook helps, at the time that the section names, and no other alert.
-// Prometheus' own promtool evaluates the rules over what the three services show each minute. That they show it: readiness.test.ts, watching.test.ts beside this file.
+// Guarantee: each cause fires the one alert whose section of the runbook helps, at the time that the section names, and
+// no other alert.
+// Prometheus' own promtool evaluates the rules over what the three services show each minute. That they show it:
+// readiness.test.ts, watching.test.ts beside this file.
 
 const DEPLOY = fileURLToPath(new URL('../../../deploy/prometheus', import.meta.url));
 const rules = join(DEPLOY, 'alerts.yml');
 const runbook = readFileSync(new URL('../../../docs/runbook.md', import.meta.url), 'utf8');
-const names = (parse(readFileSync(rules, 'utf8')) as { groups: readonly { rules: readonly { alert: string }[] }[] }).groups.flatMap((g) => g.rules.map((r) => r.alert));
+const names = (
+  parse(readFileSync(rules, 'utf8')) as { groups: readonly { rules: readonly { alert: string }[] }[] }
+).groups.flatMap((g) => g.rules.map((r) => r.alert));
 const run = promisify(execFile);
 
 let promtool: string;
-beforeAll(async () => { ({ promtool } = await prometheus()); }, 6 * 60_000);
+beforeAll(async () => {
+  ({ promtool } = await prometheus());
+}, 6 * 60_000);
 
 /** What is wrong in one minute; the defaults are a healthy system with traffic. */
 interface State {
@@ -53,8 +59,28 @@ interface State {
 }
 
 const HEALTHY: State = {
-  clickhouse: true, kafka: true, ingest: 'runs', traffic: true, pushes: true, badShare: 0.001, paused: false, stuck: false, lag: 40, freshness: 0.6, insertSeconds: 0.05,
-  querySeconds: 0.05, hitShare: 0.9, failedShare: 0, refusedShare: 0, parts: 20, differences: 0, audits: true, incomplete: 0, clockAhead: 0.2, waitsForGroup: false, refusedCommits: 1,
+  clickhouse: true,
+  kafka: true,
+  ingest: 'runs',
+  traffic: true,
+  pushes: true,
+  badShare: 0.001,
+  paused: false,
+  stuck: false,
+  lag: 40,
+  freshness: 0.6,
+  insertSeconds: 0.05,
+  querySeconds: 0.05,
+  hitShare: 0.9,
+  failedShare: 0,
+  refusedShare: 0,
+  parts: 20,
+  differences: 0,
+  audits: true,
+  incomplete: 0,
+  clockAhead: 0.2,
+  waitsForGroup: false,
+  refusedCommits: 1,
 };
 
 const CAUSE = 60;
@@ -73,7 +99,9 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
   for (let minute = 0; minute <= END; minute++) {
     const s = stateAt(minute);
     const set = (name: string, labels: Readonly<Record<string, string>>, value: number): void => {
-      const series = `${name}{job="sluice",${Object.entries(labels).map(([k, v]) => `${k}="${v}"`).join(',')}}`;
+      const series = `${name}{job="sluice",${Object.entries(labels)
+        .map(([k, v]) => `${k}="${v}"`)
+        .join(',')}}`;
       if (!all.has(series)) all.set(series, []);
       all.get(series)![minute] = value;
     };
@@ -96,9 +124,14 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
       set('sluice_ingest_partitions', ingest, s.kafka ? 3 : 0);
       set('sluice_ingest_clock_ahead_seconds', ingest, s.clockAhead);
       if (s.kafka) count('sluice_ingest_commits_refused_total', ingest, s.refusedCommits);
-      if (s.waitsForGroup) set('sluice_ingest_partition_waits_for_group', { ...ingest, topic: 'edge_logs', partition: '1' }, 1);
+      if (s.waitsForGroup)
+        set('sluice_ingest_partition_waits_for_group', { ...ingest, topic: 'edge_logs', partition: '1' }, 1);
       if (s.traffic) {
-        for (const [topic, partition] of [['edge_logs', '0'], ['edge_logs', '1'], ['auth_logs', '0']] as const) {
+        for (const [topic, partition] of [
+          ['edge_logs', '0'],
+          ['edge_logs', '1'],
+          ['auth_logs', '0'],
+        ] as const) {
           const here = { ...ingest, topic, partition };
           const isStuck = topic === 'edge_logs' && partition === '1' && (s.stuck || s.paused);
           if (!s.kafka) continue;
@@ -120,15 +153,20 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
     set('sluice_rollup_audited_to_seconds', { ...rollup, rollup: 'api_requests' }, audited);
     set('sluice_rollup_differences', { ...rollup, rollup: 'api_requests' }, s.differences);
     set('sluice_rollup_source_incomplete', { ...rollup, rollup: 'api_requests' }, s.incomplete);
-    for (const table of ['edge_logs', 'batches']) set('sluice_rollup_table_fullest_partition_parts', { ...rollup, table }, table === 'edge_logs' ? s.parts : 5);
-    if (s.traffic) for (const source of ['edge_logs', 'auth_logs']) set('sluice_rollup_dead_letter_share', { ...rollup, source }, source === 'edge_logs' ? s.badShare : 0);
+    for (const table of ['edge_logs', 'batches'])
+      set('sluice_rollup_table_fullest_partition_parts', { ...rollup, table }, table === 'edge_logs' ? s.parts : 5);
+    if (s.traffic)
+      for (const source of ['edge_logs', 'auth_logs'])
+        set('sluice_rollup_dead_letter_share', { ...rollup, source }, source === 'edge_logs' ? s.badShare : 0);
 
     set('up', query, 1);
     set('sluice_ready', { ...query, check: 'clickhouse' }, Number(s.clickhouse));
     for (const check of ['endpoints', 'keys']) set('sluice_ready', { ...query, check }, 1);
     if (s.traffic) {
       const asked = 600;
-      const answered = (endpoint: string, status: string, cache: string, times: number): void => { count('sluice_query_requests_total', { ...query, endpoint, status, cache }, times); };
+      const answered = (endpoint: string, status: string, cache: string, times: number): void => {
+        count('sluice_query_requests_total', { ...query, endpoint, status, cache }, times);
+      };
       const [hits, rest] = [asked * s.hitShare, asked * (1 - s.hitShare)];
       answered('usage.api-counts', '200', 'hit', s.clickhouse ? hits : 0);
       answered('usage.api-counts', '200', 'stale', s.clickhouse ? 0 : hits);
@@ -137,11 +175,24 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
       answered('logs.all', '200', 'none', s.clickhouse ? 60 : 0);
       answered('logs.all', '503', '', s.clickhouse ? 0 : 60);
       answered('other', '401', '', 5);
-      observe('sluice_query_duration_seconds', { ...query, endpoint: 'usage.api-counts', cache: 'miss' }, s.querySeconds, s.clickhouse ? rest : 0);
+      observe(
+        'sluice_query_duration_seconds',
+        { ...query, endpoint: 'usage.api-counts', cache: 'miss' },
+        s.querySeconds,
+        s.clickhouse ? rest : 0,
+      );
       observe('sluice_query_duration_seconds', { ...query, endpoint: 'usage.api-counts', cache: 'hit' }, 0.001, hits);
       if (s.pushes) {
-        count('sluice_push_requests_total', { ...query, source: 'edge_logs', status: '200' }, s.kafka ? 60 * (1 - s.refusedShare) : 0);
-        count('sluice_push_requests_total', { ...query, source: 'edge_logs', status: '503' }, s.kafka ? 60 * s.refusedShare : 60);
+        count(
+          'sluice_push_requests_total',
+          { ...query, source: 'edge_logs', status: '200' },
+          s.kafka ? 60 * (1 - s.refusedShare) : 0,
+        );
+        count(
+          'sluice_push_requests_total',
+          { ...query, source: 'edge_logs', status: '503' },
+          s.kafka ? 60 * s.refusedShare : 60,
+        );
         count('sluice_push_requests_total', { ...query, source: 'edge_logs', status: '422' }, 30);
       }
     }
@@ -151,7 +202,10 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
 
 /** promtool's notation; where a scrape no longer has a series, Prometheus marks it as stale. */
 function notation(values: readonly (number | undefined)[]): string {
-  return Array.from({ length: END + 1 }, (_, i) => values[i] ?? (i > 0 && values[i - 1] !== undefined ? 'stale' : '_')).join(' ');
+  return Array.from(
+    { length: END + 1 },
+    (_, i) => values[i] ?? (i > 0 && values[i - 1] !== undefined ? 'stale' : '_'),
+  ).join(' ');
 }
 
 interface Scenario {
@@ -169,15 +223,34 @@ const scenarios: readonly Scenario[] = [
   { cause: 'a healthy system that never had an event', fires: undefined, during: {}, always: { traffic: false } },
   { cause: 'ingest is killed', fires: 'SluiceDown', during: { ingest: 'dead' } },
   { cause: 'the container of ingest is gone', fires: 'SluiceDown', during: { ingest: 'gone' } },
-  { cause: 'ClickHouse is unreachable for an hour', fires: 'SluiceClickHouseUnreachable', during: { clickhouse: false }, until: CAUSE + 60 },
+  {
+    cause: 'ClickHouse is unreachable for an hour',
+    fires: 'SluiceClickHouseUnreachable',
+    during: { clickhouse: false },
+    until: CAUSE + 60,
+  },
   { cause: 'ClickHouse is unreachable for good', fires: 'SluiceClickHouseUnreachable', during: { clickhouse: false } },
-  { cause: 'Kafka is unreachable, and nobody pushes', fires: 'SluiceNotConsuming', during: { kafka: false }, always: { pushes: false } },
-  { cause: 'Kafka is unreachable, and producers push', fires: 'SluiceNotConsuming', during: { kafka: false }, until: CAUSE + 60 },
+  {
+    cause: 'Kafka is unreachable, and nobody pushes',
+    fires: 'SluiceNotConsuming',
+    during: { kafka: false },
+    always: { pushes: false },
+  },
+  {
+    cause: 'Kafka is unreachable, and producers push',
+    fires: 'SluiceNotConsuming',
+    during: { kafka: false },
+    until: CAUSE + 60,
+  },
   { cause: 'one partition does not move', fires: 'SluiceStalled', during: { stuck: true } },
   { cause: 'more is produced than written', fires: 'SluiceLag', during: { lag: 400_000 } },
   { cause: 'producers send late', fires: 'SluiceStale', during: { freshness: 900 } },
   { cause: 'five in a hundred messages are bad', fires: 'SluiceDeadLetters', during: { badShare: 0.05 } },
-  { cause: 'most messages of a partition are bad', fires: 'SluicePartitionPaused', during: { badShare: 0.8, paused: true } },
+  {
+    cause: 'most messages of a partition are bad',
+    fires: 'SluicePartitionPaused',
+    during: { badShare: 0.8, paused: true },
+  },
   { cause: 'inserts take eight seconds', fires: 'SluiceInsertsSlow', during: { insertSeconds: 8 } },
   { cause: 'merges do not keep up', fires: 'SluiceTooManyParts', during: { parts: 800 } },
   { cause: 'a rollup cannot be repaired', fires: 'SluiceRollupDiffers', during: { differences: 2 } },
@@ -210,23 +283,31 @@ async function evaluate({ always = {}, during, until = END + 1, fires }: Scenari
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alerts-'));
   try {
     const file = join(folder, 'test.yml');
-    writeFileSync(file, JSON.stringify({
-      rule_files: [rules],
-      evaluation_interval: '1m',
-      tests: [{
-        interval: '1m',
-        input_series: [...series].map(([name, values]) => ({ series: name, values: notation(values) })),
-        promql_expr_test: minutes.map((minute) => ({
-          expr: 'group by (alertname) (ALERTS{alertstate="firing"})',
-          eval_time: `${minute}m`,
-          exp_samples: isFiring(minute) ? [{ labels: `{alertname="${fires}"}`, value: 1 }] : [],
-        })),
-      }],
-    }));
-    return await run(promtool, ['test', 'rules', file], { maxBuffer: 64 * 1024 * 1024 }).then(() => '', (error: unknown) => {
-      const { stdout, stderr } = error as { stdout: string; stderr: string };
-      return (stderr + stdout).trim().split('\n').slice(0, 13).join('\n');
-    });
+    writeFileSync(
+      file,
+      JSON.stringify({
+        rule_files: [rules],
+        evaluation_interval: '1m',
+        tests: [
+          {
+            interval: '1m',
+            input_series: [...series].map(([name, values]) => ({ series: name, values: notation(values) })),
+            promql_expr_test: minutes.map((minute) => ({
+              expr: 'group by (alertname) (ALERTS{alertstate="firing"})',
+              eval_time: `${minute}m`,
+              exp_samples: isFiring(minute) ? [{ labels: `{alertname="${fires}"}`, value: 1 }] : [],
+            })),
+          },
+        ],
+      }),
+    );
+    return await run(promtool, ['test', 'rules', file], { maxBuffer: 64 * 1024 * 1024 }).then(
+      () => '',
+      (error: unknown) => {
+        const { stdout, stderr } = error as { stdout: string; stderr: string };
+        return (stderr + stdout).trim().split('\n').slice(0, 13).join('\n');
+      },
+    );
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -234,7 +315,9 @@ async function evaluate({ always = {}, during, until = END + 1, fires }: Scenari
 
 test('promtool accepts the rules and the example of a configuration', async () => {
   expect((await run(promtool, ['check', 'rules', rules])).stdout).toContain(`SUCCESS: ${names.length} rules found`);
-  expect((await run(promtool, ['check', 'config', join(DEPLOY, 'prometheus.yml')])).stdout).toContain('is valid prometheus config file syntax');
+  expect((await run(promtool, ['check', 'config', join(DEPLOY, 'prometheus.yml')])).stdout).toContain(
+    'is valid prometheus config file syntax',
+  );
 });
 
 test('every alert has a cause here', () => {
@@ -242,7 +325,11 @@ test('every alert has a cause here', () => {
 });
 
 describe('what fires when', () => {
-  test.each(scenarios.map((scenario) => [scenario.cause, scenario.fires ?? 'nothing', scenario] as const))('%s: %s, and no other alert', async (_cause, _fires, scenario) => {
-    expect(await evaluate(scenario)).toBe('');
-  }, 60_000);
+  test.each(scenarios.map((scenario) => [scenario.cause, scenario.fires ?? 'nothing', scenario] as const))(
+    '%s: %s, and no other alert',
+    async (_cause, _fires, scenario) => {
+      expect(await evaluate(scenario)).toBe('');
+    },
+    60_000,
+  );
 });

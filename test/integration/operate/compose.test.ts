@@ -10,27 +10,41 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { kafkaBrokers } from '../../harness/kafka.ts';
 import { composeClient } from '../../harness/tools.ts';
 
-// Guarantee: Docker's own compose client reads docker-compose.yml, starts the containers in an order in which each finds what it needs,
+// Guarantee: Docker's own compose client reads docker-compose.yml, starts the containers in an order in which each
+// finds what it needs,
 // and the check that they wait for tells a broker that answers from everything else.
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const run = promisify(execFile);
 
 interface Resolved {
-  readonly services: Readonly<Record<string, {
-    readonly cpus: number;
-    readonly mem_limit: string;
-    readonly depends_on?: Readonly<Record<string, { readonly condition: string; readonly required: boolean }>>;
-    readonly healthcheck?: { readonly test: readonly string[] };
-  }>>;
+  readonly services: Readonly<
+    Record<
+      string,
+      {
+        readonly cpus: number;
+        readonly mem_limit: string;
+        readonly depends_on?: Readonly<Record<string, { readonly condition: string; readonly required: boolean }>>;
+        readonly healthcheck?: { readonly test: readonly string[] };
+      }
+    >
+  >;
 }
 
 let client: string;
-beforeAll(async () => { client = await composeClient(); }, 6 * 60_000);
+beforeAll(async () => {
+  client = await composeClient();
+}, 6 * 60_000);
 
 /** Only these variables reach the client: what stands in the environment of the tests changes nothing. */
-async function compose(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<{ stdout: string; stderr: string }> {
-  return await run(client, ['--ansi', 'never', '--env-file', '/dev/null', ...args], { cwd: ROOT, env: { PATH: process.env['PATH'], HOME: tmpdir(), ...env } });
+async function compose(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ stdout: string; stderr: string }> {
+  return await run(client, ['--ansi', 'never', '--env-file', '/dev/null', ...args], {
+    cwd: ROOT,
+    env: { PATH: process.env['PATH'], HOME: tmpdir(), ...env },
+  });
 }
 
 async function resolved(env: Readonly<Record<string, string>> = {}): Promise<Resolved> {
@@ -40,39 +54,72 @@ async function resolved(env: Readonly<Record<string, string>> = {}): Promise<Res
 describe('docker compose config', () => {
   test('accepts the file, and a machine of two cores can run every container of it', async () => {
     const { services } = await resolved();
-    expect(Object.keys(services).toSorted()).toEqual(['clickhouse', 'create-topics', 'ingest', 'kafka', 'query', 'rollup']);
+    expect(Object.keys(services).toSorted()).toEqual([
+      'clickhouse',
+      'create-topics',
+      'ingest',
+      'kafka',
+      'query',
+      'rollup',
+    ]);
     for (const [name, { cpus }] of Object.entries(services)) expect(cpus > 0 && cpus <= 2, name).toBe(true);
   });
 
   test('takes every limit from a variable named after its container', async () => {
     const names = ['kafka', 'clickhouse', 'rollup', 'ingest', 'query'];
-    const { services } = await resolved(Object.fromEntries(names.flatMap((name, i) => [[`${name.toUpperCase()}_CPUS`, `0.${i + 1}`], [`${name.toUpperCase()}_MEMORY`, `${700 + i}m`]])));
-    expect(names.map((name) => [services[name]!.cpus, Number(services[name]!.mem_limit)])).toEqual(names.map((_, i) => [(i + 1) / 10, (700 + i) * 1024 * 1024]));
+    const { services } = await resolved(
+      Object.fromEntries(
+        names.flatMap((name, i) => [
+          [`${name.toUpperCase()}_CPUS`, `0.${i + 1}`],
+          [`${name.toUpperCase()}_MEMORY`, `${700 + i}m`],
+        ]),
+      ),
+    );
+    expect(names.map((name) => [services[name]!.cpus, Number(services[name]!.mem_limit)])).toEqual(
+      names.map((_, i) => [(i + 1) / 10, (700 + i) * 1024 * 1024]),
+    );
   });
 });
 
-/** Stands in for a daemon on a machine where nothing exists yet but the images: a dry run changes nothing and asks no more than this. */
+/**
+ * Stands in for a daemon on a machine where nothing exists yet but the images: a dry run changes nothing and asks no
+ * more than this.
+ */
 async function emptyDaemon(socket: string): Promise<{ stop: () => void }> {
   const answerTo = (path: string): unknown => {
-    if (/\/images\/.*\/json$/.test(path)) return { Id: `sha256:${'0'.repeat(64)}`, Os: 'linux', Architecture: 'amd64', Config: {} };
+    if (/\/images\/.*\/json$/.test(path))
+      return { Id: `sha256:${'0'.repeat(64)}`, Os: 'linux', Architecture: 'amd64', Config: {} };
     if (path.endsWith('/containers/json') || path.endsWith('/networks')) return [];
     return path.endsWith('/volumes') ? { Volumes: [] } : undefined;
   };
   const server = createHttpServer((request, response) => {
     const { pathname } = new URL(request.url ?? '/', 'http://daemon');
     const answer = pathname.endsWith('/_ping') ? 'OK' : answerTo(pathname);
-    response.writeHead(answer === undefined ? 404 : 200, { 'content-type': 'application/json', 'api-version': '1.48', 'ostype': 'linux' });
+    response.writeHead(answer === undefined ? 404 : 200, {
+      'content-type': 'application/json',
+      'api-version': '1.48',
+      ostype: 'linux',
+    });
     response.end(JSON.stringify(answer ?? { message: 'no such object' }));
   });
-  await new Promise<void>((resolve) => { server.listen(socket, resolve); });
-  return { stop: () => { server.closeAllConnections(); server.close(); } };
+  await new Promise<void>((resolve) => {
+    server.listen(socket, resolve);
+  });
+  return {
+    stop: () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
 }
 
 describe('docker compose up --dry-run', () => {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-compose-'));
   const socket = join(folder, 'daemon.sock');
   let daemon: { stop: () => void };
-  beforeAll(async () => { daemon = await emptyDaemon(socket); });
+  beforeAll(async () => {
+    daemon = await emptyDaemon(socket);
+  });
   afterAll(() => {
     daemon.stop();
     rmSync(folder, { recursive: true, force: true });
@@ -80,8 +127,13 @@ describe('docker compose up --dry-run', () => {
 
   /** `clickhouse Started`, in the order in which the client says so */
   async function steps(args: readonly string[]): Promise<string[]> {
-    const { stderr } = await compose(['--progress', 'plain', '--dry-run', ...args], { DOCKER_HOST: `unix://${socket}`, DOCKER_CONFIG: folder });
-    return [...stderr.matchAll(/Container sluice-([a-z-]+?)-(?:1|run-\w+) +(\w+)/g)].map(([, name, step]) => `${name} ${step}`);
+    const { stderr } = await compose(['--progress', 'plain', '--dry-run', ...args], {
+      DOCKER_HOST: `unix://${socket}`,
+      DOCKER_CONFIG: folder,
+    });
+    return [...stderr.matchAll(/Container sluice-([a-z-]+?)-(?:1|run-\w+) +(\w+)/g)].map(
+      ([, name, step]) => `${name} ${step}`,
+    );
   }
 
   test('starts each container when what it depends on is healthy, or has ended well', async () => {
@@ -93,21 +145,30 @@ describe('docker compose up --dry-run', () => {
     for (const [name, { depends_on: needs = {} }] of Object.entries((await resolved()).services)) {
       for (const [other, { condition, required }] of Object.entries(needs)) {
         expect(required).toBe(true);
-        expect(at(`${other} ${condition === 'service_healthy' ? 'Healthy' : 'Exited'}`), `${name} after ${other}`).toBeLessThan(at(`${name} Starting`));
+        expect(
+          at(`${other} ${condition === 'service_healthy' ? 'Healthy' : 'Exited'}`),
+          `${name} after ${other}`,
+        ).toBeLessThan(at(`${name} Starting`));
       }
     }
     expect(at('kafka Healthy')).toBeLessThan(at('create-topics Starting'));
     expect(at('clickhouse Healthy')).toBeLessThan(at('rollup Starting'));
-    for (const name of ['ingest', 'query']) expect(Math.max(at('create-topics Exited'), at('rollup Healthy'))).toBeLessThan(at(`${name} Starting`));
+    for (const name of ['ingest', 'query'])
+      expect(Math.max(at('create-topics Exited'), at('rollup Healthy'))).toBeLessThan(at(`${name} Starting`));
   });
 
   test('a command of the runbook starts nothing beside itself', async () => {
-    const commands = [...readFileSync(join(ROOT, 'docs/runbook.md'), 'utf8').matchAll(/docker compose run ([^`]*?)(services\/\S+)/g)];
+    const commands = [
+      ...readFileSync(join(ROOT, 'docs/runbook.md'), 'utf8').matchAll(/docker compose run ([^`]*?)(services\/\S+)/g),
+    ];
     expect(commands.length).toBeGreaterThan(0);
     for (const [command, options, script] of commands) {
       const seen = await steps(['run', '--detach', ...options!.trim().split(/\s+/), script!]);
       expect(seen, command).toContain('query Created');
-      expect(seen.filter((step) => !step.startsWith('query ')), command).toEqual([]);
+      expect(
+        seen.filter((step) => !step.startsWith('query ')),
+        command,
+      ).toEqual([]);
     }
   });
 });
@@ -120,9 +181,15 @@ describe('the health check of Kafka', () => {
     const address = '/dev/tcp/localhost/9092';
     expect(command.join(' ')).toContain(address);
     // `config` writes each $ as $$, as it stands in the file
-    const [program, ...args] = command.map((word) => word.replaceAll('$$', '$').replace(address, `/dev/tcp/${host}/${port}`).replace(/^5$/, '1'));
+    const [program, ...args] = command.map((word) =>
+      word.replaceAll('$$', '$').replace(address, `/dev/tcp/${host}/${port}`).replace(/^5$/, '1'),
+    );
     return await new Promise((resolve, reject) => {
-      spawn(program!, args, { stdio: 'ignore' }).once('error', reject).once('exit', (code) => { resolve(code ?? -1); });
+      spawn(program!, args, { stdio: 'ignore' })
+        .once('error', reject)
+        .once('exit', (code) => {
+          resolve(code ?? -1);
+        });
     });
   }
 
@@ -145,7 +212,9 @@ describe('the health check of Kafka', () => {
         else if (bytes !== undefined) socket.write(bytes);
       });
     });
-    await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
     try {
       expect(await check('127.0.0.1', (server.address() as AddressInfo).port)).not.toBe(0);
     } finally {
@@ -155,9 +224,13 @@ describe('the health check of Kafka', () => {
 
   test('fails where nothing listens', async () => {
     const server = createServer();
-    await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
     const { port } = server.address() as AddressInfo;
-    await new Promise((resolve) => { server.close(resolve); });
+    await new Promise((resolve) => {
+      server.close(resolve);
+    });
     expect(await check('127.0.0.1', port)).not.toBe(0);
   });
 });

@@ -18,8 +18,10 @@ import { startFace, type Face } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { kafkaBrokers } from '../../harness/kafka.ts';
 
-// Guarantee: a copy of the tables (a backup restored, the embedded engine moved to a server) is taken up by ingest where its ledger ends:
-// what came after it is taken from Kafka again, once, in every table and rollup. No copy is made while a batch is under way.
+// Guarantee: a copy of the tables (a backup restored, the embedded engine moved to a server) is taken up by ingest
+// where its ledger ends:
+// what came after it is taken from Kafka again, once, in every table and rollup. No copy is made while a batch is under
+// way.
 
 const folders: { remove: () => void }[] = [];
 const newFolder = (): string => {
@@ -43,7 +45,8 @@ let evaluatedAt: number;
 beforeAll(async () => {
   world = await createWorld();
   [embedded, face, twin] = await Promise.all([
-    openEmbedded({ dataDir: newFolder(), logger: testLogger }), startFace({ dataDir: newFolder(), password: 'secret' }),
+    openEmbedded({ dataDir: newFolder(), logger: testLogger }),
+    startFace({ dataDir: newFolder(), password: 'secret' }),
     startFace({ dataDir: newFolder(), engine: '26.7', profile: 'plain', password: 'secret' }),
   ]);
   await withRollup(embedded, () => Promise.resolve());
@@ -57,15 +60,32 @@ afterAll(async () => {
 });
 
 async function withRollup(clickhouse: ClickHouse, work: () => Promise<void>): Promise<void> {
-  const rollup = await startRollup({ clickhouse, settings: world.settings, logger: testLogger, registry: createRegistry() });
+  const rollup = await startRollup({
+    clickhouse,
+    settings: world.settings,
+    logger: testLogger,
+    registry: createRegistry(),
+  });
   await work();
   await rollup.stop();
 }
 
 /** Ingests all there is in Kafka, and stops. */
 async function ingestAll(clickhouse: ClickHouse): Promise<void> {
-  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'copies', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  const ingest = await startIngest({ clickhouse, kafka, settings: world.settings, logger: testLogger, registry: createRegistry(), sessionTimeoutMs: 6_000 });
+  const kafka = createKafka({
+    brokers: kafkaBrokers(),
+    clientId: 'copies',
+    logger: testLogger,
+    maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+  });
+  const ingest = await startIngest({
+    clickhouse,
+    kafka,
+    settings: world.settings,
+    logger: testLogger,
+    registry: createRegistry(),
+    sessionTimeoutMs: 6_000,
+  });
   try {
     await world.finished(clickhouse);
   } finally {
@@ -73,24 +93,44 @@ async function ingestAll(clickhouse: ClickHouse): Promise<void> {
   }
 }
 
-/** The rows of every endpoint at one moment. Sums of fractions depend on the order of their parts in the last digits. */
+/**
+ * The rows of every endpoint at one moment. Sums of fractions depend on the order of their parts in the last digits.
+ */
 async function answersOf(clickhouse: ClickHouse, now: Date): Promise<unknown[][]> {
   const definitions = readDefinitions([BUILT_IN]);
-  const [busiest] = rows<{ project: string }>(await clickhouse.read({ sql: 'SELECT project FROM function_edge_logs GROUP BY project ORDER BY count() DESC, project LIMIT 1', format: 'JSONEachRow' }));
+  const [busiest] = rows<{ project: string }>(
+    await clickhouse.read({
+      sql: 'SELECT project FROM function_edge_logs GROUP BY project ORDER BY count() DESC, project LIMIT 1',
+      format: 'JSONEachRow',
+    }),
+  );
   const project = busiest!.project;
   const calls: [string, Record<string, string>][] = [
-    ['functions.invocation-stats', { project, interval: '7day' }], ['functions.invocation-stats', { project, interval: '1hr' }],
+    ['functions.invocation-stats', { project, interval: '7day' }],
+    ['functions.invocation-stats', { project, interval: '1hr' }],
     ['logs.all', { project, project_tier: 'PRO' }],
-    ['usage.api-counts', { project, interval: 'daily' }], ['usage.api-counts', { project: '.', interval: 'daily' }],
+    ['usage.api-counts', { project, interval: 'daily' }],
+    ['usage.api-counts', { project: '.', interval: 'daily' }],
   ];
-  return await Promise.all(calls.map(async ([name, given]) => {
-    const definition = definitions.find(name)!;
-    const read = readParams(definition, new URLSearchParams(given));
-    if (!('params' in read)) throw new Error(name);
-    const params = { ...read.params, now: now.toISOString().replace('T', ' ').replace('Z', '000') };
-    const { body } = await clickhouse.read({ sql: definition.boundSql, params, format: RESULT_FORMAT, settings: RESULT_SETTINGS });
-    return (JSON.parse(body.toString('utf8'), (_, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(9)) : value)) as { data: unknown[] }).data;
-  }));
+  return await Promise.all(
+    calls.map(async ([name, given]) => {
+      const definition = definitions.find(name)!;
+      const read = readParams(definition, new URLSearchParams(given));
+      if (!('params' in read)) throw new Error(name);
+      const params = { ...read.params, now: now.toISOString().replace('T', ' ').replace('Z', '000') };
+      const { body } = await clickhouse.read({
+        sql: definition.boundSql,
+        params,
+        format: RESULT_FORMAT,
+        settings: RESULT_SETTINGS,
+      });
+      return (
+        JSON.parse(body.toString('utf8'), (_, value: unknown) =>
+          typeof value === 'number' ? Number(value.toPrecision(9)) : value,
+        ) as { data: unknown[] }
+      ).data;
+    }),
+  );
 }
 
 describe('backups', () => {
@@ -103,7 +143,9 @@ describe('backups', () => {
     await world.produce({ edge_logs: 100, function_edge_logs: 50 });
     await ingestAll(embedded);
     await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: increment, base: full });
-    await expect(createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full })).rejects.toThrow('local/full: there is a backup of this name already (BACKUP_FAILED)');
+    await expect(createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full })).rejects.toThrow(
+      'local/full: there is a backup of this name already (BACKUP_FAILED)',
+    );
   });
 
   test('an increment, restored by a server under another name, and backed up there', async () => {
@@ -112,11 +154,17 @@ describe('backups', () => {
     await home.close();
     const restored = await openServer({ url: twin.url.replace(/\/sluice$/, '/restored'), logger: testLogger });
     try {
-      await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment, database: 'sluice' });
+      await restoreBackup(
+        { clickhouse: restored, places, logger: testLogger },
+        { place: increment, database: 'sluice' },
+      );
       const now = new Date();
       await world.expectExact(restored);
       expect(await answersOf(restored, now)).toEqual(await answersOf(embedded, now));
-      expect((await createBackup({ clickhouse: restored, places, logger: testLogger }, { place: 'local/of-the-server' })).files).toBeGreaterThan(0);
+      expect(
+        (await createBackup({ clickhouse: restored, places, logger: testLogger }, { place: 'local/of-the-server' }))
+          .files,
+      ).toBeGreaterThan(0);
     } finally {
       await restored.close();
     }
@@ -127,8 +175,21 @@ describe('backups', () => {
     expect(destinationOf(of, 'local/monday')).toBe("File('/var/it\\'s/monday')");
     expect(destinationOf(of, 'disk/monday')).toBe("Disk('backups', 'monday')");
     expect(destinationOf(of, 's3/2026-03-01.full')).toBe("S3('https://b.example/x/2026-03-01.full', 'k', 's')");
-    for (const wrong of ['monday', '/tmp/monday', 'local/', 'local/..', 'local/.x', 'local/a/b', 'local/a\n', "local/a'", "Disk('backups', 'monday')", "url('http://x')"]) expect(() => destinationOf(of, wrong), wrong).toThrow('a backup is named PLACE/NAME');
-    for (const unknown of ['other/monday', 'constructor/monday', '__proto__/x']) expect(() => destinationOf(of, unknown), unknown).toThrow('BACKUP_PLACES has local, disk, s3');
+    for (const wrong of [
+      'monday',
+      '/tmp/monday',
+      'local/',
+      'local/..',
+      'local/.x',
+      'local/a/b',
+      'local/a\n',
+      "local/a'",
+      "Disk('backups', 'monday')",
+      "url('http://x')",
+    ])
+      expect(() => destinationOf(of, wrong), wrong).toThrow('a backup is named PLACE/NAME');
+    for (const unknown of ['other/monday', 'constructor/monday', '__proto__/x'])
+      expect(() => destinationOf(of, unknown), unknown).toThrow('BACKUP_PLACES has local, disk, s3');
     expect(() => destinationOf({}, 'local/monday')).toThrow('set BACKUP_PLACES');
   });
 });
@@ -155,8 +216,14 @@ describe('from the embedded engine to a server', () => {
 
   test('neither a move nor a backup while a batch is under way', async () => {
     // rows of a batch whose ledger row is not there yet
-    await embedded.execute({ sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')` });
-    for (const attempt of [() => moveTables(embedded, server, 90, testLogger), () => createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/never' })]) await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
+    await embedded.execute({
+      sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')`,
+    });
+    for (const attempt of [
+      () => moveTables(embedded, server, 90, testLogger),
+      () => createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/never' }),
+    ])
+      await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
   });
 });
 
@@ -166,14 +233,19 @@ describe('a backup that is restored', () => {
     await embedded.close();
     const restored = await openEmbedded({ dataDir: newFolder(), logger: testLogger });
     try {
-      const { last_evaluated_at } = await restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: full });
+      const { last_evaluated_at } = await restoreBackup(
+        { clickhouse: restored, places, logger: testLogger },
+        { place: full },
+      );
       expect(last_evaluated_at).toBe(evaluatedAt);
       expect((await world.behind(restored)).length).toBeGreaterThan(0);
       await waitForSchema(restored, testLogger);
       await world.produce({ edge_logs: 50, function_edge_logs: 20 });
       await withRollup(restored, () => ingestAll(restored));
       await world.expectExact(restored);
-      await expect(restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment })).rejects.toThrow('needs an empty database');
+      await expect(
+        restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment }),
+      ).rejects.toThrow('needs an empty database');
     } finally {
       await restored.close();
     }

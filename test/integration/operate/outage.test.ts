@@ -8,7 +8,8 @@ import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harne
 import { startOwnBroker, withAdmin, type OwnBroker } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
-// Guarantee: while Kafka is unreachable, ingest shows the series that SluiceNotConsuming looks at, within the time that the runbook names, and shows when it is over.
+// Guarantee: while Kafka is unreachable, ingest shows the series that SluiceNotConsuming looks at, within the time that
+// the runbook names, and shows when it is over.
 
 let broker: OwnBroker;
 let engine: TestClickHouse;
@@ -19,8 +20,19 @@ const registry = createRegistry();
 beforeAll(async () => {
   [broker, engine] = await Promise.all([startOwnBroker(), openTestClickHouse()]);
   world = await createWorld({ brokers: broker.brokers });
-  const kafka = createKafka({ brokers: broker.brokers, clientId: 'outage', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse: engine.clickhouse, kafka, settings: world.settings, logger: testLogger, registry });
+  const kafka = createKafka({
+    brokers: broker.brokers,
+    clientId: 'outage',
+    logger: testLogger,
+    maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+  });
+  ingest = await startIngest({
+    clickhouse: engine.clickhouse,
+    kafka,
+    settings: world.settings,
+    logger: testLogger,
+    registry,
+  });
   watchReadiness(registry, { consumer: consumerCheck(() => ingest) });
 });
 afterAll(async () => {
@@ -42,13 +54,13 @@ test('the check of the consumer fails within half a minute of the end of the bro
   expect(await valueOf('sluice_ingest_lag_records')).toBeDefined();
 
   await broker.kill();
-  await waitFor(async () => await valueOf('sluice_ready', { check: 'consumer' }) === 0, 30_000, 'the check fails');
+  await waitFor(async () => (await valueOf('sluice_ready', { check: 'consumer' })) === 0, 30_000, 'the check fails');
   expect(await valueOf('sluice_ingest_partitions')).toBe(0);
   expect(await valueOf('sluice_ingest_lag_records')).toBeUndefined();
 
   await broker.restart();
   await waitFor(() => withAdmin((admin) => admin.listTopics(), broker.brokers), 30_000, 'the broker answers');
-  await waitFor(async () => await valueOf('sluice_ready', { check: 'consumer' }) === 1, 60_000, 'the check passes');
+  await waitFor(async () => (await valueOf('sluice_ready', { check: 'consumer' })) === 1, 60_000, 'the check passes');
   await world.produce({ edge_logs: 100 });
   await world.finished(engine.clickhouse, 45_000);
 });

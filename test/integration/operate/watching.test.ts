@@ -11,7 +11,8 @@ import { kafkaBrokers } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { send } from '../query/service.ts';
 
-// Guarantee: what alerts and dashboard look at is true: lag, position and freshness after the last event as well, and what the tables hold by the tables.
+// Guarantee: what alerts and dashboard look at is true: lag, position and freshness after the last event as well, and
+// what the tables hold by the tables.
 
 let engine: TestClickHouse;
 let world: World;
@@ -23,11 +24,27 @@ const registries = { ingest: createRegistry(), rollup: createRegistry() };
 
 beforeAll(async () => {
   [world, engine] = await Promise.all([createWorld(), openTestClickHouse()]);
-  const kafka = createKafka({ brokers: kafkaBrokers(), clientId: 'watching', logger: testLogger, maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES });
-  ingest = await startIngest({ clickhouse: watchingTheLedger(engine.clickhouse), kafka, settings: world.settings, logger: testLogger, registry: registries.ingest });
+  const kafka = createKafka({
+    brokers: kafkaBrokers(),
+    clientId: 'watching',
+    logger: testLogger,
+    maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+  });
+  ingest = await startIngest({
+    clickhouse: watchingTheLedger(engine.clickhouse),
+    kafka,
+    settings: world.settings,
+    logger: testLogger,
+    registry: registries.ingest,
+  });
   await world.produce({ edge_logs: 200, auth_logs: 100 });
   await world.finished(engine.clickhouse);
-  rollup = await startRollup({ clickhouse: engine.clickhouse, settings: world.settings, logger: testLogger, registry: registries.rollup });
+  rollup = await startRollup({
+    clickhouse: engine.clickhouse,
+    settings: world.settings,
+    logger: testLogger,
+    registry: registries.rollup,
+  });
 });
 afterAll(async () => {
   await rollup.stop();
@@ -42,7 +59,11 @@ function watchingTheLedger(clickhouse: ClickHouse): ClickHouse {
       if (insert.table === 'batches') {
         const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
         for (const { topic, partition, first } of firstOffsetsOf(insert.pieces)) {
-          beforeLedger.push({ position: positions.find(({ labels }) => labels['topic'] === topic && labels['partition'] === partition)?.value, first });
+          beforeLedger.push({
+            position: positions.find(({ labels }) => labels['topic'] === topic && labels['partition'] === partition)
+              ?.value,
+            first,
+          });
         }
       }
       return clickhouse.insertRows(insert);
@@ -50,32 +71,54 @@ function watchingTheLedger(clickhouse: ClickHouse): ClickHouse {
   };
 }
 
-/** Of ledger rows in RowBinary: topic, incarnation, partition, first. A row's place is found by the topic that it begins with. */
+/**
+ * Of ledger rows in RowBinary: topic, incarnation, partition, first. A row's place is found by the topic that it begins
+ * with.
+ */
 function firstOffsetsOf(pieces: Iterable<Uint8Array>): { topic: string; partition: number; first: number }[] {
   const bytes = Buffer.concat([...pieces]);
-  return ['edge_logs', 'auth_logs'].map((source) => world.settings.KAFKA_TOPICS[source as 'edge_logs' | 'auth_logs']).flatMap((topic) => {
-    const found: { topic: string; partition: number; first: number }[] = [];
-    const start = Buffer.concat([Buffer.from([topic.length]), Buffer.from(topic)]);
-    for (let at = bytes.indexOf(start); at >= 0; at = bytes.indexOf(start, at + 1)) {
-      const fields = at + start.length;
-      found.push({ topic, partition: bytes.readUInt32LE(fields + 4), first: Number(bytes.readBigUInt64LE(fields + 8)) });
-    }
-    return found;
-  });
+  return ['edge_logs', 'auth_logs']
+    .map((source) => world.settings.KAFKA_TOPICS[source as 'edge_logs' | 'auth_logs'])
+    .flatMap((topic) => {
+      const found: { topic: string; partition: number; first: number }[] = [];
+      const start = Buffer.concat([Buffer.from([topic.length]), Buffer.from(topic)]);
+      for (let at = bytes.indexOf(start); at >= 0; at = bytes.indexOf(start, at + 1)) {
+        const fields = at + start.length;
+        found.push({
+          topic,
+          partition: bytes.readUInt32LE(fields + 4),
+          first: Number(bytes.readBigUInt64LE(fields + 8)),
+        });
+      }
+      return found;
+    });
 }
 
-async function valuesOf(registry: Registry, name: string): Promise<{ labels: Partial<Record<string, string | number>>; value: number }[]> {
+async function valuesOf(
+  registry: Registry,
+  name: string,
+): Promise<{ labels: Partial<Record<string, string | number>>; value: number }[]> {
   return (await registry.getSingleMetric(name)!.get()).values;
 }
 
 test('a partition whose records are all in the ledger has no lag, and its position is the end of the ledger', async () => {
-  await waitFor(async () => {
-    const lags = await valuesOf(registries.ingest, 'sluice_ingest_lag_records');
-    return lags.length === 4 && lags.every((l) => l.value === 0);
-  }, 10_000, 'no lag is left');
-  const ends = rows<{ topic: string; partition: number; next: number }>(await engine.clickhouse.read({ sql: `SELECT topic, partition, max(last) + 1 AS next FROM batches WHERE endsWith(topic, '${world.groupId}') GROUP BY topic, partition`, format: 'JSONEachRow' }));
+  await waitFor(
+    async () => {
+      const lags = await valuesOf(registries.ingest, 'sluice_ingest_lag_records');
+      return lags.length === 4 && lags.every((l) => l.value === 0);
+    },
+    10_000,
+    'no lag is left',
+  );
+  const ends = rows<{ topic: string; partition: number; next: number }>(
+    await engine.clickhouse.read({
+      sql: `SELECT topic, partition, max(last) + 1 AS next FROM batches WHERE endsWith(topic, '${world.groupId}') GROUP BY topic, partition`,
+      format: 'JSONEachRow',
+    }),
+  );
   const positions = await valuesOf(registries.ingest, 'sluice_ingest_position_offset');
-  for (const { topic, partition, next } of ends) expect(positions).toContainEqual({ labels: { topic, partition }, value: next });
+  for (const { topic, partition, next } of ends)
+    expect(positions).toContainEqual({ labels: { topic, partition }, value: next });
   expect(beforeLedger.length).toBeGreaterThanOrEqual(ends.length);
   for (const { position, first } of beforeLedger) expect(position ?? 0).toBe(first);
 });
@@ -88,13 +131,28 @@ test('freshness is the age of the newest record of a source when it became visib
 });
 
 test('rows, parts and bytes are those of the tables; the share of dead letters is that of the ledger', async () => {
-  const [counted] = rows<{ stored: number; dead: number }>(await engine.clickhouse.read({ sql: `SELECT sum(stored) AS stored, sum(dead_lettered) AS dead FROM batches WHERE source = 'edge_logs'`, format: 'JSONEachRow' }));
-  const of = async (name: string, labels: object): Promise<number | undefined> => (await valuesOf(registries.rollup, name)).find((v) => JSON.stringify(v.labels) === JSON.stringify(labels))?.value;
+  const [counted] = rows<{ stored: number; dead: number }>(
+    await engine.clickhouse.read({
+      sql: `SELECT sum(stored) AS stored, sum(dead_lettered) AS dead FROM batches WHERE source = 'edge_logs'`,
+      format: 'JSONEachRow',
+    }),
+  );
+  const of = async (name: string, labels: object): Promise<number | undefined> =>
+    (await valuesOf(registries.rollup, name)).find((v) => JSON.stringify(v.labels) === JSON.stringify(labels))?.value;
   expect(counted!.dead).toBeGreaterThan(0);
-  await waitFor(async () => (await of('sluice_rollup_table_rows', { table: 'edge_logs' })) === counted!.stored, 10_000, 'the tables have been looked at');
-  expect(await of('sluice_rollup_dead_letter_share', { source: 'edge_logs' })).toBeCloseTo(counted!.dead / (counted!.stored + counted!.dead));
+  await waitFor(
+    async () => (await of('sluice_rollup_table_rows', { table: 'edge_logs' })) === counted!.stored,
+    10_000,
+    'the tables have been looked at',
+  );
+  expect(await of('sluice_rollup_dead_letter_share', { source: 'edge_logs' })).toBeCloseTo(
+    counted!.dead / (counted!.stored + counted!.dead),
+  );
   expect(await of('sluice_rollup_table_bytes', { table: 'edge_logs' })).toBeGreaterThan(0);
-  const [parts, fullest] = [await of('sluice_rollup_table_parts', { table: 'edge_logs' }), await of('sluice_rollup_table_fullest_partition_parts', { table: 'edge_logs' })];
+  const [parts, fullest] = [
+    await of('sluice_rollup_table_parts', { table: 'edge_logs' }),
+    await of('sluice_rollup_table_fullest_partition_parts', { table: 'edge_logs' }),
+  ];
   // events of several days: several partitions
   expect(fullest).toBeGreaterThan(0);
   expect(parts).toBeGreaterThan(fullest!);
@@ -104,15 +162,25 @@ test('a service without HTTP of its own is alive, and ready when its checks say 
   let server: MetricsServer | undefined;
   let problem: string | undefined = 'has not joined its group';
   try {
-    server = await serveMetrics({ registry: registries.ingest, host: '127.0.0.1', port: 0, checks: { consumer: async () => problem, clickhouse: () => engine.clickhouse.ping().then(() => undefined) } });
-    const get = async (path: string): Promise<[number, string]> => fetch(server!.address + path).then(async (r) => [r.status, await r.text()]);
+    server = await serveMetrics({
+      registry: registries.ingest,
+      host: '127.0.0.1',
+      port: 0,
+      checks: { consumer: async () => problem, clickhouse: () => engine.clickhouse.ping().then(() => undefined) },
+    });
+    const get = async (path: string): Promise<[number, string]> =>
+      fetch(server!.address + path).then(async (r) => [r.status, await r.text()]);
     expect(await get('/livez')).toEqual([200, '{"status":"ok"}']);
-    expect(await get('/readyz')).toEqual([503, '{"status":"not_ready","checks":{"consumer":"has not joined its group","clickhouse":"ok"}}']);
+    expect(await get('/readyz')).toEqual([
+      503,
+      '{"status":"not_ready","checks":{"consumer":"has not joined its group","clickhouse":"ok"}}',
+    ]);
     problem = undefined;
     expect((await get('/readyz'))[0]).toBe(200);
     expect((await get('/metrics'))[1]).toContain('sluice_ingest_events_total{source="edge_logs"}');
     expect((await get('/metrics?x=1'))[0]).toBe(200);
-    for (const path of ['/api/keys', '//', '//:1/metrics', 'http://[', '*']) expect((await send(server.address, path)).status).toBe(404);
+    for (const path of ['/api/keys', '//', '//:1/metrics', 'http://[', '*'])
+      expect((await send(server.address, path)).status).toBe(404);
   } finally {
     await server?.stop();
   }

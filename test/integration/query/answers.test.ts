@@ -2,7 +2,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTraffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
 import type { QueryService } from '../../../services/query/start.ts';
-import { apiCounts, invocationStats, invocationsOf, logsAll, type Invocation, type InvocationStats, type StoredEvent } from '../../harness/oracle.ts';
+import {
+  apiCounts,
+  invocationStats,
+  invocationsOf,
+  logsAll,
+  type Invocation,
+  type InvocationStats,
+  type StoredEvent,
+} from '../../harness/oracle.ts';
 import { call, modes, openEngine, send, startService, store, type Engine, type Row } from './service.ts';
 
 /** The three endpoints against a plain recomputation over the events that were stored, at several moments. */
@@ -29,16 +37,25 @@ async function rows(endpoint: string, query: Record<string, string>): Promise<Ro
   return reply.rows;
 }
 
-type StatsRow = Omit<InvocationStats, 'p95' | 'p99'> & { p95_execution_time: number | null; p99_execution_time: number | null };
+type StatsRow = Omit<InvocationStats, 'p95' | 'p99'> & {
+  p95_execution_time: number | null;
+  p99_execution_time: number | null;
+};
 const inside = (value: number | null, bounds: readonly [number, number] | null): boolean =>
-  value === null || bounds === null ? value === bounds : value >= bounds[0] * (1 - 1e-6) && value <= bounds[1] * (1 + 1e-6);
+  value === null || bounds === null
+    ? value === bounds
+    : value >= bounds[0] * (1 - 1e-6) && value <= bounds[1] * (1 + 1e-6);
 
 describe.each(modes)('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
     events = [];
     const traffic = createTraffic({
-      seed, projects: PROJECTS, functionsPerProject: 3, selfHostedShare: 0.1, untimedShare: 0.1,
+      seed,
+      projects: PROJECTS,
+      functionsPerProject: 3,
+      selfHostedShare: 0.1,
+      untimedShare: 0.1,
       shares: { edge_logs: 10, function_edge_logs: 10, postgres_logs: 1, auth_logs: 1 },
       urlShapes: Object.fromEntries(urlShapes.map((shape) => [shape, shape === 'platform' ? 60 : 1])),
       ids: { uuid: 4, number: 1, absent: 1, empty: 1 },
@@ -47,13 +64,18 @@ describe.each(modes)('%s', (mode) => {
     refs = [...new Set(Array.from({ length: 200 }, () => traffic.next(NOW * 1000).project))];
     const made: TrafficEvent[] = [];
     // eight days thinly, the last hours densely, a little ahead, and exactly on the edges of buckets
-    for (let i = 0; i < 6000; i++) made.push(traffic.next((NOW - 8 * DAY + Math.floor((i / 6000) * 8 * DAY)) * 1000 + (i % 1000)));
-    for (let i = 0; i < 6000; i++) made.push(traffic.next((NOW - 4 * 3_600_000 + Math.floor((i / 6000) * 4 * 3_600_000)) * 1000 + (i % 1000)));
-    for (let i = 0; i < 1500; i++) made.push(traffic.next((NOW - 301_000 + Math.floor((i / 1500) * 301_000)) * 1000 + (i % 1000)));
+    for (let i = 0; i < 6000; i++)
+      made.push(traffic.next((NOW - 8 * DAY + Math.floor((i / 6000) * 8 * DAY)) * 1000 + (i % 1000)));
+    for (let i = 0; i < 6000; i++)
+      made.push(traffic.next((NOW - 4 * 3_600_000 + Math.floor((i / 6000) * 4 * 3_600_000)) * 1000 + (i % 1000)));
+    for (let i = 0; i < 1500; i++)
+      made.push(traffic.next((NOW - 301_000 + Math.floor((i / 1500) * 301_000)) * 1000 + (i % 1000)));
     for (let i = 0; i < 300; i++) made.push(traffic.next((NOW + Math.floor((i / 300) * 3_500_000)) * 1000));
     for (const [, moment] of moments) {
       for (const span of [0, 300_000, 900_000, 3_600_000, DAY, 3 * DAY, 7 * DAY]) {
-        for (const micros of [-1, 0, 1]) for (const source of ['edge_logs', 'function_edge_logs'] as const) for (let i = 0; i < 3; i++) made.push(traffic.next((moment - span) * 1000 + micros, source));
+        for (const micros of [-1, 0, 1])
+          for (const source of ['edge_logs', 'function_edge_logs'] as const)
+            for (let i = 0; i < 3; i++) made.push(traffic.next((moment - span) * 1000 + micros, source));
       }
     }
     // more of one microsecond than a page of logs.all has
@@ -68,9 +90,22 @@ describe.each(modes)('%s', (mode) => {
           const batch = mine.filter((_, i) => i % 3 === part);
           const first = offsets.get(key) ?? 0;
           offsets.set(key, first + batch.length);
-          await store(engine.clickhouse, source, batch.map((e) => e.json), { now: NOW, partition, first });
+          await store(
+            engine.clickhouse,
+            source,
+            batch.map((e) => e.json),
+            { now: NOW, partition, first },
+          );
           batch.forEach((e, i) => {
-            events.push({ source, project: e.project, timestamp: e.timestampMicros, content: JSON.parse(e.json) as Record<string, unknown>, topic: source, partition, offset: first + i });
+            events.push({
+              source,
+              project: e.project,
+              timestamp: e.timestampMicros,
+              content: JSON.parse(e.json) as Record<string, unknown>,
+              topic: source,
+              partition,
+              offset: first + i,
+            });
           });
         }
       }
@@ -86,54 +121,124 @@ describe.each(modes)('%s', (mode) => {
     });
     afterAll(() => service.stop());
 
-    it.each(['5min', '15min', '1hr', '1day', '7day', 'anything else', undefined])('functions.invocation-stats, interval %s', async (interval) => {
-      for (const ref of refs) {
-        const functions = [undefined, '', ...new Set(invocations.filter((i) => i.project === ref).map((i) => i.functionId))].slice(0, 4);
-        for (const functionId of functions) {
-          const query = { project: ref, ...(interval !== undefined && { interval }), ...(functionId !== undefined && { function_id: functionId }) };
-          const got = (await rows('functions.invocation-stats', query)) as unknown as StatsRow[];
-          const expected = invocationStats(invocations, query, moment * 1000);
-          const exact = (r: StatsRow | InvocationStats) => ({ timestamp: r.timestamp, count: r.count, errors: r.error_count, min: r.min_execution_time, max: r.max_execution_time });
-          expect(got.map(exact)).toEqual(expected.map(exact));
-          for (const [i, e] of expected.entries()) {
-            const g = got[i];
-            const average = e.avg_execution_time === null ? null : ([e.avg_execution_time, e.avg_execution_time] as const);
-            expect([inside(g?.p95_execution_time ?? null, e.p95), inside(g?.p99_execution_time ?? null, e.p99), inside(g?.avg_execution_time ?? null, average)]).toEqual([true, true, true]);
-            const [min, p95, p99, max] = [g?.min_execution_time ?? 0, g?.p95_execution_time ?? 0, g?.p99_execution_time ?? 0, g?.max_execution_time ?? 0];
-            expect(min <= p95 && p95 <= p99 && p99 <= max).toBe(true);
+    it.each(['5min', '15min', '1hr', '1day', '7day', 'anything else', undefined])(
+      'functions.invocation-stats, interval %s',
+      async (interval) => {
+        for (const ref of refs) {
+          const functions = [
+            undefined,
+            '',
+            ...new Set(invocations.filter((i) => i.project === ref).map((i) => i.functionId)),
+          ].slice(0, 4);
+          for (const functionId of functions) {
+            const query = {
+              project: ref,
+              ...(interval !== undefined && { interval }),
+              ...(functionId !== undefined && { function_id: functionId }),
+            };
+            const got = (await rows('functions.invocation-stats', query)) as unknown as StatsRow[];
+            const expected = invocationStats(invocations, query, moment * 1000);
+            const exact = (r: StatsRow | InvocationStats) => ({
+              timestamp: r.timestamp,
+              count: r.count,
+              errors: r.error_count,
+              min: r.min_execution_time,
+              max: r.max_execution_time,
+            });
+            expect(got.map(exact)).toEqual(expected.map(exact));
+            for (const [i, e] of expected.entries()) {
+              const g = got[i];
+              const average =
+                e.avg_execution_time === null ? null : ([e.avg_execution_time, e.avg_execution_time] as const);
+              expect([
+                inside(g?.p95_execution_time ?? null, e.p95),
+                inside(g?.p99_execution_time ?? null, e.p99),
+                inside(g?.avg_execution_time ?? null, average),
+              ]).toEqual([true, true, true]);
+              const [min, p95, p99, max] = [
+                g?.min_execution_time ?? 0,
+                g?.p95_execution_time ?? 0,
+                g?.p99_execution_time ?? 0,
+                g?.max_execution_time ?? 0,
+              ];
+              expect(min <= p95 && p95 <= p99 && p99 <= max).toBe(true);
+            }
           }
         }
-      }
-    });
+      },
+    );
 
-    it.each(['minutely', 'hourly', 'daily', '15min', '30min', '1hr', '3hr', '1day', '3day', '7day'])('usage.api-counts, interval %s', async (interval) => {
-      const literal = refs.map((ref): [string, (url: string) => boolean] => [ref, (url) => url.includes(ref)]);
-      const patterns: [string, (url: string) => boolean][] = ['supabase', `^https://${refs[0]}\\.`, `${refs[1]}|${refs[2]}`, `(?i)${refs[3]?.toUpperCase()}`, '/rest/.*select', 'a.c', `${refs[0]}x`, 'nowhere at all', '.'].map((p) => {
-        const insensitive = p.startsWith('(?i)');
-        const regexp = new RegExp(insensitive ? p.slice(4) : p, insensitive ? 'i' : '');
-        return [p, (url) => regexp.test(url)];
-      });
-      let matched = 0;
-      for (const [project, matches] of [...literal, ...patterns]) {
-        const got = await rows('usage.api-counts', { project, interval });
-        expect({ project, rows: got }).toEqual({ project, rows: apiCounts(events, interval, matches, moment * 1000) });
-        matched += got.length;
-      }
-      expect(matched).toBeGreaterThan(0);
-    });
+    it.each(['minutely', 'hourly', 'daily', '15min', '30min', '1hr', '3hr', '1day', '3day', '7day'])(
+      'usage.api-counts, interval %s',
+      async (interval) => {
+        const literal = refs.map((ref): [string, (url: string) => boolean] => [ref, (url) => url.includes(ref)]);
+        const patterns: [string, (url: string) => boolean][] = [
+          'supabase',
+          `^https://${refs[0]}\\.`,
+          `${refs[1]}|${refs[2]}`,
+          `(?i)${refs[3]?.toUpperCase()}`,
+          '/rest/.*select',
+          'a.c',
+          `${refs[0]}x`,
+          'nowhere at all',
+          '.',
+        ].map((p) => {
+          const insensitive = p.startsWith('(?i)');
+          const regexp = new RegExp(insensitive ? p.slice(4) : p, insensitive ? 'i' : '');
+          return [p, (url) => regexp.test(url)];
+        });
+        let matched = 0;
+        for (const [project, matches] of [...literal, ...patterns]) {
+          const got = await rows('usage.api-counts', { project, interval });
+          expect({ project, rows: got }).toEqual({
+            project,
+            rows: apiCounts(events, interval, matches, moment * 1000),
+          });
+          matched += got.length;
+        }
+        expect(matched).toBeGreaterThan(0);
+      },
+    );
 
     it('logs.all, every tier and bound', async () => {
-      const iso = (micros: number): string => `${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19)}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}Z`;
+      const iso = (micros: number): string =>
+        `${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19)}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}Z`;
       for (const ref of refs) {
-        const mine = events.filter((e) => e.source === 'edge_logs' && e.project === ref).map((e) => e.timestamp).toSorted((a, b) => a - b);
-        const some = [mine[0], mine[Math.floor(mine.length / 2)], mine.at(-1), (NOW - 2_000_000) * 1000].filter((t) => t !== undefined);
-        for (const tier of ref === refs[0] ? ['FREE', 'PRO', 'PAYG', 'ENTERPRISE', 'free', undefined] : ['PRO', undefined]) {
-          for (const [after, until] of [[undefined, undefined], [some[0], some[1]], [some[1], undefined], [undefined, some[1]], [undefined, some[3]], [some[1], some[1]], [some[2], some[0]]]) {
+        const mine = events
+          .filter((e) => e.source === 'edge_logs' && e.project === ref)
+          .map((e) => e.timestamp)
+          .toSorted((a, b) => a - b);
+        const some = [mine[0], mine[Math.floor(mine.length / 2)], mine.at(-1), (NOW - 2_000_000) * 1000].filter(
+          (t) => t !== undefined,
+        );
+        for (const tier of ref === refs[0]
+          ? ['FREE', 'PRO', 'PAYG', 'ENTERPRISE', 'free', undefined]
+          : ['PRO', undefined]) {
+          for (const [after, until] of [
+            [undefined, undefined],
+            [some[0], some[1]],
+            [some[1], undefined],
+            [undefined, some[1]],
+            [undefined, some[3]],
+            [some[1], some[1]],
+            [some[2], some[0]],
+          ]) {
             const got = await rows('logs.all', {
-              project: ref, ...(tier !== undefined && { project_tier: tier }),
-              ...(after !== undefined && { iso_timestamp_start: iso(after) }), ...(until !== undefined && { iso_timestamp_end: iso(until) }),
+              project: ref,
+              ...(tier !== undefined && { project_tier: tier }),
+              ...(after !== undefined && { iso_timestamp_start: iso(after) }),
+              ...(until !== undefined && { iso_timestamp_end: iso(until) }),
             });
-            const expected = logsAll(events, { project: ref, ...(tier !== undefined && { project_tier: tier }), ...(after !== undefined && { after }), ...(until !== undefined && { until }) }, moment * 1000);
+            const expected = logsAll(
+              events,
+              {
+                project: ref,
+                ...(tier !== undefined && { project_tier: tier }),
+                ...(after !== undefined && { after }),
+                ...(until !== undefined && { until }),
+              },
+              moment * 1000,
+            );
             expect(got).toEqual(expected);
           }
         }
@@ -147,12 +252,22 @@ describe.each(modes)('%s', (mode) => {
   ])('logs.all of a project %s reads its newest rows, not all', async (_, project, from, daysBefore) => {
     service = await startService(engine.clickhouse, engine.dataDir, {}, { clock: () => NOW });
     await service.ready;
-    const insert = (number: number): Promise<void> => engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message, kafka_offset) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') + number / 100, toString(number), '{}', number FROM numbers(${number} * 250000, 250000)` });
+    const insert = (number: number): Promise<void> =>
+      engine.clickhouse.execute({
+        sql: `INSERT INTO edge_logs (project, timestamp, id, message, kafka_offset) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') + number / 100, toString(number), '{}', number FROM numbers(${number} * 250000, 250000)`,
+      });
     for (let n = 0; n < 4; n++) await insert(n);
-    for (let day = 1; day <= daysBefore; day++) await engine.clickhouse.execute({ sql: `INSERT INTO edge_logs (project, timestamp, id, message) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') - toIntervalDay(${day}) + number / 100, '', '{}' FROM numbers(20000)` });
+    for (let day = 1; day <= daysBefore; day++)
+      await engine.clickhouse.execute({
+        sql: `INSERT INTO edge_logs (project, timestamp, id, message) SELECT '${project}', toDateTime64('${from}', 6, 'UTC') - toIntervalDay(${day}) + number / 100, '', '{}' FROM numbers(20000)`,
+      });
     const got = await rows('logs.all', { project, project_tier: 'PAYG' });
     expect(got.map((r) => r['id'])).toEqual(Array.from({ length: 100 }, (_, i) => String(999_999 - i)));
-    const read = Number(/^sluice_query_read_rows_total\{endpoint="logs.all"\} (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]);
+    const read = Number(
+      /^sluice_query_read_rows_total\{endpoint="logs.all"\} (\d+)$/m.exec(
+        (await send(service.address, '/metrics')).text,
+      )?.[1],
+    );
     expect(read).toBeGreaterThan(0);
     expect(read).toBeLessThan(100_000);
     await service.stop();

@@ -2,7 +2,19 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import type { QueryService } from '../../../services/query/start.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
-import { API_KEY, ENDLESS, call, counting, openEngine, send, startService, store, writeEndpoint, type Counted, type Engine } from './service.ts';
+import {
+  API_KEY,
+  ENDLESS,
+  call,
+  counting,
+  openEngine,
+  send,
+  startService,
+  store,
+  writeEndpoint,
+  type Counted,
+  type Engine,
+} from './service.ts';
 
 /** The life of an answer: through a socket, over a real engine behind a real connection, with the clock in hand. */
 const START = Date.UTC(2026, 2, 1, 12, 0, 0);
@@ -25,7 +37,17 @@ const ask = async (project: string, more: Record<string, string> = {}) => {
 
 beforeAll(async () => {
   engine = await openEngine('server');
-  await store(engine.clickhouse, 'function_edge_logs', [JSON.stringify({ timestamp: START * 1000, metadata: { project_ref: 'p', function_id: 'f', execution_time_ms: 5, response: { status_code: 200 } } })], { now: START });
+  await store(
+    engine.clickhouse,
+    'function_edge_logs',
+    [
+      JSON.stringify({
+        timestamp: START * 1000,
+        metadata: { project_ref: 'p', function_id: 'f', execution_time_ms: 5, response: { status_code: 200 } },
+      }),
+    ],
+    { now: START },
+  );
   writeEndpoint(folder.path, 'endless', ENDLESS, 'cache_seconds: 900\nmax_seconds: 30\n');
 });
 afterAll(async () => {
@@ -35,7 +57,12 @@ afterAll(async () => {
 beforeEach(async () => {
   now = START;
   clickhouse = counting(engine.clickhouse);
-  service = await startService(clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path, QUERY_MAX_ROWS_READ: '1000000000000' }, { clock: () => now });
+  service = await startService(
+    clickhouse,
+    engine.dataDir,
+    { ENDPOINTS_DIR: folder.path, QUERY_MAX_ROWS_READ: '1000000000000' },
+    { clock: () => now },
+  );
   await service.ready;
 });
 afterEach(() => service.stop());
@@ -75,7 +102,9 @@ describe('an answer', () => {
     await ask('another');
     const before = clickhouse.queries();
     at(1205);
-    await new Promise((resolve) => { setTimeout(resolve, 1_500); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, 1_500);
+    });
     expect(clickhouse.queries()).toBe(before);
   });
 
@@ -88,7 +117,8 @@ describe('an answer', () => {
 
   it('that is an error is not kept', async () => {
     // a pattern that is none is refused before there is a query
-    for (let i = 0; i < 2; i++) expect((await call(service, 'usage.api-counts', { project: '(', interval: 'daily' })).status).toBe(400);
+    for (let i = 0; i < 2; i++)
+      expect((await call(service, 'usage.api-counts', { project: '(', interval: 'daily' })).status).toBe(400);
     expect(clickhouse.queries()).toBe(0);
     await engine.face?.inject({ action: 'error', code: 202, match: 'execution_quantiles' });
     expect(await ask('error')).toMatchObject({ status: 503 });
@@ -102,7 +132,13 @@ describe('single flight', () => {
     const letGo = clickhouse.hold();
     const calls = Promise.all(Array.from({ length: 1_000 }, () => call(service, STATS, { project: 'crowd' })));
     // the question itself is one more
-    await waitFor(async () => Number(/^sluice_query_requests_under_way (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]) === 1_001, 30_000, 'all of them wait');
+    await waitFor(
+      async () =>
+        Number(/^sluice_query_requests_under_way (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]) ===
+        1_001,
+      30_000,
+      'all of them wait',
+    );
     letGo();
     const replies = await calls;
     expect(replies.map((r) => r.status).every((s) => s === 200)).toBe(true);
@@ -112,17 +148,36 @@ describe('single flight', () => {
   });
 
   it('one who leaves takes nothing from the others; when the last one leaves, the query is ended', async () => {
-    const running = async (): Promise<number> => Number(/^sluice_query_running (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]);
+    const running = async (): Promise<number> =>
+      Number(/^sluice_query_running (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]);
     const callers = [new AbortController(), new AbortController()];
-    const ended = callers.map((c) => send(service.address, '/api/endpoints/endless?project=p', { headers: { 'x-api-key': API_KEY }, signal: c.signal }).then(() => 'answered', () => 'left'));
+    const ended = callers.map((c) =>
+      send(service.address, '/api/endpoints/endless?project=p', {
+        headers: { 'x-api-key': API_KEY },
+        signal: c.signal,
+      }).then(
+        () => 'answered',
+        () => 'left',
+      ),
+    );
     await waitFor(async () => (await running()) === 1, 5_000, 'the query runs');
     callers[0]?.abort();
-    await new Promise((resolve) => { setTimeout(resolve, 300); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, 300);
+    });
     expect(await running()).toBe(1);
     callers[1]?.abort();
     await waitFor(async () => (await running()) === 0, 5_000, 'the query has ended');
     expect(await Promise.all(ended)).toEqual(['left', 'left']);
-    const processes = async (): Promise<string> => (await engine.clickhouse.read({ sql: "SELECT count() FROM system.processes WHERE query LIKE '%sipHash64(number%' AND query NOT LIKE '%system.processes%'", format: 'TSV' })).body.toString().trim();
+    const processes = async (): Promise<string> =>
+      (
+        await engine.clickhouse.read({
+          sql: "SELECT count() FROM system.processes WHERE query LIKE '%sipHash64(number%' AND query NOT LIKE '%system.processes%'",
+          format: 'TSV',
+        })
+      ).body
+        .toString()
+        .trim();
     await waitFor(async () => (await processes()) === '0', 10_000, 'the engine has ended it too');
   });
 });
@@ -156,7 +211,10 @@ describe('with ClickHouse away', () => {
     at(600 + 3601);
     expect(await ask('p')).toMatchObject({ status: 503 });
     const ready = await send(service.address, '/readyz');
-    expect([ready.status, JSON.parse(ready.text)]).toEqual([503, { status: 'not_ready', checks: { clickhouse: 'does not answer', endpoints: 'ok', keys: 'ok' } }]);
+    expect([ready.status, JSON.parse(ready.text)]).toEqual([
+      503,
+      { status: 'not_ready', checks: { clickhouse: 'does not answer', endpoints: 'ok', keys: 'ok' } },
+    ]);
     expect((await send(service.address, '/livez')).status).toBe(200);
     await comeUp();
     await waitFor(async () => (await ask('p')).status === 200, 10_000, 'it is back');
@@ -167,7 +225,14 @@ describe('with ClickHouse away', () => {
     await ask('p');
     await goDown();
     at(300);
-    await waitFor(async () => /requeries_total\{endpoint="functions.invocation-stats",outcome="failed"\} [1-9]/.test((await send(service.address, '/metrics')).text), 5_000, 'a failed requery');
+    await waitFor(
+      async () =>
+        /requeries_total\{endpoint="functions.invocation-stats",outcome="failed"\} [1-9]/.test(
+          (await send(service.address, '/metrics')).text,
+        ),
+      5_000,
+      'a failed requery',
+    );
     expect(await ask('p')).toMatchObject({ status: 200, cache: 'hit', age: '300' });
   });
 

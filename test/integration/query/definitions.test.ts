@@ -31,11 +31,27 @@ const start = () => startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_
 describe('a wrong definition stops the start, with file and line', () => {
   it.each([
     ['a syntax error', 'SELECT 1 AS n\nFROM edge_logs\nWHERE WHERE project = @project', /mine\.sql:3: SYNTAX_ERROR/],
-    ['a table that there is not', 'SELECT 1 AS n\nFROM nowhere\nWHERE @project = 1', /mine\.sql:2: UNKNOWN_TABLE: .*nowhere/],
-    ['a column that there is not', "SELECT\n  count() AS n\nFROM edge_logs\nWHERE project = @project\n  AND collour = 'red'", /mine\.sql:5: UNKNOWN_IDENTIFIER: .*collour/],
+    [
+      'a table that there is not',
+      'SELECT 1 AS n\nFROM nowhere\nWHERE @project = 1',
+      /mine\.sql:2: UNKNOWN_TABLE: .*nowhere/,
+    ],
+    [
+      'a column that there is not',
+      "SELECT\n  count() AS n\nFROM edge_logs\nWHERE project = @project\n  AND collour = 'red'",
+      /mine\.sql:5: UNKNOWN_IDENTIFIER: .*collour/,
+    ],
     ['a type that does not fit', 'SELECT\n  toDate(@project, 5, 6) AS n', /mine\.sql:\d: /],
-    ['a column with another name', 'SELECT 1 AS m WHERE @project != \'\'', /mine\.yaml:1: column n is made from n, which the statement does not have/],
-    ['a column that is not declared', "SELECT 1 AS n, 2 AS m WHERE @project != ''", /mine\.yaml:1: the statement's column m is not declared/],
+    [
+      'a column with another name',
+      "SELECT 1 AS m WHERE @project != ''",
+      /mine\.yaml:1: column n is made from n, which the statement does not have/,
+    ],
+    [
+      'a column that is not declared',
+      "SELECT 1 AS n, 2 AS m WHERE @project != ''",
+      /mine\.yaml:1: the statement's column m is not declared/,
+    ],
   ])('%s', async (_, sql, message) => {
     writeEndpoint(folder.path, 'mine', sql);
     for (const { clickhouse, dataDir } of [engine, server]) {
@@ -50,18 +66,26 @@ describe('a wrong definition stops the start, with file and line', () => {
   });
 
   it('a rendering that the column cannot have', async () => {
-    writeEndpoint(folder.path, 'mine', "SELECT @project AS n", 'max_rows: 5\n');
+    writeEndpoint(folder.path, 'mine', 'SELECT @project AS n', 'max_rows: 5\n');
     const file = join(folder.path, 'mine.yaml');
     writeFileSync(file, readFileSync(file, 'utf8').replace('render: json', 'render: number'));
     const service = await start();
-    await expect(service.ready).rejects.toThrow(/mine\.yaml:1: column n is rendered as number, the statement has String/);
+    await expect(service.ready).rejects.toThrow(
+      /mine\.yaml:1: column n is rendered as number, the statement has String/,
+    );
     await service.stop();
   });
 
   it('a default that its own parameter refuses', async () => {
-    writeEndpoint(folder.path, 'mine', 'SELECT @hours AS n WHERE @project != \'\'');
+    writeEndpoint(folder.path, 'mine', "SELECT @hours AS n WHERE @project != ''");
     const file = join(folder.path, 'mine.yaml');
-    writeFileSync(file, readFileSync(file, 'utf8').replace('columns:', "    hours: { description: how many, format: integer, pattern: '^[1-9]$$', default: '10' }\ncolumns:"));
+    writeFileSync(
+      file,
+      readFileSync(file, 'utf8').replace(
+        'columns:',
+        "    hours: { description: how many, format: integer, pattern: '^[1-9]$$', default: '10' }\ncolumns:",
+      ),
+    );
     const service = await start();
     await expect(service.ready).rejects.toThrow(/mine\.yaml:1: hours has the value 10, which must match \^\[1-9\]\$/);
     await service.stop();
@@ -69,8 +93,16 @@ describe('a wrong definition stops the start, with file and line', () => {
 
   it.each([
     ['that writes', () => 'INSERT INTO edge_logs SELECT @project AS n', 'A read begins with'],
-    ['that would make a file', () => `SELECT * FROM sqlite('${folder.path}/made', 'a') WHERE n = @project`, 'named sqlite'],
-    ['that would write its result to a file', () => `SELECT @project AS n INTO OUTFILE '${folder.path}/made'`, 'no INTO OUTFILE'],
+    [
+      'that would make a file',
+      () => `SELECT * FROM sqlite('${folder.path}/made', 'a') WHERE n = @project`,
+      'named sqlite',
+    ],
+    [
+      'that would write its result to a file',
+      () => `SELECT @project AS n INTO OUTFILE '${folder.path}/made'`,
+      'no INTO OUTFILE',
+    ],
   ])('a statement %s, before anything is started', async (_, sql, message) => {
     writeEndpoint(folder.path, 'mine', sql());
     await expect(start()).rejects.toThrow(new RegExp(`mine\\.sql:1: .*${message}`));
@@ -85,13 +117,23 @@ describe('a wrong definition stops the start, with file and line', () => {
 });
 
 it('a default of every format is one that the statement gets', async () => {
-  writeEndpoint(folder.path, 'mine', "SELECT concat(toString(@since), ' ', toString(@hours), ' ', toString(@share), ' ', @kind) AS n WHERE @project != ''");
+  writeEndpoint(
+    folder.path,
+    'mine',
+    "SELECT concat(toString(@since), ' ', toString(@hours), ' ', toString(@share), ' ', @kind) AS n WHERE @project != ''",
+  );
   const file = join(folder.path, 'mine.yaml');
-  writeFileSync(file, readFileSync(file, 'utf8').replace('columns:', `    since: { description: from when, format: timestamp, default: "2026-03-01T10:00:00.5+01:00" }
+  writeFileSync(
+    file,
+    readFileSync(file, 'utf8').replace(
+      'columns:',
+      `    since: { description: from when, format: timestamp, default: "2026-03-01T10:00:00.5+01:00" }
     hours: { description: how many, format: integer, default: "007" }
     share: { description: how much, format: number, default: "0.50" }
     kind: { description: which, default: x }
-columns:`));
+columns:`,
+    ),
+  );
   for (const { clickhouse, dataDir } of [engine, server]) {
     const service = await startService(clickhouse, dataDir, { ENDPOINTS_DIR: folder.path });
     await service.ready;
@@ -130,19 +172,28 @@ describe('a changed definition', () => {
 it('definitions that are read twice at once: those read last are served', async () => {
   const checked = Promise.withResolvers<void>();
   writeEndpoint(folder.path, 'mine', "SELECT concat('first ', @project) AS n");
-  const service = await startService({
-    ...engine.clickhouse,
-    read: async (read) => {
-      if (read.sql.includes('slowly')) await checked.promise;
-      return await engine.clickhouse.read(read);
+  const service = await startService(
+    {
+      ...engine.clickhouse,
+      read: async (read) => {
+        if (read.sql.includes('slowly')) await checked.promise;
+        return await engine.clickhouse.read(read);
+      },
     },
-  }, engine.dataDir, { ENDPOINTS_DIR: folder.path });
+    engine.dataDir,
+    { ENDPOINTS_DIR: folder.path },
+  );
   await service.ready;
   writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('slowly ', @project) AS n");
   const slow = service.reload();
   writeFileSync(join(folder.path, 'mine.sql'), "SELECT concat('last ', @project) AS n");
   const last = service.reload();
-  await Promise.race([last, new Promise((resolve) => { setTimeout(resolve, 500); })]);
+  await Promise.race([
+    last,
+    new Promise((resolve) => {
+      setTimeout(resolve, 500);
+    }),
+  ]);
   checked.resolve();
   await Promise.all([slow, last]);
   expect((await call(service, 'mine', { project: 'p' })).rows).toEqual([{ n: 'last p' }]);
@@ -152,13 +203,17 @@ it('definitions that are read twice at once: those read last are served', async 
 describe('the schema of this build', () => {
   it('is waited for, also where tables of an older one are there: callers get 503', async () => {
     // as a version had published it that knew nothing of periods
-    for (const table of ['api_requests']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * EXCEPT (period) FROM ${table}_v1` });
+    for (const table of ['api_requests'])
+      await engine.clickhouse.execute({
+        sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * EXCEPT (period) FROM ${table}_v1`,
+      });
     const migrated = Promise.withResolvers<void>();
     const service = await startService(engine.clickhouse, engine.dataDir, {}, { schema: migrated.promise });
     const ask = () => call(service, 'usage.api-counts', { project: 'abcdefghijklmnopqrst', interval: 'daily' });
     const refused = await ask();
     expect([refused.status, refused.error.code]).toEqual([503, 'unavailable']);
-    for (const table of ['api_requests']) await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * FROM ${table}_v1` });
+    for (const table of ['api_requests'])
+      await engine.clickhouse.execute({ sql: `CREATE OR REPLACE VIEW ${table} AS SELECT * FROM ${table}_v1` });
     migrated.resolve();
     await service.ready;
     expect((await ask()).status).toBe(200);
@@ -169,23 +224,50 @@ describe('the schema of this build', () => {
 describe('npm run endpoints', () => {
   it('says that there is no schema yet, not that the definitions are wrong', async () => {
     const empty = await openTestFace();
-    await expect(endpointsCommand().run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' })).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
+    await expect(
+      endpointsCommand().run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' }),
+    ).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
     await empty.close();
   });
 
   it('lists, checks and runs', async () => {
     const now = Date.now();
-    await store(engine.clickhouse, 'edge_logs', [JSON.stringify({ id: 'x', timestamp: now * 1000, project: 'p', metadata: { n: 1 } }).replace('"n":1', '"n":12345678901234567890')], { now });
+    await store(
+      engine.clickhouse,
+      'edge_logs',
+      [
+        JSON.stringify({ id: 'x', timestamp: now * 1000, project: 'p', metadata: { n: 1 } }).replace(
+          '"n":1',
+          '"n":12345678901234567890',
+        ),
+      ],
+      { now },
+    );
     const command = endpointsCommand({ project: { type: 'string' } });
     const listed = await command.run(context, { action: 'list' });
     expect(command.print(listed)).toContain('usage.api-counts  d0a7c3e9-5b21-4c6f-8f0e-2b8e4d9c1f03');
-    expect(endpointsCommand().print(await command.run(context, endpointsCommand().readArgs({}, ['check'])))).toMatch(/^3 endpoints are fine/);
+    expect(endpointsCommand().print(await command.run(context, endpointsCommand().readArgs({}, ['check'])))).toMatch(
+      /^3 endpoints are fine/,
+    );
     const ran = await command.run(context, command.readArgs({ project: 'p' }, ['run', 'logs.all']));
-    expect(command.print(ran)).toBe(`{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}\n`);
+    expect(command.print(ran)).toBe(
+      `{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}\n`,
+    );
     expect(command.json?.(ran)).toMatchObject({ result: [{ id: 'x' }], truncated: false });
-    await expect(command.run(context, { action: 'run', endpoint: 'logs.all', parameters: {} })).rejects.toThrow('project is required');
-    await expect(command.run(context, { action: 'run', endpoint: 'usage.api-counts', parameters: { project: '(', interval: 'daily' } })).rejects.toThrow('project is not a pattern');
-    await expect(command.run(context, { action: 'run', endpoint: 'nothing', parameters: {} })).rejects.toThrow('there is no endpoint nothing');
-    for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b']]) expect(() => command.readArgs({}, words)).toThrow('list, check or run NAME is wanted');
+    await expect(command.run(context, { action: 'run', endpoint: 'logs.all', parameters: {} })).rejects.toThrow(
+      'project is required',
+    );
+    await expect(
+      command.run(context, {
+        action: 'run',
+        endpoint: 'usage.api-counts',
+        parameters: { project: '(', interval: 'daily' },
+      }),
+    ).rejects.toThrow('project is not a pattern');
+    await expect(command.run(context, { action: 'run', endpoint: 'nothing', parameters: {} })).rejects.toThrow(
+      'there is no endpoint nothing',
+    );
+    for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b']])
+      expect(() => command.readArgs({}, words)).toThrow('list, check or run NAME is wanted');
   });
 });

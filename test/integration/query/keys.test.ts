@@ -19,7 +19,10 @@ const clock = (): number => systemClock() + later;
 
 beforeAll(async () => {
   engine = await openEngine('server');
-  services = [await startService(engine.clickhouse, engine.dataDir, {}, { clock }), await startService(engine.clickhouse, engine.dataDir, {}, { clock })];
+  services = [
+    await startService(engine.clickhouse, engine.dataDir, {}, { clock }),
+    await startService(engine.clickhouse, engine.dataDir, {}, { clock }),
+  ];
   await Promise.all(services.map((s) => s.ready));
   context = { clickhouse: engine.clickhouse, settings: readSettings({ API_KEY }), logger };
 });
@@ -28,13 +31,19 @@ afterAll(async () => {
   await engine?.close();
 });
 
-const status = async (service: QueryService, key: string): Promise<number> => (await send(service.address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': key } })).status;
+const status = async (service: QueryService, key: string): Promise<number> =>
+  (await send(service.address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': key } })).status;
 async function create(body: object): Promise<CreatedKey> {
-  const reply = await send(services[0].address, '/api/keys', { method: 'POST', headers: { 'x-api-key': API_KEY }, body: JSON.stringify(body) });
+  const reply = await send(services[0].address, '/api/keys', {
+    method: 'POST',
+    headers: { 'x-api-key': API_KEY },
+    body: JSON.stringify(body),
+  });
   expect(reply.status).toBe(201);
   return JSON.parse(reply.text) as CreatedKey;
 }
-const revoke = (id: string): Promise<{ status: number }> => send(services[0].address, `/api/keys/${id}`, { method: 'DELETE', headers: { 'x-api-key': API_KEY } });
+const revoke = (id: string): Promise<{ status: number }> =>
+  send(services[0].address, `/api/keys/${id}`, { method: 'DELETE', headers: { 'x-api-key': API_KEY } });
 async function list(): Promise<Record<string, unknown>[]> {
   const reply = await send(services[1].address, '/api/keys', { headers: { 'x-api-key': API_KEY } });
   return (JSON.parse(reply.text) as { keys: Record<string, unknown>[] }).keys;
@@ -43,7 +52,14 @@ async function list(): Promise<Record<string, unknown>[]> {
 describe('a key', () => {
   it('is shown once, works everywhere at once, and ends everywhere within 10 s', async () => {
     const made = await create({ name: 'a caller', scopes: ['query'] });
-    expect(made).toEqual({ id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string, key: expect.stringMatching(/^sluice_[A-Za-z0-9_-]{43}$/) as string, name: 'a caller', scopes: ['query'], projects: [], expires_at: null });
+    expect(made).toEqual({
+      id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string,
+      key: expect.stringMatching(/^sluice_[A-Za-z0-9_-]{43}$/) as string,
+      name: 'a caller',
+      scopes: ['query'],
+      projects: [],
+      expires_at: null,
+    });
     expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([200, 200]);
     expect((await revoke(made.id)).status).toBe(204);
     expect(await status(services[0], made.key)).toBe(401);
@@ -54,14 +70,20 @@ describe('a key', () => {
 
   it('is in the table as a hash only', async () => {
     const made = await create({ name: 'hashed', scopes: ['query'] });
-    const rows = (await engine.clickhouse.read({ sql: 'SELECT * FROM api_keys', format: 'JSONEachRow' })).body.toString();
+    const rows = (
+      await engine.clickhouse.read({ sql: 'SELECT * FROM api_keys', format: 'JSONEachRow' })
+    ).body.toString();
     expect(rows).toContain('hashed');
     expect(rows).not.toContain(made.key);
     expect(rows).not.toContain(made.key.slice(7, 30));
   });
 
   it('expires', async () => {
-    const made = await create({ name: 'brief', scopes: ['query'], expires_at: new Date(clock() + 60_000).toISOString() });
+    const made = await create({
+      name: 'brief',
+      scopes: ['query'],
+      expires_at: new Date(clock() + 60_000).toISOString(),
+    });
     expect(await status(services[1], made.key)).toBe(200);
     later += 61_000;
     expect([await status(services[0], made.key), await status(services[1], made.key)]).toEqual([401, 401]);
@@ -78,19 +100,26 @@ describe('a key', () => {
     const made = await create({ name: 'used', scopes: ['query'] });
     expect((await list()).find((k) => k['id'] === made.id)?.['last_used_at']).toBeNull();
     let notes = 0;
-    const third = await startService({
-      ...engine.clickhouse,
-      execute: async (statement) => {
-        if (statement.sql.includes('last_used_at')) notes++;
-        await engine.clickhouse.execute(statement);
+    const third = await startService(
+      {
+        ...engine.clickhouse,
+        execute: async (statement) => {
+          if (statement.sql.includes('last_used_at')) notes++;
+          await engine.clickhouse.execute(statement);
+        },
       },
-    }, engine.dataDir, {}, { clock });
+      engine.dataDir,
+      {},
+      { clock },
+    );
     await third.ready;
     for (let i = 0; i < 20; i++) expect(await status(third, made.key)).toBe(200);
     await third.stop();
     // of many uses one, when the minute is over or the service stops
     expect(notes).toBe(1);
-    expect(Date.parse(String((await list()).find((k) => k['id'] === made.id)?.['last_used_at']))).toBeGreaterThan(clock() - 60_000);
+    expect(Date.parse(String((await list()).find((k) => k['id'] === made.id)?.['last_used_at']))).toBeGreaterThan(
+      clock() - 60_000,
+    );
   });
 
   it('that was used after it was revoked stays revoked', async () => {
@@ -106,53 +135,116 @@ describe('a key', () => {
 
   it('gives its place to another, and both are valid everywhere for the time that was asked for', async () => {
     const old = await create({ name: 'rotated', scopes: ['query', 'ingest'], projects: ['p'] });
-    const rotate = (id: string, body: string): ReturnType<typeof send> => send(services[0].address, `/api/keys/${id}/rotate`, { method: 'POST', headers: { 'x-api-key': API_KEY }, body });
+    const rotate = (id: string, body: string): ReturnType<typeof send> =>
+      send(services[0].address, `/api/keys/${id}/rotate`, { method: 'POST', headers: { 'x-api-key': API_KEY }, body });
     const reply = await rotate(old.id, '{"overlap_seconds":3600}');
     const made = JSON.parse(reply.text) as CreatedKey & { replaces: { expires_at: string } };
     const endsAt = made.replaces.expires_at;
     expect(Math.abs(Date.parse(endsAt) - clock() - 3_600_000)).toBeLessThan(30_000);
-    expect([reply.status, made]).toEqual([201, { id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string, key: expect.stringMatching(/^sluice_/) as string, name: 'rotated', scopes: ['ingest', 'query'], projects: ['p'], expires_at: null, replaces: { id: old.id, expires_at: endsAt } }]);
+    expect([reply.status, made]).toEqual([
+      201,
+      {
+        id: expect.stringMatching(/^[0-9a-f-]{36}$/) as string,
+        key: expect.stringMatching(/^sluice_/) as string,
+        name: 'rotated',
+        scopes: ['ingest', 'query'],
+        projects: ['p'],
+        expires_at: null,
+        replaces: { id: old.id, expires_at: endsAt },
+      },
+    ]);
     expect(made.key).not.toBe(old.key);
-    for (const service of services) expect([await status(service, old.key), await status(service, made.key)]).toEqual([200, 200]);
+    for (const service of services)
+      expect([await status(service, old.key), await status(service, made.key)]).toEqual([200, 200]);
     expect((await list()).find((k) => k['id'] === old.id)?.['expires_at']).toBe(endsAt);
     later += 3_500_000;
     expect(await status(services[0], old.key)).toBe(200);
     later += 101_000;
-    for (const service of services) expect([await status(service, old.key), await status(service, made.key)]).toEqual([401, 200]);
+    for (const service of services)
+      expect([await status(service, old.key), await status(service, made.key)]).toEqual([401, 200]);
     expect((await list()).some((k) => k['id'] === old.id)).toBe(false);
-    expect([(await rotate(old.id, '{"overlap_seconds":1}')).status, (await rotate('first', '{"overlap_seconds":1}')).status]).toEqual([404, 404]);
+    expect([
+      (await rotate(old.id, '{"overlap_seconds":1}')).status,
+      (await rotate('first', '{"overlap_seconds":1}')).status,
+    ]).toEqual([404, 404]);
 
     // at once, and not beyond its own expiry
-    const brief = await create({ name: 'brief', scopes: ['query'], expires_at: new Date(clock() + 600_000).toISOString() });
-    const replaced = JSON.parse((await rotate(brief.id, '{"overlap_seconds":3600}')).text) as { key: string; expires_at: string; replaces: { expires_at: string } };
+    const brief = await create({
+      name: 'brief',
+      scopes: ['query'],
+      expires_at: new Date(clock() + 600_000).toISOString(),
+    });
+    const replaced = JSON.parse((await rotate(brief.id, '{"overlap_seconds":3600}')).text) as {
+      key: string;
+      expires_at: string;
+      replaces: { expires_at: string };
+    };
     expect([replaced.expires_at, replaced.replaces.expires_at]).toEqual([brief.expires_at, brief.expires_at]);
     const last = JSON.parse((await rotate(made.id, '{"overlap_seconds":0}')).text) as CreatedKey;
     expect([await status(services[0], made.key), await status(services[0], last.key)]).toEqual([401, 200]);
 
-    for (const [body, wrong] of [['{"overlap_seconds":-1}', ['overlap_seconds']], ['{"overlap_seconds":2592001}', ['overlap_seconds']], ['{"overlap_seconds":"60"}', ['overlap_seconds']], ['{"overlap_seconds":1.5}', ['overlap_seconds']], ['{}', ['overlap_seconds']], ['[]', ['overlap_seconds']], ['{"overlap_seconds":1,"x":1}', ['x']]] as const) {
+    for (const [body, wrong] of [
+      ['{"overlap_seconds":-1}', ['overlap_seconds']],
+      ['{"overlap_seconds":2592001}', ['overlap_seconds']],
+      ['{"overlap_seconds":"60"}', ['overlap_seconds']],
+      ['{"overlap_seconds":1.5}', ['overlap_seconds']],
+      ['{}', ['overlap_seconds']],
+      ['[]', ['overlap_seconds']],
+      ['{"overlap_seconds":1,"x":1}', ['x']],
+    ] as const) {
       const refused = await rotate(last.id, body);
       expect([body, refused.status, refused.error.errors?.map((e) => e.parameter)]).toEqual([body, 400, wrong]);
     }
     expect((await rotate(last.id, '{')).error.code).toBe('invalid_request');
-    expect((await send(services[0].address, `/api/keys/${last.id}/rotate`, { method: 'POST', headers: { 'x-api-key': last.key }, body: '{"overlap_seconds":1}' })).status).toBe(403);
+    expect(
+      (
+        await send(services[0].address, `/api/keys/${last.id}/rotate`, {
+          method: 'POST',
+          headers: { 'x-api-key': last.key },
+          body: '{"overlap_seconds":1}',
+        })
+      ).status,
+    ).toBe(403);
   });
 
   it('is rotated by command too', async () => {
     const old = await create({ name: 'by command', scopes: ['query'] });
     const result = await keysCommand.run(context, keysCommand.readArgs({ overlap: '0' }, ['rotate', old.id]));
     const made = keysCommand.json?.(result) as CreatedKey;
-    expect([made.name, keysCommand.print(result).toString().startsWith(`${made.key}\n`), keysCommand.exitCode(result)]).toEqual(['by command', true, 0]);
+    expect([
+      made.name,
+      keysCommand.print(result).toString().startsWith(`${made.key}\n`),
+      keysCommand.exitCode(result),
+    ]).toEqual(['by command', true, 0]);
     expect(await status(services[1], made.key)).toBe(200);
     await waitFor(async () => (await status(services[1], old.key)) === 401, 10_000, 'the old one has ended');
     expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['rotate', old.id])))).toBe(1);
-    for (const [values, positionals] of [[{}, ['rotate']], [{ overlap: 'x' }, ['rotate', 'a']], [{ overlap: '-1' }, ['rotate', 'a']], [{}, ['rotate', 'a', 'b']]] as const) expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
+    for (const [values, positionals] of [
+      [{}, ['rotate']],
+      [{ overlap: 'x' }, ['rotate', 'a']],
+      [{ overlap: '-1' }, ['rotate', 'a']],
+      [{}, ['rotate', 'a', 'b']],
+    ] as const)
+      expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
   });
 
   it('is made, listed and revoked by command too', async () => {
-    const args = keysCommand.readArgs({ name: 'by command', scope: ['query:logs.all', 'ingest,query'] as unknown as string, project: ['p'] as unknown as string }, ['create']);
+    const args = keysCommand.readArgs(
+      {
+        name: 'by command',
+        scope: ['query:logs.all', 'ingest,query'] as unknown as string,
+        project: ['p'] as unknown as string,
+      },
+      ['create'],
+    );
     const result = await keysCommand.run(context, args);
     const made = keysCommand.json?.(result) as CreatedKey;
-    expect(made).toMatchObject({ name: 'by command', scopes: ['query:logs.all', 'ingest', 'query'], projects: ['p'], expires_at: null });
+    expect(made).toMatchObject({
+      name: 'by command',
+      scopes: ['query:logs.all', 'ingest', 'query'],
+      projects: ['p'],
+      expires_at: null,
+    });
     expect(await status(services[1], made.key)).toBe(200);
     const listed = await keysCommand.run(context, keysCommand.readArgs({}, ['list']));
     expect(keysCommand.print(listed)).toContain('by command');
@@ -160,7 +252,14 @@ describe('a key', () => {
     expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(0);
     expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(1);
     await waitFor(async () => (await status(services[1], made.key)) === 401, 10_000, 'it has ended');
-    for (const [values, positionals] of [[{}, []], [{}, ['list', 'x']], [{}, ['revoke']], [{ name: 'n' }, ['create']], [{ name: 'n', scope: 'root' }, ['create']], [{ name: 'n', scope: 'query', expires: 'soon' }, ['create']]] as const) {
+    for (const [values, positionals] of [
+      [{}, []],
+      [{}, ['list', 'x']],
+      [{}, ['revoke']],
+      [{ name: 'n' }, ['create']],
+      [{ name: 'n', scope: 'root' }, ['create']],
+      [{ name: 'n', scope: 'query', expires: 'soon' }, ['create']],
+    ] as const) {
       expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
     }
   });
@@ -171,12 +270,21 @@ describe('with ClickHouse away', () => {
     const made = await create({ name: 'on', scopes: ['query'] });
     expect(await status(services[1], made.key)).toBe(200);
     await engine.face?.down();
-    const cached = async (service: QueryService, key: string): Promise<number> => (await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } })).status;
-    expect([await cached(services[0], made.key), await cached(services[1], made.key), await cached(services[1], 'unknown')]).toEqual([404, 404, 401]);
+    const cached = async (service: QueryService, key: string): Promise<number> =>
+      (await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } })).status;
+    expect([
+      await cached(services[0], made.key),
+      await cached(services[1], made.key),
+      await cached(services[1], 'unknown'),
+    ]).toEqual([404, 404, 401]);
     const fresh = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
-    expect([await cached(fresh, made.key), await cached(fresh, 'unknown'), await cached(fresh, API_KEY)]).toEqual([503, 503, 404]);
+    expect([await cached(fresh, made.key), await cached(fresh, 'unknown'), await cached(fresh, API_KEY)]).toEqual([
+      503, 503, 404,
+    ]);
     expect((await send(fresh.address, '/api/endpoints/nothing')).status).toBe(401);
-    expect(JSON.parse((await send(fresh.address, '/readyz')).text)).toMatchObject({ checks: { keys: 'are not loaded yet', endpoints: 'are not checked yet' } });
+    expect(JSON.parse((await send(fresh.address, '/readyz')).text)).toMatchObject({
+      checks: { keys: 'are not loaded yet', endpoints: 'are not checked yet' },
+    });
     later += 3_590_000;
     expect(await cached(services[0], made.key)).toBe(404);
     later += 20_000;
@@ -192,27 +300,63 @@ describe('with ClickHouse away', () => {
 
 it('no key is ever logged', async () => {
   let lines = '';
-  const log = pino({ level: 'trace' }, new Writable({ write: (chunk: Buffer, _, done) => { lines += chunk.toString(); done(); } }));
+  const log = pino(
+    { level: 'trace' },
+    new Writable({
+      write: (chunk: Buffer, _, done) => {
+        lines += chunk.toString();
+        done();
+      },
+    }),
+  );
   const made = await create({ name: 'secret', scopes: ['query'] });
   const service = await startService(engine.clickhouse, engine.dataDir, { LOG_LEVEL: 'trace' }, { clock, logger: log });
   await service.ready;
   for (const key of [made.key, API_KEY, 'a-wrong-key-of-somebody']) {
     await send(service.address, `/api/endpoints/logs.all?project=hidden-project&api_key=${key}`);
-    await send(service.address, `/api/endpoints/usage.api-counts?project=(hidden-pattern&interval=daily`, { headers: { authorization: `Bearer ${key}` } });
+    await send(service.address, `/api/endpoints/usage.api-counts?project=(hidden-pattern&interval=daily`, {
+      headers: { authorization: `Bearer ${key}` },
+    });
     await send(service.address, '/api/endpoints/nothing', { headers: { 'x-api-key': key } });
   }
   await engine.face?.inject({ action: 'error', code: 999, match: 'execution_quantiles' });
-  const failed = await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', { headers: { 'x-api-key': API_KEY } });
+  const failed = await send(service.address, '/api/endpoints/functions.invocation-stats?project=hidden-project', {
+    headers: { 'x-api-key': API_KEY },
+  });
   await engine.face?.inject({ action: 'error', code: 1, match: 'execution_quantiles' });
-  expect((await send(service.address, `/api/endpoints/functions.invocation-stats?project=hidden-project&api_key=${made.key}`)).status).toBe(500);
-  const refused = await send(service.address, '/api/endpoints/logs.all?project=hidden-project', { headers: { 'x-request-id': 'of-the-caller' } });
+  expect(
+    (
+      await send(
+        service.address,
+        `/api/endpoints/functions.invocation-stats?project=hidden-project&api_key=${made.key}`,
+      )
+    ).status,
+  ).toBe(500);
+  const refused = await send(service.address, '/api/endpoints/logs.all?project=hidden-project', {
+    headers: { 'x-request-id': 'of-the-caller' },
+  });
   await service.stop();
-  const logged = lines.trim().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>);
+  const logged = lines
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
   expect([failed.headers['x-request-id'], failed.error.code]).toEqual([failed.error.request_id, 'unavailable']);
   expect(logged.filter((l) => l['request_id'] === failed.error.request_id)).toEqual([
-    expect.objectContaining({ msg: 'request_failed', code: 'unavailable', clickhouse_code: 999, endpoint: 'functions.invocation-stats', key_id: 'first' }),
+    expect.objectContaining({
+      msg: 'request_failed',
+      code: 'unavailable',
+      clickhouse_code: 999,
+      endpoint: 'functions.invocation-stats',
+      key_id: 'first',
+    }),
     expect.objectContaining({ msg: 'request_answered', status: 503 }),
   ]);
-  expect(logged.filter((l) => l['request_id'] === refused.error.request_id).map((l) => [l['request_id'], l['msg']])).toEqual([['of-the-caller', 'request_refused'], ['of-the-caller', 'request_answered']]);
-  for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project', 'hidden-pattern']) expect(lines).not.toContain(secret);
+  expect(
+    logged.filter((l) => l['request_id'] === refused.error.request_id).map((l) => [l['request_id'], l['msg']]),
+  ).toEqual([
+    ['of-the-caller', 'request_refused'],
+    ['of-the-caller', 'request_answered'],
+  ]);
+  for (const secret of [made.key, API_KEY, 'a-wrong-key-of-somebody', 'hidden-project', 'hidden-pattern'])
+    expect(lines).not.toContain(secret);
 });

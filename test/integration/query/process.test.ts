@@ -19,8 +19,17 @@ afterAll(async () => {
 
 const PORT = '14831';
 const address = `http://127.0.0.1:${PORT}`;
-const settings = (): Record<string, string> => ({ CLICKHOUSE_URL: face.env.CLICKHOUSE_URL ?? '', DATA_DIR: folder.path, PORT, API_KEY });
-const status = (): Promise<number> => send(address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': API_KEY } }).then((r) => r.status, () => 0);
+const settings = (): Record<string, string> => ({
+  CLICKHOUSE_URL: face.env.CLICKHOUSE_URL ?? '',
+  DATA_DIR: folder.path,
+  PORT,
+  API_KEY,
+});
+const status = (): Promise<number> =>
+  send(address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': API_KEY } }).then(
+    (r) => r.status,
+    () => 0,
+  );
 
 describe('npm run query', () => {
   it('listens at once, answers 503 until ClickHouse and its schema are there, then 200; SIGTERM ends it with 0', async () => {
@@ -30,7 +39,11 @@ describe('npm run query', () => {
     expect((await send(address, '/livez')).status).toBe(200);
     expect((await send(address, '/readyz')).status).toBe(503);
     await face.face.up();
-    await waitFor(() => service.stderr().includes('waiting_for_schema'), 20_000, 'it says that it waits for the schema');
+    await waitFor(
+      () => service.stderr().includes('waiting_for_schema'),
+      20_000,
+      'it says that it waits for the schema',
+    );
     expect(await status()).toBe(503);
     await migrate(face.clickhouse, logger);
     await waitFor(async () => (await status()) === 200, 20_000, 'it answers');
@@ -47,12 +60,19 @@ describe('npm run query', () => {
     for (const name of ['PORT', 'QUERY_CONCURRENCY', 'REDIS_URL']) expect(wrong.stderr()).toContain(name);
     const alone = startScript('query', { DATA_DIR: folder.path, PORT });
     expect(await alone.exited).toBe(78);
-    expect(alone.stderr().trim()).toBe('sluice: npm run query needs CLICKHOUSE_URL; npm start runs everything in one process without it');
+    expect(alone.stderr().trim()).toBe(
+      'sluice: npm run query needs CLICKHOUSE_URL; npm start runs everything in one process without it',
+    );
     const first = startScript('query', settings());
     await waitFor(async () => (await status()) === 200, 20_000, 'it answers');
     const second = startScript('query', settings());
     expect(await second.exited).toBe(1);
-    expect(second.stderr().split('\n').filter((l) => l.startsWith('sluice: '))).toEqual([`sluice: port ${PORT} on 127.0.0.1 is in use; stop what listens there or set PORT`]);
+    expect(
+      second
+        .stderr()
+        .split('\n')
+        .filter((l) => l.startsWith('sluice: ')),
+    ).toEqual([`sluice: port ${PORT} on 127.0.0.1 is in use; stop what listens there or set PORT`]);
     expect(second.stderr()).not.toMatch(/^\s+at /m);
     await first.end();
   });

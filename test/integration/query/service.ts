@@ -12,11 +12,16 @@ import type { Face } from '../../harness/clickhouse-face.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
 import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
 
-/** The query service over a real engine and a real socket; events come in through the store of ingest, without Kafka. */
+/**
+ * The query service over a real engine and a real socket; events come in through the store of ingest, without Kafka.
+ */
 export const API_KEY = 'the-key-of-the-tests';
 export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
 
-/** The ways to an engine: in this process, over HTTP to another (with faults between), and to the server of this run, where there is one. */
+/**
+ * The ways to an engine: in this process, over HTTP to another (with faults between), and to the server of this run,
+ * where there is one.
+ */
 export type Mode = 'embedded' | 'server' | 'container';
 export const modes: readonly Mode[] = ['embedded', 'server', ...(hasServer() ? (['container'] as const) : [])];
 
@@ -29,23 +34,50 @@ export interface Engine {
 }
 
 /** An engine with the schema in a folder of its own. */
-export async function openEngine(mode: Mode = 'embedded', options: Parameters<typeof openTestFace>[0] = {}): Promise<Engine> {
+export async function openEngine(
+  mode: Mode = 'embedded',
+  options: Parameters<typeof openTestFace>[0] = {},
+): Promise<Engine> {
   const faced = mode === 'server' ? await openTestFace(options) : undefined;
   const opened = faced ?? (mode === 'container' ? await openTestDatabase() : await openTestEmbedded());
   await migrate(opened.clickhouse, logger);
-  return { clickhouse: opened.clickhouse, dataDir: opened.env.DATA_DIR, face: faced?.face, close: () => opened.close() };
+  return {
+    clickhouse: opened.clickhouse,
+    dataDir: opened.env.DATA_DIR,
+    face: faced?.face,
+    close: () => opened.close(),
+  };
 }
 
-/** Stores messages as one batch of a partition, evaluated at `now` (unix milliseconds). Messages without a timestamp of their own get it from the record. */
-export async function store(clickhouse: ClickHouse, source: SourceName, messages: readonly string[], at: { now: number; partition?: number; first?: number; recordTime?: number }): Promise<void> {
+/**
+ * Stores messages as one batch of a partition, evaluated at `now` (unix milliseconds). Messages without a timestamp of
+ * their own get it from the record.
+ */
+export async function store(
+  clickhouse: ClickHouse,
+  source: SourceName,
+  messages: readonly string[],
+  at: { now: number; partition?: number; first?: number; recordTime?: number },
+): Promise<void> {
   const { now, partition = 0, first = 0, recordTime = now } = at;
-  const records = messages.map((message, i) => ({ offset: first + i, time: recordTime, key: null, value: Buffer.from(message), headers: [] }));
+  const records = messages.map((message, i) => ({
+    offset: first + i,
+    time: recordTime,
+    key: null,
+    value: Buffer.from(message),
+    headers: [],
+  }));
   await openTestStore(clickhouse, { source, partition }).insertBatch({ incarnation: 1, evaluatedAt: now, records });
 }
 
 export type TestSettings = Partial<Record<keyof Settings, string>>;
 
-export async function startService(clickhouse: ClickHouse, dataDir: string, settings: TestSettings = {}, options: Partial<QueryOptions> = {}): Promise<QueryService> {
+export async function startService(
+  clickhouse: ClickHouse,
+  dataDir: string,
+  settings: TestSettings = {},
+  options: Partial<QueryOptions> = {},
+): Promise<QueryService> {
   const service = await startQuery({
     clickhouse,
     settings: readSettings({ API_KEY, PORT: '0', DATA_DIR: dataDir, ...settings }),
@@ -77,24 +109,51 @@ export interface ErrorBody {
   readonly request_id: string;
 }
 
-/** One request with exactly these headers: nothing is added, nothing decompressed, the path goes out as it is written. */
-export async function send(address: string, path: string, options: { method?: string; headers?: Record<string, string>; body?: string | Buffer; signal?: AbortSignal } = {}): Promise<Reply> {
+/**
+ * One request with exactly these headers: nothing is added, nothing decompressed, the path goes out as it is written.
+ */
+export async function send(
+  address: string,
+  path: string,
+  options: { method?: string; headers?: Record<string, string>; body?: string | Buffer; signal?: AbortSignal } = {},
+): Promise<Reply> {
   return await new Promise((resolve, reject) => {
     const { hostname, port } = new URL(address);
-    const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: { ...options.headers, ...(options.body !== undefined && { 'content-length': String(Buffer.byteLength(options.body)) }) }, agent: false, ...(options.signal && { signal: options.signal }) }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk: Buffer) => chunks.push(chunk));
-      response.on('error', reject);
-      response.on('end', () => {
-        const body = Buffer.concat(chunks);
-        const text = body.toString('utf8');
-        resolve({
-          status: response.statusCode ?? 0, headers: response.headers, body, text,
-          get rows() { return (JSON.parse(text) as { result: Row[] }).result; },
-          get error() { return (JSON.parse(text) as { error: ErrorBody }).error; },
+    const request = httpRequest(
+      {
+        hostname,
+        port,
+        path,
+        method: options.method ?? 'GET',
+        headers: {
+          ...options.headers,
+          ...(options.body !== undefined && { 'content-length': String(Buffer.byteLength(options.body)) }),
+        },
+        agent: false,
+        ...(options.signal && { signal: options.signal }),
+      },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('error', reject);
+        response.on('end', () => {
+          const body = Buffer.concat(chunks);
+          const text = body.toString('utf8');
+          resolve({
+            status: response.statusCode ?? 0,
+            headers: response.headers,
+            body,
+            text,
+            get rows() {
+              return (JSON.parse(text) as { result: Row[] }).result;
+            },
+            get error() {
+              return (JSON.parse(text) as { error: ErrorBody }).error;
+            },
+          });
         });
-      });
-    });
+      },
+    );
     request.on('error', reject);
     request.end(options.body);
   });
@@ -134,7 +193,9 @@ let endpoints = 0;
 /** Writes an endpoint of one parameter, `project`, into a folder; `more` are lines of its definition. */
 export function writeEndpoint(folder: string, name: string, sql: string, more = ''): void {
   writeFileSync(join(folder, `${name}.sql`), sql);
-  writeFileSync(join(folder, `${name}.yaml`), `id: 00000000-0000-4000-8000-${String(++endpoints).padStart(12, '0')}
+  writeFileSync(
+    join(folder, `${name}.yaml`),
+    `id: 00000000-0000-4000-8000-${String(++endpoints).padStart(12, '0')}
 name: ${name}
 description: an endpoint of the tests
 project: { parameter: project, match: exact }
@@ -144,13 +205,22 @@ parameters:
     project: { description: the project }
 columns:
   - { name: n, render: json, description: what it answers }
-${more}`);
+${more}`,
+  );
 }
 
 /** Runs until something ends it; a part of the engine's time limit at most. */
-export const ENDLESS = "SELECT max(sipHash64(number, @project)) AS n FROM (SELECT number FROM system.numbers LIMIT 1000000000000)";
+export const ENDLESS =
+  'SELECT max(sipHash64(number, @project)) AS n FROM (SELECT number FROM system.numbers LIMIT 1000000000000)';
 
 /** A call with the key of the tests. */
-export async function call(service: Pick<QueryService, 'address'>, endpoint: string, query: Record<string, string> = {}, headers: Record<string, string> = {}): Promise<Reply> {
-  return await send(service.address, `/api/endpoints/${endpoint}?${new URLSearchParams(query).toString()}`, { headers: { 'x-api-key': API_KEY, ...headers } });
+export async function call(
+  service: Pick<QueryService, 'address'>,
+  endpoint: string,
+  query: Record<string, string> = {},
+  headers: Record<string, string> = {},
+): Promise<Reply> {
+  return await send(service.address, `/api/endpoints/${endpoint}?${new URLSearchParams(query).toString()}`, {
+    headers: { 'x-api-key': API_KEY, ...headers },
+  });
 }

@@ -4,9 +4,21 @@ import type { QueryService } from '../../../services/query/start.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { startRedis, type TestRedis } from '../../harness/redis.ts';
 import { waitFor } from '../../harness/wait-for.ts';
-import { call, counting, openEngine, startService, writeEndpoint, type Counted, type Engine, type Reply } from './service.ts';
+import {
+  call,
+  counting,
+  openEngine,
+  startService,
+  writeEndpoint,
+  type Counted,
+  type Engine,
+  type Reply,
+} from './service.ts';
 
-/** Two processes of the query service that share answers in a real Redis, here as two services with nothing else in common. */
+/**
+ * Two processes of the query service that share answers in a real Redis, here as two services with nothing else in
+ * common.
+ */
 const START = Date.UTC(2026, 2, 1, 12, 0, 0);
 const STATS = 'functions.invocation-stats';
 
@@ -34,12 +46,22 @@ beforeEach(async () => {
   await client.connect();
   await client.flushAll();
   client.destroy();
-  services = await Promise.all([1, 2].map(() => startService(clickhouse, engine.dataDir, { REDIS_URL: redis.url, QUERY_TIMEOUT_SECONDS: '2', ENDPOINTS_DIR: folder.path }, { clock: () => now })));
+  services = await Promise.all(
+    [1, 2].map(() =>
+      startService(
+        clickhouse,
+        engine.dataDir,
+        { REDIS_URL: redis.url, QUERY_TIMEOUT_SECONDS: '2', ENDPOINTS_DIR: folder.path },
+        { clock: () => now },
+      ),
+    ),
+  );
   await Promise.all(services.map((s) => s.ready));
 });
 afterEach(() => Promise.all(services.map((s) => s.stop())));
 
-const ask = (service: number, project: string): Promise<Reply> => call(services[service] as QueryService, STATS, { project });
+const ask = (service: number, project: string): Promise<Reply> =>
+  call(services[service] as QueryService, STATS, { project });
 const told = (reply: Reply): unknown[] => [reply.status, reply.headers['x-cache'], reply.headers['age']];
 
 describe('two processes', () => {
@@ -66,7 +88,11 @@ describe('two processes', () => {
     await ask(0, 'p');
     await ask(1, 'p');
     now = START + 300_000;
-    await waitFor(async () => (await ask(0, 'p')).headers['age'] === '0' && (await ask(1, 'p')).headers['age'] === '0', 8_000, 'both have the new answer');
+    await waitFor(
+      async () => (await ask(0, 'p')).headers['age'] === '0' && (await ask(1, 'p')).headers['age'] === '0',
+      8_000,
+      'both have the new answer',
+    );
     expect(clickhouse.queries()).toBe(2);
   });
 
@@ -76,7 +102,9 @@ describe('two processes', () => {
     await ask(0, 'dead');
     const [answer] = await client.keys('sluice:answer:*');
     await client.flushAll();
-    await client.set((answer ?? '').replace('answer', 'lock'), 'of a process that is no more', { expiration: { type: 'PX', value: 700 } });
+    await client.set((answer ?? '').replace('answer', 'lock'), 'of a process that is no more', {
+      expiration: { type: 'PX', value: 700 },
+    });
     client.destroy();
     const from = performance.now();
     expect(told(await ask(1, 'dead'))).toEqual([200, 'miss', '0']);
@@ -128,15 +156,24 @@ describe('with Redis away', () => {
     expect(performance.now() - from).toBeLessThan(5_000);
     expect(told(await ask(1, 'p'))).toEqual([200, 'hit', '0']);
     redis.thaw();
-    await waitFor(async () => {
-      const project = `again-${performance.now()}`;
-      await ask(0, project);
-      return (await ask(1, project)).headers['x-cache'] === 'hit';
-    }, 10_000, 'they share again');
+    await waitFor(
+      async () => {
+        const project = `again-${performance.now()}`;
+        await ask(0, project);
+        return (await ask(1, project)).headers['x-cache'] === 'hit';
+      },
+      10_000,
+      'they share again',
+    );
   });
 
   it('a service starts all the same', async () => {
-    const alone = await startService(clickhouse, engine.dataDir, { REDIS_URL: 'redis://127.0.0.1:1' }, { clock: () => now });
+    const alone = await startService(
+      clickhouse,
+      engine.dataDir,
+      { REDIS_URL: 'redis://127.0.0.1:1' },
+      { clock: () => now },
+    );
     await alone.ready;
     expect(told(await call(alone, STATS, { project: 'p' }))).toEqual([200, 'miss', '0']);
     await alone.stop();

@@ -18,7 +18,9 @@ import { logger } from './service.ts';
 /** Callers who begin and do not end, or do not read what they asked for. */
 const KEY = 'the-key';
 const ANSWER_BYTES = 20 * 1024 * 1024;
-const result = Buffer.from(`{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`);
+const result = Buffer.from(
+  `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`,
+);
 // a copy each time: what makes the body takes the result's memory
 const clickhouse: Reader = { read: () => Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 }) };
 const shares = createShares();
@@ -31,34 +33,83 @@ let encoded = (): Promise<void> => Promise.resolve();
 beforeAll(async () => {
   const registry = createRegistry();
   const slots = createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 });
-  const metrics = createQueryMetrics(registry, { cacheEntries: () => 0, cacheBytes: () => 0, queriesRunning: slots.running, queriesWaiting: slots.waiting, requestsUnderWay: () => app.underWay(), sendingBytes: () => sending.used() });
+  const metrics = createQueryMetrics(registry, {
+    cacheEntries: () => 0,
+    cacheBytes: () => 0,
+    queriesRunning: slots.running,
+    queriesWaiting: slots.waiting,
+    requestsUnderWay: () => app.underWay(),
+    sendingBytes: () => sending.used(),
+  });
   const definitions = readDefinitions([BUILT_IN]);
-  const answers = createAnswers({ clickhouse, slots, sending, shares, clock: systemClock, logger, metrics, limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES }, cacheLimits: { maxEntries: 1, maxBytes: 1 } });
+  const answers = createAnswers({
+    clickhouse,
+    slots,
+    sending,
+    shares,
+    clock: systemClock,
+    logger,
+    metrics,
+    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES },
+    cacheLimits: { maxEntries: 1, maxBytes: 1 },
+  });
   app = await createApp({
     definitions: () => definitions,
-    answers: { ...answers, encoded: async (answer, as) => { const body = await answers.encoded(answer, as); await encoded(); return body; } },
-    sending: { reserve: (signal, owner) => sending.reserve(signal, owner), hold: (reply, bytes, owner) => sending.hold(reply, bytes, owner), used: () => sending.used() },
-    keys: createKeyRing([{ id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined }]), onKeyUsed: () => undefined, refreshKeys: () => Promise.resolve(), checks: {}, routes: [],
-    clock: systemClock, logger, registry, metrics, ratePerKey: 0, ratePerAddress: 0, trustProxy: false, serveMetrics: false,
+    answers: {
+      ...answers,
+      encoded: async (answer, as) => {
+        const body = await answers.encoded(answer, as);
+        await encoded();
+        return body;
+      },
+    },
+    sending: {
+      reserve: (signal, owner) => sending.reserve(signal, owner),
+      hold: (reply, bytes, owner) => sending.hold(reply, bytes, owner),
+      used: () => sending.used(),
+    },
+    keys: createKeyRing([
+      { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
+    ]),
+    onKeyUsed: () => undefined,
+    refreshKeys: () => Promise.resolve(),
+    checks: {},
+    routes: [],
+    clock: systemClock,
+    logger,
+    registry,
+    metrics,
+    ratePerKey: 0,
+    ratePerAddress: 0,
+    trustProxy: false,
+    serveMetrics: false,
   });
   port = Number(new URL(await app.listen({ host: '127.0.0.1', port: 0 })).port);
 });
 afterAll(() => app?.close());
 
 /** Everything that comes back until the other side ends the connection. */
-const answerTo = (begun: string): Promise<string> => new Promise((resolve) => {
-  const socket = connect(port, '127.0.0.1', () => socket.write(begun));
-  let text = '';
-  socket.on('data', (chunk) => { text += chunk.toString(); });
-  // reset or ended: it is over
-  socket.on('error', () => undefined);
-  socket.on('close', () => resolve(text));
-});
+const answerTo = (begun: string): Promise<string> =>
+  new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(begun));
+    let text = '';
+    socket.on('data', (chunk) => {
+      text += chunk.toString();
+    });
+    // reset or ended: it is over
+    socket.on('error', () => undefined);
+    socket.on('close', () => resolve(text));
+  });
 
 describe('a connection', () => {
   it('has a minute for a request, and two minutes without a byte', () => {
     const { headersTimeout, requestTimeout, timeout, keepAliveTimeout } = app.server;
-    expect({ headersTimeout, requestTimeout, timeout, keepAliveTimeout }).toEqual({ headersTimeout: 60_000, requestTimeout: 60_000, timeout: 120_000, keepAliveTimeout: 75_000 });
+    expect({ headersTimeout, requestTimeout, timeout, keepAliveTimeout }).toEqual({
+      headersTimeout: 60_000,
+      requestTimeout: 60_000,
+      timeout: 120_000,
+      keepAliveTimeout: 75_000,
+    });
   });
 
   it('whose request does not come to its end is told so and closed; one on which nothing comes is closed', async () => {
@@ -68,7 +119,9 @@ describe('a connection', () => {
       answerTo('POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx'),
       answerTo(''),
     ]);
-    expect(head).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n[^]*connection: close\r\n\r\n{"error":{"code":"invalid_request"/);
+    expect(head).toMatch(
+      /^HTTP\/1\.1 400 Bad Request\r\n[^]*connection: close\r\n\r\n{"error":{"code":"invalid_request"/,
+    );
     expect(body).toMatch(/^HTTP\/1\.1 4/);
     expect(nothing).not.toMatch(/^HTTP\/1\.1 2/);
     expect((await fetch(`http://127.0.0.1:${port}/health`)).status).toBe(200);
@@ -83,15 +136,20 @@ describe('a connection', () => {
 describe('large answers that nobody reads', () => {
   const path = '/api/endpoints/logs.all?project=p';
   const ask = async (): Promise<[number, string]> => {
-    const reply = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { 'x-api-key': KEY, 'accept-encoding': 'identity' } });
+    const reply = await fetch(`http://127.0.0.1:${port}${path}`, {
+      headers: { 'x-api-key': KEY, 'accept-encoding': 'identity' },
+    });
     return [reply.status, await reply.text()];
   };
   /** Asks, and reads no further than the first piece. */
-  const askAndWait = (): Promise<Socket> => new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\n\r\n`));
-    socket.on('error', () => undefined);
-    socket.once('data', () => resolve(socket.pause()));
-  });
+  const askAndWait = (): Promise<Socket> =>
+    new Promise((resolve) => {
+      const socket = connect(port, '127.0.0.1', () =>
+        socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\n\r\n`),
+      );
+      socket.on('error', () => undefined);
+      socket.once('data', () => resolve(socket.pause()));
+    });
 
   it('are held up to a bound, then the next is told to come back, until one of them is read or its caller has left', async () => {
     const [first, second] = [await askAndWait(), await askAndWait()];
@@ -111,7 +169,9 @@ describe('large answers that nobody reads', () => {
     expect((await ask())[0]).toBe(200);
     const one = await askAndWait();
     expect((await ask())[0]).toBe(503);
-    expect((await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status).toBe(200);
+    expect(
+      (await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status,
+    ).toBe(200);
     one.destroy();
     await waitFor(() => sending.used() === 0, 5_000, 'nothing is held');
   });
@@ -121,7 +181,9 @@ describe('large answers that nobody reads', () => {
     const closed = Promise.withResolvers<number>();
     const socket = await askAndWait();
     let read = 0;
-    socket.on('data', (chunk) => { read += chunk.length; });
+    socket.on('data', (chunk) => {
+      read += chunk.length;
+    });
     socket.once('close', () => closed.resolve(read));
     await waitFor(() => app.underWay() === 0, 5_000, 'it is sent away');
     expect(sending.used()).toBe(0);
@@ -130,7 +192,9 @@ describe('large answers that nobody reads', () => {
   });
 
   it('a caller who leaves while its answer is compressed holds nothing', async () => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`));
+    const socket = connect(port, '127.0.0.1', () =>
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`),
+    );
     const left = Promise.withResolvers<void>();
     encoded = async () => {
       socket.destroy();

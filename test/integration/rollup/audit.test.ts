@@ -17,7 +17,9 @@ const ALL = { from: 0, to: 4_294_967_295 };
 /** lower-case letters in no order: as many distinct windows as they can have */
 function letters(count: number): string {
   let state = 1;
-  return Array.from({ length: count }, () => String.fromCharCode(97 + ((state = (state * 48_271) % 2_147_483_647) % 26))).join('');
+  return Array.from({ length: count }, () =>
+    String.fromCharCode(97 + ((state = (state * 48_271) % 2_147_483_647) % 26)),
+  ).join('');
 }
 
 describe('the audit', { timeout: 240_000 }, () => {
@@ -37,20 +39,33 @@ describe('the audit', { timeout: 240_000 }, () => {
 
   async function traffic(minutes: number): Promise<void> {
     for (let i = 0; i < minutes; i++) {
-      await world.send('edge_logs', Array.from({ length: 20 }, (_, n) => edgeEvent(world.now - n * 500, `https://${REF}.supabase.co/rest/v1/t${n}/${n % 5 === 0 ? letters(120) : ''}`)));
-      await world.send('function_edge_logs', Array.from({ length: 20 }, (_, n) => invocationEvent(world.now - n * 500, 'p', `f${n % 3}`, { ms: n / 8, status: n % 5 === 0 ? 500 : 200 })));
+      await world.send(
+        'edge_logs',
+        Array.from({ length: 20 }, (_, n) =>
+          edgeEvent(world.now - n * 500, `https://${REF}.supabase.co/rest/v1/t${n}/${n % 5 === 0 ? letters(120) : ''}`),
+        ),
+      );
+      await world.send(
+        'function_edge_logs',
+        Array.from({ length: 20 }, (_, n) =>
+          invocationEvent(world.now - n * 500, 'p', `f${n % 3}`, { ms: n / 8, status: n % 5 === 0 ? 500 : 200 }),
+        ),
+      );
       world.now += MINUTE_MS;
     }
   }
 
   const damage = (sql: string): Promise<void> => world.clickhouse.execute({ sql, settings: { mutations_sync: 1 } });
   const everything = async (): Promise<unknown> => [
-    await world.ask('usage.api-counts', { project: REF, interval: '3hr' }, START + HOUR_MS), await world.ask('usage.api-counts', { project: REF, interval: 'daily' }, START + HOUR_MS),
-    await world.ask('functions.invocation-stats', { project: 'p', interval: '1hr' }, START + HOUR_MS), await world.ask('functions.invocation-stats', { project: 'p', interval: '1day' }, START + HOUR_MS),
+    await world.ask('usage.api-counts', { project: REF, interval: '3hr' }, START + HOUR_MS),
+    await world.ask('usage.api-counts', { project: REF, interval: 'daily' }, START + HOUR_MS),
+    await world.ask('functions.invocation-stats', { project: 'p', interval: '1hr' }, START + HOUR_MS),
+    await world.ask('functions.invocation-stats', { project: 'p', interval: '1day' }, START + HOUR_MS),
   ];
   const differing = async (): Promise<number> => {
     let found = 0;
-    for (const rollup of await readRollups(world.clickhouse)) found += (await differencesOf(world.context, rollup, undefined, ALL)).length;
+    for (const rollup of await readRollups(world.clickhouse))
+      found += (await differencesOf(world.context, rollup, undefined, ALL)).length;
     return found;
   };
 
@@ -59,19 +74,27 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await audit.round()).toBe(0);
     world.now += MINUTE_MS;
     expect(await audit.round()).toBe(0);
-    expect(await world.registry.metrics()).toContain(`sluice_rollup_audited_to_seconds{rollup="api_requests"} ${Math.floor((world.now - 2 * MINUTE_MS) / MINUTE_MS) * 60}`);
+    expect(await world.registry.metrics()).toContain(
+      `sluice_rollup_audited_to_seconds{rollup="api_requests"} ${Math.floor((world.now - 2 * MINUTE_MS) / MINUTE_MS) * 60}`,
+    );
     expect(await readOpenRepairs(world.clickhouse)).toEqual([]);
   });
 
   test.each([
     ['rows lost', "ALTER TABLE function_invocations_v1 DELETE WHERE function_id = 'f1'"],
     ['a count off by one', "ALTER TABLE function_invocations_v1 UPDATE count = count + 1 WHERE function_id = 'f2'"],
-    ['counts swapped between functions', 'ALTER TABLE function_invocations_v1 UPDATE error_count = 4 - error_count WHERE 1'],
+    [
+      'counts swapped between functions',
+      'ALTER TABLE function_invocations_v1 UPDATE error_count = 4 - error_count WHERE 1',
+    ],
     ['a sum off', 'ALTER TABLE function_invocations_v1 UPDATE execution_sum = execution_sum + 0.001 WHERE 1'],
     ['a least time off', 'ALTER TABLE function_invocations_v1 UPDATE execution_min = 1 WHERE 1'],
-    ['a row too many', "INSERT INTO function_invocations_v1 (period, width, project, function_id, at, count) SELECT period, width, project, 'ghost', at, 1 FROM function_invocations_v1 LIMIT 1"],
+    [
+      'a row too many',
+      "INSERT INTO function_invocations_v1 (period, width, project, function_id, at, count) SELECT period, width, project, 'ghost', at, 1 FROM function_invocations_v1 LIMIT 1",
+    ],
     ['minutes lost', 'ALTER TABLE api_requests_v1 DELETE WHERE width = 60'],
-    ['single events lost', 'ALTER TABLE api_requests_v1 DELETE WHERE width = 0 AND ref != toFixedString(\'\', 20)'],
+    ['single events lost', "ALTER TABLE api_requests_v1 DELETE WHERE width = 0 AND ref != toFixedString('', 20)"],
     ['an overflowing event lost', "ALTER TABLE api_requests_v1 DELETE WHERE url != ''"],
     ['a family moved', 'ALTER TABLE api_requests_v1 UPDATE rest = auth, auth = rest WHERE 1'],
     ['a whole partition lost', "ALTER TABLE api_requests_v1 DROP PARTITION '2028-02-28 00:00:00'"],
@@ -81,7 +104,9 @@ describe('the audit', { timeout: 240_000 }, () => {
     await damage(statement);
     world.now += 2 * MINUTE_MS;
     expect(await audit.round()).toBe(1);
-    expect((await rollupNote(world.clickhouse))?.note).toMatch(/^rollups of (edge_logs|function_edge_logs) are to be repaired from 2028-02-28T2/);
+    expect((await rollupNote(world.clickhouse))?.note).toMatch(
+      /^rollups of (edge_logs|function_edge_logs) are to be repaired from 2028-02-28T2/,
+    );
     expect(await repairOpen(world.context)).toBe(0);
     expect(await rollupNote(world.clickhouse)).toBeUndefined();
     expect(await everything()).toEqual(right);
@@ -100,7 +125,11 @@ describe('the audit', { timeout: 240_000 }, () => {
     await beginToday(world.context);
     expect(await audit.round()).toBe(1);
     expect(await repairOpen(world.context)).toBe(0);
-    expect(await world.select("SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 60 AND at < '2028-02-01 00:00:00'")).toEqual([{ n: 1 }]);
+    expect(
+      await world.select(
+        "SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 60 AND at < '2028-02-01 00:00:00'",
+      ),
+    ).toEqual([{ n: 1 }]);
   });
 
   test('ignores batches in flight: raw is written before the view', async () => {
@@ -122,21 +151,46 @@ describe('the audit', { timeout: 240_000 }, () => {
   });
 
   test('-0, NaN, infinities and the rounding of Float32 are no differences', async () => {
-    await world.clickhouse.execute({ sql: `CREATE TABLE odd_v1 (period DateTime('UTC'), width UInt32, at DateTime('UTC'), least SimpleAggregateFunction(min, Float64), total SimpleAggregateFunction(sum, Float64), small SimpleAggregateFunction(sumWithOverflow, Float32), most SimpleAggregateFunction(max, Nullable(Float32)))
-      ENGINE = AggregatingMergeTree PARTITION BY period ORDER BY (width, at)` });
-    await world.clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW odd_v1_mv TO odd_v1 AS SELECT period, toUInt32(60) AS width, toStartOfMinute(timestamp, 'UTC') AS at,
+    await world.clickhouse.execute({
+      sql: `CREATE TABLE odd_v1 (period DateTime('UTC'), width UInt32, at DateTime('UTC'), least SimpleAggregateFunction(min, Float64), total SimpleAggregateFunction(sum, Float64), small SimpleAggregateFunction(sumWithOverflow, Float32), most SimpleAggregateFunction(max, Nullable(Float32)))
+      ENGINE = AggregatingMergeTree PARTITION BY period ORDER BY (width, at)`,
+    });
+    await world.clickhouse.execute({
+      sql: `CREATE MATERIALIZED VIEW odd_v1_mv TO odd_v1 AS SELECT period, toUInt32(60) AS width, toStartOfMinute(timestamp, 'UTC') AS at,
       min(assumeNotNull(execution_time_ms)) AS least, sum(assumeNotNull(execution_time_ms)) AS total, toFloat32(sum(if(isFinite(execution_time_ms), assumeNotNull(execution_time_ms) / 3, 1 / 3))) AS small, max(toFloat32(execution_time_ms / 3)) AS most
-      FROM function_edge_logs GROUP BY period, width, at` });
-    const rollup = { name: 'odd', version: 1, source: 'function_edge_logs', widest: 60, state: 'serving' as const, pending: [] };
-    const values = [['-0.', '0'], ['0', '-0.'], ['nan', 'nan'], ['inf', '1'], ['-inf', '2'], ['inf', '-inf'], ['0.1', '0.7']];
+      FROM function_edge_logs GROUP BY period, width, at`,
+    });
+    const rollup = {
+      name: 'odd',
+      version: 1,
+      source: 'function_edge_logs',
+      widest: 60,
+      state: 'serving' as const,
+      pending: [],
+    };
+    const values = [
+      ['-0.', '0'],
+      ['0', '-0.'],
+      ['nan', 'nan'],
+      ['inf', '1'],
+      ['-inf', '2'],
+      ['inf', '-inf'],
+      ['0.1', '0.7'],
+    ];
     for (const [minute, pair] of values.entries()) {
       for (const [i, value] of [...pair, ...pair].entries()) {
-        await world.clickhouse.execute({ sql: `INSERT INTO function_edge_logs (project, timestamp, is_invocation, execution_time_ms, period) VALUES ('p', '2028-02-28 22:${String(minute).padStart(2, '0')}:0${i}', true, ${value}, '2028-02-28 00:00:00')` });
+        await world.clickhouse.execute({
+          sql: `INSERT INTO function_edge_logs (project, timestamp, is_invocation, execution_time_ms, period) VALUES ('p', '2028-02-28 22:${String(minute).padStart(2, '0')}:0${i}', true, ${value}, '2028-02-28 00:00:00')`,
+        });
       }
     }
     expect(await world.select('SELECT toUInt32(count()) AS n FROM odd_v1')).not.toEqual([{ n: 0 }]);
     expect(await differencesOf(world.context, rollup, undefined, ALL)).toEqual([]);
-    for (const wrong of ['UPDATE least = 0 WHERE toMinute(at) = 4', 'UPDATE total = 5 WHERE toMinute(at) = 3', 'UPDATE small = small + 0.01 WHERE toMinute(at) = 6']) {
+    for (const wrong of [
+      'UPDATE least = 0 WHERE toMinute(at) = 4',
+      'UPDATE total = 5 WHERE toMinute(at) = 3',
+      'UPDATE small = small + 0.01 WHERE toMinute(at) = 6',
+    ]) {
       await damage(`ALTER TABLE odd_v1 ${wrong}`);
       expect(await differencesOf(world.context, rollup, undefined, ALL), wrong).not.toEqual([]);
     }

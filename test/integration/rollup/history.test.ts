@@ -36,9 +36,13 @@ describe('history', { timeout: 240_000 }, () => {
     world.now -= DAY_MS - 3_600_000;
   });
 
-  const eventsOf = (count: number, at: number): string[] => Array.from({ length: count }, (_, i) => edgeEvent(at - i * 1000, URL_OF_REF));
+  const eventsOf = (count: number, at: number): string[] =>
+    Array.from({ length: count }, (_, i) => edgeEvent(at - i * 1000, URL_OF_REF));
 
-  async function request(count: number, { at = world.now, ...options }: { at?: number; period?: number; evaluatedAt?: number } = {}): Promise<void> {
+  async function request(
+    count: number,
+    { at = world.now, ...options }: { at?: number; period?: number; evaluatedAt?: number } = {},
+  ): Promise<void> {
     await world.send('edge_logs', eventsOf(count, at), options);
     expected += count;
   }
@@ -55,8 +59,14 @@ describe('history', { timeout: 240_000 }, () => {
     return rows.reduce((sum, row) => sum + Number(row['total_rest_requests']), 0);
   }
 
-  const held = async (width: number): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM api_requests_v1 WHERE width = ${width}`))[0]!.n;
-  const requests = async (): Promise<Rollup> => (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
+  const held = async (width: number): Promise<number> =>
+    (
+      await world.select<{ n: number }>(
+        `SELECT toUInt32(sum(requests)) AS n FROM api_requests_v1 WHERE width = ${width}`,
+      )
+    )[0]!.n;
+  const requests = async (): Promise<Rollup> =>
+    (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
 
   async function buildAll(each: () => Promise<void> = () => Promise.resolve()): Promise<void> {
     for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) {
@@ -66,10 +76,28 @@ describe('history', { timeout: 240_000 }, () => {
   }
 
   /** what callers are told, what the table holds, and in how many minutes it differs from raw */
-  async function outcome(): Promise<{ answered: number; minutes: number; hours: number; single: number; differences: number }> {
-    return { answered: await answered(), minutes: await held(60), hours: await held(3600), single: await held(0), differences: (await differencesOf(world.context, await requests(), undefined, ALL)).length };
+  async function outcome(): Promise<{
+    answered: number;
+    minutes: number;
+    hours: number;
+    single: number;
+    differences: number;
+  }> {
+    return {
+      answered: await answered(),
+      minutes: await held(60),
+      hours: await held(3600),
+      single: await held(0),
+      differences: (await differencesOf(world.context, await requests(), undefined, ALL)).length,
+    };
   }
-  const right = (): Awaited<ReturnType<typeof outcome>> => ({ answered: expected, minutes: expected, hours: expected, single: expected, differences: 0 });
+  const right = (): Awaited<ReturnType<typeof outcome>> => ({
+    answered: expected,
+    minutes: expected,
+    hours: expected,
+    single: expected,
+    differences: 0,
+  });
 
   test('a batch that reached raw before the view was made, and is retried after, counts once', async () => {
     const half = world.announce('edge_logs', [edgeEvent(world.now - 1000, URL_OF_REF)]);
@@ -102,7 +130,9 @@ describe('history', { timeout: 240_000 }, () => {
   });
 
   test('a batch announced before the view was made, and written long after its period was built, counts once', async () => {
-    const late = world.announce('edge_logs', [edgeEvent(world.now - DAY_MS, URL_OF_REF)], { period: floorTo(START / 1000, DAY) });
+    const late = world.announce('edge_logs', [edgeEvent(world.now - DAY_MS, URL_OF_REF)], {
+      period: floorTo(START / 1000, DAY),
+    });
     await makeRollups();
     await buildAll();
     await late.insert();
@@ -124,15 +154,27 @@ describe('history', { timeout: 240_000 }, () => {
   });
 
   test.each([
-    ['5 minutes ahead', 300_000], ['2 days ahead', 2 * DAY_MS], ['100 days ahead', 100 * DAY_MS], ['5 minutes behind', -300_000], ['100 days behind', -100 * DAY_MS],
+    ['5 minutes ahead', 300_000],
+    ['2 days ahead', 2 * DAY_MS],
+    ['100 days ahead', 100 * DAY_MS],
+    ['5 minutes behind', -300_000],
+    ['100 days behind', -100 * DAY_MS],
   ])('with the clock of an ingest host %s, nothing is missing or doubled', async (_, ms) => {
-    // what such a host writes before, while and after history is built; the times of its events are off as much, and near the border between two periods
+    // what such a host writes before, while and after history is built; the times of its events are off as much, and
+    // near the border between two periods
     const strange = async (): Promise<void> => {
-      for (const at of [world.now + ms, floorTo((world.now + ms) / 1000, DAY) * 1000 + 3_600_000]) await world.send('edge_logs', eventsOf(3, at), { evaluatedAt: world.now + ms, partition: 1 });
+      for (const at of [world.now + ms, floorTo((world.now + ms) / 1000, DAY) * 1000 + 3_600_000])
+        await world.send('edge_logs', eventsOf(3, at), { evaluatedAt: world.now + ms, partition: 1 });
       await request(2, { evaluatedAt: world.now + ms });
     };
-    const whole = async (): Promise<number[]> => (await world.select<{ width: number; n: number }>('SELECT width, toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width')).map((r) => r.n);
-    const raw = async (): Promise<number> => (await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n;
+    const whole = async (): Promise<number[]> =>
+      (
+        await world.select<{ width: number; n: number }>(
+          'SELECT width, toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width',
+        )
+      ).map((r) => r.n);
+    const raw = async (): Promise<number> =>
+      (await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n;
     await strange();
     await makeRollups();
     await buildAll(async () => {
@@ -154,10 +196,13 @@ describe('history', { timeout: 240_000 }, () => {
       let statements = 0;
       const engine = world.clickhouse;
       // the process dies at its n-th writing statement, a later one each time
-      const dying = { ...engine, execute: async (statement: Statement) => {
-        if (++statements > starts) throw new Error('killed');
-        await engine.execute(statement);
-      } };
+      const dying = {
+        ...engine,
+        execute: async (statement: Statement) => {
+          if (++statements > starts) throw new Error('killed');
+          await engine.execute(statement);
+        },
+      };
       const context = { ...world.context, clickhouse: dying };
       try {
         await admitNew(context);
@@ -170,16 +215,24 @@ describe('history', { timeout: 240_000 }, () => {
     }
     expect(starts).toBeGreaterThan(8);
     expect(await outcome()).toEqual(right());
-    expect(await world.select("SELECT name FROM system.tables WHERE database = currentDatabase() AND name LIKE '%\\_build\\_%'")).toEqual([]);
+    expect(
+      await world.select(
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND name LIKE '%\\_build\\_%'",
+      ),
+    ).toEqual([]);
   });
 
   test('building is throttled to its share of the time', async () => {
     await makeRollups();
     let [worked, paused] = [0, 0];
-    const slow = { ...world.context, settings: { ...world.context.settings, ROLLUP_BUILD_PERCENT: 20 }, wait: (ms: number) => {
-      paused += ms;
-      return Promise.resolve();
-    } };
+    const slow = {
+      ...world.context,
+      settings: { ...world.context.settings, ROLLUP_BUILD_PERCENT: 20 },
+      wait: (ms: number) => {
+        paused += ms;
+        return Promise.resolve();
+      },
+    };
     for (let i = 0; i < 4; i++) {
       const since = performance.now();
       await nextStep(slow);
@@ -207,19 +260,42 @@ describe('history', { timeout: 240_000 }, () => {
   });
 
   test('status codes outside 1xx to 5xx, missing times and duplicates of a bucket come out of tables, builds and raw alike', async () => {
-    const kinds: readonly { status?: number | null; ms?: number | null }[] = [{}, { status: 99 }, { status: 600, ms: null }, { status: null, ms: 7 }, { status: 404, ms: null }, { status: 503, ms: 0 }, { status: 100, ms: 1.5 }, { status: 302, ms: 150_000 }];
-    const send = async (): Promise<void> => { await world.send('function_edge_logs', kinds.map((kind, i) => invocationEvent(world.now - i, 'p', 'f', kind))); };
-    const stats = (now: number): Promise<Record<string, unknown>[]> => world.ask('functions.invocation-stats', { project: 'p', interval: '1day' }, now);
+    const kinds: readonly { status?: number | null; ms?: number | null }[] = [
+      {},
+      { status: 99 },
+      { status: 600, ms: null },
+      { status: null, ms: 7 },
+      { status: 404, ms: null },
+      { status: 503, ms: 0 },
+      { status: 100, ms: 1.5 },
+      { status: 302, ms: 150_000 },
+    ];
+    const send = async (): Promise<void> => {
+      await world.send(
+        'function_edge_logs',
+        kinds.map((kind, i) => invocationEvent(world.now - i, 'p', 'f', kind)),
+      );
+    };
+    const stats = (now: number): Promise<Record<string, unknown>[]> =>
+      world.ask('functions.invocation-stats', { project: 'p', interval: '1day' }, now);
     await send();
     await makeRollups();
     const raw = await stats(world.now);
-    expect(raw.at(-1)).toMatchObject({ count: 8, error_count: 3, min_execution_time: 0, max_execution_time: 150_000, avg_execution_time: (5 + 5 + 7 + 0 + 1.5 + 150_000) / 6 });
+    expect(raw.at(-1)).toMatchObject({
+      count: 8,
+      error_count: 3,
+      min_execution_time: 0,
+      max_execution_time: 150_000,
+      avg_execution_time: (5 + 5 + 7 + 0 + 1.5 + 150_000) / 6,
+    });
     const now = world.now;
     await buildAll();
     expect(await stats(now)).toEqual(raw);
     world.now += 120_000;
     await send();
-    const [minutes] = await world.select<Record<string, number>>(`SELECT sum(count) AS count, sum(error_count) AS errors, sum(status_1xx) AS s1, sum(status_2xx) AS s2, sum(status_3xx) AS s3, sum(status_4xx) AS s4, sum(status_5xx) AS s5, sum(execution_count) AS timed FROM function_invocations WHERE project = 'p' AND width = 60`);
+    const [minutes] = await world.select<Record<string, number>>(
+      `SELECT sum(count) AS count, sum(error_count) AS errors, sum(status_1xx) AS s1, sum(status_2xx) AS s2, sum(status_3xx) AS s3, sum(status_4xx) AS s4, sum(status_5xx) AS s5, sum(execution_count) AS timed FROM function_invocations WHERE project = 'p' AND width = 60`,
+    );
     expect(minutes).toEqual({ count: 16, errors: 6, s1: 2, s2: 2, s3: 2, s4: 2, s5: 2, timed: 12 });
   });
 
@@ -227,7 +303,10 @@ describe('history', { timeout: 240_000 }, () => {
     await world.reset({ now: START });
     await beginToday(world.context);
     await admitNew(world.context);
-    expect((await readRollups(world.clickhouse)).map((r) => [r.state, r.pending])).toEqual([['serving', []], ['serving', []]]);
+    expect((await readRollups(world.clickhouse)).map((r) => [r.state, r.pending])).toEqual([
+      ['serving', []],
+      ['serving', []],
+    ]);
     expect(await newestPeriod(world.context)).toBe(floorTo(START / 1000, DAY));
     expect(await nextStep(world.context)).toBeUndefined();
   });
@@ -238,17 +317,22 @@ describe('history', { timeout: 240_000 }, () => {
     let inserted = false;
     let looks = 0;
     // stands for an insert that is still running while the first looks are taken, and has not looked the view up
-    const late = { ...engine, read: async (r: Parameters<typeof engine.read>[0]) => {
-      if (!r.sql.includes('system.processes') || !r.sql.startsWith('-- Inserts that run now')) return await engine.read(r);
-      if (++looks < 3) return { body: Buffer.from('{"query_id":"slow"}\n'), readRows: undefined, readBytes: undefined };
-      if (!inserted) {
-        inserted = true;
-        await engine.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
-        await request(3, { period: floorTo(world.now / 1000, DAY) });
-        await engine.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
-      }
-      return await engine.read(r);
-    } };
+    const late = {
+      ...engine,
+      read: async (r: Parameters<typeof engine.read>[0]) => {
+        if (!r.sql.includes('system.processes') || !r.sql.startsWith('-- Inserts that run now'))
+          return await engine.read(r);
+        if (++looks < 3)
+          return { body: Buffer.from('{"query_id":"slow"}\n'), readRows: undefined, readBytes: undefined };
+        if (!inserted) {
+          inserted = true;
+          await engine.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
+          await request(3, { period: floorTo(world.now / 1000, DAY) });
+          await engine.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
+        }
+        return await engine.read(r);
+      },
+    };
     await beginToday(world.context);
     await admitNew({ ...world.context, clickhouse: late });
     expect(inserted).toBe(true);
@@ -257,11 +341,19 @@ describe('history', { timeout: 240_000 }, () => {
     expect(await outcome()).toEqual(right());
   });
 
-  // Every statement of a build, and before each of them one batch: whole, or killed between raw and the view and finished later.
+  // Every statement of a build, and before each of them one batch: whole, or killed between raw and the view and
+  // finished later.
   describe('a batch that comes at any statement of a build counts once', () => {
-    interface Meeting { readonly at: number; readonly batch: Batch; done: boolean }
+    interface Meeting {
+      readonly at: number;
+      readonly batch: Batch;
+      done: boolean;
+    }
 
-    async function buildBeside(at: number, come: (batch: Batch) => Promise<void>): Promise<{ statements: number; met: Meeting }> {
+    async function buildBeside(
+      at: number,
+      come: (batch: Batch) => Promise<void>,
+    ): Promise<{ statements: number; met: Meeting }> {
       const batch = world.announce('edge_logs', eventsOf(3, START + 7_000), { period: floorTo(START / 1000, DAY) });
       const met: Meeting = { at, batch, done: false };
       const engine = world.clickhouse;
@@ -271,7 +363,8 @@ describe('history', { timeout: 240_000 }, () => {
         met.done = true;
         await come(batch);
       };
-      const beside = { ...engine,
+      const beside = {
+        ...engine,
         execute: async (s: Statement) => {
           await before();
           await engine.execute(s);
@@ -279,14 +372,16 @@ describe('history', { timeout: 240_000 }, () => {
         read: async (r: Parameters<typeof engine.read>[0]) => {
           await before();
           return await engine.read(r);
-        } };
+        },
+      };
       await build({ ...world.context, clickhouse: beside }, await requests(), floorTo(START / 1000, DAY));
       return { statements, met };
     }
 
     async function finish(): Promise<void> {
       let built = await build(world.context, await requests(), floorTo(START / 1000, DAY));
-      for (let i = 0; built.kind !== 'built' && i < 3; i++) built = await build(world.context, await requests(), floorTo(START / 1000, DAY));
+      for (let i = 0; built.kind !== 'built' && i < 3; i++)
+        built = await build(world.context, await requests(), floorTo(START / 1000, DAY));
       expect(built.kind).toBe('built');
     }
 
@@ -349,11 +444,16 @@ describe('history', { timeout: 240_000 }, () => {
     const engine = world.clickhouse;
     for (let at = 1; at < 40; at += 3) {
       let statements = 0;
-      const dying = { ...engine, execute: async (statement: Statement) => {
-        if (++statements >= at) throw new Error('killed');
-        await engine.execute(statement);
-      } };
-      const one = (async () => { await nextStep({ ...world.context, clickhouse: dying }); })().catch((error: unknown) => expect((error as Error).message).toBe('killed'));
+      const dying = {
+        ...engine,
+        execute: async (statement: Statement) => {
+          if (++statements >= at) throw new Error('killed');
+          await engine.execute(statement);
+        },
+      };
+      const one = (async () => {
+        await nextStep({ ...world.context, clickhouse: dying });
+      })().catch((error: unknown) => expect((error as Error).message).toBe('killed'));
       const other = nextStep(world.context);
       await Promise.all([one, other]);
       expect(await answered(), `killed at ${at}`).toBe(expected);

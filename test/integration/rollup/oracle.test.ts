@@ -9,8 +9,10 @@ import { differencesOf, repairOpen, requestRepair } from '../../../services/roll
 import { apiCounts, invocationsOf, invocationStats, type Invocation, type StoredEvent } from '../../harness/oracle.ts';
 import { openWorld, type World } from './world.ts';
 
-// Rollups that equal the raw logs, for every caller, at every moment: over eight days with 29 February, a month's end and midnight in them,
-// before there are rollups, while history is built, while it is built anew, after a restart; each time against a plain recomputation.
+// Rollups that equal the raw logs, for every caller, at every moment: over eight days with 29 February, a month's end
+// and midnight in them,
+// before there are rollups, while history is built, while it is built anew, after a restart; each time against a plain
+// recomputation.
 
 const SEED = Number(process.env['SEED'] ?? 20_280_229);
 const EVENTS = 200_000;
@@ -21,8 +23,18 @@ const FROM = Date.parse('2028-02-22T00:10:00Z');
 const UNTIL = Date.parse('2028-03-01T00:30:17.123Z');
 const FUNCTION_INTERVALS = ['5min', '15min', '1hr', '1day', '7day'];
 const API_INTERVALS = ['minutely', 'hourly', 'daily', '15min', '30min', '3hr', '1day', '3day'];
-/** an instant within a bucket of every width, and instants on the edge of a minute, an hour, a day, a leap day and a month */
-const NOWS = ['2028-03-01T00:30:17.123Z', '2028-03-01T00:30:00.000Z', '2028-03-01T00:00:00.000Z', '2028-02-29T23:59:59.999Z', '2028-02-29T00:00:00.000Z', '2028-02-29T12:00:00.000Z'].map((iso) => Date.parse(iso));
+/**
+ * an instant within a bucket of every width, and instants on the edge of a minute, an hour, a day, a leap day and a
+ * month
+ */
+const NOWS = [
+  '2028-03-01T00:30:17.123Z',
+  '2028-03-01T00:30:00.000Z',
+  '2028-03-01T00:00:00.000Z',
+  '2028-02-29T23:59:59.999Z',
+  '2028-02-29T00:00:00.000Z',
+  '2028-02-29T12:00:00.000Z',
+].map((iso) => Date.parse(iso));
 
 interface Request {
   readonly event: StoredEvent;
@@ -41,9 +53,18 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
   beforeAll(async () => {
     world = await openWorld({ now: FROM, migrated: false });
     traffic = createTraffic({
-      seed: SEED, projects: PROJECTS, functionsPerProject: FUNCTIONS, shares: { edge_logs: 1, function_edge_logs: 1 },
-      urlShapes: Object.fromEntries(urlShapes.map((shape) => [shape, shape === 'platform' ? 20 : 1])), untimedShare: 0.1, selfHostedShare: 0.02,
-      disorderMicros: 120e6, lateShare: 0.2, lateMicros: 8 * DAY * 1e6, aheadShare: 0.05, aheadMicros: 59 * 60e6,
+      seed: SEED,
+      projects: PROJECTS,
+      functionsPerProject: FUNCTIONS,
+      shares: { edge_logs: 1, function_edge_logs: 1 },
+      urlShapes: Object.fromEntries(urlShapes.map((shape) => [shape, shape === 'platform' ? 20 : 1])),
+      untimedShare: 0.1,
+      selfHostedShare: 0.02,
+      disorderMicros: 120e6,
+      lateShare: 0.2,
+      lateMicros: 8 * DAY * 1e6,
+      aheadShare: 0.05,
+      aheadMicros: 59 * 60e6,
     });
     while (sent < EVENTS * 0.9) await sendBatch();
   });
@@ -51,23 +72,50 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
 
   /** The next events of the eight days, judged when the last of them happened. */
   async function sendBatch(): Promise<void> {
-    const times = Array.from({ length: BATCH }, (_, i) => FROM + Math.floor(((UNTIL - FROM) * (sent + i + 1)) / EVENTS));
+    const times = Array.from(
+      { length: BATCH },
+      (_, i) => FROM + Math.floor(((UNTIL - FROM) * (sent + i + 1)) / EVENTS),
+    );
     sent += BATCH;
     const evaluatedAt = times.at(-1)!;
-    const events = times.map((at) => traffic.next(at * 1000)).filter((e) => e.timestampMicros <= (evaluatedAt + 3_600_000) * 1000);
+    const events = times
+      .map((at) => traffic.next(at * 1000))
+      .filter((e) => e.timestampMicros <= (evaluatedAt + 3_600_000) * 1000);
     for (const source of ['edge_logs', 'function_edge_logs'] as const) {
       const ofSource = events.filter((e) => e.source === source);
-      await world.send(source, ofSource.map((e) => e.json), { evaluatedAt, partition: sent % 3 });
+      await world.send(
+        source,
+        ofSource.map((e) => e.json),
+        { evaluatedAt, partition: sent % 3 },
+      );
       for (const event of ofSource) note(event);
     }
     world.now = Math.max(world.now, evaluatedAt);
   }
 
   function note(event: TrafficEvent): void {
-    const full = contentOf(event) as { metadata: { request?: { url?: string; path?: string }; response?: unknown; function_id?: string; execution_time_ms?: number } };
+    const full = contentOf(event) as {
+      metadata: {
+        request?: { url?: string; path?: string };
+        response?: unknown;
+        function_id?: string;
+        execution_time_ms?: number;
+      };
+    };
     const { request, response, function_id, execution_time_ms } = full.metadata;
-    const content = event.source === 'edge_logs' ? { metadata: { request: { url: request?.url, path: request?.path } } } : { metadata: { response, function_id, execution_time_ms } };
-    const stored: StoredEvent = { source: event.source, project: event.project, timestamp: event.timestampMicros, content, topic: '', partition: 0, offset: 0 };
+    const content =
+      event.source === 'edge_logs'
+        ? { metadata: { request: { url: request?.url, path: request?.path } } }
+        : { metadata: { response, function_id, execution_time_ms } };
+    const stored: StoredEvent = {
+      source: event.source,
+      project: event.project,
+      timestamp: event.timestampMicros,
+      content,
+      topic: '',
+      partition: 0,
+      offset: 0,
+    };
     if (event.source === 'edge_logs') {
       if (request?.url !== undefined) requests.push({ event: stored, url: request.url });
       return;
@@ -80,19 +128,36 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     }
   }
 
-  async function checkInvocations(project: string, now: number, intervals: readonly string[] = FUNCTION_INTERVALS): Promise<number> {
+  async function checkInvocations(
+    project: string,
+    now: number,
+    intervals: readonly string[] = FUNCTION_INTERVALS,
+  ): Promise<number> {
     let counted = 0;
     for (const interval of intervals) {
       for (const function_id of ['', functionsOf.get(project) ?? 'none']) {
-        const expected = invocationStats(invocations.get(project) ?? [], { project, function_id, interval }, now * 1000);
+        const expected = invocationStats(
+          invocations.get(project) ?? [],
+          { project, function_id, interval },
+          now * 1000,
+        );
         const answer = await world.ask('functions.invocation-stats', { project, function_id, interval }, now);
         const what = `${project} ${function_id} ${interval} ${new Date(now).toISOString()}`;
         expect(answer.length, what).toBe(expected.length);
         counted += expected.filter((row) => row.count > 0).length;
         answer.forEach((row, i) => {
           const right = expected[i]!;
-          expect(row, what).toMatchObject({ timestamp: right.timestamp, count: right.count, error_count: right.error_count, min_execution_time: right.min_execution_time, max_execution_time: right.max_execution_time });
-          const [avg, p95, p99] = [row['avg_execution_time'], row['p95_execution_time'], row['p99_execution_time']] as (number | null)[];
+          expect(row, what).toMatchObject({
+            timestamp: right.timestamp,
+            count: right.count,
+            error_count: right.error_count,
+            min_execution_time: right.min_execution_time,
+            max_execution_time: right.max_execution_time,
+          });
+          const [avg, p95, p99] = [row['avg_execution_time'], row['p95_execution_time'], row['p99_execution_time']] as (
+            | number
+            | null
+          )[];
           if (right.p95 === null || right.p99 === null) expect([avg, p95, p99], what).toEqual([null, null, null]);
           else {
             expect(avg! / right.avg_execution_time!, what).toBeCloseTo(1, 9);
@@ -107,14 +172,22 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     return counted;
   }
 
-  const matching = (matches: (url: string) => boolean): StoredEvent[] => requests.filter((r) => matches(r.url)).map((r) => r.event);
+  const matching = (matches: (url: string) => boolean): StoredEvent[] =>
+    requests.filter((r) => matches(r.url)).map((r) => r.event);
 
-  async function checkRequests(pattern: string, matches: (url: string) => boolean, now: number, intervals: readonly string[] = API_INTERVALS): Promise<number> {
+  async function checkRequests(
+    pattern: string,
+    matches: (url: string) => boolean,
+    now: number,
+    intervals: readonly string[] = API_INTERVALS,
+  ): Promise<number> {
     const events = matching(matches);
     let counted = 0;
     for (const interval of intervals) {
       const answer = await world.ask('usage.api-counts', { project: pattern, interval }, now);
-      expect(answer, `${pattern} ${interval} ${new Date(now).toISOString()}`).toEqual(apiCounts(events, interval, () => true, now * 1000).slice(0, 1000));
+      expect(answer, `${pattern} ${interval} ${new Date(now).toISOString()}`).toEqual(
+        apiCounts(events, interval, () => true, now * 1000).slice(0, 1000),
+      );
       counted += answer.length;
     }
     return counted;
@@ -160,7 +233,9 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
 
   test('with all of history built: every project, function, interval', async () => {
     while (sent < EVENTS) await sendBatch();
-    expect(requests.length + [...invocations.values()].reduce((sum, list) => sum + list.length, 0)).toBeGreaterThan(EVENTS * 0.95);
+    expect(requests.length + [...invocations.values()].reduce((sum, list) => sum + list.length, 0)).toBeGreaterThan(
+      EVENTS * 0.95,
+    );
     world.now = UNTIL;
     let counted = 0;
     for (let rank = 0; rank < PROJECTS; rank++) counted += await everythingOf(project(rank), UNTIL);
@@ -173,7 +248,9 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
 
   test('for patterns of all kinds', async () => {
     const [busy, quiet] = [project(0), project(40)];
-    const long = requests.map((r) => /[a-z]{24,}/.exec(r.event.timestamp > (UNTIL - 3_600_000) * 1000 ? r.url : '')?.[0]).find((run) => run !== undefined)!;
+    const long = requests
+      .map((r) => /[a-z]{24,}/.exec(r.event.timestamp > (UNTIL - 3_600_000) * 1000 ? r.url : '')?.[0])
+      .find((run) => run !== undefined)!;
     const patterns: readonly (readonly [pattern: string, matches: RegExp])[] = [
       [long.slice(2, 22), new RegExp(long.slice(2, 22))],
       ['zzzzzzzzzzzzzzzzzzzz', /z{20}/],
@@ -189,7 +266,9 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
       ['.', /./],
     ];
     const unmatched: string[] = [];
-    for (const [pattern, js] of patterns) if ((await checkRequests(pattern, (url) => js.test(url), UNTIL, ['minutely', 'hourly', 'daily'])) === 0) unmatched.push(pattern);
+    for (const [pattern, js] of patterns)
+      if ((await checkRequests(pattern, (url) => js.test(url), UNTIL, ['minutely', 'hourly', 'daily'])) === 0)
+        unmatched.push(pattern);
     expect(unmatched).toEqual(['zzzzzzzzzzzzzzzzzzzz']);
   });
 
@@ -206,7 +285,15 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     };
     const today = Math.floor(world.now / 1000 / DAY) * DAY;
     for (const source of ['edge_logs', 'function_edge_logs']) {
-      for (const days of [0, 1, 2]) await requestRepair(world.context, { source, period: today - days * DAY, from: today - 8 * DAY, to: today + 2 * DAY, reason: 'command', accept_loss: false });
+      for (const days of [0, 1, 2])
+        await requestRepair(world.context, {
+          source,
+          period: today - days * DAY,
+          from: today - 8 * DAY,
+          to: today + 2 * DAY,
+          reason: 'command',
+          accept_loss: false,
+        });
     }
     for (let left = 6; left > 0; left = await repairOpen(world.context)) await sendBatch();
     world.onWait = () => Promise.resolve();
@@ -215,7 +302,8 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
   });
 
   test('and so says the comparison of everything', async () => {
-    for (const rollup of await readRollups(world.clickhouse)) expect(await differencesOf(world.context, rollup, undefined, { from: 0, to: 4_294_967_295 })).toEqual([]);
+    for (const rollup of await readRollups(world.clickhouse))
+      expect(await differencesOf(world.context, rollup, undefined, { from: 0, to: 4_294_967_295 })).toEqual([]);
   });
 });
 

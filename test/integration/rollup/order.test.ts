@@ -1,38 +1,71 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
-// The one promise of the engine that builds rest on (services/rollup/build.ts): an insert stores its rows in raw before any of its views stores what it made of
-// them, also where the view makes many blocks of one. Seen from outside: while the insert runs, whoever finds rows of a view finds all rows of raw.
+// The one promise of the engine that builds rest on (services/rollup/build.ts): an insert stores its rows in raw before
+// any of its views stores what it made of
+// them, also where the view makes many blocks of one. Seen from outside: while the insert runs, whoever finds rows of a
+// view finds all rows of raw.
 
 describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
   let engine: TestClickHouse;
 
   beforeAll(async () => {
     engine = await openTestClickHouse({ migrated: false });
-    await engine.clickhouse.execute({ sql: "CREATE TABLE raw (day UInt8, k UInt32) ENGINE = MergeTree PARTITION BY day ORDER BY k SETTINGS non_replicated_deduplication_window = 10000" });
-    await engine.clickhouse.execute({ sql: 'CREATE TABLE made (k UInt32, c SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k SETTINGS non_replicated_deduplication_window = 10000' });
+    await engine.clickhouse.execute({
+      sql: 'CREATE TABLE raw (day UInt8, k UInt32) ENGINE = MergeTree PARTITION BY day ORDER BY k SETTINGS non_replicated_deduplication_window = 10000',
+    });
+    await engine.clickhouse.execute({
+      sql: 'CREATE TABLE made (k UInt32, c SimpleAggregateFunction(sum, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k SETTINGS non_replicated_deduplication_window = 10000',
+    });
   });
   afterAll(() => engine.close());
 
   test.each([
     ['one block', {}],
-    ['many blocks of one view', { min_insert_block_size_rows_for_materialized_views: 1, min_insert_block_size_bytes_for_materialized_views: 1, group_by_two_level_threshold: 1 }],
+    [
+      'many blocks of one view',
+      {
+        min_insert_block_size_rows_for_materialized_views: 1,
+        min_insert_block_size_bytes_for_materialized_views: 1,
+        group_by_two_level_threshold: 1,
+      },
+    ],
     ['views in parallel', { parallel_view_processing: 1 }],
   ])('%s', async (_, settings) => {
     const { clickhouse } = engine;
     for (const table of ['raw', 'made']) await clickhouse.execute({ sql: `TRUNCATE TABLE ${table}` });
     await clickhouse.execute({ sql: 'DROP VIEW IF EXISTS made_mv SYNC' });
     // its second half is slow: the window in which raw and view could be seen apart
-    await clickhouse.execute({ sql: 'CREATE MATERIALIZED VIEW made_mv TO made AS SELECT k, count() AS c FROM raw WHERE sleepEachRow(0.0001) = 0 GROUP BY k' });
+    await clickhouse.execute({
+      sql: 'CREATE MATERIALIZED VIEW made_mv TO made AS SELECT k, count() AS c FROM raw WHERE sleepEachRow(0.0001) = 0 GROUP BY k',
+    });
     const rows = 5_000;
     let running = true;
-    const insert = clickhouse.execute({
-      sql: `INSERT INTO raw SELECT number % 3, number FROM numbers(${rows})`,
-      settings: { insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, insert_deduplication_token: JSON.stringify(settings), async_insert: 0, max_insert_threads: 1, max_threads: 1, max_block_size: 10_000_000, max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, function_sleep_max_microseconds_per_block: 100_000_000, ...settings },
-    }).finally(() => { running = false; });
+    const insert = clickhouse
+      .execute({
+        sql: `INSERT INTO raw SELECT number % 3, number FROM numbers(${rows})`,
+        settings: {
+          insert_deduplicate: 1,
+          deduplicate_blocks_in_dependent_materialized_views: 1,
+          insert_deduplication_token: JSON.stringify(settings),
+          async_insert: 0,
+          max_insert_threads: 1,
+          max_threads: 1,
+          max_block_size: 10_000_000,
+          max_insert_block_size: 10_000_000,
+          min_insert_block_size_rows: 0,
+          min_insert_block_size_bytes: 0,
+          function_sleep_max_microseconds_per_block: 100_000_000,
+          ...settings,
+        },
+      })
+      .finally(() => {
+        running = false;
+      });
     const seen: { raw: number; made: number }[] = [];
     while (running) {
-      const read = async (sql: string): Promise<number> => Number((await clickhouse.read({ sql, format: 'TSV' })).body.toString());
+      const read = async (sql: string): Promise<number> =>
+        Number((await clickhouse.read({ sql, format: 'TSV' })).body.toString());
       // the view's rows first: what is found of it by then has its rows in raw
       const made = await read('SELECT toUInt32(sum(c)) FROM made');
       seen.push({ made, raw: await read('SELECT toUInt32(count()) FROM raw') });

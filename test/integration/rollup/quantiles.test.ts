@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { openWorld, type World } from './world.ts';
 
-// p95 and p99 out of the real tables, through both tiers, against the sorted values: never further off than one per cent in rank,
+// p95 and p99 out of the real tables, through both tiers, against the sorted values: never further off than one per
+// cent in rank,
 // and least <= p95 <= p99 <= greatest. The alternatives that were tried: docs/quantiles.md.
 
 const NOW = Date.parse('2026-03-08T00:00:00Z');
@@ -28,7 +29,8 @@ describe('quantiles', { timeout: 120_000 }, () => {
   beforeAll(async () => {
     world = await openWorld({ now: NOW });
     await admitNew(world.context);
-    // spread over seven days, one function per distribution, in the order of a shuffle or (function s_) in that of the values
+    // spread over seven days, one function per distribution, in the order of a shuffle or (function s_) in that of the
+    // values
     for (const count of counts) {
       for (const [name, value] of Object.entries(distributions)) {
         for (const sorted of count > 100_000 ? [false] : [false, true]) {
@@ -60,16 +62,30 @@ describe('quantiles', { timeout: 120_000 }, () => {
         expect(row!.within, `${name} ${width} ${JSON.stringify(row)}`).toEqual([1, 1]);
         expect(row!.states).toBeLessThanOrEqual(width === 60 ? MINUTES : 168);
       }
-      const days = await world.ask('functions.invocation-stats', { project: `p${count}`, function_id: name, interval: '7day' });
+      const days = await world.ask('functions.invocation-stats', {
+        project: `p${count}`,
+        function_id: name,
+        interval: '7day',
+      });
       expect(days.reduce((sum, day) => sum + Number(day['count']), 0)).toBe(count);
-      for (const { count: n, min_execution_time: min, p95_execution_time: p95, p99_execution_time: p99, max_execution_time: max } of days as Record<string, number>[]) {
-        expect(n === 0 || (min! <= p95! && p95! <= p99! && p99! <= max!), `${name} ${min} ${p95} ${p99} ${max}`).toBe(true);
+      for (const {
+        count: n,
+        min_execution_time: min,
+        p95_execution_time: p95,
+        p99_execution_time: p99,
+        max_execution_time: max,
+      } of days as Record<string, number>[]) {
+        expect(n === 0 || (min! <= p95! && p95! <= p99! && p99! <= max!), `${name} ${min} ${p95} ${p99} ${max}`).toBe(
+          true,
+        );
       }
     }
   });
 
   test('10,080 states of minutes were merged', async () => {
-    const [row] = await world.select<{ states: number }>("SELECT toUInt32(max(states)) AS states FROM (SELECT count() AS states FROM function_invocations_v1 FINAL WHERE width = 60 GROUP BY project, function_id)");
+    const [row] = await world.select<{ states: number }>(
+      'SELECT toUInt32(max(states)) AS states FROM (SELECT count() AS states FROM function_invocations_v1 FINAL WHERE width = 60 GROUP BY project, function_id)',
+    );
     expect(row!.states).toBe(MINUTES);
   });
 });

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
-// What answers are made of: the widest buckets that are exact, single events at the edges, raw only where nothing else can say.
+// What answers are made of: the widest buckets that are exact, single events at the edges, raw only where nothing else
+// can say.
 
 const NOW = Date.parse('2028-03-01T12:34:56.789Z');
 const DAY_MS = 86_400_000;
@@ -21,8 +22,17 @@ describe('reading', { timeout: 120_000 }, () => {
     for (let day = 8; day >= 0; day--) {
       world.now = NOW - day * DAY_MS;
       const at = Array.from({ length: 144 * times }, (_, i) => world.now - Math.floor((i * 600_000) / times) - 1);
-      await world.send('edge_logs', at.flatMap((t, i) => [edgeEvent(t, `https://${REF}.supabase.co/rest/v1/t`), edgeEvent(t, `https://${String.fromCharCode(97 + (i % 26)).repeat(20)}.supabase.co/auth/v1/t`)]));
-      await world.send('function_edge_logs', at.flatMap((t, i) => [invocationEvent(t, REF, `f${i % 3}`), invocationEvent(t, `other${i % 26}`, 'f')]));
+      await world.send(
+        'edge_logs',
+        at.flatMap((t, i) => [
+          edgeEvent(t, `https://${REF}.supabase.co/rest/v1/t`),
+          edgeEvent(t, `https://${String.fromCharCode(97 + (i % 26)).repeat(20)}.supabase.co/auth/v1/t`),
+        ]),
+      );
+      await world.send(
+        'function_edge_logs',
+        at.flatMap((t, i) => [invocationEvent(t, REF, `f${i % 3}`), invocationEvent(t, `other${i % 26}`, 'f')]),
+      );
     }
   }
 
@@ -58,7 +68,9 @@ describe('reading', { timeout: 120_000 }, () => {
     for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) {
       await world.context.wait(ms);
       const estimate = await world.explain('functions.invocation-stats', { project: REF, interval: '7day' }, NOW);
-      rawRows.push(estimate.filter((row) => row.table === 'function_edge_logs').reduce((sum, row) => sum + row.rows, 0));
+      rawRows.push(
+        estimate.filter((row) => row.table === 'function_edge_logs').reduce((sum, row) => sum + row.rows, 0),
+      );
     }
     expect(rawRows).toEqual(rawRows.toSorted((a, b) => b - a));
     expect(rawRows[0]).toBeGreaterThan(0);
@@ -81,19 +93,31 @@ describe('reading', { timeout: 120_000 }, () => {
   // single events of the first hour of a window are read, and grow with the reference's own traffic of that hour
   test('what is read stays where it is when the traffic grows fivefold, but for the single events at the start of a window', async () => {
     const calls: [string, Record<string, string>][] = [
-      ...functionCases.slice(1).map(([interval]): [string, Record<string, string>] => ['functions.invocation-stats', { project: REF, interval }]),
-      ...requestCases.map(([interval]): [string, Record<string, string>] => ['usage.api-counts', { project: REF, interval }]),
+      ...functionCases
+        .slice(1)
+        .map(([interval]): [string, Record<string, string>] => [
+          'functions.invocation-stats',
+          { project: REF, interval },
+        ]),
+      ...requestCases.map(([interval]): [string, Record<string, string>] => [
+        'usage.api-counts',
+        { project: REF, interval },
+      ]),
     ];
     const counts = async (): Promise<number[]> => {
-      for (const table of ['function_invocations', 'api_requests']) await world.clickhouse.execute({ sql: `OPTIMIZE TABLE ${table}_v1 FINAL` });
+      for (const table of ['function_invocations', 'api_requests'])
+        await world.clickhouse.execute({ sql: `OPTIMIZE TABLE ${table}_v1 FINAL` });
       const found: number[] = [];
-      for (const [endpoint, params] of calls) found.push((await world.explain(endpoint, params, NOW)).reduce((sum, row) => sum + row.marks, 0));
+      for (const [endpoint, params] of calls)
+        found.push((await world.explain(endpoint, params, NOW)).reduce((sum, row) => sum + row.marks, 0));
       return found;
     };
     const before = await counts();
     expect(Math.max(...before)).toBeLessThan(60);
     for (let i = 0; i < 4; i++) await traffic(1);
     const after = await counts();
-    after.forEach((marks, i) => expect(marks, `${calls[i]![0]} ${JSON.stringify(calls[i]![1])}`).toBeLessThanOrEqual(before[i]! + 4));
+    after.forEach((marks, i) =>
+      expect(marks, `${calls[i]![0]} ${JSON.stringify(calls[i]![1])}`).toBeLessThanOrEqual(before[i]! + 4),
+    );
   });
 });

@@ -31,12 +31,28 @@ describe('repairs', { timeout: 240_000 }, () => {
     await admitNew(world.context);
   });
 
-  const eventsOf = (count: number, at = world.now): string[] => Array.from({ length: count }, (_, i) => edgeEvent(at - i * 1000, `https://${REF}.supabase.co/rest/v1/t`));
-  const held = async (): Promise<number[]> => (await world.select<{ n: number }>('SELECT toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width')).map((r) => r.n);
+  const eventsOf = (count: number, at = world.now): string[] =>
+    Array.from({ length: count }, (_, i) => edgeEvent(at - i * 1000, `https://${REF}.supabase.co/rest/v1/t`));
+  const held = async (): Promise<number[]> =>
+    (
+      await world.select<{ n: number }>(
+        'SELECT toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width',
+      )
+    ).map((r) => r.n);
   const today = (): number => floorTo(world.now / 1000, DAY);
-  const ask = (period: number, from: number, to: number, more: { accept_loss?: boolean } = {}): Promise<void> => requestRepair(world.context, { source: 'edge_logs', period, from, to, reason: 'command', accept_loss: false, ...more });
+  const ask = (period: number, from: number, to: number, more: { accept_loss?: boolean } = {}): Promise<void> =>
+    requestRepair(world.context, {
+      source: 'edge_logs',
+      period,
+      from,
+      to,
+      reason: 'command',
+      accept_loss: false,
+      ...more,
+    });
   const outcomes = async (): Promise<string[]> => (await readOpenRepairs(world.clickhouse)).map((r) => r.outcome);
-  const metric = async (): Promise<string | undefined> => /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await world.registry.metrics())?.[1];
+  const metric = async (): Promise<string | undefined> =>
+    /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await world.registry.metrics())?.[1];
 
   /** Killed between raw and the view. */
   async function insertWithoutView(batch: Batch): Promise<void> {
@@ -47,7 +63,9 @@ describe('repairs', { timeout: 240_000 }, () => {
 
   /** What ingest's recovery does: the request first, the ledger row last. */
   async function recover(batch: Batch, period: number, at = world.now): Promise<void> {
-    await world.clickhouse.execute({ sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time) VALUES ('edge_logs', toDateTime(${period}, 'UTC'), toDateTime(${Math.floor(at / 1000) - 60}, 'UTC'), toDateTime(${Math.floor(at / 1000) + 1}, 'UTC'))` });
+    await world.clickhouse.execute({
+      sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time) VALUES ('edge_logs', toDateTime(${period}, 'UTC'), toDateTime(${Math.floor(at / 1000) - 60}, 'UTC'), toDateTime(${Math.floor(at / 1000) + 1}, 'UTC'))`,
+    });
     await batch.record();
   }
 
@@ -84,10 +102,15 @@ describe('repairs', { timeout: 240_000 }, () => {
     await world.send('edge_logs', eventsOf(5, world.now - 5 * 3_600_000));
     await world.send('edge_logs', eventsOf(4));
     // wrong on both sides of the span
-    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 10 WHERE 1', settings: { mutations_sync: 1 } });
+    await world.clickhouse.execute({
+      sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 10 WHERE 1',
+      settings: { mutations_sync: 1 },
+    });
     await ask(today(), Math.floor(world.now / 1000) - 60, Math.floor(world.now / 1000) + 1);
     expect(await repairOpen(world.context)).toBe(0);
-    const hours = await world.select<{ n: number }>('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600 GROUP BY at ORDER BY at');
+    const hours = await world.select<{ n: number }>(
+      'SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600 GROUP BY at ORDER BY at',
+    );
     expect(hours.map((h) => h.n)).toEqual([15, 4]);
   });
 
@@ -96,26 +119,37 @@ describe('repairs', { timeout: 240_000 }, () => {
     await ask(today(), today(), today() + DAY);
     const engine = world.clickhouse;
     let again = false;
-    await repairOpen({ ...world.context, clickhouse: { ...engine, execute: async (s: Statement) => {
-      if (!again && s.sql.includes('REPLACE PARTITION')) {
-        again = true;
-        await ask(today(), today(), today() + DAY);
-      }
-      await engine.execute(s);
-    } } });
+    await repairOpen({
+      ...world.context,
+      clickhouse: {
+        ...engine,
+        execute: async (s: Statement) => {
+          if (!again && s.sql.includes('REPLACE PARTITION')) {
+            again = true;
+            await ask(today(), today(), today() + DAY);
+          }
+          await engine.execute(s);
+        },
+      },
+    });
     expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
     expect(await repairOpen(world.context)).toBe(0);
   });
 
   describe('where raw has lost rows that the ledger knows of, the rollup is left alone', () => {
     async function lose(): Promise<void> {
-      const [part] = await world.select<{ name: string }>("SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1");
+      const [part] = await world.select<{ name: string }>(
+        "SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1",
+      );
       await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DETACH PART '${part!.name}'` });
     }
 
     async function destroy(where: string): Promise<void> {
       await world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' });
-      await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs DELETE WHERE ${where}`, settings: { mutations_sync: 1 } });
+      await world.clickhouse.execute({
+        sql: `ALTER TABLE edge_logs DELETE WHERE ${where}`,
+        settings: { mutations_sync: 1 },
+      });
     }
 
     afterEach(() => world.clickhouse.execute({ sql: 'SYSTEM START MERGES edge_logs' }));
@@ -129,7 +163,9 @@ describe('repairs', { timeout: 240_000 }, () => {
     });
 
     test('a part of raw is detached: the audit asks, the repair is refused and tells, until the part is back', async () => {
-      const [part] = await world.select<{ name: string }>("SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1");
+      const [part] = await world.select<{ name: string }>(
+        "SELECT name FROM system.parts WHERE active AND database = currentDatabase() AND table = 'edge_logs' ORDER BY name LIMIT 1",
+      );
       await lose();
       world.now += 3 * MINUTE_MS;
       expect(await createAudit(world.context).round()).toBe(1);
@@ -167,7 +203,10 @@ describe('repairs', { timeout: 240_000 }, () => {
   });
 
   test('days that retention dropped stay in the rollup, also when the retention is raised and an older event comes', async () => {
-    const keeping = (days: number) => ({ ...world.context, settings: { ...world.context.settings, RAW_RETENTION_DAYS: days } });
+    const keeping = (days: number) => ({
+      ...world.context,
+      settings: { ...world.context.settings, RAW_RETENTION_DAYS: days },
+    });
     for (let d = 0; d < 6; d++) {
       await beginToday(world.context);
       await world.send('edge_logs', eventsOf(10));
@@ -185,22 +224,40 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([61, 61, 61]);
   });
 
-  test.each([['5 minutes', 5], ['30 minutes', 30], ['2 days', 2 * 1_440], ['100 days', 100 * 1_440]])('with an ingest host %s ahead, a repair of the running period neither loses nor doubles its rows', async (_, minutes) => {
-    for (let i = 0; i < 3; i++) {
-      await world.send('edge_logs', eventsOf(10), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 0 });
-      await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 2 });
+  test.each([
+    ['5 minutes', 5],
+    ['30 minutes', 30],
+    ['2 days', 2 * 1_440],
+    ['100 days', 100 * 1_440],
+  ])(
+    'with an ingest host %s ahead, a repair of the running period neither loses nor doubles its rows',
+    async (_, minutes) => {
+      for (let i = 0; i < 3; i++) {
+        await world.send('edge_logs', eventsOf(10), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 0 });
+        await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), {
+          evaluatedAt: world.now + minutes * MINUTE_MS,
+          partition: 2,
+        });
+        await world.send('edge_logs', eventsOf(3), { partition: 1 });
+        world.now += MINUTE_MS;
+      }
+      const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
+      await world.clickhouse.execute({
+        sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 1 WHERE 1',
+        settings: { mutations_sync: 1 },
+      });
+      for (const d of await differencesOf(world.context, rollup, undefined, ALL))
+        await ask(d.period, d.minute, d.minute + 3600);
+      expect(await repairOpen(world.context)).toBe(0);
       await world.send('edge_logs', eventsOf(3), { partition: 1 });
-      world.now += MINUTE_MS;
-    }
-    const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
-    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 1 WHERE 1', settings: { mutations_sync: 1 } });
-    for (const d of await differencesOf(world.context, rollup, undefined, ALL)) await ask(d.period, d.minute, d.minute + 3600);
-    expect(await repairOpen(world.context)).toBe(0);
-    await world.send('edge_logs', eventsOf(3), { partition: 1 });
-    await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), { evaluatedAt: world.now + minutes * MINUTE_MS, partition: 2 });
-    expect(await held()).toEqual([54, 54, 54]);
-    expect(await differencesOf(world.context, rollup, undefined, ALL)).toEqual([]);
-  });
+      await world.send('edge_logs', eventsOf(3, world.now + minutes * MINUTE_MS), {
+        evaluatedAt: world.now + minutes * MINUTE_MS,
+        partition: 2,
+      });
+      expect(await held()).toEqual([54, 54, 54]);
+      expect(await differencesOf(world.context, rollup, undefined, ALL)).toEqual([]);
+    },
+  );
 
   test('a rebuild that is killed at any statement is found and finished, whatever the age of its period', async () => {
     await world.send('edge_logs', eventsOf(10));
@@ -209,16 +266,28 @@ describe('repairs', { timeout: 240_000 }, () => {
     await beginToday(world.context);
     const engine = world.clickhouse;
     for (let at = 1, finished = false; !finished; at++) {
-      await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 DELETE WHERE 1', settings: { mutations_sync: 1 } });
+      await world.clickhouse.execute({
+        sql: 'ALTER TABLE api_requests_v1 DELETE WHERE 1',
+        settings: { mutations_sync: 1 },
+      });
       await ask(period, period, period + DAY);
       let statements = 0;
-      finished = await repairOpen({ ...world.context, clickhouse: { ...engine, execute: async (s: Statement) => {
-        if (++statements === at) throw new Error('killed');
-        await engine.execute(s);
-      } } }).then(() => true, (error: unknown) => {
-        expect((error as Error).message).toBe('killed');
-        return false;
-      });
+      finished = await repairOpen({
+        ...world.context,
+        clickhouse: {
+          ...engine,
+          execute: async (s: Statement) => {
+            if (++statements === at) throw new Error('killed');
+            await engine.execute(s);
+          },
+        },
+      }).then(
+        () => true,
+        (error: unknown) => {
+          expect((error as Error).message).toBe('killed');
+          return false;
+        },
+      );
       expect(await repairOpen(world.context)).toBe(0);
       expect(await held(), `killed at ${at}`).toEqual([10, 10, 10]);
     }
@@ -228,14 +297,21 @@ describe('repairs', { timeout: 240_000 }, () => {
     async function replayWithoutView(): Promise<number> {
       const batch = world.announce('edge_logs', eventsOf(4));
       await batch.insert(new Set([batch.last]));
-      await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, partition, first, last, source, stored, dead_lettered, period, min_timestamp) SELECT 'edge_logs', 0, ${batch.first}, ${batch.last}, 'edge_logs', 3, 1, toDateTime(${today()}, 'UTC'), now64(6)` });
-      await world.clickhouse.execute({ sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${batch.last}, false, toDateTime(${today()}, 'UTC'), now64(6)` });
+      await world.clickhouse.execute({
+        sql: `INSERT INTO batches (topic, partition, first, last, source, stored, dead_lettered, period, min_timestamp) SELECT 'edge_logs', 0, ${batch.first}, ${batch.last}, 'edge_logs', 3, 1, toDateTime(${today()}, 'UTC'), now64(6)`,
+      });
+      await world.clickhouse.execute({
+        sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${batch.last}, false, toDateTime(${today()}, 'UTC'), now64(6)`,
+      });
       await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
       await batch.insert(new Set([batch.first, batch.first + 1, batch.first + 2]));
       await world.clickhouse.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
       return batch.last;
     }
-    const finish = (offset: number): Promise<void> => world.clickhouse.execute({ sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${offset}, true, toDateTime(${today()}, 'UTC'), now64(6)` });
+    const finish = (offset: number): Promise<void> =>
+      world.clickhouse.execute({
+        sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, period, timestamp) SELECT 'edge_logs', 0, ${offset}, true, toDateTime(${today()}, 'UTC'), now64(6)`,
+      });
 
     test('killed between raw and the view holds the build up until it is done, and then counts once', async () => {
       const offset = await replayWithoutView();
@@ -250,7 +326,10 @@ describe('repairs', { timeout: 240_000 }, () => {
     test('does not hide a row of its batch that raw has lost', async () => {
       const offset = await replayWithoutView();
       await finish(offset);
-      await world.clickhouse.execute({ sql: 'ALTER TABLE edge_logs DELETE WHERE kafka_offset = 0', settings: { mutations_sync: 1 } });
+      await world.clickhouse.execute({
+        sql: 'ALTER TABLE edge_logs DELETE WHERE kafka_offset = 0',
+        settings: { mutations_sync: 1 },
+      });
       await ask(today(), today(), today() + DAY);
       expect(await repairOpen(world.context)).toBe(1);
       expect(await outcomes()).toEqual(['incomplete']);
@@ -258,7 +337,9 @@ describe('repairs', { timeout: 240_000 }, () => {
   });
 
   test('an insert reads nothing that grows with the number of periods: its views name the raw table alone', async () => {
-    const views = await world.select<{ name: string; select: string }>("SELECT name, as_select AS select FROM system.tables WHERE database = currentDatabase() AND engine = 'MaterializedView' AND name NOT LIKE 'canary%'");
+    const views = await world.select<{ name: string; select: string }>(
+      "SELECT name, as_select AS select FROM system.tables WHERE database = currentDatabase() AND engine = 'MaterializedView' AND name NOT LIKE 'canary%'",
+    );
     expect(views).toHaveLength(2);
     for (const { name, select } of views) expect(select.match(/\b(?:FROM|JOIN)\b/g), name).toHaveLength(1);
   });

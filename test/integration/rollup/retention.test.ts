@@ -26,17 +26,47 @@ describe('retention', { timeout: 120_000 }, () => {
       ['edge_logs', 'url, families, refs', `'https://${REF}.supabase.co/rest/v1/t', 1, ['${REF}']`],
       ['function_edge_logs', 'function_id, is_invocation', `'f', true`],
     ]) {
-      await world.clickhouse.execute({ sql: `INSERT INTO ${source} (project, timestamp, evaluated_at, period, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of24Days}, 'old', ${values} FROM numbers(24)`, settings: { max_partitions_per_insert_block: 0 } });
+      await world.clickhouse.execute({
+        sql: `INSERT INTO ${source} (project, timestamp, evaluated_at, period, kafka_offset, batch_last, kafka_topic, ${columns}) SELECT '${REF}', ${of24Days}, 'old', ${values} FROM numbers(24)`,
+        settings: { max_partitions_per_insert_block: 0 },
+      });
     }
-    await world.clickhouse.execute({ sql: `INSERT INTO batches (topic, first, last, source, stored, period, min_timestamp) SELECT 'old', batch_last, batch_last, 'edge_logs', 1, period, timestamp FROM edge_logs`, settings: { max_partitions_per_insert_block: 0 } });
+    await world.clickhouse.execute({
+      sql: `INSERT INTO batches (topic, first, last, source, stored, period, min_timestamp) SELECT 'old', batch_last, batch_last, 'edge_logs', 1, period, timestamp FROM edge_logs`,
+      settings: { max_partitions_per_insert_block: 0 },
+    });
     world.now = START;
   });
 
-  const keeping = (raw: number, minutes: number, hours: number) => ({ ...world.context, settings: { ...world.context.settings, RAW_RETENTION_DAYS: raw, ROLLUP_1M_RETENTION_DAYS: minutes, ROLLUP_1H_RETENTION_DAYS: hours } });
+  const keeping = (raw: number, minutes: number, hours: number) => ({
+    ...world.context,
+    settings: {
+      ...world.context.settings,
+      RAW_RETENTION_DAYS: raw,
+      ROLLUP_1M_RETENTION_DAYS: minutes,
+      ROLLUP_1H_RETENTION_DAYS: hours,
+    },
+  });
   /** days back from now of the oldest event in each table */
-  const oldest = async (): Promise<Record<string, number>> => Object.fromEntries((await world.select<{ name: string; days: number }>(
-    [['raw', 'edge_logs', 'timestamp', ''], ['invocations', 'function_edge_logs', 'timestamp', ''], ['minutes', 'api_requests', 'at', 'WHERE width = 60'], ['hours', 'api_requests', 'at', 'WHERE width = 3600'], ['events', 'api_requests', 'at', 'WHERE width = 0']]
-      .map(([name, table, time, where]) => `SELECT '${name}' AS name, dateDiff('day', min(${time}), toDateTime(${START / 1000}, 'UTC'), 'UTC') AS days FROM ${table} ${where}`).join(' UNION ALL '))).map((row) => [row.name, row.days]));
+  const oldest = async (): Promise<Record<string, number>> =>
+    Object.fromEntries(
+      (
+        await world.select<{ name: string; days: number }>(
+          [
+            ['raw', 'edge_logs', 'timestamp', ''],
+            ['invocations', 'function_edge_logs', 'timestamp', ''],
+            ['minutes', 'api_requests', 'at', 'WHERE width = 60'],
+            ['hours', 'api_requests', 'at', 'WHERE width = 3600'],
+            ['events', 'api_requests', 'at', 'WHERE width = 0'],
+          ]
+            .map(
+              ([name, table, time, where]) =>
+                `SELECT '${name}' AS name, dateDiff('day', min(${time}), toDateTime(${START / 1000}, 'UTC'), 'UTC') AS days FROM ${table} ${where}`,
+            )
+            .join(' UNION ALL '),
+        )
+      ).map((row) => [row.name, row.days]),
+    );
 
   test('raw days, minutes and hours each go when their own time has come', async () => {
     expect(await dropExpired(keeping(90, 90, 400))).toBe(0);
@@ -54,24 +84,43 @@ describe('retention', { timeout: 120_000 }, () => {
     await dropExpired(keeping(90, 90, 90));
     expect(await oldest()).toMatchObject({ raw: 5, minutes: 12 });
     // what is gone is noted for the account, and no earlier day takes that back
-    expect(await world.select('SELECT source, toUnixTimestamp(max(before)) AS before FROM expired_days GROUP BY source ORDER BY source')).toEqual(['edge_logs', 'function_edge_logs'].map((source) => ({ source, before: Math.floor(START / 1000 / DAY) * DAY - 5 * DAY })));
+    expect(
+      await world.select(
+        'SELECT source, toUnixTimestamp(max(before)) AS before FROM expired_days GROUP BY source ORDER BY source',
+      ),
+    ).toEqual(
+      ['edge_logs', 'function_edge_logs'].map((source) => ({
+        source,
+        before: Math.floor(START / 1000 / DAY) * DAY - 5 * DAY,
+      })),
+    );
     world.now += 10 * DAY_MS;
     expect((await world.select('SELECT count() AS n FROM edge_logs'))[0]).toEqual({ n: 5 });
   });
 
   test('parts are dropped whole: nothing is merged, mutated or written for it', async () => {
-    const parts = (): Promise<{ name: string }[]> => world.select(`SELECT concat(table, ' ', name) AS name FROM system.parts WHERE database = currentDatabase() AND active AND table IN ('edge_logs', 'function_edge_logs') ORDER BY name`);
+    const parts = (): Promise<{ name: string }[]> =>
+      world.select(
+        `SELECT concat(table, ' ', name) AS name FROM system.parts WHERE database = currentDatabase() AND active AND table IN ('edge_logs', 'function_edge_logs') ORDER BY name`,
+      );
     const before = await parts();
     await dropExpired(keeping(8, 12, 12));
     const after = await parts();
     expect(after.length).toBeLessThan(before.length);
     expect(before).toEqual(expect.arrayContaining(after));
-    expect(await world.select("SELECT count() AS n FROM system.mutations WHERE database = currentDatabase() AND table LIKE 'edge%'")).toEqual([{ n: 0 }]);
+    expect(
+      await world.select(
+        "SELECT count() AS n FROM system.mutations WHERE database = currentDatabase() AND table LIKE 'edge%'",
+      ),
+    ).toEqual([{ n: 0 }]);
   });
 
   test('late events stay as long as the period in which they were stored', async () => {
-    await world.send('edge_logs', [edgeEvent(START - 36 * DAY_MS, `https://${REF}.supabase.co/auth/v1/t`)], { period: Math.floor(START / 1000 / DAY) * DAY - 6 * DAY });
-    const auth = async (): Promise<number> => (await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests WHERE width = 60'))[0]!.n;
+    await world.send('edge_logs', [edgeEvent(START - 36 * DAY_MS, `https://${REF}.supabase.co/auth/v1/t`)], {
+      period: Math.floor(START / 1000 / DAY) * DAY - 6 * DAY,
+    });
+    const auth = async (): Promise<number> =>
+      (await world.select<{ n: number }>('SELECT toUInt32(sum(auth)) AS n FROM api_requests WHERE width = 60'))[0]!.n;
     await dropExpired(keeping(90, 8, 8));
     expect(await auth()).toBe(1);
     await dropExpired({ ...keeping(90, 8, 8), clock: () => START + 4 * DAY_MS });
@@ -80,20 +129,35 @@ describe('retention', { timeout: 120_000 }, () => {
 
   test('raw days stay while history is made of them', async () => {
     const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
-    await world.clickhouse.execute({ sql: `INSERT INTO rollups (name, version, source, state, pending, progress) VALUES ('api_requests', ${rollup.version + 1}, 'edge_logs', 'building', [0], 1)` });
+    await world.clickhouse.execute({
+      sql: `INSERT INTO rollups (name, version, source, state, pending, progress) VALUES ('api_requests', ${rollup.version + 1}, 'edge_logs', 'building', [0], 1)`,
+    });
     await world.clickhouse.execute({ sql: 'CREATE TABLE api_requests_v2 AS api_requests_v1' });
     await dropExpired(keeping(8, 90, 400));
     expect(await oldest()).toMatchObject({ raw: 24, invocations: 8 });
   });
 
   test('what is built anew keeps the buckets that the raw tables no longer have', async () => {
-    const total = async (width: number): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = ${width}`))[0]!.n;
+    const total = async (width: number): Promise<number> =>
+      (
+        await world.select<{ n: number }>(
+          `SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = ${width}`,
+        )
+      )[0]!.n;
     const context = keeping(2, 12, 400);
     await dropExpired(context);
     const before = [await total(60), await total(3600)];
     expect(before).toEqual([12, 24]);
     const today = Math.floor(START / 1000 / DAY) * DAY;
-    for (let i = 0; i < 5; i++) await requestRepair(context, { source: 'edge_logs', period: today - i * DAY, from: today - 30 * DAY, to: today + DAY, reason: 'command', accept_loss: false });
+    for (let i = 0; i < 5; i++)
+      await requestRepair(context, {
+        source: 'edge_logs',
+        period: today - i * DAY,
+        from: today - 30 * DAY,
+        to: today + DAY,
+        reason: 'command',
+        accept_loss: false,
+      });
     expect(await repairOpen(context)).toBe(0);
     expect([await total(60), await total(3600)]).toEqual(before);
     const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;

@@ -31,5 +31,10 @@ const before = loadMigrations();
 /** All migrations, and behind them one that makes the second version of a rollup. */
 export const SECOND_VERSION: readonly Migration[] = [
   ...before,
-  { version: before.length + 1, name: `${String(before.length + 1).padStart(4, '0')}_change_function_invocations.sql`, checksum: 'of the test', statements: splitStatements(TEXT) },
+  {
+    version: before.length + 1,
+    name: `${String(before.length + 1).padStart(4, '0')}_change_function_invocations.sql`,
+    checksum: 'of the test',
+    statements: splitStatements(TEXT),
+  },
 ];

@@ -30,13 +30,25 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   });
 
   async function start(migrations: readonly Migration[] = loadMigrations()): Promise<RollupService> {
-    service = await startRollup({ clickhouse: world.clickhouse, settings: world.context.settings, logger: testLogger, registry: createRegistry(), migrations });
+    service = await startRollup({
+      clickhouse: world.clickhouse,
+      settings: world.context.settings,
+      logger: testLogger,
+      registry: createRegistry(),
+      migrations,
+    });
     service.failed.catch((error: unknown) => expect(error).toBeUndefined());
     return service;
   }
 
-  const states = async (name: string): Promise<string[]> => (await readRollups(world.clickhouse)).filter((r) => r.name === name).map((r) => r.state);
-  const count = async (width: number): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM function_invocations WHERE width = ${width}`))[0]!.n;
+  const states = async (name: string): Promise<string[]> =>
+    (await readRollups(world.clickhouse)).filter((r) => r.name === name).map((r) => r.state);
+  const count = async (width: number): Promise<number> =>
+    (
+      await world.select<{ n: number }>(
+        `SELECT toUInt32(sum(count)) AS n FROM function_invocations WHERE width = ${width}`,
+      )
+    )[0]!.n;
 
   test('makes the schema of a fresh database, and stops at once', async () => {
     const running = await start();
@@ -49,12 +61,28 @@ describe('the rollup service', { timeout: 240_000 }, () => {
 
   test('a raw retention that gives tiers less than they are promised is said at the start', async () => {
     const told: string[] = [];
-    const logger = pino({ level: 'warn' }, { write: (line: string) => { told.push(line); } });
+    const logger = pino(
+      { level: 'warn' },
+      {
+        write: (line: string) => {
+          told.push(line);
+        },
+      },
+    );
     for (const RAW_RETENTION_DAYS of [90, 89]) {
-      const running = await startRollup({ clickhouse: world.clickhouse, settings: { ...world.context.settings, RAW_RETENTION_DAYS }, logger, registry: createRegistry() });
+      const running = await startRollup({
+        clickhouse: world.clickhouse,
+        settings: { ...world.context.settings, RAW_RETENTION_DAYS },
+        logger,
+        registry: createRegistry(),
+      });
       await running.stop();
     }
-    expect(told.filter((line) => line.includes('retention_below_tiers')).map((line) => (JSON.parse(line) as { RAW_RETENTION_DAYS: number }).RAW_RETENTION_DAYS)).toEqual([89]);
+    expect(
+      told
+        .filter((line) => line.includes('retention_below_tiers'))
+        .map((line) => (JSON.parse(line) as { RAW_RETENTION_DAYS: number }).RAW_RETENTION_DAYS),
+    ).toEqual([89]);
   });
 
   test('builds history, then swaps a new version in, while batches and queries go on: no query fails or is wrong, no insert fails for good', async () => {
@@ -64,8 +92,16 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     const failures: unknown[] = [];
     const send = async (partition: number): Promise<void> => {
       const now = Date.now();
-      const batch = world.announce('function_edge_logs', Array.from({ length: 10 }, (_, i) => invocationEvent(now - i * 3_600_000, 'p', `f${i % 3}`, { ms: i })), { evaluatedAt: now, partition });
-      await batch.insert().catch((error: unknown) => (error instanceof ClickHouseError && error.kind === 'retry' ? batch.insert() : Promise.reject(error as Error)));
+      const batch = world.announce(
+        'function_edge_logs',
+        Array.from({ length: 10 }, (_, i) => invocationEvent(now - i * 3_600_000, 'p', `f${i % 3}`, { ms: i })),
+        { evaluatedAt: now, partition },
+      );
+      await batch
+        .insert()
+        .catch((error: unknown) =>
+          error instanceof ClickHouseError && error.kind === 'retry' ? batch.insert() : Promise.reject(error as Error),
+        );
       await batch.record();
       sent += 10;
     };
@@ -90,7 +126,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     await waitFor(async () => (await states('function_invocations'))[0] === 'serving', 60_000, 'history is built');
     await running.stop();
     await start(SECOND_VERSION);
-    await waitFor(async () => (await states('function_invocations')).join() === 'retired,serving', 60_000, 'the second version serves');
+    await waitFor(
+      async () => (await states('function_invocations')).join() === 'retired,serving',
+      60_000,
+      'the second version serves',
+    );
     await sleep(1_000);
     ending = true;
     await Promise.all([...writers, ...readers]);
@@ -102,19 +142,37 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   test('status and rebuild by hand', async () => {
     await start();
     const now = Date.now();
-    await world.send('edge_logs', [edgeEvent(now - 86_400_000, `https://${REF}.supabase.co/rest/v1/t`)], { evaluatedAt: now - 86_400_000 });
-    const context = { clickhouse: world.clickhouse, settings: world.context.settings, logger: testLogger } as Parameters<typeof rollupCommand.run>[0];
+    await world.send('edge_logs', [edgeEvent(now - 86_400_000, `https://${REF}.supabase.co/rest/v1/t`)], {
+      evaluatedAt: now - 86_400_000,
+    });
+    const context = {
+      clickhouse: world.clickhouse,
+      settings: world.context.settings,
+      logger: testLogger,
+    } as Parameters<typeof rollupCommand.run>[0];
     const status = await rollupCommand.run(context, rollupCommand.readArgs({}, ['status']));
-    expect(rollupCommand.print(status)).toMatch(/^api_requests version 1 \(serving\): all events\nfunction_invocations version 1/);
+    expect(rollupCommand.print(status)).toMatch(
+      /^api_requests version 1 \(serving\): all events\nfunction_invocations version 1/,
+    );
     expect(rollupCommand.exitCode(status)).toBe(0);
 
-    await world.clickhouse.execute({ sql: 'ALTER TABLE api_requests_v1 DELETE WHERE width = 3600', settings: { mutations_sync: 1 } });
+    await world.clickhouse.execute({
+      sql: 'ALTER TABLE api_requests_v1 DELETE WHERE width = 3600',
+      settings: { mutations_sync: 1 },
+    });
     const day = (offset: number): string => new Date(now + offset * 86_400_000).toISOString().slice(0, 10);
-    const rebuilt = await rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'api_requests' }, ['rebuild']));
+    const rebuilt = await rollupCommand.run(
+      context,
+      rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'api_requests' }, ['rebuild']),
+    );
     expect(rebuilt).toEqual({ rebuilt: [{ rollup: 'api_requests', periods: 1, built: 1, left: [] }] });
     expect(rollupCommand.print(rebuilt)).toBe('api_requests: 1 of 1 periods built\n');
-    expect(await world.select('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600')).toEqual([{ n: 1 }]);
-    await expect(rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'none' }, ['rebuild']))).rejects.toThrow(/no complete rollup none/);
+    expect(await world.select('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600')).toEqual([
+      { n: 1 },
+    ]);
+    await expect(
+      rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'none' }, ['rebuild'])),
+    ).rejects.toThrow(/no complete rollup none/);
   });
 });
 

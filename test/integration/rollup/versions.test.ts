@@ -40,26 +40,40 @@ describe('a changed definition is built beside the old one and takes its place',
 
   /** Now, a while ago, and as late as may be. */
   async function send(count: number): Promise<void> {
-    const at = (i: number): number => world.now - (i % 3 === 0 ? 0 : i % 3 === 1 ? i * 600_000 : (RAW_DAYS - 1) * DAY_MS);
-    await world.send('function_edge_logs', Array.from({ length: count }, (_, i) => invocationEvent(at(i), 'p', `f${i % 4}`, { ms: i })));
+    const at = (i: number): number =>
+      world.now - (i % 3 === 0 ? 0 : i % 3 === 1 ? i * 600_000 : (RAW_DAYS - 1) * DAY_MS);
+    await world.send(
+      'function_edge_logs',
+      Array.from({ length: count }, (_, i) => invocationEvent(at(i), 'p', `f${i % 4}`, { ms: i })),
+    );
     sent += count;
   }
 
   const answers = async (now: number): Promise<unknown> => {
     const rows: unknown[] = [];
-    for (const interval of ['15min', '1hr', '1day', '7day']) rows.push(await world.ask('functions.invocation-stats', { project: 'p', interval }, now));
+    for (const interval of ['15min', '1hr', '1day', '7day'])
+      rows.push(await world.ask('functions.invocation-stats', { project: 'p', interval }, now));
     return rows;
   };
-  const total = async (width: number, table = 'function_invocations'): Promise<number> => (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM ${table} WHERE width = ${width}`))[0]!.n;
-  const states = async (): Promise<[number, string][]> => (await readRollups(world.clickhouse)).filter((r) => r.name === 'function_invocations').map((r) => [r.version, r.state]);
+  const total = async (width: number, table = 'function_invocations'): Promise<number> =>
+    (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM ${table} WHERE width = ${width}`))[0]!.n;
+  const states = async (): Promise<[number, string][]> =>
+    (await readRollups(world.clickhouse))
+      .filter((r) => r.name === 'function_invocations')
+      .map((r) => [r.version, r.state]);
 
   test('answers are right all along, and the old data is gone at the end', async () => {
     expect(await total(3600)).toBe(sent);
-    expect((await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM function_edge_logs'))[0]!.n).toBeLessThan(sent);
+    expect(
+      (await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM function_edge_logs'))[0]!.n,
+    ).toBeLessThan(sent);
     const [now, before] = [world.now, await answers(world.now)];
     await migrate(world.clickhouse, testLogger, SECOND_VERSION);
     await admitNew(world.context);
-    expect(await states()).toEqual([[1, 'serving'], [2, 'building']]);
+    expect(await states()).toEqual([
+      [1, 'serving'],
+      [2, 'building'],
+    ]);
     let steps = 0;
     for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) {
       await world.context.wait(ms);
@@ -68,12 +82,21 @@ describe('a changed definition is built beside the old one and takes its place',
       steps++;
     }
     expect(steps).toBeGreaterThan(9);
-    expect(await states()).toEqual([[1, 'retired'], [2, 'serving']]);
-    expect(await world.select("SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND name LIKE 'function_invocations_v1%'")).toEqual([{ name: 'function_invocations_v1', engine: 'View' }]);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
+    expect(
+      await world.select(
+        "SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND name LIKE 'function_invocations_v1%'",
+      ),
+    ).toEqual([{ name: 'function_invocations_v1', engine: 'View' }]);
 
     // what raw no longer has was carried over, with the widths that there were
     for (const width of [60, 3600]) expect(await total(width), String(width)).toBe(sent);
-    const [row] = await world.select<Record<string, number>>('SELECT sum(execution_squares) AS squares, max(execution_max) AS longest FROM function_invocations');
+    const [row] = await world.select<Record<string, number>>(
+      'SELECT sum(execution_squares) AS squares, max(execution_max) AS longest FROM function_invocations',
+    );
     expect(row!['squares']).toBeGreaterThan(0);
     expect(row!['longest']).toBe(29);
 
@@ -101,13 +124,20 @@ describe('a changed definition is built beside the old one and takes its place',
     const [, first] = await readRollups(world.clickhouse);
     const stale = publicView(await readDefinition(world.clickhouse, first!), [], 'version 1, raw for []');
     await admitNew(world.context);
-    for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) await world.context.wait(ms);
+    for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context))
+      await world.context.wait(ms);
     // its name stands for the newer version, so it is right at once; the next look publishes the newer version itself
     await world.clickhouse.execute({ sql: stale });
     expect(await answers(now)).toEqual(before);
     await publish(world.context);
     expect(await answers(now)).toEqual(before);
-    expect((await world.select<{ as_select: string }>("SELECT as_select FROM system.tables WHERE database = currentDatabase() AND name = 'function_invocations'"))[0]!.as_select).toContain('function_invocations_v2');
+    expect(
+      (
+        await world.select<{ as_select: string }>(
+          "SELECT as_select FROM system.tables WHERE database = currentDatabase() AND name = 'function_invocations'",
+        )
+      )[0]!.as_select,
+    ).toContain('function_invocations_v2');
   });
 
   test('killed at any statement of the way to the new version, and with a second service beside it, answers stay right', async () => {
@@ -116,12 +146,22 @@ describe('a changed definition is built beside the old one and takes its place',
     await migrate(world.clickhouse, testLogger, SECOND_VERSION);
     const engine = world.clickhouse;
     let kills = 0;
-    for (let at = 1; (await states()).some(([version, state]) => version === 1 && state !== 'retired'); at = at % 9 + 1) {
+    for (
+      let at = 1;
+      (await states()).some(([version, state]) => version === 1 && state !== 'retired');
+      at = (at % 9) + 1
+    ) {
       let statements = 0;
-      const dying = { ...world.context, clickhouse: { ...engine, execute: async (s: Statement) => {
-        if (++statements === at) throw new Error('killed');
-        await engine.execute(s);
-      } } };
+      const dying = {
+        ...world.context,
+        clickhouse: {
+          ...engine,
+          execute: async (s: Statement) => {
+            if (++statements === at) throw new Error('killed');
+            await engine.execute(s);
+          },
+        },
+      };
       const killed = (async () => {
         await admitNew(dying);
         await nextStep(dying);
@@ -135,7 +175,10 @@ describe('a changed definition is built beside the old one and takes its place',
       expect(kills).toBeLessThan(200);
     }
     expect(kills).toBeGreaterThan(5);
-    expect(await states()).toEqual([[1, 'retired'], [2, 'serving']]);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
     expect(await total(3600)).toBe(sent);
   });
 });

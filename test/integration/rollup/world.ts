@@ -16,7 +16,9 @@ import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
 /** Migrations that make rollups: a database can be filled before there are any. */
 export const ROLLUP_MIGRATIONS = /_(rollup_catalogue|function_invocations|api_requests)\.sql$/;
 
-/** An engine whose time the test sets, with batches as ingest writes them and endpoints as the query service runs them. */
+/**
+ * An engine whose time the test sets, with batches as ingest writes them and endpoints as the query service runs them.
+ */
 export interface World {
   readonly clickhouse: ClickHouse;
   readonly context: Context;
@@ -25,16 +27,36 @@ export interface World {
   now: number;
   /** called with the clock moved on, whenever the service waits */
   onWait: () => Promise<void>;
-  /** Writes one batch: `insert` its rows, `record` it in the ledger. Evaluated now, in the newest period, unless said otherwise. */
+  /**
+   * Writes one batch: `insert` its rows, `record` it in the ledger. Evaluated now, in the newest period, unless said
+   * otherwise.
+   */
   send(source: SourceName, events: readonly string[], options?: BatchOptions): Promise<Batch>;
   announce(source: SourceName, events: readonly string[], options?: BatchOptions): Batch;
   ask(endpoint: string, params: Record<string, string>, now?: number): Promise<Record<string, unknown>[]>;
-  /** what an endpoint would read, by the engine's own account: parts, granules (marks) and rows of each table that are left after its indexes */
-  explain(endpoint: string, params: Record<string, string>, now?: number): Promise<{ table: string; parts: number; rows: number; marks: number }[]>;
-  /** how many parts of each table an endpoint goes on to look at, by the condition on their partition alone, before anything of them is opened */
-  explainPartitions(endpoint: string, params: Record<string, string>, now?: number): Promise<{ table: string; parts: number; of: number }[]>;
+  /**
+   * what an endpoint would read, by the engine's own account: parts, granules (marks) and rows of each table that are
+   * left after its indexes
+   */
+  explain(
+    endpoint: string,
+    params: Record<string, string>,
+    now?: number,
+  ): Promise<{ table: string; parts: number; rows: number; marks: number }[]>;
+  /**
+   * how many parts of each table an endpoint goes on to look at, by the condition on their partition alone, before
+   * anything of them is opened
+   */
+  explainPartitions(
+    endpoint: string,
+    params: Record<string, string>,
+    now?: number,
+  ): Promise<{ table: string; parts: number; of: number }[]>;
   select<T>(sql: string): Promise<T[]>;
-  /** Empties the database and sets the clock: the world as it was opened, in a fraction of the time. With rollups made or not. */
+  /**
+   * Empties the database and sets the clock: the world as it was opened, in a fraction of the time. With rollups made
+   * or not.
+   */
   reset(options: { now: number; migrated?: boolean }): Promise<void>;
   /** Makes the rollups, as an upgrade does: on top of the raw tables that are there. */
   makeRollups(): Promise<void>;
@@ -55,7 +77,9 @@ export interface Batch {
   readonly partition: number;
   readonly first: number;
   readonly last: number;
-  /** Under the batch's token: repeated, it counts once. `without`: offsets that are left out, under a token of its own. */
+  /**
+   * Under the batch's token: repeated, it counts once. `without`: offsets that are left out, under a token of its own.
+   */
   insert(without?: ReadonlySet<number>): Promise<void>;
   record(): Promise<void>;
 }
@@ -66,14 +90,30 @@ const BASE_MICROS = 1000;
 interface PlanNode {
   readonly Description?: string;
   readonly Plans?: readonly PlanNode[];
-  readonly Indexes?: readonly { readonly Type: string; readonly 'Initial Parts': number; readonly 'Selected Parts': number }[];
+  readonly Indexes?: readonly {
+    readonly Type: string;
+    readonly 'Initial Parts': number;
+    readonly 'Selected Parts': number;
+  }[];
 }
 
-export async function openWorld({ now, migrated = true, settings: given = {} }: { now: number; migrated?: boolean; settings?: Partial<Record<keyof Settings, string>> }): Promise<World> {
+export async function openWorld({
+  now,
+  migrated = true,
+  settings: given = {},
+}: {
+  now: number;
+  migrated?: boolean;
+  settings?: Partial<Record<keyof Settings, string>>;
+}): Promise<World> {
   const settings = readSettings({ ROLLUP_BUILD_PERCENT: '100', ...given });
   const engine = await openTestClickHouse({ migrated: false });
   let { clickhouse } = engine;
-  await migrate(clickhouse, testLogger, loadMigrations().filter((m) => migrated || !ROLLUP_MIGRATIONS.test(m.name)));
+  await migrate(
+    clickhouse,
+    testLogger,
+    loadMigrations().filter((m) => migrated || !ROLLUP_MIGRATIONS.test(m.name)),
+  );
   const registry = createRegistry();
   let rollupsAreMade = migrated;
   const withRollups = (): boolean => rollupsAreMade;
@@ -84,16 +124,23 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
     const definition = definitions.find(endpoint)!;
     const read = readParams(definition, new URLSearchParams(params));
     if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
-    return { definition, params: { ...read.params, now: new Date(at).toISOString().replace('T', ' ').replace('Z', '000') } };
+    return {
+      definition,
+      params: { ...read.params, now: new Date(at).toISOString().replace('T', ' ').replace('Z', '000') },
+    };
   };
 
   const world: World = {
-    get clickhouse() { return clickhouse; },
+    get clickhouse() {
+      return clickhouse;
+    },
     registry,
     now,
     onWait: () => Promise.resolve(),
     context: {
-      get clickhouse() { return clickhouse; },
+      get clickhouse() {
+        return clickhouse;
+      },
       settings,
       logger: testLogger,
       metrics: createRollupMetrics(registry),
@@ -112,14 +159,21 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
       const rowsOf = events.map((json, i) => rowOf(source, json, { partition, offset: first + i, last, evaluatedAt }));
       let least = leastPeriod;
       return {
-        partition, first, last,
+        partition,
+        first,
+        last,
         insert: async (without) => {
           least ??= withRollups() ? await newestPeriod({ clickhouse }) : 0;
-          const stored = rowsOf.filter((_, i) => without?.has(first + i) !== true).map((row) => ({ ...row, period: Math.max(least!, row.period) }));
+          const stored = rowsOf
+            .filter((_, i) => without?.has(first + i) !== true)
+            .map((row) => ({ ...row, period: Math.max(least!, row.period) }));
           const columns = Object.keys(stored[0]!);
           await clickhouse.execute({
-            sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c])).join(', ')})`).join(', ')}`,
-            settings: { ...INSERT_SETTINGS, insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}` },
+            sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => (c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c]))).join(', ')})`).join(', ')}`,
+            settings: {
+              ...INSERT_SETTINGS,
+              insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}`,
+            },
           });
         },
         record: async () => {
@@ -127,7 +181,16 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
           await clickhouse.execute({
             sql: `INSERT INTO batches (topic, partition, first, last, source, stored, evaluated_at, period, min_timestamp)
               SELECT {topic:String}, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({evaluated_at:Int64}, 'UTC'), toDateTime({period:UInt32}, 'UTC'), fromUnixTimestamp64Micro({min_timestamp:Int64}, 'UTC')`,
-            params: { topic: source, partition, first, last, stored: events.length, evaluated_at: evaluatedAt, period: least, min_timestamp: Math.min(...rowsOf.map((r) => r.timestamp)) },
+            params: {
+              topic: source,
+              partition,
+              first,
+              last,
+              stored: events.length,
+              evaluated_at: evaluatedAt,
+              period: least,
+              min_timestamp: Math.min(...rowsOf.map((r) => r.timestamp)),
+            },
             settings: { async_insert: 0, insert_deduplicate: 0 },
           });
         },
@@ -143,22 +206,49 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
 
     async ask(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
-      const result = await clickhouse.read({ sql: statementFor(definition.parts, params), params, format: RESULT_FORMAT, settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 }, fewRows: definition.fewRows });
-      return (JSON.parse((await renderBody(definition, result.body)).body.toString()) as { result: Record<string, unknown>[] }).result;
+      const result = await clickhouse.read({
+        sql: statementFor(definition.parts, params),
+        params,
+        format: RESULT_FORMAT,
+        settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 },
+        fewRows: definition.fewRows,
+      });
+      return (
+        JSON.parse((await renderBody(definition, result.body)).body.toString()) as { result: Record<string, unknown>[] }
+      ).result;
     },
 
     async explain(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
-      const result = await clickhouse.read({ sql: `EXPLAIN ESTIMATE ${statementFor(definition.parts, params)}`, params, format: 'JSONEachRow', fewRows: definition.fewRows });
+      const result = await clickhouse.read({
+        sql: `EXPLAIN ESTIMATE ${statementFor(definition.parts, params)}`,
+        params,
+        format: 'JSONEachRow',
+        fewRows: definition.fewRows,
+      });
       return rows<{ table: string; parts: number; rows: number; marks: number }>(result).filter((row) => row.rows > 0);
     },
 
     async explainPartitions(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
-      const { body } = await clickhouse.read({ sql: `EXPLAIN json = 1, indexes = 1, description = 1 ${statementFor(definition.parts, params)}`, params, format: 'TSVRaw', fewRows: definition.fewRows });
+      const { body } = await clickhouse.read({
+        sql: `EXPLAIN json = 1, indexes = 1, description = 1 ${statementFor(definition.parts, params)}`,
+        params,
+        format: 'TSVRaw',
+        fewRows: definition.fewRows,
+      });
       const readings = (node: PlanNode): { table: string; parts: number; of: number }[] => {
         const first = node.Indexes?.[0];
-        const own = first === undefined ? [] : [{ table: node.Description!.replace(/^.*\./, ''), parts: first[/^min-?max$/i.test(first.Type) ? 'Selected Parts' : 'Initial Parts'], of: first['Initial Parts'] }];
+        const own =
+          first === undefined
+            ? []
+            : [
+                {
+                  table: node.Description!.replace(/^.*\./, ''),
+                  parts: first[/^min-?max$/i.test(first.Type) ? 'Selected Parts' : 'Initial Parts'],
+                  of: first['Initial Parts'],
+                },
+              ];
         return [...own, ...(node.Plans ?? []).flatMap(readings)];
       };
       return (JSON.parse(body.toString('utf8')) as { Plan: PlanNode }[]).flatMap(({ Plan }) => readings(Plan));
@@ -169,16 +259,22 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
     },
 
     async reset({ now: at, migrated: wanted = true }) {
-      const tables = await world.select<{ name: string; engine: string }>("SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND NOT is_temporary");
+      const tables = await world.select<{ name: string; engine: string }>(
+        'SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND NOT is_temporary',
+      );
       const ofRollups = (name: string): boolean => /^(rollup|function_invocations|api_requests)/.test(name);
       // inner first: a view's target goes after the view
       const isView = ({ engine: kind }: { engine: string }): boolean => kind.endsWith('View');
-      for (const { name } of tables.filter((t) => isView(t) && ofRollups(t.name))) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${name} SYNC` });
+      for (const { name } of tables.filter((t) => isView(t) && ofRollups(t.name)))
+        await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${name} SYNC` });
       for (const table of tables.filter((t) => t.engine.endsWith('MergeTree'))) {
         if (ofRollups(table.name)) await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table.name} SYNC` });
         else if (table.name !== 'migrations') await clickhouse.execute({ sql: `TRUNCATE TABLE ${table.name}` });
       }
-      await clickhouse.execute({ sql: `ALTER TABLE migrations DELETE WHERE match(name, '${ROLLUP_MIGRATIONS.source.replaceAll('\\', '\\\\')}') OR version > ${loadMigrations().length}`, settings: { mutations_sync: 1 } });
+      await clickhouse.execute({
+        sql: `ALTER TABLE migrations DELETE WHERE match(name, '${ROLLUP_MIGRATIONS.source.replaceAll('\\', '\\\\')}') OR version > ${loadMigrations().length}`,
+        settings: { mutations_sync: 1 },
+      });
       if (wanted) await migrate(clickhouse, testLogger, loadMigrations());
       rollupsAreMade = wanted;
       offsets.clear();
@@ -194,7 +290,10 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
 
     async restart() {
       await clickhouse.close();
-      clickhouse = await openClickHouse({ ...settings, DATA_DIR: engine.env.DATA_DIR, CLICKHOUSE_URL: engine.env.CLICKHOUSE_URL }, testLogger);
+      clickhouse = await openClickHouse(
+        { ...settings, DATA_DIR: engine.env.DATA_DIR, CLICKHOUSE_URL: engine.env.CLICKHOUSE_URL },
+        testLogger,
+      );
     },
 
     async close() {
@@ -208,9 +307,18 @@ export async function openWorld({ now, migrated = true, settings: given = {} }: 
 
 /** One block, as ingest writes a batch. */
 const INSERT_SETTINGS = {
-  async_insert: 0, insert_deduplicate: 1, deduplicate_blocks_in_dependent_materialized_views: 1, max_insert_threads: 1, max_threads: 1,
-  max_insert_block_size: 10_000_000, min_insert_block_size_rows: 0, min_insert_block_size_bytes: 0, min_insert_block_size_rows_for_materialized_views: 10_000_000,
-  max_partitions_per_insert_block: 0, input_format_parallel_parsing: 0, materialized_views_ignore_errors: 0,
+  async_insert: 0,
+  insert_deduplicate: 1,
+  deduplicate_blocks_in_dependent_materialized_views: 1,
+  max_insert_threads: 1,
+  max_threads: 1,
+  max_insert_block_size: 10_000_000,
+  min_insert_block_size_rows: 0,
+  min_insert_block_size_bytes: 0,
+  min_insert_block_size_rows_for_materialized_views: 10_000_000,
+  max_partitions_per_insert_block: 0,
+  input_format_parallel_parsing: 0,
+  materialized_views_ignore_errors: 0,
 } as const;
 
 const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'];
@@ -221,26 +329,70 @@ interface Content {
   readonly id?: string | number;
   readonly timestamp: number | string;
   readonly project?: string;
-  readonly metadata?: { readonly request?: { readonly url?: string; readonly path?: string }; readonly response?: unknown; readonly project_ref?: string; readonly function_id?: string; readonly execution_time_ms?: number | null };
+  readonly metadata?: {
+    readonly request?: { readonly url?: string; readonly path?: string };
+    readonly response?: unknown;
+    readonly project_ref?: string;
+    readonly function_id?: string;
+    readonly execution_time_ms?: number | null;
+  };
 }
 
-/** A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top. */
-function rowOf(source: SourceName, json: string, { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number }) {
+/**
+ * A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top.
+ */
+function rowOf(
+  source: SourceName,
+  json: string,
+  { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number },
+) {
   const { id, timestamp: written, project, metadata = {} } = JSON.parse(json) as Content;
-  const timestamp = typeof written === 'number' ? written : Date.parse(`${written.slice(0, 19)}Z`) * 1000 + Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
+  const timestamp =
+    typeof written === 'number'
+      ? written
+      : Date.parse(`${written.slice(0, 19)}Z`) * 1000 +
+        Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
   const place = {
-    timestamp, id: String(id ?? `${partition}-${offset}`), message: '{}', kafka_topic: source, kafka_partition: partition, kafka_offset: offset, batch_last: last,
-    evaluated_at: new Date(evaluatedAt), period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
+    timestamp,
+    id: String(id ?? `${partition}-${offset}`),
+    message: '{}',
+    kafka_topic: source,
+    kafka_partition: partition,
+    kafka_offset: offset,
+    batch_last: last,
+    evaluated_at: new Date(evaluatedAt),
+    period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
   };
   if (source === 'edge_logs') {
     const { url, path } = metadata.request ?? {};
     const windows = url === undefined ? [] : windowsOf(url);
     const isOverflow = windows === undefined || windows.length > MAX_WINDOWS;
-    return { ...place, project: project ?? '', url: url ?? null, path: path ?? null, families: FAMILIES.reduce((bits, f, i) => bits + (path?.includes(f) === true ? 2 ** i : 0), 0), refs: isOverflow ? [] : windows, refs_overflow: isOverflow };
+    return {
+      ...place,
+      project: project ?? '',
+      url: url ?? null,
+      path: path ?? null,
+      families: FAMILIES.reduce((bits, f, i) => bits + (path?.includes(f) === true ? 2 ** i : 0), 0),
+      refs: isOverflow ? [] : windows,
+      refs_overflow: isOverflow,
+    };
   }
-  const response = metadata.response as { status_code?: number | null } | readonly { status_code?: number | null }[] | null | undefined;
-  const first = Array.isArray(response) ? (response as readonly { status_code?: number | null }[])[0] : (response as { status_code?: number | null } | null | undefined);
-  return { ...place, project: metadata.project_ref ?? project ?? '', function_id: metadata.function_id ?? '', is_invocation: typeof first === 'object' && first !== null, status_code: first?.status_code ?? null, execution_time_ms: metadata.execution_time_ms ?? null };
+  const response = metadata.response as
+    | { status_code?: number | null }
+    | readonly { status_code?: number | null }[]
+    | null
+    | undefined;
+  const first = Array.isArray(response)
+    ? (response as readonly { status_code?: number | null }[])[0]
+    : (response as { status_code?: number | null } | null | undefined);
+  return {
+    ...place,
+    project: metadata.project_ref ?? project ?? '',
+    function_id: metadata.function_id ?? '',
+    is_invocation: typeof first === 'object' && first !== null,
+    status_code: first?.status_code ?? null,
+    execution_time_ms: metadata.execution_time_ms ?? null,
+  };
 }
 
 /** Distinct windows of 20 lower-case letters. Undefined where a run of letters is too long to be taken apart. */
@@ -253,7 +405,8 @@ function windowsOf(url: string): string[] | undefined {
   return [...windows];
 }
 
-const microsOf = (micros: number): string => `'${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19).replace('T', ' ')}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}'`;
+const microsOf = (micros: number): string =>
+  `'${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19).replace('T', ' ')}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}'`;
 
 function valueOf(value: unknown): string {
   if (value === null || value === undefined) return 'NULL';
@@ -264,11 +417,34 @@ function valueOf(value: unknown): string {
 }
 
 /** An edge event as small as it can be. */
-export function edgeEvent(at: number, url: string, { project = 'someproject', path = new URL(url, 'https://x').pathname }: { project?: string; path?: string } = {}): string {
-  return JSON.stringify({ id: `e${at}`, timestamp: at * BASE_MICROS, project, event_message: '', metadata: { request: { url, path } } });
+export function edgeEvent(
+  at: number,
+  url: string,
+  { project = 'someproject', path = new URL(url, 'https://x').pathname }: { project?: string; path?: string } = {},
+): string {
+  return JSON.stringify({
+    id: `e${at}`,
+    timestamp: at * BASE_MICROS,
+    project,
+    event_message: '',
+    metadata: { request: { url, path } },
+  });
 }
 
 /** An invocation as small as it can be; `ms` null = no execution time. */
-export function invocationEvent(at: number, project: string, functionId: string, { status = 200, ms = 5 }: { status?: number | null; ms?: number | null } = {}): string {
-  return JSON.stringify({ timestamp: at * BASE_MICROS, metadata: { project_ref: project, function_id: functionId, execution_time_ms: ms, response: { status_code: status } } });
+export function invocationEvent(
+  at: number,
+  project: string,
+  functionId: string,
+  { status = 200, ms = 5 }: { status?: number | null; ms?: number | null } = {},
+): string {
+  return JSON.stringify({
+    timestamp: at * BASE_MICROS,
+    metadata: {
+      project_ref: project,
+      function_id: functionId,
+      execution_time_ms: ms,
+      response: { status_code: status },
+    },
+  });
 }

@@ -15,25 +15,63 @@ export interface Entry {
 
 export function isEntries(rows: readonly Row[]): rows is readonly (Row & Entry)[] {
   const first = rows[0];
-  return first !== undefined && typeof first['timestamp'] === 'number' && 'event_message' in first && 'metadata' in first;
+  return (
+    first !== undefined && typeof first['timestamp'] === 'number' && 'event_message' in first && 'metadata' in first
+  );
 }
 
 /** Entries that open into a tree, with a filter in what is loaded. */
-export function Events({ entries, zone, next }: { readonly entries: readonly Entry[]; readonly zone: Zone; readonly next: string | undefined }): View {
+export function Events({
+  entries,
+  zone,
+  next,
+}: {
+  readonly entries: readonly Entry[];
+  readonly zone: Zone;
+  readonly next: string | undefined;
+}): View {
   const [filter, setFilter] = useState('');
   const wanted = filter.trim().toLowerCase();
   const shown = wanted === '' ? entries : entries.filter((e) => JSON.stringify(e).toLowerCase().includes(wanted));
-  return html`<div class="filter"><label for="event-filter">Filter the loaded entries</label><input id="event-filter" type="search" value=${filter} onInput=${(e: Event) => setFilter((e.target as HTMLInputElement).value)} />
-      <span class="quiet" aria-live="polite">${shown.length} of ${entries.length}</span></div>
-    ${shown.length === 0 ? html`<${Empty} title="No loaded entry holds this text." />` : html`<ol class="events">${shown.map((e, i) => html`<li key=${`${e.timestamp} ${e.id} ${i}`}><${Event_} entry=${e} zone=${zone} /></li>`)}</ol>`}
+  return html`<div class="filter">
+      <label for="event-filter">Filter the loaded entries</label
+      ><input
+        id="event-filter"
+        type="search"
+        value=${filter}
+        onInput=${(e: Event) => setFilter((e.target as HTMLInputElement).value)}
+      />
+      <span class="quiet" aria-live="polite">${shown.length} of ${entries.length}</span>
+    </div>
+    ${
+      shown.length === 0
+        ? html`<${Empty} title="No loaded entry holds this text." />`
+        : html`<ol class="events">
+            ${shown.map((e, i) => html`<li key=${`${e.timestamp} ${e.id} ${i}`}><${Event_} entry=${e} zone=${zone} /></li>`)}
+          </ol>`
+    }
     ${next !== undefined && html`<p><a class="button" href=${next}>Older entries</a></p>`}`;
 }
 
 function Event_({ entry, zone }: { readonly entry: Entry; readonly zone: Zone }): View {
   const [isOpen, setIsOpen] = useState(false);
   return html`<details open=${isOpen} onToggle=${(e: Event) => setIsOpen((e.currentTarget as HTMLDetailsElement).open)}>
-    <summary><time datetime=${new Date(entry.timestamp / 1000).toISOString()}>${timestamp(entry.timestamp, zone)}</time> <span class="message">${entry.event_message === '' ? html`<span class="quiet">no message</span>` : entry.event_message}</span></summary>
-    ${isOpen && html`<div class="tree"><div class="quiet">id ${entry.id ?? 'none'} <${Copy} text=${JSON.stringify(entry, null, 2)} label="Copy as JSON" /></div><p class="whole">${entry.event_message}</p><${Tree} name="metadata" value=${entry.metadata} depth=${0} /></div>`}
+    <summary>
+      <time datetime=${new Date(entry.timestamp / 1000).toISOString()}>${timestamp(entry.timestamp, zone)}</time>
+      <span class="message"
+        >${entry.event_message === '' ? html`<span class="quiet">no message</span>` : entry.event_message}</span
+      >
+    </summary>
+    ${
+      isOpen &&
+      html`<div class="tree">
+        <div class="quiet">
+          id ${entry.id ?? 'none'} <${Copy} text=${JSON.stringify(entry, null, 2)} label="Copy as JSON" />
+        </div>
+        <p class="whole">${entry.event_message}</p>
+        <${Tree} name="metadata" value=${entry.metadata} depth=${0} />
+      </div>`
+    }
   </details>`;
 }
 
@@ -41,18 +79,47 @@ const OPEN_DEPTH = 4;
 const MAX_CHILDREN = 200;
 
 /** A JSON value; what is inside of an object or list is drawn when it is open. */
-export function Tree({ name, value, depth }: { readonly name: string; readonly value: unknown; readonly depth: number }): View {
+export function Tree({
+  name,
+  value,
+  depth,
+}: {
+  readonly name: string;
+  readonly value: unknown;
+  readonly depth: number;
+}): View {
   const [isOpen, setIsOpen] = useState(depth < OPEN_DEPTH);
-  if (value instanceof Digits) return html`<div class="leaf"><span class="name">${name}</span> <span class="value number">${value.source}</span></div>`;
+  if (value instanceof Digits)
+    return html`<div class="leaf">
+      <span class="name">${name}</span> <span class="value number">${value.source}</span>
+    </div>`;
   if (typeof value !== 'object' || value === null) {
-    return html`<div class="leaf"><span class="name">${name}</span> <span class=${`value ${value === null ? 'null' : typeof value}`}>${typeof value === 'string' ? value : JSON.stringify(value)}</span></div>`;
+    return html`<div class="leaf">
+      <span class="name">${name}</span>
+      <span class=${`value ${value === null ? 'null' : typeof value}`}
+        >${typeof value === 'string' ? value : JSON.stringify(value)}</span
+      >
+    </div>`;
   }
   const children = Object.entries(value);
   const size = Array.isArray(value) ? `[${children.length}]` : `{${children.length}}`;
-  if (children.length === 0) return html`<div class="leaf"><span class="name">${name}</span> <span class="value null">${size}</span></div>`;
-  return html`<details class="node" open=${isOpen} onToggle=${(e: Event) => { e.stopPropagation(); setIsOpen((e.currentTarget as HTMLDetailsElement).open); }}>
+  if (children.length === 0)
+    return html`<div class="leaf"><span class="name">${name}</span> <span class="value null">${size}</span></div>`;
+  return html`<details
+    class="node"
+    open=${isOpen}
+    onToggle=${(e: Event) => {
+      e.stopPropagation();
+      setIsOpen((e.currentTarget as HTMLDetailsElement).open);
+    }}
+  >
     <summary><span class="name">${name}</span> <span class="quiet">${size}</span></summary>
-    ${isOpen && html`<div class="children">${children.slice(0, MAX_CHILDREN).map(([key, child]) => html`<${Tree} key=${key} name=${key} value=${child} depth=${depth + 1} />`)}
-      ${children.length > MAX_CHILDREN && html`<div class="quiet">${children.length - MAX_CHILDREN} more: copy the entry as JSON to see them.</div>`}</div>`}
+    ${
+      isOpen &&
+      html`<div class="children">
+        ${children.slice(0, MAX_CHILDREN).map(([key, child]) => html`<${Tree} key=${key} name=${key} value=${child} depth=${depth + 1} />`)}
+        ${children.length > MAX_CHILDREN && html`<div class="quiet">${children.length - MAX_CHILDREN} more: copy the entry as JSON to see them.</div>`}
+      </div>`
+    }
   </details>`;
 }

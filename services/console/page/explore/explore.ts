@@ -23,19 +23,33 @@ export function Explore({ place, zone, scopes }: Props): View {
   const [endpoints, setEndpoints] = useState<readonly Endpoint[] | undefined>(undefined);
   const [error, setError] = useState<unknown>(undefined);
   useEffect(() => {
-    callJson<Specification>('/openapi.json').then((specification) => setEndpoints(endpointsOf(specification)), setError);
+    callJson<Specification>('/openapi.json').then(
+      (specification) => setEndpoints(endpointsOf(specification)),
+      setError,
+    );
     return undefined;
   }, []);
-  if (error !== undefined) return html`<h1>Explore</h1><${Failure} error=${error} />`;
-  if (endpoints === undefined) return html`<h1>Explore</h1><p class="quiet">Reading the endpoints…</p>`;
-  const mayCall = (e: Endpoint): boolean => ['admin', 'query', `query:${e.name}`].some((scope) => scopes.includes(scope));
-  const endpoint = endpoints.find((e) => e.name === place.item) ?? (place.item === '' ? (endpoints.find(mayCall) ?? endpoints[0]) : undefined);
+  if (error !== undefined)
+    return html`<h1>Explore</h1>
+      <${Failure} error=${error} />`;
+  if (endpoints === undefined)
+    return html`<h1>Explore</h1>
+      <p class="quiet">Reading the endpoints…</p>`;
+  const mayCall = (e: Endpoint): boolean =>
+    ['admin', 'query', `query:${e.name}`].some((scope) => scopes.includes(scope));
+  const endpoint =
+    endpoints.find((e) => e.name === place.item) ??
+    (place.item === '' ? (endpoints.find(mayCall) ?? endpoints[0]) : undefined);
   return html`<h1>Explore</h1>
-    <nav class="choices" aria-label="Endpoints">${endpoints.map((e) => html`<a key=${e.name} href=${addressOf('explore', e.name, kept(e, place.params))} aria-current=${e.name === endpoint?.name ? 'page' : undefined} class=${mayCall(e) ? '' : 'refused'}>${e.name}</a>`)}</nav>
-    ${endpoint === undefined
-      ? html`<${Empty} title="There is no such endpoint.">The service does not offer <code>${place.item}</code>.<//>`
-      : html`${!mayCall(endpoint) && html`<p class="note">Your key may not call this endpoint: it lacks the scope <code>query</code> or <code>query:${endpoint.name}</code>.</p>`}
-        <${Asked} key=${endpoint.name} endpoint=${endpoint} place=${place} zone=${zone} />`}`;
+    <nav class="choices" aria-label="Endpoints">
+      ${endpoints.map((e) => html`<a key=${e.name} href=${addressOf('explore', e.name, kept(e, place.params))} aria-current=${e.name === endpoint?.name ? 'page' : undefined} class=${mayCall(e) ? '' : 'refused'}>${e.name}</a>`)}
+    </nav>
+    ${
+      endpoint === undefined
+        ? html`<${Empty} title="There is no such endpoint.">The service does not offer <code>${place.item}</code>.<//>`
+        : html`${!mayCall(endpoint) && html`<p class="note">Your key may not call this endpoint: it lacks the scope <code>query</code> or <code>query:${endpoint.name}</code>.</p>`}
+            <${Asked} key=${endpoint.name} endpoint=${endpoint} place=${place} zone=${zone} />`
+    }`;
 }
 
 /** What another endpoint can use of the parameters: usually the project. */
@@ -51,7 +65,15 @@ interface Shown {
   readonly at: number;
 }
 
-function Asked({ endpoint, place, zone }: { readonly endpoint: Endpoint; readonly place: Place; readonly zone: Zone }): View {
+function Asked({
+  endpoint,
+  place,
+  zone,
+}: {
+  readonly endpoint: Endpoint;
+  readonly place: Place;
+  readonly zone: Zone;
+}): View {
   const values = Object.fromEntries(endpoint.parameters.map((p) => [p.name, place.params.get(p.name) ?? '']));
   const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== '')).toString();
   const isComplete = endpoint.parameters.every((p) => !p.isRequired || values[p.name] !== '');
@@ -90,7 +112,14 @@ function Asked({ endpoint, place, zone }: { readonly endpoint: Endpoint; readonl
     else go(address);
   };
   return html`<p class="description">${endpoint.description.split('\n\n')[0]}</p>
-    <${Form} endpoint=${endpoint} values=${values} zone=${zone} isBusy=${isBusy} mistakes=${error instanceof CallError ? error.mistakes : []} onAsk=${onAsk} />
+    <${Form}
+      endpoint=${endpoint}
+      values=${values}
+      zone=${zone}
+      isBusy=${isBusy}
+      mistakes=${error instanceof CallError ? error.mistakes : []}
+      onAsk=${onAsk}
+    />
     ${error !== undefined && html`<${Failure} error=${error} />`}
     ${error === undefined && shown !== undefined && html`<${Result} endpoint=${endpoint} shown=${shown} place=${place} zone=${zone} />`}
     ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the text that npm start prints.'}<//>`}`;
@@ -100,7 +129,17 @@ const LIMIT = 'limit';
 const MOST_ENTRIES = 100;
 const END = 'iso_timestamp_end';
 
-function Result({ endpoint, shown, place, zone }: { readonly endpoint: Endpoint; readonly shown: Shown; readonly place: Place; readonly zone: Zone }): View {
+function Result({
+  endpoint,
+  shown,
+  place,
+  zone,
+}: {
+  readonly endpoint: Endpoint;
+  readonly shown: Shown;
+  readonly place: Place;
+  readonly zone: Zone;
+}): View {
   const { answer, rows, query } = shown;
   const url = `${location.origin}${endpoint.path}${query === '' ? '' : `?${query}`}`;
   const curl = `curl -H "X-API-KEY: $API_KEY" ${shellWord(url)}`;
@@ -108,7 +147,9 @@ function Result({ endpoint, shown, place, zone }: { readonly endpoint: Endpoint;
   const age = answer.headers.get('age');
   return html`<section class="result" aria-label="Answer" data-query=${query}>
     <ul class="facts">
-      <li><b>${rows.length.toLocaleString('en')}</b> ${rows.length === 1 ? 'row' : 'rows'}</li><li><b>${duration(answer.ms)}</b></li><li><b>${bytes(new TextEncoder().encode(answer.text).length)}</b></li>
+      <li><b>${rows.length.toLocaleString('en')}</b> ${rows.length === 1 ? 'row' : 'rows'}</li>
+      <li><b>${duration(answer.ms)}</b></li>
+      <li><b>${bytes(new TextEncoder().encode(answer.text).length)}</b></li>
       ${cache !== null && cache !== 'none' && html`<li>cache <b class="cache">${cache}</b></li>`}${age !== null && html`<li>age <b class="age">${duration(Number(age) * 1000)}</b></li>`}
       ${answer.headers.get('x-result-truncated') === 'true' && html`<li class="bad">cut at its largest number of rows</li>`}
     </ul>
@@ -117,30 +158,51 @@ function Result({ endpoint, shown, place, zone }: { readonly endpoint: Endpoint;
   </section>`;
 }
 
-function Rows({ endpoint, rows, place, zone }: { readonly endpoint: Endpoint; readonly rows: readonly Row[]; readonly place: Place; readonly zone: Zone }): View {
+function Rows({
+  endpoint,
+  rows,
+  place,
+  zone,
+}: {
+  readonly endpoint: Endpoint;
+  readonly rows: readonly Row[];
+  readonly place: Place;
+  readonly zone: Zone;
+}): View {
   if (isEntries(rows)) {
     const entries = withoutShown(rows, place.params.get(END) ?? '', Number(place.params.get(SHOWN) ?? 0));
-    const next = endpoint.parameters.some((p) => p.name === END) ? nextPage(rows, Number(place.params.get(LIMIT) ?? '') || MOST_ENTRIES) : undefined;
+    const next = endpoint.parameters.some((p) => p.name === END)
+      ? nextPage(rows, Number(place.params.get(LIMIT) ?? '') || MOST_ENTRIES)
+      : undefined;
     const params = new URLSearchParams(place.params);
     if (next !== undefined) {
       params.set(END, next.end);
       params.set(SHOWN, String(next.shown));
     }
     return html`${next?.isCut === true && html`<p class="note">More than ${rows.length} entries share this microsecond. Those that do not fit on this page are not shown.</p>`}
-      <${Events} entries=${entries} zone=${zone} next=${next === undefined ? undefined : addressOf('explore', endpoint.name, params)} />`;
+      <${Events}
+        entries=${entries}
+        zone=${zone}
+        next=${next === undefined ? undefined : addressOf('explore', endpoint.name, params)}
+      />`;
   }
   const found = seriesOf(rows);
   const series = found === undefined ? undefined : withEmptyBuckets(found);
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   return html`${series !== undefined && html`<${Chart} title=${endpoint.name} zone=${zone} height=${280} ...${series} show=${number} showRight=${(ms: number) => `${number(ms)} ms`} />`}
-    <${Table} label="Rows" rows=${rows} columns=${columns.map((name) => ({ name, isNumber: rows.some((r) => typeof r[name] === 'number') && name !== 'timestamp', cell: (row: Row) => html`<${Cell} name=${name} value=${row[name]} zone=${zone} />` }))} />`;
+    <${Table}
+      label="Rows"
+      rows=${rows}
+      columns=${columns.map((name) => ({ name, isNumber: rows.some((r) => typeof r[name] === 'number') && name !== 'timestamp', cell: (row: Row) => html`<${Cell} name=${name} value=${row[name]} zone=${zone} />` }))}
+    />`;
 }
 
 function Cell({ name, value, zone }: { readonly name: string; readonly value: unknown; readonly zone: Zone }): View {
   if (value === null || value === undefined) return html`<span class="quiet">null</span>`;
   const seconds = name === 'timestamp' && typeof value === 'string' ? secondsOf(value) : undefined;
   if (seconds !== undefined) return html`<span class="when" title=${value}>${timestamp(seconds * 1e6, zone)}</span>`;
-  if (name === 'timestamp' && typeof value === 'number') return html`<span class="when" title=${String(value)}>${timestamp(value, zone)}</span>`;
+  if (name === 'timestamp' && typeof value === 'number')
+    return html`<span class="when" title=${String(value)}>${timestamp(value, zone)}</span>`;
   if (typeof value === 'number') return number(value);
   if (value instanceof Digits) return value.source;
   if (typeof value === 'object') return html`<${Tree} name="" value=${value} depth=${9} />`;

@@ -22,9 +22,20 @@ export function Form({ endpoint, values, zone, isBusy, mistakes, onAsk }: Props)
     onAsk(entered);
   };
   return html`<form class="form" onSubmit=${onSubmit}>
-    ${endpoint.parameters.map((p) => html`<${Field} key=${`${endpoint.name} ${p.name}`} parameter=${p} zone=${zone} value=${entered[p.name] ?? ''} mistake=${mistakes.find((m) => m.parameter === p.name)?.message}
-      onInput=${(value: string) => setEntered((before) => ({ ...before, [p.name]: value }))} />`)}
-    <div class="actions"><button type="submit" class="primary" disabled=${isBusy}>${isBusy ? 'Asking…' : 'Ask'}</button></div>
+    ${endpoint.parameters.map(
+      (p) =>
+        html`<${Field}
+          key=${`${endpoint.name} ${p.name}`}
+          parameter=${p}
+          zone=${zone}
+          value=${entered[p.name] ?? ''}
+          mistake=${mistakes.find((m) => m.parameter === p.name)?.message}
+          onInput=${(value: string) => setEntered((before) => ({ ...before, [p.name]: value }))}
+        />`,
+    )}
+    <div class="actions">
+      <button type="submit" class="primary" disabled=${isBusy}>${isBusy ? 'Asking…' : 'Ask'}</button>
+    </div>
   </form>`;
 }
 
@@ -38,23 +49,55 @@ interface FieldProps {
 
 function Field({ parameter: p, value, zone, mistake, onInput }: FieldProps): View {
   const id = `parameter-${p.name}`;
-  const common = { 'id': id, 'name': p.name, value, 'aria-describedby': `${id}-note`, 'aria-invalid': mistake === undefined ? undefined : 'true', 'required': p.isRequired };
+  const common = {
+    id: id,
+    name: p.name,
+    value,
+    'aria-describedby': `${id}-note`,
+    'aria-invalid': mistake === undefined ? undefined : 'true',
+    required: p.isRequired,
+  };
   const onText = (event: Event): void => onInput((event.target as HTMLInputElement).value);
   return html`<div class=${`field ${p.isStatement ? 'wide' : ''}`}>
     <label for=${id}>${p.name}${p.isRequired && html`<span class="required"> required</span>`}</label>
-    ${p.choices !== undefined
-      ? html`<select ...${common} onChange=${onText}>${(!p.isRequired || value === '') && html`<option value="">${p.standard === '' ? 'not given' : `${p.standard} (default)`}</option>`}
-          ${[...new Set([...p.choices, ...(value === '' ? [] : [value])])].map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}</select>`
-      : p.isStatement
-        ? html`<textarea ...${common} rows="4" spellcheck=${false} onInput=${onText}></textarea>`
-        : html`<input ...${common} type="text" autocomplete="off" spellcheck=${false} placeholder=${p.example} onInput=${onText} />`}
+    ${
+      p.choices !== undefined
+        ? html`<select ...${common} onChange=${onText}>
+            ${(!p.isRequired || value === '') && html`<option value="">${p.standard === '' ? 'not given' : `${p.standard} (default)`}</option>`}
+            ${[...new Set([...p.choices, ...(value === '' ? [] : [value])])].map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}
+          </select>`
+        : p.isStatement
+          ? html`<textarea ...${common} rows="4" spellcheck=${false} onInput=${onText}></textarea>`
+          : html`<input
+              ...${common}
+              type="text"
+              autocomplete="off"
+              spellcheck=${false}
+              placeholder=${p.example}
+              onInput=${onText}
+            />`
+    }
     ${p.isTimestamp && html`<${Picker} id=${id} name=${p.name} value=${value} zone=${zone} onInput=${onInput} />`}
-    <small id=${`${id}-note`}>${mistake === undefined ? p.description : html`<span class="bad">${mistake}</span>`}</small>
+    <small id=${`${id}-note`}
+      >${mistake === undefined ? p.description : html`<span class="bad">${mistake}</span>`}</small
+    >
   </div>`;
 }
 
 /** Chooses an instant in the zone that the page shows, and says it in both. */
-function Picker({ id, name, value, zone, onInput }: { readonly id: string; readonly name: string; readonly value: string; readonly zone: Zone; readonly onInput: (value: string) => void }): View {
+function Picker({
+  id,
+  name,
+  value,
+  zone,
+  onInput,
+}: {
+  readonly id: string;
+  readonly name: string;
+  readonly value: string;
+  readonly zone: Zone;
+  readonly onInput: (value: string) => void;
+}): View {
   const ms = value === '' ? Number.NaN : Date.parse(/Z|[+-]\d\d:?\d\d$/i.test(value) ? value : `${value}Z`);
   const chosen = Number.isNaN(ms) ? '' : timestamp(Math.floor(ms / 1000) * 1e6, zone).replace(' ', 'T');
   const onPick = (event: Event): void => {
@@ -62,6 +105,15 @@ function Picker({ id, name, value, zone, onInput }: { readonly id: string; reado
     const at = picked === '' ? Number.NaN : Date.parse(zone === 'utc' ? `${picked}Z` : picked);
     onInput(Number.isNaN(at) ? '' : isoMicros(at * 1000));
   };
-  return html`<div class="picker"><input id=${`${id}-picker`} type="datetime-local" step="1" value=${chosen} aria-label=${`${name}: choose in ${zone === 'utc' ? 'UTC' : 'local time'}`} onChange=${onPick} />
-    ${!Number.isNaN(ms) && html`<small>${timestamp(ms * 1000, 'utc')} UTC, ${timestamp(ms * 1000, 'local')} local</small>`}</div>`;
+  return html`<div class="picker">
+    <input
+      id=${`${id}-picker`}
+      type="datetime-local"
+      step="1"
+      value=${chosen}
+      aria-label=${`${name}: choose in ${zone === 'utc' ? 'UTC' : 'local time'}`}
+      onChange=${onPick}
+    />
+    ${!Number.isNaN(ms) && html`<small>${timestamp(ms * 1000, 'utc')} UTC, ${timestamp(ms * 1000, 'local')} local</small>`}
+  </div>`;
 }

@@ -14,6 +14,11 @@ export class Digits {
 /** JSON whose whole numbers beyond 2^53 keep their digits, where the browser tells how a number was written. */
 export function parseExactly(text: string): unknown {
   const revive = (_key: string, value: unknown, context?: { readonly source?: string }): unknown =>
-    typeof value === 'number' && !Number.isSafeInteger(value) && context?.source !== undefined && /^-?\d+$/.test(context.source) ? new Digits(context.source) : value;
+    typeof value === 'number' &&
+    !Number.isSafeInteger(value) &&
+    context?.source !== undefined &&
+    /^-?\d+$/.test(context.source)
+      ? new Digits(context.source)
+      : value;
   return JSON.parse(text, revive);
 }

@@ -8,8 +8,11 @@ export const SHOWN = 'shown';
 export function withoutShown(entries: readonly Entry[], end: string, shown: number): readonly Entry[] {
   if (shown === 0) return entries;
   const first = entries[0]?.timestamp;
-  // the end is inclusive, and ties have a fixed order: those of the end instant come first, and the first of them were shown
-  return first !== undefined && isoMicros(first) === end ? entries.slice(Math.min(shown, tiesAtStart(entries))) : entries;
+  // the end is inclusive, and ties have a fixed order: those of the end instant come first, and the first of them were
+  // shown
+  return first !== undefined && isoMicros(first) === end
+    ? entries.slice(Math.min(shown, tiesAtStart(entries)))
+    : entries;
 }
 
 function tiesAtStart(entries: readonly Entry[]): number {
@@ -25,8 +28,10 @@ export interface NextPage {
 }
 
 /**
- * Where the next page begins; undefined = this was the last one. It ends at the instant of the oldest entry, which others may share, and leaves out as
- * many of that instant as were shown. If a whole answer is of one instant, the rest of that instant is out of reach, and the page after begins below it.
+ * Where the next page begins; undefined = this was the last one. It ends at the instant of the oldest entry, which
+ * others may share, and leaves out as
+ * many of that instant as were shown. If a whole answer is of one instant, the rest of that instant is out of reach,
+ * and the page after begins below it.
  */
 export function nextPage(entries: readonly Entry[], limit: number): NextPage | undefined {
   const oldest = entries.at(-1);

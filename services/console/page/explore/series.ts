@@ -18,15 +18,22 @@ const BAD = /error|fail/;
 const CHOSEN = /^p\d+/;
 
 /**
- * The rows of an answer as a series, or undefined where they are none: a column `timestamp` in order, and numbers beside it.
- * Counts become bars, parts of the same kind (total_*) on top of each other; lengths of time become lines on the second axis.
+ * The rows of an answer as a series, or undefined where they are none: a column `timestamp` in order, and numbers
+ * beside it.
+ * Counts become bars, parts of the same kind (total_*) on top of each other; lengths of time become lines on the second
+ * axis.
  */
 export function seriesOf(rows: readonly Row[]): Answered | undefined {
   const first = rows[0];
   if (first === undefined || !(TIME in first)) return undefined;
   const times = rows.map((row) => secondsOf(row[TIME]));
   if (times.some((t, i) => t === undefined || (i > 0 && t <= (times[i - 1] ?? 0)))) return undefined;
-  const numeric = Object.keys(first).filter((name) => name !== TIME && rows.every((row) => row[name] === null || typeof row[name] === 'number') && rows.some((row) => typeof row[name] === 'number' || isMeasure(name)));
+  const numeric = Object.keys(first).filter(
+    (name) =>
+      name !== TIME &&
+      rows.every((row) => row[name] === null || typeof row[name] === 'number') &&
+      rows.some((row) => typeof row[name] === 'number' || isMeasure(name)),
+  );
   if (numeric.length === 0) return undefined;
   const parts = numeric.filter((name) => name.startsWith('total_'));
   const isStacked = parts.length > 1;
@@ -35,13 +42,31 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
   const chosen = lengths.filter((name) => CHOSEN.test(name));
   const lines = chosen.length > 0 ? chosen : lengths;
   const others = numeric.filter((name) => !counts.includes(name) && !lengths.includes(name));
-  const valuesOf = (name: string): (number | null)[] => rows.map((row) => (typeof row[name] === 'number' ? row[name] : null));
+  const valuesOf = (name: string): (number | null)[] =>
+    rows.map((row) => (typeof row[name] === 'number' ? row[name] : null));
   const left = counts.length > 0 ? counts : others;
   const curves: Curve[] = [
-    ...left.map((name): Curve => ({ label: name, values: valuesOf(name), shape: counts.length > 0 ? 'bar' : 'line', ...(BAD.test(name) && { color: 'bad' as const }) })),
-    ...lines.map((name, i): Curve => ({ label: name, values: valuesOf(name), shape: 'line', isRight: left.length > 0, color: left.length + i + 1 })),
+    ...left.map((name): Curve => ({
+      label: name,
+      values: valuesOf(name),
+      shape: counts.length > 0 ? 'bar' : 'line',
+      ...(BAD.test(name) && { color: 'bad' as const }),
+    })),
+    ...lines.map((name, i): Curve => ({
+      label: name,
+      values: valuesOf(name),
+      shape: 'line',
+      isRight: left.length > 0,
+      color: left.length + i + 1,
+    })),
   ];
-  return { times: times as number[], curves, isStacked, unit: left.length > 0 ? 'per bucket' : 'milliseconds', rightUnit: left.length > 0 && lines.length > 0 ? 'milliseconds' : undefined };
+  return {
+    times: times as number[],
+    curves,
+    isStacked,
+    unit: left.length > 0 ? 'per bucket' : 'milliseconds',
+    rightUnit: left.length > 0 && lines.length > 0 ? 'milliseconds' : undefined,
+  };
 }
 
 const isMeasure = (name: string): boolean => COUNT.test(name) || LENGTH.test(name);
@@ -56,12 +81,22 @@ export function secondsOf(value: unknown): number | undefined {
 
 const MAX_BUCKETS = 2_000;
 
-/** With the buckets that an answer leaves out because nothing happened in them: their counts are 0. Only where all distances are multiples of the smallest. */
+/**
+ * With the buckets that an answer leaves out because nothing happened in them: their counts are 0. Only where all
+ * distances are multiples of the smallest.
+ */
 export function withEmptyBuckets({ times, curves, ...more }: Answered): Answered {
   const distances = times.slice(1).map((t, i) => t - (times[i] ?? 0));
   const step = Math.min(...distances);
   const [first, last] = [times[0], times.at(-1)];
-  if (first === undefined || last === undefined || !Number.isFinite(step) || distances.some((d) => d % step !== 0) || (last - first) / step >= MAX_BUCKETS) return { times, curves, ...more };
+  if (
+    first === undefined ||
+    last === undefined ||
+    !Number.isFinite(step) ||
+    distances.some((d) => d % step !== 0) ||
+    (last - first) / step >= MAX_BUCKETS
+  )
+    return { times, curves, ...more };
   const all = Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step);
   const index = new Map(times.map((t, i) => [t, i]));
   const valueAt = (curve: Curve, t: number): number | null => {

@@ -6,8 +6,36 @@ export interface Specification {
 interface Operation {
   readonly operationId?: string;
   readonly description?: string;
-  readonly parameters?: readonly { readonly name: string; readonly in: string; readonly required?: boolean; readonly description?: string; readonly schema?: ParameterSchema }[];
-  readonly responses?: Readonly<Record<string, { readonly content?: Readonly<Record<string, { readonly schema?: { readonly properties?: { readonly result?: { readonly items?: { readonly properties?: Readonly<Record<string, { readonly description?: string }>> } } } } }>> }>>;
+  readonly parameters?: readonly {
+    readonly name: string;
+    readonly in: string;
+    readonly required?: boolean;
+    readonly description?: string;
+    readonly schema?: ParameterSchema;
+  }[];
+  readonly responses?: Readonly<
+    Record<
+      string,
+      {
+        readonly content?: Readonly<
+          Record<
+            string,
+            {
+              readonly schema?: {
+                readonly properties?: {
+                  readonly result?: {
+                    readonly items?: {
+                      readonly properties?: Readonly<Record<string, { readonly description?: string }>>;
+                    };
+                  };
+                };
+              };
+            }
+          >
+        >;
+      }
+    >
+  >;
 }
 
 interface ParameterSchema {
@@ -43,25 +71,41 @@ const PREFIX = '/api/endpoints/';
 
 /** Every endpoint that the service offers, operators' own ones too, by name. */
 export function endpointsOf({ paths }: Specification): Endpoint[] {
-  return Object.entries(paths).flatMap(([path, { get }]) => (path.startsWith(PREFIX) && get !== undefined ? [endpointOf(path, get)] : [])).sort((a, b) => (a.name < b.name ? -1 : 1));
+  return Object.entries(paths)
+    .flatMap(([path, { get }]) => (path.startsWith(PREFIX) && get !== undefined ? [endpointOf(path, get)] : []))
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 function endpointOf(path: string, { description = '', parameters = [], responses }: Operation): Endpoint {
-  const properties = responses?.['200']?.content?.['application/json']?.schema?.properties?.result?.items?.properties ?? {};
+  const properties =
+    responses?.['200']?.content?.['application/json']?.schema?.properties?.result?.items?.properties ?? {};
   return {
-    name: path.slice(PREFIX.length), path, description,
+    name: path.slice(PREFIX.length),
+    path,
+    description,
     columns: Object.fromEntries(Object.entries(properties).map(([name, column]) => [name, column.description ?? ''])),
-    parameters: parameters.filter((p) => p.in === 'query').map(({ name, required = false, description: text = '', schema = {} }) => {
-      const choices = schema.enum ?? ((schema.examples?.length ?? 0) > 1 ? schema.examples : undefined);
-      return {
-        name, isRequired: required, description: text, choices, example: schema.examples?.[0] ?? '', standard: schema.default ?? '',
-        isTimestamp: schema.format === 'timestamp', isStatement: name === 'sql',
-      };
-    }),
+    parameters: parameters
+      .filter((p) => p.in === 'query')
+      .map(({ name, required = false, description: text = '', schema = {} }) => {
+        const choices = schema.enum ?? ((schema.examples?.length ?? 0) > 1 ? schema.examples : undefined);
+        return {
+          name,
+          isRequired: required,
+          description: text,
+          choices,
+          example: schema.examples?.[0] ?? '',
+          standard: schema.default ?? '',
+          isTimestamp: schema.format === 'timestamp',
+          isStatement: name === 'sql',
+        };
+      }),
   };
 }
 
 /** Whether the service has an operation, for what older or newer services may lack. */
 export function hasOperation({ paths }: Specification, path: string, method: string): boolean {
-  return Object.entries(paths).some(([known, operations]) => known.replaceAll(/\{\w+\}|:\w+/g, '*') === path.replaceAll(/\{\w+\}|:\w+/g, '*') && method in operations);
+  return Object.entries(paths).some(
+    ([known, operations]) =>
+      known.replaceAll(/\{\w+\}|:\w+/g, '*') === path.replaceAll(/\{\w+\}|:\w+/g, '*') && method in operations,
+  );
 }

@@ -18,9 +18,15 @@ const PAGE_LETTERS = '100';
 
 /** Messages that could not be stored: which, why, their bytes, and replaying them. */
 export function DeadLetters({ place, zone, totals }: Props): View {
-  const filter = { topic: place.params.get('topic') ?? '', reason: place.params.get('reason') ?? '', open: place.params.get('open') ?? 'true' };
+  const filter = {
+    topic: place.params.get('topic') ?? '',
+    reason: place.params.get('reason') ?? '',
+    open: place.params.get('open') ?? 'true',
+  };
   const select = (change: Partial<typeof filter>): void => go(addressOf('dead-letters', '', { ...filter, ...change }));
-  const query = new URLSearchParams(Object.entries({ ...filter, limit: PAGE_LETTERS }).filter(([, value]) => value !== '')).toString();
+  const query = new URLSearchParams(
+    Object.entries({ ...filter, limit: PAGE_LETTERS }).filter(([, value]) => value !== ''),
+  ).toString();
   const [pages, setPages] = useState<readonly DeadLetterPage[]>([]);
   const [error, setError] = useState<unknown>(undefined);
   const [isBusy, setIsBusy] = useState(false);
@@ -51,47 +57,139 @@ export function DeadLetters({ place, zone, totals }: Props): View {
 
   const rows = pages.flatMap((p) => p.result);
   const topics = [...new Set([...totals.map((t) => t.topic), ...(filter.topic === '' ? [] : [filter.topic])])].sort();
-  const reasons = [...new Set([...totals.map((t) => t.reason), ...(filter.reason === '' ? [] : [filter.reason])])].sort();
+  const reasons = [
+    ...new Set([...totals.map((t) => t.reason), ...(filter.reason === '' ? [] : [filter.reason])]),
+  ].sort();
   return html`<h1>Dead letters</h1>
-    <p class="description">Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a message is stored once, however often it is replayed.</p>
+    <p class="description">
+      Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a
+      message is stored once, however often it is replayed.
+    </p>
     ${totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Totals} totals=${totals} />`}
     <form class="form inline" onSubmit=${(e: Event) => e.preventDefault()}>
-      <${Choice} name="topic" value=${filter.topic} all="every topic" choices=${topics} onChoose=${(topic: string) => select({ topic })} />
-      <${Choice} name="reason" value=${filter.reason} all="every reason" choices=${reasons} onChoose=${(reason: string) => select({ reason })} />
-      <label class="check"><input type="checkbox" checked=${filter.open === 'true'} onChange=${(e: Event) => select({ open: (e.target as HTMLInputElement).checked ? 'true' : 'false' })} /> only those that were not replayed</label>
+      <${Choice}
+        name="topic"
+        value=${filter.topic}
+        all="every topic"
+        choices=${topics}
+        onChoose=${(topic: string) => select({ topic })}
+      />
+      <${Choice}
+        name="reason"
+        value=${filter.reason}
+        all="every reason"
+        choices=${reasons}
+        onChoose=${(reason: string) => select({ reason })}
+      />
+      <label class="check"
+        ><input
+          type="checkbox"
+          checked=${filter.open === 'true'}
+          onChange=${(e: Event) => select({ open: (e.target as HTMLInputElement).checked ? 'true' : 'false' })}
+        />
+        only those that were not replayed</label
+      >
     </form>
-    <${ReplayAll} key=${`${filter.topic} ${filter.reason}`} topic=${filter.topic} reason=${filter.reason} open=${openOf(totals, filter)} onDone=${reload} />
+    <${ReplayAll}
+      key=${`${filter.topic} ${filter.reason}`}
+      topic=${filter.topic}
+      reason=${filter.reason}
+      open=${openOf(totals, filter)}
+      onDone=${reload}
+    />
     ${error !== undefined && html`<${Failure} error=${error} />`}
-    ${rows.length > 0 && html`<${Table} label="Dead letters" rows=${rows} rowKey=${(l: DeadLetterRow) => `${l.topic} ${l.incarnation} ${l.partition} ${l.offset}`} columns=${[
-      { name: 'Topic', cell: (l: DeadLetterRow) => l.topic },
-      { name: 'Partition', isNumber: true, cell: (l: DeadLetterRow) => l.partition },
-      { name: 'Offset', isNumber: true, cell: (l: DeadLetterRow) => l.offset },
-      { name: 'Reason', cell: (l: DeadLetterRow) => html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}` },
-      { name: 'Replayed', cell: (l: DeadLetterRow) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')) },
-      { name: '', cell: (l: DeadLetterRow) => html`<button type="button" class="small" onClick=${() => setShown(l)}>Open<span class="unseen"> ${l.topic} ${l.partition} ${l.offset}</span></button>` },
-    ]} />`}
+    ${
+      rows.length > 0 &&
+      html`<${Table}
+        label="Dead letters"
+        rows=${rows}
+        rowKey=${(l: DeadLetterRow) => `${l.topic} ${l.incarnation} ${l.partition} ${l.offset}`}
+        columns=${[
+          { name: 'Topic', cell: (l: DeadLetterRow) => l.topic },
+          { name: 'Partition', isNumber: true, cell: (l: DeadLetterRow) => l.partition },
+          { name: 'Offset', isNumber: true, cell: (l: DeadLetterRow) => l.offset },
+          {
+            name: 'Reason',
+            cell: (l: DeadLetterRow) =>
+              html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}`,
+          },
+          {
+            name: 'Replayed',
+            cell: (l: DeadLetterRow) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
+          },
+          {
+            name: '',
+            cell: (l: DeadLetterRow) =>
+              html`<button type="button" class="small" onClick=${() => setShown(l)}>
+                Open<span class="unseen"> ${l.topic} ${l.partition} ${l.offset}</span>
+              </button>`,
+          },
+        ]}
+      />`
+    }
     ${rows.length === 0 && !isBusy && error === undefined && totals.length > 0 && html`<${Empty} title="No dead letter matches." />`}
     ${isBusy && html`<p class="quiet" aria-live="polite">Loading…</p>`}
     ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => void load(pages, query)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
     ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
 }
 
-function openOf(totals: readonly DeadLetterTotal[], { topic, reason }: { readonly topic: string; readonly reason: string }): number {
-  return totals.filter((t) => t.topic === topic && (reason === '' || t.reason === reason)).reduce((sum, t) => sum + t.letters - t.replayed, 0);
+function openOf(
+  totals: readonly DeadLetterTotal[],
+  { topic, reason }: { readonly topic: string; readonly reason: string },
+): number {
+  return totals
+    .filter((t) => t.topic === topic && (reason === '' || t.reason === reason))
+    .reduce((sum, t) => sum + t.letters - t.replayed, 0);
 }
 
 function Totals({ totals }: { readonly totals: readonly DeadLetterTotal[] }): View {
-  return html`<${Table} label="Dead letters by topic and reason" rows=${totals} rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`} columns=${[
-    { name: 'Topic', cell: (t: DeadLetterTotal) => html`<a href=${addressOf('dead-letters', '', { topic: t.topic, open: 'true' })}>${t.topic}</a>` },
-    { name: 'Reason', cell: (t: DeadLetterTotal) => html`<a href=${addressOf('dead-letters', '', { topic: t.topic, reason: t.reason, open: 'true' })}><code>${t.reason}</code></a>` },
-    { name: 'Not replayed', isNumber: true, cell: (t: DeadLetterTotal) => (t.letters - t.replayed).toLocaleString('en') },
-    { name: 'Replayed', isNumber: true, cell: (t: DeadLetterTotal) => t.replayed.toLocaleString('en') },
-  ]} />`;
+  return html`<${Table}
+    label="Dead letters by topic and reason"
+    rows=${totals}
+    rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`}
+    columns=${[
+      {
+        name: 'Topic',
+        cell: (t: DeadLetterTotal) =>
+          html`<a href=${addressOf('dead-letters', '', { topic: t.topic, open: 'true' })}>${t.topic}</a>`,
+      },
+      {
+        name: 'Reason',
+        cell: (t: DeadLetterTotal) =>
+          html`<a href=${addressOf('dead-letters', '', { topic: t.topic, reason: t.reason, open: 'true' })}
+            ><code>${t.reason}</code></a
+          >`,
+      },
+      {
+        name: 'Not replayed',
+        isNumber: true,
+        cell: (t: DeadLetterTotal) => (t.letters - t.replayed).toLocaleString('en'),
+      },
+      { name: 'Replayed', isNumber: true, cell: (t: DeadLetterTotal) => t.replayed.toLocaleString('en') },
+    ]}
+  />`;
 }
 
-function Choice({ name, value, all, choices, onChoose }: { readonly name: string; readonly value: string; readonly all: string; readonly choices: readonly string[]; readonly onChoose: (value: string) => void }): View {
-  return html`<div class="field"><label for=${`filter-${name}`}>${name}</label><select id=${`filter-${name}`} onChange=${(e: Event) => onChoose((e.target as HTMLSelectElement).value)}>
-    <option value="" selected=${value === ''}>${all}</option>${choices.map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}</select></div>`;
+function Choice({
+  name,
+  value,
+  all,
+  choices,
+  onChoose,
+}: {
+  readonly name: string;
+  readonly value: string;
+  readonly all: string;
+  readonly choices: readonly string[];
+  readonly onChoose: (value: string) => void;
+}): View {
+  return html`<div class="field">
+    <label for=${`filter-${name}`}>${name}</label
+    ><select id=${`filter-${name}`} onChange=${(e: Event) => onChoose((e.target as HTMLSelectElement).value)}>
+      <option value="" selected=${value === ''}>${all}</option>
+      ${choices.map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}
+    </select>
+  </div>`;
 }
 
 interface Progress {
@@ -105,11 +203,26 @@ interface Progress {
 const AT_A_TIME = 10;
 
 /** Replays what the filter names, some letters a call, so that its progress shows and it can be stopped. */
-function ReplayAll({ topic, reason, open, onDone }: { readonly topic: string; readonly reason: string; readonly open: number; readonly onDone: () => void }): View {
+function ReplayAll({
+  topic,
+  reason,
+  open,
+  onDone,
+}: {
+  readonly topic: string;
+  readonly reason: string;
+  readonly open: number;
+  readonly onDone: () => void;
+}): View {
   const [progress, setProgress] = useState<Progress | undefined>(undefined);
   const [error, setError] = useState<unknown>(undefined);
   const stop = useRef(false);
-  useEffect(() => () => { stop.current = true; }, []);
+  useEffect(
+    () => () => {
+      stop.current = true;
+    },
+    [],
+  );
 
   async function replay(): Promise<void> {
     stop.current = false;
@@ -118,11 +231,15 @@ function ReplayAll({ topic, reason, open, onDone }: { readonly topic: string; re
     let tried = 0;
     let after: string | null = null;
     const of = open;
-    const tell = (state: Progress['state']): void => setProgress({ tried, of: Math.max(of, tried), outcomes: { ...outcomes }, state });
+    const tell = (state: Progress['state']): void =>
+      setProgress({ tried, of: Math.max(of, tried), outcomes: { ...outcomes }, state });
     try {
       tell('running');
       do {
-        const { result, next }: ReplayResult = await callJson<ReplayResult>('/api/dead-letters/replay', { method: 'POST', body: { topic, ...(reason !== '' && { reason }), limit: AT_A_TIME, ...(after !== null && { after }) } });
+        const { result, next }: ReplayResult = await callJson<ReplayResult>('/api/dead-letters/replay', {
+          method: 'POST',
+          body: { topic, ...(reason !== '' && { reason }), limit: AT_A_TIME, ...(after !== null && { after }) },
+        });
         for (const [outcome, count] of Object.entries(result)) {
           outcomes[outcome] = (outcomes[outcome] ?? 0) + count;
           tried += count;
@@ -141,10 +258,30 @@ function ReplayAll({ topic, reason, open, onDone }: { readonly topic: string; re
   if (topic === '') return html`<p class="quiet">Choose a topic to replay its letters.</p>`;
   const isRunning = progress?.state === 'running';
   return html`<div class="replay">
-    <button type="button" class="primary" disabled=${isRunning || open === 0} onClick=${() => void replay()}>${open === 0 ? 'Nothing to replay' : `Replay ${open.toLocaleString('en')} of ${topic}${reason === '' ? '' : `, ${reason}`}`}</button>
-    ${isRunning && html`<button type="button" onClick=${() => { stop.current = true; }}>Stop</button>`}
-    ${progress !== undefined && html`<div class="progress" role="status"><progress max=${Math.max(1, progress.of)} value=${progress.tried} aria-label="Replayed letters"></progress>
-      <span>${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')} tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span></div>`}
+    <button type="button" class="primary" disabled=${isRunning || open === 0} onClick=${() => void replay()}>
+      ${open === 0 ? 'Nothing to replay' : `Replay ${open.toLocaleString('en')} of ${topic}${reason === '' ? '' : `, ${reason}`}`}
+    </button>
+    ${
+      isRunning &&
+      html`<button
+        type="button"
+        onClick=${() => {
+          stop.current = true;
+        }}
+      >
+        Stop
+      </button>`
+    }
+    ${
+      progress !== undefined &&
+      html`<div class="progress" role="status">
+        <progress max=${Math.max(1, progress.of)} value=${progress.tried} aria-label="Replayed letters"></progress>
+        <span
+          >${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')}
+          tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span
+        >
+      </div>`
+    }
     ${error !== undefined && html`<${Failure} error=${error} />`}
   </div>`;
 }

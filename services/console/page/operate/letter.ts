@@ -21,25 +21,65 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
   const loading = useWork();
   const replaying = useWork();
   useEffect(() => {
-    void loading.run(async () => setContent((await callJson<{ result: DeadLetterBytes }>(`/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}`)).result));
+    void loading.run(async () =>
+      setContent(
+        (
+          await callJson<{ result: DeadLetterBytes }>(
+            `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}`,
+          )
+        ).result,
+      ),
+    );
     return undefined;
   }, [topic, partition, offset]);
-  const replay = (): Promise<void> => replaying.run(async () => {
-    const { result } = await callJson<ReplayResult>('/api/dead-letters/replay', { method: 'POST', body: { topic, partition, offset } });
-    setOutcome(outcomeText(result));
-    onReplayed();
-  });
+  const replay = (): Promise<void> =>
+    replaying.run(async () => {
+      const { result } = await callJson<ReplayResult>('/api/dead-letters/replay', {
+        method: 'POST',
+        body: { topic, partition, offset },
+      });
+      setOutcome(outcomeText(result));
+      onReplayed();
+    });
   return html`<${Dialog} title=${`${topic}, partition ${partition}, offset ${offset}`} onClose=${onClose}>
-    <dl class="properties"><dt>Reason</dt><dd><code>${letter.reason}</code> ${letter.detail}</dd>
-      <dt>Replayed</dt><dd>${letter.replayed_at ?? 'no'}</dd>
-      ${content !== undefined && html`<dt>Kafka's time</dt><dd>${content.record_time === null ? 'none' : timestamp(Date.parse(content.record_time) * 1000, zone)}</dd>
-        <dt>Key</dt><dd>${content.key_base64 === null ? html`<span class="quiet">none</span>` : html`<code>${shortText(content.key_base64)}</code>`}</dd>
-        <dt>Headers</dt><dd>${content.headers.length === 0 ? html`<span class="quiet">none</span>` : html`<ul>${content.headers.map((h) => html`<li><code>${h.name}</code> ${h.value_base64 === null ? 'null' : shortText(h.value_base64)}</li>`)}</ul>`}</dd>`}
+    <dl class="properties">
+      <dt>Reason</dt>
+      <dd><code>${letter.reason}</code> ${letter.detail}</dd>
+      <dt>Replayed</dt>
+      <dd>${letter.replayed_at ?? 'no'}</dd>
+      ${
+        content !== undefined &&
+        html`<dt>Kafka's time</dt>
+          <dd>${content.record_time === null ? 'none' : timestamp(Date.parse(content.record_time) * 1000, zone)}</dd>
+          <dt>Key</dt>
+          <dd>
+            ${content.key_base64 === null ? html`<span class="quiet">none</span>` : html`<code>${shortText(content.key_base64)}</code>`}
+          </dd>
+          <dt>Headers</dt>
+          <dd>
+            ${
+              content.headers.length === 0
+                ? html`<span class="quiet">none</span>`
+                : html`<ul>
+                    ${content.headers.map((h) => html`<li><code>${h.name}</code> ${h.value_base64 === null ? 'null' : shortText(h.value_base64)}</li>`)}
+                  </ul>`
+            }
+          </dd>`
+      }
     </dl>
     ${loading.error !== undefined && html`<${Failure} error=${loading.error} />`}
     ${content !== undefined && html`<${Value} base64=${content.value_base64} />`}
-    <div class="actions"><button type="button" class="primary" disabled=${replaying.isBusy || letter.replayed_at !== null || outcome !== undefined} onClick=${() => void replay()}>${replaying.isBusy ? 'Replaying…' : 'Replay'}</button>
-      ${outcome !== undefined && html`<span role="status">Result: ${outcome}.</span>`}</div>
+    <div class="actions">
+      <button
+        type="button"
+        class="primary"
+        disabled=${replaying.isBusy || letter.replayed_at !== null || outcome !== undefined}
+        onClick=${() => void replay()}
+      >
+        ${replaying.isBusy ? 'Replaying…' : 'Replay'}
+      </button>
+      ${outcome !== undefined && html`<span role="status">Result: ${outcome}.</span>`}
+    </div>
     ${replaying.error !== undefined && html`<${Failure} error=${replaying.error} />`}
   <//>`;
 }
@@ -59,9 +99,21 @@ function Value({ base64 }: { readonly base64: string }): View {
   const [isHex, setIsHex] = useState(text === undefined);
   const part = octets.subarray(0, SHOWN_BYTES);
   const shown = isHex || text === undefined ? hexDump(part) : text.slice(0, SHOWN_BYTES);
-  return html`<div class="value"><header><b>Value</b> <span class="quiet">${bytes(octets.length)}</span>
-      <button type="button" class="small" aria-pressed=${!isHex} disabled=${text === undefined} onClick=${() => setIsHex(false)}>Text</button><button type="button" class="small" aria-pressed=${isHex} onClick=${() => setIsHex(true)}>Hex</button>
-      <${Copy} text=${isHex || text === undefined ? hexDump(octets) : text} label="Copy" /></header>
+  return html`<div class="value">
+    <header>
+      <b>Value</b> <span class="quiet">${bytes(octets.length)}</span>
+      <button
+        type="button"
+        class="small"
+        aria-pressed=${!isHex}
+        disabled=${text === undefined}
+        onClick=${() => setIsHex(false)}
+      >
+        Text</button
+      ><button type="button" class="small" aria-pressed=${isHex} onClick=${() => setIsHex(true)}>Hex</button>
+      <${Copy} text=${isHex || text === undefined ? hexDump(octets) : text} label="Copy" />
+    </header>
     ${octets.length === 0 ? html`<p class="quiet">The value is empty.</p>` : html`<pre tabindex="0">${shown}</pre>`}
-    ${octets.length > SHOWN_BYTES && html`<p class="quiet">The first ${bytes(SHOWN_BYTES)}. Copy takes all of it.</p>`}</div>`;
+    ${octets.length > SHOWN_BYTES && html`<p class="quiet">The first ${bytes(SHOWN_BYTES)}. Copy takes all of it.</p>`}
+  </div>`;
 }

@@ -1,6 +1,9 @@
 const [TAB, LINE_FEED, CARRIAGE_RETURN] = [9, 10, 13];
 
-/** The text of bytes that are valid UTF-8 without control characters but line ends and tabs; undefined where they are not. */
+/**
+ * The text of bytes that are valid UTF-8 without control characters but line ends and tabs; undefined where they are
+ * not.
+ */
 export function textOf(octets: Uint8Array): string | undefined {
   try {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(octets);
@@ -18,7 +21,9 @@ export function hexDump(octets: Uint8Array): string {
   for (let at = 0; at < octets.length; at += WIDTH) {
     const line = [...octets.subarray(at, at + WIDTH)];
     const hex = line.map((b) => b.toString(16).padStart(2, '0')).join(' ');
-    lines.push(`${at.toString(16).padStart(6, '0')}  ${hex.padEnd(WIDTH * 3)} ${line.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : '.')).join('')}`);
+    lines.push(
+      `${at.toString(16).padStart(6, '0')}  ${hex.padEnd(WIDTH * 3)} ${line.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : '.')).join('')}`,
+    );
   }
   return lines.join('\n');
 }

@@ -12,13 +12,37 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
   const unknown = alerts.filter((a) => a.state === 'unknown');
   const fine = alerts.length - active.length - unknown.length;
   return html`<section class="alerts" aria-label="Alerts">
-    ${active.map((alert) => html`<article key=${alert.alert} class=${`alert ${alert.state}`}>
-      <header><strong>${alert.alert}</strong><span class=${`badge ${alert.state === 'firing' ? 'bad' : 'warn'}`}>${words[alert.state]}</span><span class="quiet">${alert.severity}</span></header>
-      <div><p>${sentence(alert.rule)}</p><ul>${alert.subjects.slice(0, shownOf(alert)).map((s) => html`<li><b>${s.name}</b> ${s.value}${alert.state === 'firing' && s.state === 'pending' && ' (about to fire)'}</li>`)}${alert.subjects.length > shownOf(alert) && html`<li class="quiet">and ${alert.subjects.length - shownOf(alert)} more</li>`}</ul></div>
-      ${alert.runbook !== undefined && html`<details open=${alert.state === 'firing'}><summary>What to do</summary><p>${inline(alert.runbook)}</p></details>`}
-    </article>`)}
-    <details class="rules"><summary>${active.length === 0 ? 'No alert fires.' : `${fine} other rules are fine.`}${unknown.length > 0 && ` ${unknown.length} are not known here.`}</summary>
-      <ul>${alerts.map((a) => html`<li><span class=${`badge ${{ firing: 'bad', pending: 'warn', ok: 'good', unknown: '' }[a.state]}`}>${words[a.state]}</span> <b>${a.alert}</b> ${a.rule}${a.reason !== undefined && html` <span class="quiet">${a.reason}</span>`}</li>`)}</ul></details>
+    ${active.map(
+      (alert) =>
+        html`<article key=${alert.alert} class=${`alert ${alert.state}`}>
+          <header>
+            <strong>${alert.alert}</strong
+            ><span class=${`badge ${alert.state === 'firing' ? 'bad' : 'warn'}`}>${words[alert.state]}</span
+            ><span class="quiet">${alert.severity}</span>
+          </header>
+          <div>
+            <p>${sentence(alert.rule)}</p>
+            <ul>
+              ${alert.subjects.slice(0, shownOf(alert)).map((s) => html`<li><b>${s.name}</b> ${s.value}${alert.state === 'firing' && s.state === 'pending' && ' (about to fire)'}</li>`)}${alert.subjects.length > shownOf(alert) && html`<li class="quiet">and ${alert.subjects.length - shownOf(alert)} more</li>`}
+            </ul>
+          </div>
+          ${
+            alert.runbook !== undefined &&
+            html`<details open=${alert.state === 'firing'}>
+              <summary>What to do</summary>
+              <p>${inline(alert.runbook)}</p>
+            </details>`
+          }
+        </article>`,
+    )}
+    <details class="rules">
+      <summary>
+        ${active.length === 0 ? 'No alert fires.' : `${fine} other rules are fine.`}${unknown.length > 0 && ` ${unknown.length} are not known here.`}
+      </summary>
+      <ul>
+        ${alerts.map((a) => html`<li><span class=${`badge ${{ firing: 'bad', pending: 'warn', ok: 'good', unknown: '' }[a.state]}`}>${words[a.state]}</span> <b>${a.alert}</b> ${a.rule}${a.reason !== undefined && html` <span class="quiet">${a.reason}</span>`}</li>`)}
+      </ul>
+    </details>
   </section>`;
 }
 
