@@ -42,8 +42,13 @@ const TICKS_PER_SECOND = 100;
 
 /** CPU time of a process and its children so far, seconds. */
 export function cpuSeconds(pid: number): number {
+  return ownCpuSeconds(pid) + childrenOf(pid).reduce((sum, child) => sum + cpuSeconds(child), 0);
+}
+
+/** CPU time of a process without its children so far, seconds. */
+export function ownCpuSeconds(pid: number): number {
   const [user, system] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ').slice(11, 13).map(Number);
-  return (user! + system!) / TICKS_PER_SECOND + childrenOf(pid).reduce((sum, child) => sum + cpuSeconds(child), 0);
+  return (user! + system!) / TICKS_PER_SECOND;
 }
 
 /** Resident memory of a process, megabytes: now, how much of it is mapped from files, and the most it ever was. */

@@ -6,7 +6,7 @@ import { createTraffic, type TrafficEvent } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { startSluice } from '../test/harness/service.ts';
 import { quantile, report } from './report.ts';
-import { API_KEY, residentOf, serviceOf } from './service.ts';
+import { API_KEY, ownCpuSeconds, residentOf, serviceOf } from './service.ts';
 
 const RATE = 100;
 const SECONDS = 60;
@@ -32,9 +32,13 @@ export async function benchStart(): Promise<void> {
   const second = await timed();
   const { sluice } = second;
   try {
-    await sleep(IDLE_SECONDS * 1000);
-    const idle = residentOf(serviceOf(sluice.pid));
-    const ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
+    const service = serviceOf(sluice.pid);
+    const atRest = await coresUsed(service, () => sleep(IDLE_SECONDS * 1000));
+    const idle = residentOf(service);
+    let ages: readonly number[] = [];
+    const atRate = await coresUsed(service, async () => {
+      ages = await freshness(`127.0.0.1:${port}`, (endpoint, params) => sluice.ask(endpoint, params));
+    });
     const visible = `acknowledged produce to visible in logs.all at ${RATE} events/s on nine topics, ${ages.length} samples`;
     report({
       bench: 'start',
@@ -46,12 +50,16 @@ export async function benchStart(): Promise<void> {
           unit: 's',
         },
         { what: 'second start to ready', value: second.seconds, unit: 's' },
-        { what: 'resident at rest, the one process', value: idle.total, unit: 'MB' },
+        { what: 'CPU at rest, the one process', value: atRest * 100, unit: '% of a core', goal: { atMost: 3 } },
+        { what: 'resident at rest, the one process', value: idle.total, unit: 'MB', goal: { atMost: 400 } },
         { what: 'the same, mapped from files', value: idle.files, unit: 'MB' },
+        { what: `CPU at ${RATE} events/s`, value: atRate * 100, unit: '% of a core', goal: { atMost: 30 } },
+        { what: `resident after ${SECONDS} s of it`, value: residentOf(service).total, unit: 'MB' },
         ...[0.5, 0.95, 0.99].map((q) => ({
           what: `${visible}, p${q * 100}`,
           value: quantile(ages, q) / 1000,
           unit: 's',
+          ...(q === 0.95 && { goal: { atMost: 1 } }),
         })),
       ],
     });
@@ -59,6 +67,13 @@ export async function benchStart(): Promise<void> {
     await sluice.end();
     folder.remove();
   }
+}
+
+/** The share of one core that the process, without its children, takes while `work` runs. */
+async function coresUsed(pid: number, work: () => Promise<unknown>): Promise<number> {
+  const [cpu, from] = [ownCpuSeconds(pid), performance.now()];
+  await work();
+  return (ownCpuSeconds(pid) - cpu) / ((performance.now() - from) / 1000);
 }
 
 /**
