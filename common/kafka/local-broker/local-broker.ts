@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -73,7 +73,7 @@ interface Running {
 export async function startLocalBroker(options: LocalBrokerOptions): Promise<LocalBroker> {
   const { dataDir, port, fsync = false, logger } = options;
   const home = join(resolve(dataDir), 'kafka');
-  makeFolder(home);
+  for (const folder of [dirname(home), home]) makeDataFolder(folder);
   const settings = createHash('sha256')
     .update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync }))
     .digest('hex');
@@ -118,18 +118,6 @@ export async function endLeftBroker(dataDir: string): Promise<boolean> {
   await end(left.backend);
   rmSync(recordFile(home), { force: true });
   return true;
-}
-
-function makeFolder(home: string): void {
-  try {
-    makeDataFolder(dirname(home));
-    mkdirSync(home, { recursive: true, mode: 0o700 });
-  } catch (error) {
-    throw new StartError(
-      `the folder ${home} cannot be made (${(error as NodeJS.ErrnoException).code}); set DATA_DIR to one that can be written`,
-      { cause: error },
-    );
-  }
 }
 
 async function startBackend(

@@ -173,6 +173,6 @@ test('a data folder that cannot be made is one clear line', async () => {
   const where = await options();
   writeFileSync(join(where.dataDir, 'file'), '');
   await expect(startLocalBroker({ ...where, dataDir: join(where.dataDir, 'file') })).rejects.toThrow(
-    /^the folder .* cannot be made \(ENOTDIR\); set DATA_DIR to one that can be written$/,
+    /^cannot write to the data folder .*file \(EEXIST\); set DATA_DIR to a folder of your own$/,
   );
 });
