@@ -115,8 +115,13 @@ export async function openWorld({
     loadMigrations().filter((m) => migrated || !ROLLUP_MIGRATIONS.test(m.name)),
   );
   const registry = createRegistry();
-  let rollupsAreMade = migrated;
-  const withRollups = (): boolean => rollupsAreMade;
+  /** Where the rollups have not been made, there are no periods yet. */
+  const leastPeriodNow = async (): Promise<number> => {
+    const made = await world.select(
+      "SELECT 1 FROM system.tables WHERE database = currentDatabase() AND name = 'rollup_periods'",
+    );
+    return made.length > 0 ? await newestPeriod({ clickhouse }) : 0;
+  };
   const offsets = new Map<string, number>();
   const definitions = readDefinitions([BUILT_IN]);
 
@@ -163,7 +168,7 @@ export async function openWorld({
         first,
         last,
         insert: async (without) => {
-          least ??= withRollups() ? await newestPeriod({ clickhouse }) : 0;
+          least ??= await leastPeriodNow();
           const stored = rowsOf
             .filter((_, i) => without?.has(first + i) !== true)
             .map((row) => ({ ...row, period: Math.max(least!, row.period) }));
@@ -177,7 +182,7 @@ export async function openWorld({
           });
         },
         record: async () => {
-          least ??= withRollups() ? await newestPeriod({ clickhouse }) : 0;
+          least ??= await leastPeriodNow();
           await clickhouse.execute({
             sql: `INSERT INTO batches (topic, partition, first, last, source, stored, evaluated_at, period, min_timestamp)
               SELECT {topic:String}, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({evaluated_at:Int64}, 'UTC'), toDateTime({period:UInt32}, 'UTC'), fromUnixTimestamp64Micro({min_timestamp:Int64}, 'UTC')`,
@@ -276,7 +281,6 @@ export async function openWorld({
         settings: { mutations_sync: 1 },
       });
       if (wanted) await migrate(clickhouse, testLogger, loadMigrations());
-      rollupsAreMade = wanted;
       offsets.clear();
       registry.resetMetrics();
       world.now = at;
@@ -285,7 +289,6 @@ export async function openWorld({
 
     async makeRollups() {
       await migrate(clickhouse, testLogger, loadMigrations());
-      rollupsAreMade = true;
     },
 
     async restart() {
