@@ -10,7 +10,7 @@ import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { ingestCommand } from '../ingest/commands/ingest.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
-import { apiErrorOf } from '../query/clickhouse-errors.ts';
+import { apiErrorOf } from '../query/answer/clickhouse-errors.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 

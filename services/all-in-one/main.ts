@@ -12,11 +12,11 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
 import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
-import { startPush } from '../push/push.ts';
-import { startQuery } from '../query/start.ts';
+import { startPush } from '../push/service.ts';
+import { startQuery } from '../query/service.ts';
 import { whenOpen } from '../query/when-open.ts';
 import { rollupNote } from '../rollup/readiness.ts';
-import { startRollup } from '../rollup/rollup.ts';
+import { startRollup } from '../rollup/service.ts';
 import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 

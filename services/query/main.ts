@@ -10,8 +10,8 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
 import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
-import { startPush } from '../push/push.ts';
-import { startQuery } from './start.ts';
+import { startPush } from '../push/service.ts';
+import { startQuery } from './service.ts';
 import { whenOpen } from './when-open.ts';
 
 let logger: Logger | undefined;

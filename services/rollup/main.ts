@@ -1,6 +1,6 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
-import { runCommandLine } from '../../common/command/main.ts';
+import { runCommandLine } from '../../common/command/run-command.ts';
 import { isConfigCheck, readServiceSettings } from '../../common/config/start.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
@@ -8,7 +8,7 @@ import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { rollupNote } from './readiness.ts';
 import { rollupCommand } from './commands/rollup.ts';
-import { startRollup } from './rollup.ts';
+import { startRollup } from './service.ts';
 
 let logger: Logger | undefined;
 

@@ -1,4 +1,4 @@
-import { runCommandLine } from '../../../common/command/main.ts';
+import { runCommandLine } from '../../../common/command/run-command.ts';
 import { endpointsCommand } from './endpoints.ts';
 
 // the parameters of an endpoint are options of the call, whatever they are called

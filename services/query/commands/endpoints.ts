@@ -2,12 +2,12 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
-import { checkDefinition } from '../check.ts';
-import { describe, foldersOf, readDefinitions } from '../definition.ts';
+import { checkDefinition } from '../definition/check.ts';
+import { describe, foldersOf, readDefinitions } from '../definition/definition.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import { elements, members } from '../../../common/json-text.ts';
-import { readParams } from '../params.ts';
-import { limitsOf, runQuery } from '../query.ts';
+import { readParams } from '../definition/params.ts';
+import { limitsOf, runQuery } from '../answer/query.ts';
 
 type Args =
   | { readonly action: 'list' }

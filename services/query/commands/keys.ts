@@ -11,7 +11,7 @@ import {
   type CreatedKey,
   type ListedKey,
   type RotatedKey,
-} from '../key-table.ts';
+} from '../keys/key-table.ts';
 
 const DEFAULT_OVERLAP_SECONDS = 3_600;
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, call, modes, openEngine, send, startService, store, type Engine } from '../query/service.ts';
 import { whileAlive } from './alive.ts';

@@ -6,7 +6,7 @@ import { loadMigrations, type Migration } from '../../../common/clickhouse/migra
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { startRollup, type RollupService } from '../../../services/rollup/rollup.ts';
+import { startRollup, type RollupService } from '../../../services/rollup/service.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { SECOND_VERSION } from './second-version.ts';

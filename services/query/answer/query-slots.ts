@@ -1,0 +1,133 @@
+import { ApiError } from '../../../common/http/errors.ts';
+import type { Shares } from './shares.ts';
+
+/**
+ * Bounded concurrency of queries, with a short queue: a query that would wait longer than it is worth is refused at
+ * once.
+ * Background work takes only its share and never waits.
+ * One key never has all slots: the last one is for another key, and half of them are while another key has asked within
+ * the last minute. Of those that
+ * wait, the key with the fewest queries goes first. If the queue is full, the newest query of the key with the most is
+ * refused in favour of a key with fewer.
+ */
+export interface Slots {
+  /**
+   * Resolves to the function that gives the slot back. Throws `unavailable` where too many wait or the wait is too
+   * long. `owner`: the key that asks.
+   */
+  acquire(signal: AbortSignal, owner: string): Promise<() => void>;
+  /** A slot for background work, or undefined where its share is taken. */
+  tryAcquireBackground(): (() => void) | undefined;
+  readonly running: () => number;
+  readonly waiting: () => number;
+}
+
+export interface SlotLimits {
+  readonly concurrency: number;
+  readonly queue: number;
+  readonly waitMs: number;
+  readonly shares: Shares;
+}
+
+interface Waiter {
+  readonly owner: string;
+  grant(release: () => void): void;
+  refuse(error: Error): void;
+}
+
+const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
+
+/** `queue`: how many may wait, each for waitMs at most. */
+export function createSlots({ concurrency, queue, waitMs, shares }: SlotLimits): Slots {
+  const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
+  // in the order in which they came
+  const waiters = new Set<Waiter>();
+  const runningOf = new Map<string, number>();
+  let running = 0;
+  let background = 0;
+
+  const used = (owner: string): number => runningOf.get(owner) ?? 0;
+  const mayRun = (owner: string): boolean => {
+    const most = shares.hasOthers(owner) ? Math.floor(concurrency / 2) : concurrency - 1;
+    return running < concurrency && used(owner) < Math.max(1, most);
+  };
+
+  /** A slot; given back twice, it counts once. */
+  function take(onGiven: () => void): () => void {
+    running++;
+    let given = false;
+    return () => {
+      if (given) return;
+      given = true;
+      running--;
+      onGiven();
+      grantNext();
+    };
+  }
+
+  function takeFor(owner: string): () => void {
+    runningOf.set(owner, used(owner) + 1);
+    return take(() => {
+      if (used(owner) === 1) runningOf.delete(owner);
+      else runningOf.set(owner, used(owner) - 1);
+    });
+  }
+
+  function grantNext(): void {
+    for (;;) {
+      let next: Waiter | undefined;
+      for (const waiter of waiters)
+        if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
+      if (next === undefined) return;
+      next.grant(takeFor(next.owner));
+    }
+  }
+
+  /** Makes room in a full queue for a key that has fewer in it than another; false if there is no such other. */
+  function makeRoom(owner: string): boolean {
+    const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);
+    const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);
+    if (most === undefined || most.length <= (waitingOf.get(owner)?.length ?? 0) + 1) return false;
+    most.at(-1)?.refuse(tooMany('too many queries of this key are waiting'));
+    return true;
+  }
+
+  return {
+    async acquire(signal, owner) {
+      signal.throwIfAborted();
+      if (mayRun(owner)) return takeFor(owner);
+      if (waiters.size >= queue && !makeRoom(owner)) throw tooMany('too many queries are waiting');
+      return await new Promise((resolve, reject) => {
+        const leave = (): void => {
+          waiters.delete(waiter);
+          clearTimeout(timer);
+          signal.removeEventListener('abort', onAbort);
+        };
+        const waiter: Waiter = {
+          owner,
+          grant(release) {
+            leave();
+            resolve(release);
+          },
+          refuse(error) {
+            leave();
+            reject(error);
+          },
+        };
+        const onAbort = (): void => waiter.refuse(signal.reason as Error);
+        const timer = setTimeout(() => waiter.refuse(tooMany('too many queries are running')), waitMs);
+        signal.addEventListener('abort', onAbort, { once: true });
+        waiters.add(waiter);
+      });
+    },
+    tryAcquireBackground() {
+      if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
+      background++;
+      return take(() => {
+        background--;
+      });
+    },
+    running: () => running,
+    waiting: () => waiters.size,
+  };
+}

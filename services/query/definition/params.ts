@@ -1,0 +1,129 @@
+import type { ParameterMistake } from '../../../common/http/errors.ts';
+import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
+import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
+import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
+
+/**
+ * Canonical parameters, in the declared order: what the statement is bound with and what the cache key is made of.
+ * Absent, empty, aliases and "anything else" have become the value they stand for.
+ */
+export type Params = Readonly<Record<string, string | null>>;
+
+type Verdict = { readonly value: string | null } | { readonly message: string };
+
+const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
+
+/** From text that is not empty to what the statement is bound with. */
+const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
+  string: (value) => ({ value }),
+  pattern: (value) => {
+    const size = patternSize(value);
+    if (size === undefined) return { message: 'is not a pattern in RE2 syntax' };
+    if (size > LARGEST_PATTERN)
+      return {
+        message: `is too large a pattern: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most`,
+      };
+    return { value };
+  },
+  timestamp: (value) => {
+    const micros = parseTimestamp(value);
+    return micros === undefined
+      ? { message: 'must be a timestamp such as 2026-03-01T09:00:00Z' }
+      : { value: clickhouseTimestamp(micros) };
+  },
+  integer: (value) => {
+    const n = /^-?\d{1,19}$/.test(value) ? BigInt(value) : undefined;
+    return n === undefined || n < INT64.min || n > INT64.max
+      ? { message: 'must be an integer of 64 bits' }
+      : { value: String(n) };
+  },
+  number: (value) =>
+    /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value) && Number.isFinite(Number(value))
+      ? { value: String(Number(value)) }
+      : { message: 'must be a number' },
+};
+
+/** Of all values that a call gives a parameter: the canonical one, or what is wrong with them. */
+export function readValue(p: Parameter, given: readonly string[]): Verdict {
+  if (given.length > 1) return { message: 'is given more than once' };
+  const text = given[0] ?? '';
+  if (text.includes('\0')) return { message: 'contains a NUL character' };
+  if (Buffer.byteLength(text) > p.maxLength) return { message: `is longer than ${p.maxLength} bytes` };
+  if (text === '' && p.default === undefined) {
+    if (p.required) return { message: given.length === 0 ? 'is required' : 'must not be empty' };
+    return { value: p.format === 'string' || p.format === 'pattern' ? '' : null };
+  }
+  let value = text === '' ? (p.default ?? '') : text;
+  if (p.values !== undefined) {
+    value = Object.hasOwn(p.aliases, value) ? (p.aliases[value] ?? value) : value;
+    if (!p.values.includes(value)) {
+      if (p.otherwise === undefined)
+        return { message: `must be one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}` };
+      value = p.otherwise;
+    }
+  }
+  if (p.minLength !== undefined && value.length < p.minLength)
+    return { message: `must have at least ${p.minLength} characters` };
+  if (p.pattern !== undefined && !compilePattern(p.pattern)(value)) return { message: `must match ${p.pattern}` };
+  const verdict = convert[p.format](value);
+  if ('value' in verdict && p.format === 'integer') {
+    const { minimum = -Infinity, maximum = Infinity } = p;
+    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum)
+      return {
+        message: `must be ${Number.isFinite(minimum) ? `from ${minimum}` : 'up'}${Number.isFinite(maximum) ? ` to ${maximum}` : ' on'}`,
+      };
+  }
+  return verdict;
+}
+
+const SANDBOX_SQL: Parameter = {
+  name: RESERVED.sql,
+  description: 'a SELECT of your own from the named subqueries of the endpoint; absent or empty = its own statement',
+  required: false,
+  format: 'string',
+  maxLength: 8192,
+  aliases: {},
+  examples: [],
+};
+
+/** What a call may say: the declared parameters, and of a sandboxed endpoint the caller's own statement. */
+export function parametersOf({
+  sandboxed,
+  parameters,
+}: Pick<Definition, 'sandboxed' | 'parameters'>): readonly Parameter[] {
+  return sandboxed ? [...parameters, SANDBOX_SQL] : parameters;
+}
+
+/** The canonical parameters of a call, or every mistake in it at once. Undeclared parameters are ignored. */
+export function readParams(
+  definition: Definition,
+  given: URLSearchParams,
+): { params: Params } | { mistakes: ParameterMistake[] } {
+  const params: Record<string, string | null> = {};
+  const mistakes: ParameterMistake[] = [];
+  for (const p of parametersOf(definition)) {
+    const verdict = readValue(p, given.getAll(p.name));
+    if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
+    else params[p.name] = verdict.value;
+  }
+  return mistakes.length > 0 ? { mistakes } : { params };
+}
+
+const IGNORED_CHARACTERS = 1000;
+
+/**
+ * For the caller: the names of what a call has and the endpoint does not, percent-encoded and by comma; those that fit.
+ */
+export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
+  const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);
+  const names: string[] = [];
+  let characters = 0;
+  for (const name of new Set(given.keys())) {
+    if (known.has(name)) continue;
+    const encoded = encodeURIComponent(name.toWellFormed());
+    characters += encoded.length + 2;
+    if (characters > IGNORED_CHARACTERS) break;
+    names.push(encoded);
+  }
+  return names.join(', ');
+}

@@ -1,0 +1,112 @@
+import { sources } from '../../../common/sources.ts';
+import { nameOf, parseAst, type Node } from './ast.ts';
+
+/** What a definition's statement may read, by ClickHouse's own parse of it: callers get what is in there. */
+const TABLE_FUNCTIONS = new Set([
+  'numbers',
+  'numbers_mt',
+  'zeros',
+  'zeros_mt',
+  'generateseries',
+  'generate_series',
+  'values',
+  'null',
+]);
+const SYSTEM_TABLES = new Set(['one', 'numbers', 'numbers_mt', 'zeros', 'zeros_mt']);
+/**
+ * Raw logs and rollups. Everything else of our database is about keys, deliveries and repairs, or has the events of
+ * everybody as they came.
+ */
+const OPEN_TABLES: ReadonlySet<string> = new Set([
+  ...sources.map(({ name }) => name),
+  'function_invocations',
+  'api_requests',
+]);
+
+/** What EXPLAIN AST gets for the project parameter. */
+export const PROJECT_SENTINEL = 'the project of the call';
+
+export interface Statement {
+  /** of EXPLAIN AST, with PROJECT_SENTINEL for the project parameter */
+  readonly printed: string;
+  readonly database: string;
+  /** names of the tables in it */
+  readonly tables: ReadonlySet<string>;
+  /** names of `WITH name AS (...)` */
+  readonly subqueries: readonly string[];
+  /** callers' own statements read its subqueries: each may have the rows of one project only */
+  readonly sandboxed: boolean;
+}
+
+/** What is wrong with what a statement reads, a sentence each. */
+export function wrongReads({ printed, database, tables, subqueries, sandboxed }: Statement): string[] {
+  const root = parseAst(printed);
+  if (root === undefined) return ['the statement cannot be read'];
+  const wrong: string[] = [];
+  for (const name of subqueries) if (tables.has(name)) wrong.push(`the subquery ${name} has the name of a table`);
+
+  const isTable = (name: string): boolean => name.includes('.') || tables.has(name);
+  const look = (node: Node, select: Node | undefined): void => {
+    const name = nameOf(node.rest);
+    if (sandboxed && / \(alias `?project`?\)/.test(node.rest))
+      wrong.push('sandboxed: nothing but the column may be named project');
+    if (node.type === 'TableIdentifier' || (node.type === 'Identifier' && isClosed(name))) {
+      if (isClosed(name)) wrong.push(`${name} is internal: read a log or a rollup`);
+      else if (sandboxed && isTable(name) && (select === undefined || !filtersByProject(select)))
+        wrong.push(`sandboxed: what reads ${name} must have a WHERE of its own with project = @project`);
+    }
+    for (const child of node.children) {
+      const isFunction = node.type === 'TableExpression' && child.type === 'Function';
+      const called = nameOf(child.rest);
+      if (isFunction && !TABLE_FUNCTIONS.has(called.toLowerCase()))
+        wrong.push(`the table function ${called} is not for endpoints`);
+      look(child, node.type === 'SelectQuery' ? node : select);
+    }
+  };
+  look(root, undefined);
+  return [...new Set(wrong)];
+
+  function isClosed(name: string): boolean {
+    const [table = '', of = ''] = name.replaceAll('`', '').split('.').toReversed();
+    if (of === 'system' || of.toLowerCase() === 'information_schema') return !SYSTEM_TABLES.has(table);
+    const isOurs = of === database || (of === '' && tables.has(table) && !subqueries.includes(table));
+    return isOurs && !OPEN_TABLES.has(table);
+  }
+}
+
+/** Whether a SELECT reads one table, and its WHERE or PREWHERE has `project = @project` that nothing can widen. */
+function filtersByProject(select: Node): boolean {
+  const from = select.children.findIndex(({ type }) => type === 'TablesInSelectQuery');
+  const sources =
+    select.children[from]?.children.filter((element) =>
+      element.children.some(({ type }) => type === 'TableExpression'),
+    ) ?? [];
+  if (sources.length !== 1) return false;
+  const conditions: Node[] = [];
+  // WHERE and PREWHERE stand right behind the tables; what stands behind a list is HAVING
+  for (const node of select.children.slice(from + 1)) {
+    if (node.type === 'ExpressionList') break;
+    conditions.push(node);
+  }
+  const holds = (node: Node): boolean => {
+    if (node.type !== 'Function') return false;
+    const operands = node.children[0]?.children ?? [];
+    const called = nameOf(node.rest);
+    if (called === 'and') return operands.some(holds);
+    const [left, right] = operands;
+    return (
+      called === 'equals' &&
+      operands.length === 2 &&
+      ((isColumn(left) && isProject(right)) || (isColumn(right) && isProject(left)))
+    );
+  };
+  return conditions.some(holds);
+}
+
+function isColumn(node: Node | undefined): boolean {
+  return node?.type === 'Identifier' && /^(\w+\.)?project$/.test(nameOf(node.rest));
+}
+
+function isProject(node: Node | undefined): boolean {
+  return node?.type === 'Literal' && node.rest.startsWith(`'${PROJECT_SENTINEL}'`);
+}

@@ -1,0 +1,206 @@
+import type { Operation, Route } from '../../../common/http/route.ts';
+import { RESERVED, type Column, type Definition, type Parameter } from '../definition/definition.ts';
+import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
+import { parametersOf } from '../definition/params.ts';
+
+/** Columns as JSON Schema, as they are rendered. */
+const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> =
+  {
+    string: { type: 'string' },
+    number: { type: 'number' },
+    integer: { type: 'integer' },
+    boolean: { type: 'boolean' },
+    json: {},
+    unix_microseconds: { type: 'integer' },
+    utc: { type: 'string', examples: ['2026-03-01T09:00:00'] },
+    text: { type: 'string' },
+    nested_list: { type: 'array', items: {} },
+  };
+
+function columnSchema({ render, nullable, description }: Column): object {
+  const { type, ...more } = columnSchemas[render];
+  const mayBeNull = nullable && type !== undefined && render !== 'text' && render !== 'nested_list';
+  return { ...(type !== undefined && { type: mayBeNull ? [type, 'null'] : type }), ...more, description };
+}
+
+function parameterObject(p: Parameter): object {
+  return {
+    name: p.name,
+    in: 'query',
+    required: p.required,
+    description: p.description,
+    schema: {
+      type: 'string',
+      // where anything else stands for a value, the list is what is worth sending, not what is accepted
+      ...(p.values !== undefined &&
+        (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
+      ...(p.values === undefined && p.examples.length > 0 && { examples: p.examples }),
+      ...(p.format !== 'string' && { format: p.format }),
+      ...(p.default !== undefined && { default: p.default }),
+      ...(p.pattern !== undefined && { pattern: p.pattern }),
+      ...(p.minLength !== undefined && { minLength: p.minLength }),
+      maxLength: p.maxLength,
+    },
+  };
+}
+
+const errors = {
+  400: 'A parameter is wrong; `errors` names every one',
+  401: 'No key, or one that is not valid',
+  403: 'The key may not do this',
+  404: 'No such endpoint',
+  405: 'The path takes other methods',
+  414: 'The address of the request is longer than 16 KiB',
+  429: 'Too many requests; see retry-after',
+  431: 'The request line and headers are too large',
+  500: 'Something went wrong on our side',
+  503: 'The store is away or overloaded, or large answers that nobody reads take all the room there is; see retry-after',
+  504: 'The query passed a limit of its own; the message names which: time, rows read, memory, size of the answer',
+} as const;
+
+export const TRUNCATED =
+  '`true` where the statement had more rows than the endpoint gives, and the rest is cut; a limit of the statement itself, or of the caller, is no cut';
+
+function operation(d: Definition): object {
+  const row = {
+    type: 'object',
+    required: d.columns.map((c) => c.name),
+    properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
+  };
+  const rateHeaders = {
+    'ratelimit-limit': 'Requests a minute, where there is a limit',
+    'ratelimit-remaining': 'Requests that are left of them',
+    'ratelimit-reset': 'Seconds until the minute is over',
+  };
+  return {
+    operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
+    summary: d.name,
+    description: `${d.description}\n\nAt most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'} Also at /api/endpoints/query/${d.id}.`,
+    parameters: parametersOf(d).map(parameterObject),
+    responses: {
+      200: {
+        description: 'The rows',
+        headers: {
+          'x-request-id': { schema: { type: 'string' } },
+          'x-cache': { schema: { enum: ['hit', 'miss', 'stale', 'none'] } },
+          'x-result-truncated': { description: TRUNCATED, schema: { const: 'true' } },
+          'x-ignored-parameters': {
+            description: 'Parameters of the call that the endpoint does not have, by comma, percent-encoded',
+            schema: { type: 'string' },
+          },
+          ...(d.cacheSeconds > 0 && {
+            age: { description: 'Seconds since the answer was true', schema: { type: 'integer', minimum: 0 } },
+            etag: { description: 'Weak, for If-None-Match', schema: { type: 'string' } },
+          }),
+          ...Object.fromEntries(
+            Object.entries(rateHeaders).map(([name, description]) => [
+              name,
+              { description, schema: { type: 'integer' } },
+            ]),
+          ),
+        },
+        content: {
+          'application/json': {
+            schema: {
+              type: 'object',
+              required: ['result'],
+              properties: {
+                result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row },
+              },
+            },
+          },
+          [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'A row, as in `result`, a line' } },
+          ...(hasCsv(d) && {
+            [MEDIA_TYPES.csv]: {
+              schema: {
+                type: 'string',
+                description: 'RFC 4180: a line with the names of the columns, then a line a row; null is empty',
+              },
+            },
+          }),
+        },
+      },
+      ...(d.cacheSeconds > 0 && { 304: { description: 'If-None-Match names what would be sent' } }),
+      ...Object.fromEntries(
+        Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }]),
+      ),
+    },
+  };
+}
+
+/** Routes that are shown, each path once. */
+export function documentedRoutes(
+  routes: readonly Route[],
+): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
+  return routes.flatMap(({ path, method, documented }) =>
+    documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }],
+  );
+}
+
+/** OpenAPI 3.1 of the endpoints and routes that are served. */
+export function openapi(definitions: readonly Definition[], routes: readonly Route[] = []): object {
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'sluice',
+      version: '1.0.0',
+      description: 'Saved queries over platform logs. Every parameter is a string; unknown ones are ignored.',
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/' }],
+    security: [{ key: [] }, { bearer: [] }, { query: [] }],
+    paths: {
+      ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
+      ...Object.fromEntries(
+        [...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(
+          ([path, of]) => [path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation]))],
+        ),
+      ),
+    },
+    components: {
+      securitySchemes: {
+        key: { type: 'apiKey', in: 'header', name: 'X-API-KEY' },
+        bearer: { type: 'http', scheme: 'bearer' },
+        query: { type: 'apiKey', in: 'query', name: RESERVED.apiKey },
+      },
+      responses: Object.fromEntries(
+        Object.entries(errors).map(([status, description]) => [
+          status,
+          { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
+        ]),
+      ),
+      schemas: {
+        Error: {
+          type: 'object',
+          required: ['error'],
+          properties: {
+            error: {
+              type: 'object',
+              required: ['code', 'message', 'status', 'request_id'],
+              properties: {
+                code: { type: 'string' },
+                message: { type: 'string' },
+                status: { type: 'integer' },
+                errors: {
+                  description:
+                    'of a wrong parameter its name, of an event that is not taken its place in the body, from 0',
+                  type: 'array',
+                  items: {
+                    type: 'object',
+                    required: ['message'],
+                    properties: {
+                      parameter: { type: 'string' },
+                      index: { type: 'integer' },
+                      message: { type: 'string' },
+                    },
+                  },
+                },
+                request_id: { type: 'string' },
+              },
+            },
+          },
+        },
+      },
+    },
+  };
+}
