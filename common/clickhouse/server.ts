@@ -488,7 +488,7 @@ export async function openServer({
         giveUp('Timeout: the statement gets no further');
         return;
       }
-      logger.debug({ query_id: id, progress }, 'clickhouse_write_goes_on');
+      logger.debug({ query_id: id, progress }, 'clickhouse_write_running');
     }
   }
 

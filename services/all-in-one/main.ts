@@ -96,7 +96,7 @@ await runProcess(
       welcome({
         address: query.address,
         signInToken: page.signInToken,
-        madeKey: query.madeKey,
+        createdKey: query.createdKey,
         keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined,
         brokers,
         topics: settings.KAFKA_TOPICS,

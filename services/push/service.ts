@@ -18,7 +18,7 @@ import { findSource, sources, type KnownSource } from '../../common/sources.ts';
 import { decompressBody, eventTexts } from './body.ts';
 import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
-import { createTurns } from './turns.ts';
+import { createFairQueue } from './fair-queue.ts';
 
 export interface PushOptions {
   /** resolves when there is a broker; until then callers get 503 */
@@ -75,7 +75,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 
   // one body at a time is decompressed and taken apart: it is the event loop's work in any case, and what it needs
   // beside the bytes counted is needed once
-  const inTurn = createTurns();
+  const inTurn = createFairQueue();
 
   async function push(request: RouteRequest, source: KnownSource): Promise<void> {
     if (producer === undefined || stopped)

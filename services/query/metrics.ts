@@ -8,8 +8,8 @@ export function createQueryMetrics(
     cacheBytes: () => number;
     queriesRunning: () => number;
     queriesWaiting: () => number;
-    requestsUnderWay: () => number;
-    sendingBytes: () => number;
+    requestsInFlight: () => number;
+    responseMemoryBytes: () => number;
   },
 ) {
   const registers = [registry];
@@ -27,11 +27,11 @@ export function createQueryMetrics(
     cacheBytes: gauge('sluice_query_cache_bytes', 'Bytes of the answers kept', gauges.cacheBytes),
     running: gauge('sluice_query_running', 'Queries that run', gauges.queriesRunning),
     waiting: gauge('sluice_query_waiting', 'Queries that wait for a slot', gauges.queriesWaiting),
-    underWay: gauge('sluice_query_requests_under_way', 'Requests that are not answered yet', gauges.requestsUnderWay),
-    sendingBytes: gauge(
-      'sluice_query_sending_bytes',
+    inFlight: gauge('sluice_query_requests_in_flight', 'Requests that are not answered yet', gauges.requestsInFlight),
+    responseMemoryBytes: gauge(
+      'sluice_query_response_memory_bytes',
       'Bytes of large answers that their callers have not read yet',
-      gauges.sendingBytes,
+      gauges.responseMemoryBytes,
     ),
     requests: new Counter({
       name: 'sluice_query_requests_total',

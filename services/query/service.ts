@@ -20,9 +20,9 @@ import { startKeyLoader } from './keys/key-loader.ts';
 import { createKeyRing, hashKey } from './keys/key-ring.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './answer/query.ts';
-import { createSending } from './answer/response-memory.ts';
+import { createResponseMemory } from './answer/response-memory.ts';
 import { createShares } from './answer/shares.ts';
-import { createSlots } from './answer/query-slots.ts';
+import { createQuerySlots } from './answer/query-slots.ts';
 import { whenOpen } from './when-open.ts';
 
 export interface QueryOptions {
@@ -48,7 +48,7 @@ export interface QueryService extends Part {
   /** where /metrics has a port of its own */
   readonly metricsAddress: string | undefined;
   /** the first admin key, where it was made just now: to be shown this once */
-  readonly madeKey: string | undefined;
+  readonly createdKey: string | undefined;
   /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
   readonly ready: Promise<void>;
   /** Reads the definitions anew; wrong ones are refused and the old ones stay. */
@@ -91,20 +91,20 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
   const shares = createShares();
-  const slots = createSlots({
+  const slots = createQuerySlots({
     shares,
     concurrency: settings.QUERY_CONCURRENCY,
     queue: settings.QUERY_QUEUE,
     waitMs: QUEUE_WAIT_MS,
   });
-  const sending = createSending({ shares });
+  const responseMemory = createResponseMemory({ shares });
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
     cacheBytes: () => answers.cache.bytes,
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
-    requestsUnderWay: () => app.underWay(),
-    sendingBytes: sending.used,
+    requestsInFlight: () => app.inFlight(),
+    responseMemoryBytes: responseMemory.used,
   });
   const shared =
     settings.REDIS_URL === undefined
@@ -119,7 +119,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     // not before: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),
     slots,
-    sending,
+    responseMemory,
     shares,
     clock,
     logger,
@@ -144,7 +144,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const app = await createApp({
     definitions: () => definitions,
     answers,
-    sending,
+    responseMemory,
     clock,
     logger,
     registry,
@@ -221,7 +221,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       answers.keep(next.all);
       logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
     } catch (error) {
-      logger.error({ err: error }, 'endpoints_not_reloaded');
+      logger.error({ err: error }, 'endpoints_reload_failed');
     }
   }
   const onHangUp = (): void => void reload();
@@ -232,7 +232,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     name: 'query',
     address,
     metricsAddress: metricsServer === undefined ? undefined : `${metricsServer.address}/metrics`,
-    madeKey: first.made,
+    createdKey: first.made,
     ready,
     failed,
     reload,
@@ -244,7 +244,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       const drain = setTimeout(() => answers.close(), DRAIN_MS);
       // a connection without a request is no reason to wait, and Node calls only some of them idle
       const idle = setInterval(() => {
-        if (app.underWay() === 0) app.server.closeAllConnections();
+        if (app.inFlight() === 0) app.server.closeAllConnections();
       }, IDLE_CHECK_MS);
       const force = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS + ANSWER_MS);
       await closed;

@@ -8,7 +8,7 @@ import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
 import { createRollupMetrics } from './metrics.ts';
-import { observe } from './observe.ts';
+import { updateTableMetrics } from './table-metrics.ts';
 import { beginToday } from './periods.ts';
 import { repairOpen } from './repairs.ts';
 import { dropExpired } from './retention.ts';
@@ -31,7 +31,7 @@ export interface RollupService extends Part {
 const AUDIT_EVERY_MS = 60_000;
 const REPAIR_EVERY_MS = 5_000;
 const PERIOD_EVERY_MS = 1_000;
-const OBSERVE_EVERY_MS = 30_000;
+const TABLE_METRICS_EVERY_MS = 30_000;
 const RETENTION_EVERY_MS = 3_600_000;
 const UNAVAILABLE_RETRY_MS = 5_000;
 
@@ -110,7 +110,7 @@ async function run(context: Context): Promise<never> {
     { everyMs: REPAIR_EVERY_MS, work: () => publish(context) },
   ];
   const rest: Job[] = [
-    { everyMs: OBSERVE_EVERY_MS, work: () => observe(context) },
+    { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     {
       everyMs: AUDIT_EVERY_MS,

@@ -5,9 +5,9 @@ import { createAnswers, type SharedAnswer } from './answers.ts';
 import { BUILT_IN, readDefinitions } from '../definition/definition.ts';
 import { createQueryMetrics } from '../metrics.ts';
 import { readParams } from '../definition/params.ts';
-import { createSending } from './response-memory.ts';
+import { createResponseMemory } from './response-memory.ts';
 import { createShares } from './shares.ts';
-import { createSlots } from './query-slots.ts';
+import { createQuerySlots } from './query-slots.ts';
 
 test('an answer that another process puts there between our look and our lock is taken, and no query made', async () => {
   const theirs: SharedAnswer = { body: '{"result":[]}', truncated: false, fetchedAt: 1_000_000 };
@@ -17,8 +17,8 @@ test('an answer that another process puts there between our look and our lock is
   const zero = (): number => 0;
   const answers = createAnswers({
     clickhouse: { read: () => Promise.reject(new Error('a query was made')) },
-    slots: createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }),
-    sending: createSending({ shares }),
+    slots: createQuerySlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }),
+    responseMemory: createResponseMemory({ shares }),
     shares,
     clock: () => 1_000_000,
     logger: createLogger('silent'),
@@ -27,8 +27,8 @@ test('an answer that another process puts there between our look and our lock is
       cacheBytes: zero,
       queriesRunning: zero,
       queriesWaiting: zero,
-      requestsUnderWay: zero,
-      sendingBytes: zero,
+      requestsInFlight: zero,
+      responseMemoryBytes: zero,
     }),
     limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 },
     cacheLimits: { maxEntries: 1, maxBytes: 1_000 },

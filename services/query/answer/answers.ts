@@ -12,9 +12,9 @@ import { runQuery, secondsOf, type ReadLimits } from './query.ts';
 import { inFormat, type OtherFormat } from '../render/formats.ts';
 import { etagOf } from '../render/render.ts';
 import { convert } from '../render/renderer.ts';
-import type { Sending } from './response-memory.ts';
+import type { ResponseMemory } from './response-memory.ts';
 import type { Shares } from './shares.ts';
-import type { Slots } from './query-slots.ts';
+import type { QuerySlots } from './query-slots.ts';
 
 /** A result as it goes out. */
 export interface Answer {
@@ -80,8 +80,8 @@ interface Kept {
 
 export interface AnswersOptions {
   readonly clickhouse: Reader;
-  readonly slots: Slots;
-  readonly sending: Pick<Sending, 'reserve'>;
+  readonly slots: QuerySlots;
+  readonly responseMemory: Pick<ResponseMemory, 'reserve'>;
   readonly shares: Shares;
   readonly clock: Clock;
   readonly limits: ReadLimits;
@@ -152,7 +152,7 @@ async function formOf(
 export function createAnswers({
   clickhouse,
   slots,
-  sending,
+  responseMemory,
   shares,
   clock,
   limits,
@@ -168,7 +168,7 @@ export function createAnswers({
 
   async function query(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
     const fetchedAt = clock();
-    const reserve = (until: AbortSignal): Promise<() => void> => sending.reserve(until, owner);
+    const reserve = (until: AbortSignal): Promise<() => void> => responseMemory.reserve(until, owner);
     const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, {
       definition,
       params,

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { createShares } from './shares.ts';
-import { createSlots } from './query-slots.ts';
+import { createQuerySlots } from './query-slots.ts';
 
 const calm = new AbortController().signal;
 let callers = 0;
@@ -12,7 +12,7 @@ const shares = createShares();
 
 describe('slots', () => {
   it('runs as many as there are, the others in the order in which they came', async () => {
-    const slots = createSlots({ shares, concurrency: 2, queue: 10, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 2, queue: 10, waitMs: 10_000 });
     const order: number[] = [];
     const [first, second] = [await slots.acquire(calm, someone()), await slots.acquire(calm, someone())];
     const waiting = [1, 2, 3].map(async (i) => {
@@ -31,7 +31,7 @@ describe('slots', () => {
   });
 
   it('refuses at once where too many wait', async () => {
-    const slots = createSlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
     const release = await slots.acquire(calm, someone());
     const waits = slots.acquire(calm, someone());
     await expect(slots.acquire(calm, someone())).rejects.toMatchObject({
@@ -44,7 +44,7 @@ describe('slots', () => {
   });
 
   it('refuses who has waited too long, and not much later', async () => {
-    const slots = createSlots({ shares, concurrency: 1, queue: 1, waitMs: 200 });
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 200 });
     await slots.acquire(calm, someone());
     const from = performance.now();
     await expect(slots.acquire(calm, someone())).rejects.toMatchObject({ code: 'unavailable' });
@@ -54,7 +54,7 @@ describe('slots', () => {
   });
 
   it('lets go of who leaves', async () => {
-    const slots = createSlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
     const release = await slots.acquire(calm, someone());
     const caller = new AbortController();
     const waits = slots.acquire(caller.signal, someone());
@@ -66,7 +66,7 @@ describe('slots', () => {
   });
 
   it('gives background work half of them at most, and none while callers wait', async () => {
-    const slots = createSlots({ shares, concurrency: 4, queue: 4, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 4, queue: 4, waitMs: 10_000 });
     const background = [slots.tryAcquireBackground(), slots.tryAcquireBackground(), slots.tryAcquireBackground()];
     expect(background.map((b) => b !== undefined)).toEqual([true, true, false]);
     background[0]?.();
@@ -91,7 +91,7 @@ describe('slots', () => {
   });
 
   it('gives background work none that callers have', async () => {
-    const slots = createSlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
     const callers = [await slots.acquire(calm, someone()), await slots.acquire(calm, someone())];
     expect(slots.tryAcquireBackground()).toBeUndefined();
     callers[0]?.();
@@ -100,13 +100,13 @@ describe('slots', () => {
   });
 
   it('a single slot is for background work too', () => {
-    expect(createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }).tryAcquireBackground()).toBeDefined();
+    expect(createQuerySlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }).tryAcquireBackground()).toBeDefined();
   });
 });
 
 describe('one key', () => {
   const flood = (
-    slots: ReturnType<typeof createSlots>,
+    slots: ReturnType<typeof createQuerySlots>,
     owner: string,
     count: number,
   ): { granted: (() => void)[]; refused: Error[] } => {
@@ -120,7 +120,7 @@ describe('one key', () => {
   };
 
   it('leaves the last slot to another, which need not wait for it', async () => {
-    const slots = createSlots({ shares, concurrency: 4, queue: 10, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 4, queue: 10, waitMs: 10_000 });
     const { granted } = flood(slots, 'a', 8);
     await setImmediate();
     expect([slots.running(), slots.waiting(), granted.length]).toEqual([3, 5, 3]);
@@ -131,7 +131,7 @@ describe('one key', () => {
   it('has half of the slots while another has asked lately, and more again later', async () => {
     let now = 0;
     const lately = createShares(() => now);
-    const slots = createSlots({ shares: lately, concurrency: 4, queue: 10, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares: lately, concurrency: 4, queue: 10, waitMs: 10_000 });
     lately.note('b');
     lately.note('a');
     const { granted } = flood(slots, 'a', 4);
@@ -145,7 +145,7 @@ describe('one key', () => {
   });
 
   it('that has fewer queries goes before one that came earlier', async () => {
-    const slots = createSlots({ shares, concurrency: 2, queue: 10, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 2, queue: 10, waitMs: 10_000 });
     const [a, b] = [await slots.acquire(calm, 'a'), await slots.acquire(calm, 'b')];
     const order: string[] = [];
     const waits = ['a', 'a', 'c'].map(async (owner) => {
@@ -163,7 +163,7 @@ describe('one key', () => {
   });
 
   it('cannot fill the queue for others: its newest query makes room', async () => {
-    const slots = createSlots({ shares, concurrency: 1, queue: 4, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 4, waitMs: 10_000 });
     const release = await slots.acquire(calm, 'a');
     const { refused, granted } = flood(slots, 'a', 4);
     const others = [slots.acquire(calm, 'b'), slots.acquire(calm, 'b')];

@@ -10,7 +10,7 @@ import type { Shares } from './shares.ts';
  * wait, the key with the fewest queries goes first. If the queue is full, the newest query of the key with the most is
  * refused in favour of a key with fewer.
  */
-export interface Slots {
+export interface QuerySlots {
   /**
    * Resolves to the function that gives the slot back. Throws `unavailable` where too many wait or the wait is too
    * long. `owner`: the key that asks.
@@ -38,7 +38,7 @@ interface Waiter {
 const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
 
 /** `queue`: how many may wait, each for waitMs at most. */
-export function createSlots({ concurrency, queue, waitMs, shares }: SlotLimits): Slots {
+export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits): QuerySlots {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
   // in the order in which they came
   const waiters = new Set<Waiter>();

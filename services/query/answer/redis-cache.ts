@@ -79,11 +79,11 @@ export function openRedisCache({
   });
   let away = false;
   client.on('error', (error: unknown) => {
-    if (!away) logger.warn({ err: error }, 'redis_away');
+    if (!away) logger.warn({ err: error }, 'redis_unavailable');
     away = true;
   });
   client.on('ready', () => {
-    if (away) logger.info('redis_back');
+    if (away) logger.info('redis_recovered');
     away = false;
   });
   // goes on trying for as long as it takes; until then every command counts as unanswered

@@ -2,14 +2,14 @@ import type { FastifyReply } from 'fastify';
 import { ApiError } from '../../../common/http/errors.ts';
 import { whenClosed } from '../http/request.ts';
 import { createShares, type Shares } from './shares.ts';
-import { createSlots } from './query-slots.ts';
+import { createQuerySlots } from './query-slots.ts';
 
 /**
  * Memory for large answers: while one is fetched and made, and until its caller has read it or has left. What there is
  * room for is decided before an
  * answer is made. While another key asks too, one key has half of the room.
  */
-export interface Sending {
+export interface ResponseMemory {
   /**
    * Room for the largest answer while it is fetched and made, one at a time. Resolves to what gives it back. Throws
    * `unavailable` where there is none.
@@ -39,15 +39,15 @@ const RESERVE_QUEUE = 4;
  * `readWithinMs`: who takes longer for a large answer is sent away: else one that reads a byte a minute would keep its
  * room for ever.
  */
-export function createSending({
+export function createResponseMemory({
   roomBytes = ROOM_BYTES,
   readWithinMs = READ_WITHIN_MS,
   shares = createShares(),
-}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): Sending {
+}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
   const usedBy = new Map<string, number>();
   let used = 0;
   // four of them at a time took 1.5 GB
-  const turns = createSlots({ concurrency: 1, queue: RESERVE_QUEUE, waitMs: RESERVE_WAIT_MS, shares });
+  const turns = createQuerySlots({ concurrency: 1, queue: RESERVE_QUEUE, waitMs: RESERVE_WAIT_MS, shares });
 
   function take(bytes: number, owner: string): () => void {
     const own = usedBy.get(owner) ?? 0;

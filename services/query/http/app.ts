@@ -81,18 +81,18 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       );
     },
   });
-  let underWay = 0;
-  app.decorate('underWay', () => underWay);
+  let inFlight = 0;
+  app.decorate('inFlight', () => inFlight);
   app.server.on('request', (_request, response) => {
-    underWay++;
+    inFlight++;
     response.once('close', () => {
-      underWay--;
+      inFlight--;
     });
   });
   // Node would answer by itself, without the envelope
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
   app.decorateRequest('key', undefined);
-  app.decorateRequest('told');
+  app.decorateRequest('outcome');
   app.decorateRequest('search', undefined);
   await app.register(rateLimit, { global: false });
   const { authenticate, recognize, limitAddress, limitKey } = createAuthentication(app, options);
@@ -118,7 +118,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   }
 
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
-    request.told = { endpoint: 'other', cache: '' };
+    request.outcome = { endpoint: 'other', cache: '' };
     reply.headers({ ...(servesBrowsers(request) && CORS), ...SAFE, 'x-request-id': request.id, vary: VARY });
   }
 
@@ -160,7 +160,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   app.addHook('onResponse', async (request, reply) => {
     closeUnlessRead(request.raw);
-    const { endpoint, cache } = request.told;
+    const { endpoint, cache } = request.outcome;
     const seconds = reply.elapsedTime / 1000;
     if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true)
       metrics.requests.inc({ endpoint, status: reply.statusCode, cache });

@@ -5,7 +5,7 @@ import type { Key } from '../keys/key-ring.ts';
 declare module 'fastify' {
   interface FastifyInstance {
     /** requests that are not answered yet */
-    underWay: () => number;
+    inFlight: () => number;
   }
   interface FastifyContextConfig {
     /** needs no key */
@@ -17,7 +17,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     key: Key | undefined;
     /** for the log line and the metrics */
-    told: { endpoint: string; cache: CacheResult | '' };
+    outcome: { endpoint: string; cache: CacheResult | '' };
     search: URLSearchParams | undefined;
   }
 }

@@ -23,15 +23,18 @@ const REFUSALS = new Set([401, 403, 429]);
 export function createSendError({ logger, metrics }: { readonly logger: Logger; readonly metrics: QueryMetrics }) {
   return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     if (thrown === CALLER_LEFT) {
-      metrics.requests.inc({ endpoint: request.told.endpoint, status: STATUS_CALLER_LEFT, cache: '' });
-      logger.debug({ request_id: request.id, endpoint: request.told.endpoint, key_id: request.key?.id }, 'caller_left');
+      metrics.requests.inc({ endpoint: request.outcome.endpoint, status: STATUS_CALLER_LEFT, cache: '' });
+      logger.debug(
+        { request_id: request.id, endpoint: request.outcome.endpoint, key_id: request.key?.id },
+        'caller_left',
+      );
       reply.hijack();
       return;
     }
     const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
     const fields = {
       request_id: request.id,
-      endpoint: request.told.endpoint,
+      endpoint: request.outcome.endpoint,
       key_id: request.key?.id,
       code: error.code,
       ...(REFUSALS.has(error.status) && { address: request.ip }),

@@ -8,7 +8,7 @@ import { isModified, preferredEncoding } from './negotiate.ts';
 import { CONTENT_TYPES, preferredFormat } from '../render/formats.ts';
 import { ignoredParameters, readParams } from '../definition/params.ts';
 import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
-import type { Sending } from '../answer/response-memory.ts';
+import type { ResponseMemory } from '../answer/response-memory.ts';
 
 const COMPRESS_FROM_BYTES = 1024;
 
@@ -16,11 +16,11 @@ export interface EndpointOptions {
   readonly definitions: () => Definitions;
   readonly answers: Answers;
   readonly clock: Clock;
-  readonly sending: Sending;
+  readonly responseMemory: ResponseMemory;
 }
 
 /** The handler of an endpoint's paths, `:endpoint` being its id or its name. Throws ApiError, or CALLER_LEFT. */
-export function createServeEndpoint({ definitions, answers, clock, sending }: EndpointOptions) {
+export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
     const { key } = request;
     if (key === undefined) throw new Error('unreachable: the hook has authenticated');
@@ -29,7 +29,7 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const refused = refuseEndpoint(key, found);
     if (refused !== undefined || found === undefined)
       throw refused ?? new ApiError('not_found', 'there is no such endpoint');
-    request.told.endpoint = found.name;
+    request.outcome.endpoint = found.name;
     const ignored = ignoredParameters(found, query);
     if (ignored !== '') reply.header('x-ignored-parameters', ignored);
     const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
@@ -45,9 +45,9 @@ export function createServeEndpoint({ definitions, answers, clock, sending }: En
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;
-    if (isNew && request.method !== 'HEAD') sending.hold(reply, length, key.id);
+    if (isNew && request.method !== 'HEAD') responseMemory.hold(reply, length, key.id);
 
-    request.told.cache = cache;
+    request.outcome.cache = cache;
     reply.headers({
       'content-type': format === undefined ? JSON_TYPE : CONTENT_TYPES[format],
       'x-cache': cache,

@@ -52,12 +52,12 @@ export function startKeyLoader({
       known.clear();
       for (const key of keys) known.add(key.id);
       ring.load(keys, asOf);
-      if (failing && loaded) logger.info('keys_loaded_again');
+      if (failing && loaded) logger.info('keys_load_recovered');
       failing = false;
       loaded = true;
     } catch (error) {
       if (!failing && loaded)
-        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_not_loaded');
+        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_load_failed');
       failing = true;
     }
   }
@@ -84,7 +84,7 @@ export function startKeyLoader({
     try {
       await noteUses(clickhouse, used);
     } catch (error) {
-      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_uses_not_noted');
+      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
     }
   }
 

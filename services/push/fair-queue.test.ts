@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { createTurns } from './turns.ts';
+import { createFairQueue } from './fair-queue.ts';
 
 test('one piece runs at a time, and owners take turns however much one of them has waiting', async () => {
-  const inTurn = createTurns();
+  const inTurn = createFairQueue();
   const order: string[] = [];
   let running = 0;
   const piece = (name: string) => async (): Promise<string> => {
@@ -21,7 +21,7 @@ test('one piece runs at a time, and owners take turns however much one of them h
 });
 
 test('a piece that fails fails alone, and afterwards others run', async () => {
-  const inTurn = createTurns();
+  const inTurn = createFairQueue();
   const failed = inTurn('a', () => Promise.reject(new Error('no')));
   const after = inTurn('a', () => Promise.resolve('yes'));
   await expect(failed).rejects.toThrow('no');

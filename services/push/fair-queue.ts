@@ -1,11 +1,11 @@
 /** Runs work one piece at a time. */
-export type Turns = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
+export type FairQueue = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
 
 /**
  * The owners that wait have their turns one after the other, whatever each of them has waiting: a key that sends a
  * thousand bodies delays another key by one.
  */
-export function createTurns(): Turns {
+export function createFairQueue(): FairQueue {
   /** in the order of their turns */
   const waiting = new Map<string, (() => Promise<void>)[]>();
   let isRunning = false;

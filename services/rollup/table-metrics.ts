@@ -3,7 +3,7 @@ import { statements } from './catalogue.ts';
 import type { Context } from './context.ts';
 
 /** Looks at what the tables hold, for the metrics: one look for the whole installation, whoever writes and asks. */
-export async function observe({ clickhouse, metrics }: Context): Promise<void> {
+export async function updateTableMetrics({ clickhouse, metrics }: Context): Promise<void> {
   const tables = await select<{ table: string; parts: number; fullest: number; bytes: number; rows: number }>(
     clickhouse,
     statements.tableSizes,
