@@ -1,12 +1,12 @@
-/** Runs work one piece at a time. */
+/** Runs one task at a time. */
 export type FairQueue = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
 
 /**
- * The owners that wait have their turns one after the other, whatever each of them has waiting: a key that sends a
- * thousand bodies delays another key by one.
+ * Returns a queue that serves waiting owners in rotation, however many tasks each of them has: a key that sends a
+ * thousand bodies delays another key by one task.
  */
 export function createFairQueue(): FairQueue {
-  /** in the order of their turns */
+  /** in the order of the rotation */
   const waiting = new Map<string, (() => Promise<void>)[]>();
   let isRunning = false;
 

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from '../../common/metrics.ts';
 
-/** Labels have few values: `source` is a source's name or `unknown`, never anything that a caller wrote. */
+/** Labels have few values: `source` is a source's name or `unknown`, never text from a caller. */
 export function createPushMetrics(registry: Registry, heldBytes: () => number) {
   const registers = [registry];
   return {

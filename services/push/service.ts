@@ -21,13 +21,13 @@ import { createPushMetrics } from './metrics.ts';
 import { createFairQueue } from './fair-queue.ts';
 
 export interface PushOptions {
-  /** resolves when there is a broker; until then callers get 503 */
+  /** resolves when a broker is available; until then callers get 503 */
   readonly kafka: Promise<KafkaClient>;
   readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock: Clock;
-  /** how long a caller waits for Kafka's acknowledgement; 10 s by default */
+  /** how long a request waits for Kafka's acknowledgement; 10 s by default */
   readonly acknowledgeMs?: number;
 }
 
@@ -36,22 +36,21 @@ export interface Push extends Part {
 }
 
 const PATHS = ['/api/logs', '/logs', '/api/events'] as const;
-/** 10 MB and a little; as it is sent, and decompressed */
+/** as sent, and again when decompressed */
 const BODY_LIMIT = 10 * 1024 * 1024;
 const MAX_EVENTS = 100_000;
-/** What an event costs in memory beside its bytes. */
+/** Memory of an event beside its bytes. */
 const EVENT_BYTES = 256;
 const MAX_MISTAKES = 100;
-/** Other requests get their turn after so much of a body, characters; an event counts with EVENT_BYTES more. */
+/** The event loop serves other requests after this many characters of a body. An event counts EVENT_BYTES more. */
 const TURN_AFTER = 256 * 1024;
 const RETRY_FULL_SECONDS = 1;
 const RETRY_KAFKA_SECONDS = 5;
 
 /**
- * HTTP push: events for producers without a Kafka client. `Logged!` is said when Kafka has acknowledged every event of
- * a request; else nothing is promised
- * and the caller sends it again, so that an event may come twice, but is never lost. What it may hold is bounded by
- * PUSH_BUFFER_BYTES, of which no key takes more than half.
+ * Starts HTTP push, for producers without a Kafka client. A request is answered `Logged!` once Kafka has acknowledged
+ * all its events. After any other answer the caller sends it again, so an event may arrive twice but is never lost.
+ * PUSH_BUFFER_BYTES bounds the memory, and no key takes more than half of it.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
   const memory = createSharedBudget(
@@ -71,10 +70,10 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       ...(acknowledgeMs !== undefined && { acknowledgeMs }),
     });
   }
-  connect().catch(() => undefined); // whoever made the promise says why
+  connect().catch(() => undefined); // the owner of the promise reports the error
 
-  // one body at a time is decompressed and taken apart: it is the event loop's work in any case, and what it needs
-  // beside the bytes counted is needed once
+  // Bodies are decompressed and parsed one at a time. The event loop does this work anyway, and the uncounted memory is
+  // then needed only once.
   const inTurn = createFairQueue();
 
   async function push(request: RouteRequest, source: KnownSource): Promise<void> {
@@ -147,7 +146,10 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   };
 }
 
-/** The source that the request names; the three ways of naming it may not contradict each other. Throws ApiError. */
+/**
+ * Returns the source that the request names. Throws ApiError if it names none, or if its three ways of naming
+ * contradict each other.
+ */
 function sourceOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): KnownSource {
   const given = [
     ...query.getAll('source_name'),
@@ -170,8 +172,8 @@ function single(header: string | string[] | undefined): string | undefined {
 }
 
 /**
- * The messages of a body, or every mistake at once (422, and 403 where a key that is limited to projects pushes for
- * another one). Throws ApiError.
+ * Returns the messages of a body. Throws ApiError that lists every mistake: 403 if a limited key pushes for another
+ * project, 422 if an event cannot be stored.
  */
 async function readEvents(
   body: Buffer,

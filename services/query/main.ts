@@ -16,8 +16,8 @@ import { whenOpen } from './when-open.ts';
 
 let logger: Logger | undefined;
 
-// `npm run query`: the HTTP service alone: endpoints, and push where KAFKA_BROKERS says where to. It listens at once;
-// until ClickHouse answers and the rollup service has made the schema, callers get 503.
+// `npm run query`: the HTTP service alone, with push if KAFKA_BROKERS is set. It listens at once. Until ClickHouse
+// answers and the rollup service has created the schema, callers get 503.
 await runProcess(
   () => logger,
   async (add, stopping) => {

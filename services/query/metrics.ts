@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from '../../common/metrics.ts';
 
-/** Labels have few values: `endpoint` is a definition's name or `other`, never anything that a caller wrote. */
+/** Labels have few values: `endpoint` is a definition's name or `other`, never text from a caller. */
 export function createQueryMetrics(
   registry: Registry,
   gauges: {

@@ -33,11 +33,11 @@ export interface QueryOptions {
   readonly clock?: Clock;
   /** readiness of other parts of the process, for /readyz */
   readonly checks?: Readonly<Record<string, Check>>;
-  /** what other parts of the process serve */
+  /** routes of other parts of the process */
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
-  /** resolves when the schema is there; until then callers get 503 */
+  /** resolves when the schema exists; until then callers get 503 */
   readonly schema?: Promise<unknown>;
 }
 
@@ -45,13 +45,13 @@ export interface QueryService extends Part {
   readonly failed: Promise<never>;
   /** `http://host:port`, or https */
   readonly address: string;
-  /** where /metrics has a port of its own */
+  /** undefined if /metrics has no port of its own */
   readonly metricsAddress: string | undefined;
-  /** the first admin key, where it was made just now: to be shown this once */
+  /** the first admin key if it was created now; show it this once */
   readonly createdKey: string | undefined;
   /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
   readonly ready: Promise<void>;
-  /** Reads the definitions anew; wrong ones are refused and the old ones stay. */
+  /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
   reload(): Promise<void>;
 }
 
@@ -59,15 +59,16 @@ const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
 const CACHE_ENTRIES = 10_000;
 const LOCK_MARGIN_MS = 3_000;
-/** At stop, requests under way get this long before their queries are cancelled. */
+/** At stop, requests in flight get this long before their queries are cancelled, */
 const DRAIN_MS = 5_000;
-/** and this long, after that, to be told so */
+/** and this long after that to receive their error. */
 const ANSWER_MS = 1_500;
 const IDLE_CHECK_MS = 20;
 const RETRY_MS = 1_000;
 
 /**
- * Throws StartError (exit code 78) that names file and line of every mistake; ClickHouseError where the engine is away.
+ * Throws StartError (exit code 78) that names file and line of every mistake, or ClickHouseError if the engine is
+ * unavailable.
  */
 async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promise<void> {
   const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
@@ -80,7 +81,8 @@ async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promi
 const never = new Promise<void>(() => {});
 
 /**
- * Starts the query service: listens at once, answers 503 until ClickHouse and the schema are there. Throws StartError.
+ * Starts the query service. It listens at once and answers 503 until ClickHouse and the schema are available. Throws
+ * StartError.
  */
 export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
@@ -116,7 +118,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
           logger,
         });
   const answers = createAnswers({
-    // not before: statements of this build may need what only its schema has
+    // wait for the schema: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),
     slots,
     responseMemory,
@@ -204,10 +206,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   failed.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
-  /**
-   * One at a time: files that were read first must not replace what was read after them because their check took
-   * longer.
-   */
+  /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
   let reloading: Promise<void> = Promise.resolve();
   function reload(): Promise<void> {
     reloading = reloading.then(reloadNow);
@@ -242,7 +241,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
       clearInterval(requeryTimer);
       const closed = app.close();
       const drain = setTimeout(() => answers.close(), DRAIN_MS);
-      // a connection without a request is no reason to wait, and Node calls only some of them idle
+      // close connections without a request; Node calls only some of them idle
       const idle = setInterval(() => {
         if (app.inFlight() === 0) app.server.closeAllConnections();
       }, IDLE_CHECK_MS);

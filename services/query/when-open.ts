@@ -2,7 +2,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../common/clickhouse/errors.ts';
 
 /**
- * A ClickHouse that is still being reached, or its schema made: until it is open, every statement is refused with 210
+ * Returns a ClickHouse that may still be connecting or migrating. Until it is open, every statement fails with 210
  * NETWORK_ERROR, which callers see as 503.
  */
 export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {

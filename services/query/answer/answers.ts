@@ -16,18 +16,18 @@ import type { ResponseMemory } from './response-memory.ts';
 import type { Shares } from './shares.ts';
 import type { QuerySlots } from './query-slots.ts';
 
-/** A result as it goes out. */
+/** A result as callers get it. */
 export interface Answer {
-  /** bytes where it is large */
+  /** bytes if it is large */
   readonly body: string | Buffer;
   /** of the body in UTF-8 */
   readonly bytes: number;
   /** weak, of the uncompressed body */
   readonly etag: string;
   readonly truncated: boolean;
-  /** the instant it is true for, unix milliseconds */
+  /** the instant the answer is true for, unix milliseconds */
   readonly fetchedAt: number;
-  /** compressed copies and other forms, made when first wanted */
+  /** compressed copies and other forms, made on demand */
   readonly copies: Map<Encoding, Promise<Buffer>>;
   readonly forms: Map<OtherFormat, Promise<Answer>>;
 }
@@ -36,20 +36,23 @@ export type Encoding = 'br' | 'gzip';
 
 export type SharedAnswer = Pick<Answer, 'truncated' | 'fetchedAt'> & { readonly body: string };
 
-/** A cache that several processes share. Never throws: where it is away, it has nothing and every lock is had. */
+/**
+ * A cache that several processes share. Never throws: while it is unavailable, it finds nothing and grants every lock.
+ */
 export interface SharedCache {
   get(key: string): Promise<SharedAnswer | undefined>;
   put(key: string, answer: SharedAnswer): Promise<void>;
-  /** True where this process is to run the query, which takes `queryMs` at most; false where another one is at it. */
+  /**
+   * True if this process should run the query, which takes at most `queryMs`. False if another process is running it.
+   */
   lock(key: string, queryMs: number): Promise<boolean>;
   unlock(key: string): Promise<void>;
 }
 
 export interface Answers {
   /**
-   * Answers a call of the key `owner` with parameters that were read and allowed. Throws ApiError. The signal of
-   * `caller`, asked for where there is
-   * something to wait for, fires when it leaves.
+   * Answers a call of the key `owner` whose parameters were read and allowed. Throws ApiError. `caller` is called only
+   * if there is something to wait for; its signal fires when the caller leaves.
    */
   answer(
     definition: Definition,
@@ -57,20 +60,20 @@ export interface Answers {
     caller: () => AbortSignal,
     owner: string,
   ): Promise<{ answer: Answer; cache: CacheResult }>;
-  /** The same answer in another form; of a cached answer it is made once. */
+  /** Returns the same answer in another form. A cached answer is converted once. */
   inForm(answer: Answer, format: OtherFormat, definition: Definition): Promise<Answer>;
-  /** The body in an encoding; a cached answer is compressed once. */
+  /** Returns the body in an encoding. A cached answer is compressed once. */
   encoded(answer: Answer, encoding: Encoding): Promise<Buffer>;
-  /** Fetches anew what is due. Resolves when that is done. */
+  /** Queries again what is due. Resolves when that is done. */
   requery(): Promise<void>;
-  /** Forgets the answers of definitions that are no longer served. */
+  /** Evicts the answers of definitions that are no longer served. */
   keep(definitions: readonly Definition[]): void;
-  /** Cancels every query under way. */
+  /** Cancels every query in flight. */
   close(): void;
   readonly cache: Pick<Cache<Kept>, 'size' | 'bytes'>;
 }
 
-/** What the cache holds: an answer and the call that it answers. */
+/** A cached answer and the call that it answers. */
 interface Kept {
   readonly key: string;
   readonly answer: Answer;
@@ -93,7 +96,7 @@ export interface AnswersOptions {
 
 interface Landed {
   readonly answer: Answer;
-  /** this process ran the query, no other one had the answer */
+  /** true if this process ran the query, false if another process had the answer */
   readonly ran: boolean;
 }
 
@@ -103,13 +106,13 @@ interface Flight {
   waiters: number;
 }
 
-/** Whose requeries are. */
+/** The owner of requeries. */
 const BACKGROUND = '';
-/** Larger answers are not shared: they would stall Redis and whoever reads them. */
+/** Larger answers are not shared: they would stall Redis and its readers. */
 const SHARED_BYTES = 8 * 1024 * 1024;
-/** how often a process looks whether another one has the answer, milliseconds */
+/** how often a process asks whether another one has the answer, milliseconds */
 const SHARED_POLL_MS = 25;
-/** An answer of a later moment than this is of a process whose clock is wrong: how old it really is nobody knows. */
+/** An answer further in the future comes from a process with a wrong clock, so its age is unknown. */
 const CLOCKS_DIFFER_MS = 10_000;
 const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {
   br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
@@ -117,14 +120,14 @@ const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> 
 };
 
 /**
- * The key of a cached answer: the endpoint, its definition's content and the canonical parameters; never the caller or
- * the address form.
+ * Returns the cache key: the endpoint, the content of its definition and the canonical parameters. It never contains
+ * the caller or the form of the address.
  */
 function cacheKey(definition: Definition, params: Params): string {
   return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
 }
 
-/** An answer from a body: the only way to make one. */
+/** Returns an answer made of a body. All answers are made here. */
 function answerOf({
   body,
   truncated,
@@ -148,7 +151,7 @@ async function formOf(
   return answerOf({ body: text, truncated, fetchedAt, etag: etagOf(text) });
 }
 
-/** Nothing runs by itself: whoever makes it calls requery() every second, and close() at the end. */
+/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
 export function createAnswers({
   clickhouse,
   slots,
@@ -198,7 +201,9 @@ export function createAnswers({
     }
   }
 
-  /** One query for all processes that share a cache: the one with the lock runs it, the others look for its answer. */
+  /**
+   * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its answer.
+   */
   async function once(
     key: string,
     definition: Definition,
@@ -221,7 +226,7 @@ export function createAnswers({
       await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
     }
     try {
-      // whoever had the lock may have put its answer there since we looked
+      // the last holder of the lock may have stored its answer since we looked
       const found = await look();
       if (found !== undefined) return found;
       const answer = await run();
@@ -237,14 +242,14 @@ export function createAnswers({
     }
   }
 
-  /** What another process had, as long as it may be served. */
+  /** Returns the answer of another process while it may still be served. */
   async function lastShared(key: string, now: number): Promise<Answer | undefined> {
     const last = await shared?.get(key);
     return last !== undefined && now - last.fetchedAt <= STALE_MS ? sharedAnswerOf(last) : undefined;
   }
 
   /**
-   * Joins the flight of a key, or starts it with `fetch`; when the last who waits for it leaves, its query is
+   * Joins the query in flight for a key, or starts one with `fetch`. When the last waiting caller leaves, the query is
    * cancelled.
    */
   async function fly(
@@ -285,7 +290,7 @@ export function createAnswers({
 
   async function requeryOne({ key, definition, params }: Kept): Promise<void> {
     try {
-      // another process may have fetched it anew a moment ago
+      // another process may have queried it a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
       await fly(key, new AbortController().signal, async (signal) => {
         const landed = await once(

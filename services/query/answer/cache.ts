@@ -1,24 +1,25 @@
 /**
- * What is kept, how long it may be served, when it is fetched anew, what is thrown out. Knows neither timers nor
- * ClickHouse:
- * time is an argument, unix milliseconds. An entry is
- *   fresh    younger than its endpoint's cache_seconds: served
- *   expired  older, or of a future that a clock set back has left behind: served only while ClickHouse is away, until
- * STALE_MS
- * and it is due for a requery when a caller asked for it within cache_seconds and it is older than requery_seconds
- * (less some jitter).
+ * Decides what is kept, how long it is served, when it is queried again and what is evicted. It knows neither timers
+ * nor ClickHouse: time is an argument, unix milliseconds. An entry is
+ * - fresh if it is younger than its endpoint's cache_seconds: it is served.
+ * - expired if it is older, or in the future because a clock was set back. It is served, until STALE_MS, only while
+ * ClickHouse is unavailable.
+ * - due for a requery if a caller asked for it within cache_seconds and it is older than requery_seconds (less some
+ * jitter).
  */
 export const STALE_MS = 3_600_000;
-/** entries that are kept warm at a time: the ones asked for last */
+/** entries that are kept warm at a time: the most recently used ones */
 export const WARM_ENTRIES = 1_000;
-/** after a requery that failed, the next one waits this long */
+/** the delay before the next requery after a failed one */
 const RETRY_MS = 30_000;
-/** part of requery_seconds by which a requery may come early, so that entries made together do not stay together */
+/** the part of requery_seconds by which a requery may come early, so that entries made together spread out */
 const JITTER = 0.1;
 /** one entry takes at most this part of the cache's bytes */
 const LARGEST_PART = 8;
 
-/** Of what is wanted, the ones asked for last: no key has more than half of them while there are others. */
+/**
+ * Returns the most recently used of the wanted entries. No key has more than half of them while other keys want some.
+ */
 function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[] {
   if (wanted.length <= WARM_ENTRIES) return [...wanted];
   const counts = new Map<string, number>();
@@ -54,37 +55,37 @@ export interface Found<T> {
 }
 
 export interface Cache<T> {
-  /** What a caller gets; counts as asked for. */
+  /** Returns the entry for a caller and counts as a use. */
   ask(key: string, now: number, owner: string): Found<T> | undefined;
   /**
-   * Keeps a value that is true for the instant `fetchedAt`; `askedBy` is the key of the caller who waits for it,
-   * undefined if nobody does.
+   * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
+   * nobody waits.
    */
   put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void;
-  /** Adds to what an entry is accounted with (a compressed copy). */
+  /** Adds to the bytes that an entry is charged (for a compressed copy). */
   grow(key: string, value: T, bytes: number): void;
-  /** What is to be fetched anew now, the longest overdue first. */
+  /** Returns what must be queried again now, the longest overdue first. */
   due(now: number): T[];
-  /** A requery failed: not again for a while. */
+  /** Delays the next requery of an entry whose requery failed. */
   failed(key: string, now: number): void;
-  /** Throws out what may not even be served stale. */
+  /** Evicts what may not even be served stale. */
   sweep(now: number): void;
-  /** Throws out everything else. */
+  /** Evicts every value that `keep` rejects. */
   drop(keep: (value: T) => boolean): void;
   readonly size: number;
   readonly bytes: number;
 }
 
 /**
- * Of entries and bytes at most so many are kept, the ones asked for last. Where they do not all fit, those of a key
- * that has more than half of them go first:
- * one key pushes out its own. Of the warm ones no key has more than half while others want them. random: 0 to 1, for
- * the jitter. */
+ * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
+ * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
+ * entries while others want them. `random` is 0 to 1, for the jitter.
+ */
 export function createCache<T>(
   limits: { maxEntries: number; maxBytes: number },
   random: () => number = Math.random,
 ): Cache<T> {
-  // in the order in which they were asked for last
+  // in the order of their last use
   const entries = new Map<string, Entry<T>>();
   const held = new Map<string, { entries: number; bytes: number }>();
   let bytes = 0;

@@ -2,7 +2,7 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import type { Definition } from '../definition/definition.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 
-/** Limits of the query's own. An answer is whole or this. */
+/** Limits of the query itself. An answer is whole, or one of these errors. */
 const LIMITS = new Map<number | undefined, string>([
   [158, 'rows read'],
   [159, 'time'],
@@ -14,25 +14,27 @@ const LIMITS = new Map<number | undefined, string>([
 ]);
 const MEMORY_LIMIT = 241;
 
-/** The limit of its own that a query has passed, in the contract's words; undefined for any other error. */
+/** Returns the name of the limit that a query exceeded, in the contract's words. Undefined for any other error. */
 export function passedLimit(error: unknown): string | undefined {
   if (!(error instanceof ClickHouseError)) return undefined;
   if (error.code === MEMORY_LIMIT && /\(total\)|server/i.test(error.message)) return undefined;
   return LIMITS.get(error.code);
 }
 const BAD_PATTERN = 427;
-/** No table or database yet, or no way in: the schema is being made, or somebody has to look. */
+/** There is no table or database yet, or no access: the schema is being created, or an operator must act. */
 const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);
 const RETRY_AFTER_SECONDS = 5;
 
-/** What a caller is told of a failed query. Nothing that ClickHouse wrote goes out; it stays in `cause` for the log. */
+/**
+ * Returns what a caller learns about a failed query. No text of ClickHouse goes out; it stays in `cause` for the log.
+ */
 export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {
   if (error instanceof ApiError) return error;
   if (!(error instanceof ClickHouseError))
     return new ApiError('internal', 'something went wrong on our side', { cause: error });
   const { code } = error;
   const patterns = definition.parameters.filter((p) => p.format === 'pattern');
-  // a statement without a pattern of the caller has a wrong one of its own
+  // a statement without a caller's pattern has a wrong pattern of its own
   if (code === BAD_PATTERN && patterns.length > 0)
     return invalidParameters(
       patterns.map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' })),

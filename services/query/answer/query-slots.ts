@@ -2,21 +2,19 @@ import { ApiError } from '../../../common/http/errors.ts';
 import type { Shares } from './shares.ts';
 
 /**
- * Bounded concurrency of queries, with a short queue: a query that would wait longer than it is worth is refused at
- * once.
+ * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
  * Background work takes only its share and never waits.
- * One key never has all slots: the last one is for another key, and half of them are while another key has asked within
- * the last minute. Of those that
- * wait, the key with the fewest queries goes first. If the queue is full, the newest query of the key with the most is
- * refused in favour of a key with fewer.
+ * No key ever has all slots: the last one is for another key, and half of them are if another key asked within the last
+ * minute. Of the waiting queries, those of the key with the fewest running go first. If the queue is full, the newest
+ * query of the key with the most waiting is refused in favour of a key with fewer.
  */
 export interface QuerySlots {
   /**
-   * Resolves to the function that gives the slot back. Throws `unavailable` where too many wait or the wait is too
-   * long. `owner`: the key that asks.
+   * Resolves to an idempotent release function. Throws `unavailable` if too many queries wait or the wait is too long.
+   * `owner` is the key that asks.
    */
   acquire(signal: AbortSignal, owner: string): Promise<() => void>;
-  /** A slot for background work, or undefined where its share is taken. */
+  /** Returns the release function of a slot for background work. Undefined if its share is taken. */
   tryAcquireBackground(): (() => void) | undefined;
   readonly running: () => number;
   readonly waiting: () => number;
@@ -37,10 +35,10 @@ interface Waiter {
 
 const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
 
-/** `queue`: how many may wait, each for waitMs at most. */
+/** `queue` is the number of queries that may wait, each for at most waitMs. */
 export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits): QuerySlots {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
-  // in the order in which they came
+  // in the order of their arrival
   const waiters = new Set<Waiter>();
   const runningOf = new Map<string, number>();
   let running = 0;
@@ -52,7 +50,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     return running < concurrency && used(owner) < Math.max(1, most);
   };
 
-  /** A slot; given back twice, it counts once. */
+  /** Takes a slot and returns its release function, which is idempotent. */
   function take(onGiven: () => void): () => void {
     running++;
     let given = false;
@@ -83,7 +81,9 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     }
   }
 
-  /** Makes room in a full queue for a key that has fewer in it than another; false if there is no such other. */
+  /**
+   * Frees a place in a full queue for a key that has fewer queries in it than another. False if there is no such key.
+   */
   function makeRoom(owner: string): boolean {
     const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);
     const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);

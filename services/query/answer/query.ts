@@ -18,16 +18,16 @@ export interface ReadLimits {
 
 const MAX_RESULT_BYTES = 128 * 1024 * 1024;
 /**
- * What a query may take without room for a large answer. An answer of 112 MB takes 400 MB in the engine while it is
- * made, and the same again here;
- * a hundred entries of 2.4 kB took less than 8 MB, of any size of table.
+ * The memory of a query that has not reserved room for a large answer. An answer of 112 MB takes 400 MB in the engine
+ * while it is made, and the same again here. A hundred entries of 2.4 kB took less than 8 MB, whatever the size of the
+ * table.
  */
 const SMALL_RESULT_BYTES = 8 * 1024 * 1024;
 const SMALL_MEMORY_BYTES = 64 * 1024 * 1024;
-/** Blocks are small in rows and bytes: the engine looks at its limits between them. */
+/** Blocks are small in rows and bytes, because the engine checks its limits between them. */
 const BLOCKS = { max_block_size: 8192, preferred_block_size_bytes: 1_000_000 } as const;
 
-/** What every query is held to; a definition may set its own time. */
+/** Returns the limits of every query. A definition may set its own time limit. */
 export function limitsOf(
   settings: Pick<Settings, 'QUERY_TIMEOUT_SECONDS' | 'QUERY_MAX_MEMORY_BYTES' | 'QUERY_MAX_ROWS_READ'>,
 ): ReadLimits {
@@ -40,12 +40,12 @@ export function limitsOf(
 }
 
 export interface QueryResult extends Body {
-  /** undefined where the engine does not tell */
+  /** undefined if the engine does not report it */
   readonly readRows: number | undefined;
   readonly readBytes: number | undefined;
 }
 
-/** How long a statement of an endpoint may run. */
+/** Returns how long a statement of an endpoint may run. */
 export function secondsOf(
   definition: Pick<Definition, 'maxSeconds'>,
   limits: Pick<ReadLimits, 'timeoutSeconds'>,
@@ -53,7 +53,9 @@ export function secondsOf(
   return definition.maxSeconds ?? limits.timeoutSeconds;
 }
 
-/** Every read is whole or an error: what passes a limit throws, nothing is broken off. */
+/**
+ * Returns the settings of a read. Every read is whole or an error: exceeding a limit throws, and nothing is truncated.
+ */
 export function readSettings(
   definition: Pick<Definition, 'maxRows' | 'maxSeconds'>,
   limits: ReadLimits,
@@ -61,7 +63,7 @@ export function readSettings(
   return {
     ...RESULT_SETTINGS,
     ...BLOCKS,
-    // one more than is sent tells whether the result was cut
+    // one row more than is sent shows whether the result was cut
     limit: definition.maxRows + 1,
     max_execution_time: secondsOf(definition, limits),
     timeout_overflow_mode: 'throw',
@@ -73,7 +75,7 @@ export function readSettings(
   };
 }
 
-/** Whether whole events may be in the rows. */
+/** Whether rows may contain whole events. */
 function hasEvents({ columns }: Pick<Definition, 'columns'>): boolean {
   return columns.some(({ render: as }) => as === 'text' || as === 'nested_list');
 }
@@ -85,15 +87,14 @@ export interface QueryRun {
   readonly now: number;
   readonly limits: ReadLimits;
   readonly signal: AbortSignal;
-  /** Resolves to what gives back the room for a large answer. Throws ApiError where there is none. */
+  /** Resolves to the function that releases the memory of a large answer. Throws ApiError if there is none left. */
   readonly reserve: (signal: AbortSignal) => Promise<() => void>;
 }
 
 /**
- * Runs an endpoint's statement as of `now` and renders its rows. Whether an answer is large is not known before it is
- * there: so it is first asked for
- * as a small one, and again, with room reserved for it, if it is not. Throws ApiError; the signal's reason where that
- * has fired.
+ * Runs an endpoint's statement as of `now` and renders its rows. The size of an answer is unknown in advance, so the
+ * query first runs with the limit of a small one. If that fails, it runs again with memory reserved. Throws ApiError,
+ * or the signal's reason if that has fired.
  */
 export async function runQuery(
   clickhouse: Reader,

@@ -5,13 +5,13 @@ import type { SharedAnswer, SharedCache } from './answers.ts';
 import { STALE_MS } from './cache.ts';
 
 /**
- * Answers in Redis, shared by several query processes: what one has fetched, the others have; one query at a time per
- * key for all of them.
- * Redis away, slow or full is never an error of a caller: then every process looks after itself.
+ * Answers in Redis, shared by several query processes: one process queries, all have the answer, and one lock per key
+ * keeps it to one query at a time. An unavailable, slow or full Redis is never an error for a caller: then every
+ * process uses its own cache.
  */
 const ANSWERS = 'sluice:answer:';
 const LOCKS = 'sluice:lock:';
-/** longer than this and Redis counts as away, milliseconds */
+/** a slower Redis counts as unavailable, milliseconds */
 const COMMAND_TIMEOUT_MS = 500;
 const CONNECT_TIMEOUT_MS = 2_000;
 /** deletes a lock that is still ours */
@@ -24,8 +24,8 @@ export interface RedisCache extends SharedCache {
 const BODY = /^\{"result":\[.*\]\}$/s;
 
 /**
- * `MAC unix-ms truncated newline body`: whoever else writes into this Redis cannot make an answer of ours, nor put one
- * of ours under another key.
+ * Returns `MAC unix-ms truncated newline body`. Another writer of this Redis can neither forge an answer nor move one
+ * to another key.
  */
 function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: SharedAnswer): string {
   const said = `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
@@ -58,7 +58,7 @@ function mac(secret: Buffer, key: string, said: string): string {
     .digest('base64url');
 }
 
-/** `lockMarginMs`: so much longer than its query may take a lock holds, whatever became of the process that took it. */
+/** `lockMarginMs`: how much longer than its query a lock lasts, in case the process that took it died. */
 /** `secret`: the same for all processes that share answers. */
 export function openRedisCache({
   url,
@@ -86,12 +86,12 @@ export function openRedisCache({
     if (away) logger.info('redis_recovered');
     away = false;
   });
-  // goes on trying for as long as it takes; until then every command counts as unanswered
+  // reconnects for as long as it takes; until then every command counts as unanswered
   client.connect().catch(() => undefined);
 
   const tokens = new Map<string, string>();
   const hashed = (key: string): string => hash('sha256', key, 'base64url');
-  /** The command's result, or `otherwise` where Redis does not answer in time. */
+  /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
   async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
     if (!client.isReady) return otherwise;
     let deadline: NodeJS.Timeout | undefined;

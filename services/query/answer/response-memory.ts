@@ -5,28 +5,24 @@ import { createShares, type Shares } from './shares.ts';
 import { createQuerySlots } from './query-slots.ts';
 
 /**
- * Memory for large answers: while one is fetched and made, and until its caller has read it or has left. What there is
- * room for is decided before an
- * answer is made. While another key asks too, one key has half of the room.
+ * Memory for large answers: while one is fetched and rendered, and until its caller has read it or left. Memory is
+ * reserved before an answer is made. While another key asks too, a key may use half of it.
  */
 export interface ResponseMemory {
   /**
-   * Room for the largest answer while it is fetched and made, one at a time. Resolves to what gives it back. Throws
-   * `unavailable` where there is none.
+   * Reserves memory for the largest answer while it is fetched and rendered, one at a time. Resolves to an idempotent
+   * release function. Throws `unavailable` if there is none left.
    */
   reserve(signal: AbortSignal, owner: string): Promise<() => void>;
-  /**
-   * Notes an answer that is about to be sent. Throws `unavailable` where others, not read yet, take all the room there
-   * is.
-   */
+  /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
   hold(reply: FastifyReply, bytes: number, owner: string): void;
   /** bytes */
   readonly used: () => number;
 }
 
 /**
- * Smaller answers are always sent: a socket's own buffers take about as much, and dashboards live on when there is no
- * more room.
+ * Smaller answers are always sent: the buffers of a socket take about as much, and dashboards keep working when the
+ * memory is used up.
  */
 const LARGE_BYTES = 256 * 1024;
 const ROOM_BYTES = 256 * 1024 * 1024;
@@ -36,8 +32,8 @@ const RESERVE_WAIT_MS = 2_000;
 const RESERVE_QUEUE = 4;
 
 /**
- * `readWithinMs`: who takes longer for a large answer is sent away: else one that reads a byte a minute would keep its
- * room for ever.
+ * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
+ * minute would keep its memory for ever.
  */
 export function createResponseMemory({
   roomBytes = ROOM_BYTES,
@@ -46,12 +42,12 @@ export function createResponseMemory({
 }: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
   const usedBy = new Map<string, number>();
   let used = 0;
-  // four of them at a time took 1.5 GB
+  // four at a time took 1.5 GB
   const turns = createQuerySlots({ concurrency: 1, queue: RESERVE_QUEUE, waitMs: RESERVE_WAIT_MS, shares });
 
   function take(bytes: number, owner: string): () => void {
     const own = usedBy.get(owner) ?? 0;
-    // one that is larger than all the room is sent while nothing else is held
+    // an answer larger than all the memory is sent while nothing else is held
     const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
     if (used + bytes > roomBytes || own + bytes > share)
       throw new ApiError('unavailable', 'too many large answers wait for their callers to read them', {

@@ -10,24 +10,22 @@ import { LARGEST_PATTERN, patternSize } from '../definition/pattern.ts';
 import { RESULT_FORMAT } from '../render/render.ts';
 
 /**
- * A caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). Two walls:
- * - ClickHouse's own parse of the text (EXPLAIN AST) may have only nodes, functions and tables of closed lists. It
- *   alone keeps what functions tell of the
- *   engine itself: its version, the name of its host.
- * - The text never runs where tables are. The named subqueries that it reads are run first, as the endpoint's own;
- *   their rows are handed as parameters
- *   to an engine without our tables, another caller's statements or a right to anything (`isolated`), and there, and
- * only there, the caller's text runs.
- *   Beside the embedded engine that is a process of its own, which ends with a statement that has outrun its limits; in
- * server mode it is a user
- *   without rights, and what bounds a statement inside a block is the first wall: no function costs more than its
- * input, patterns are small.
+ * Runs a caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). There
+ * are two walls:
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may contain only nodes, functions and tables of closed lists. Only
+ * this wall hides what functions reveal about the engine itself: its version, the name of its host.
+ * - The text never runs where tables are. First the named subqueries that it reads run as the endpoint's own. Their
+ * rows then go as parameters to an engine without our tables, other callers' statements or any right (`isolated`). Only
+ * there the caller's text runs.
+ * Beside the embedded engine, `isolated` is a process of its own, which is killed with a statement that exceeds its
+ * limits. In server mode it is a user without rights. There the first wall bounds a statement inside a block: no
+ * function costs more than its input, and patterns are small.
  */
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
 /**
- * What a caller's text runs under on top of its endpoint's limits: sleep() would hold a slot beyond them, and the rows
- * that it reads, escaped, are part of the text.
+ * Settings of a caller's text on top of its endpoint's limits. sleep() would hold a slot beyond them, and the escaped
+ * rows that the text reads are part of it.
  */
 export const ISOLATED_SETTINGS = {
   function_sleep_max_microseconds_per_block: 1,
@@ -35,9 +33,9 @@ export const ISOLATED_SETTINGS = {
   max_block_size: 1024,
   max_query_size: 16 * SANDBOX_BYTES,
 } as const;
-/** Strings and arrays of a caller's making are at most as large as this lets them be. */
+/** Bounds the strings and arrays that a caller's text can build. */
 const SANDBOX_MEMORY_BYTES = 256 * 1024 * 1024;
-/** Each may go once over all memory that there is within one block. */
+/** Each function may pass once over all this memory within one block. */
 const MOST_FUNCTIONS = 100;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
@@ -66,8 +64,8 @@ const NODES = new Set([
 ]);
 
 /**
- * What may be called, in lower case; combinators of aggregates come on top. Nothing that reads, waits, tells of the
- * server, or costs more than its input.
+ * Allowed functions in lower case; aggregates may also have combinators. None of them reads, waits, reveals the server,
+ * or costs more than its input.
  */
 const FUNCTIONS = new Set(
   `and or not xor equals notequals less lessorequals greater greaterorequals in notin between isnull isnotnull ifnull nullif coalesce assumenotnull tonullable if multiif casewithexpression
@@ -105,7 +103,7 @@ const IN_FUNCTIONS = /^(not)?(global)?(null)?in(ignoreset)?$|^global(not)?(null)
 const PATTERN_FUNCTIONS = new Set(['match', 'extract', 'replaceregexpone']);
 const LIKE_FUNCTIONS = new Set(['like', 'notlike', 'ilike', 'notilike']);
 
-/** What is wrong with the pattern that a function of the caller's text is given, or undefined. */
+/** Returns what is wrong with a pattern in the caller's text. Undefined if nothing is. */
 function wrongPattern(name: string, pattern: Node | undefined): string | undefined {
   const isLike = LIKE_FUNCTIONS.has(name);
   if (!isLike && !PATTERN_FUNCTIONS.has(name)) return undefined;
@@ -122,7 +120,7 @@ function mayCall(name: string): boolean {
   return FUNCTIONS.has(lower) || (plain !== undefined && FUNCTIONS.has(plain));
 }
 
-/** What is wrong with a caller's text before ClickHouse looks at it, or undefined. */
+/** Returns what is wrong with a caller's text before ClickHouse parses it. Undefined if nothing is. */
 function checkText(sql: string): string | undefined {
   let tokens: Token[];
   try {
@@ -140,7 +138,9 @@ function checkText(sql: string): string | undefined {
   return undefined;
 }
 
-/** What EXPLAIN AST says of a caller's text: the subqueries that it reads, or what is wrong with it. */
+/**
+ * Checks what EXPLAIN AST prints for a caller's text. Returns the subqueries that it reads, or what is wrong with it.
+ */
 function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
   const root = parseAst(printed);
   if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1)
@@ -192,7 +192,7 @@ export interface SandboxRun {
 }
 
 /**
- * Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can mend,
+ * Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can fix,
  * ClickHouseError for the rest.
  */
 export async function runSandboxed(
@@ -221,7 +221,7 @@ export async function runSandboxed(
   const checked = checkAst(printed, subqueries.names);
   if ('message' in checked) throw wrongSql(checked.message);
 
-  // first wall passed: fetch what it reads, as the endpoint's own
+  // the first wall is passed: fetch what the text reads, as the endpoint's own statement
   const data: Record<string, string> = {};
   const tables: string[] = [];
   let readRows = 0;
@@ -266,7 +266,7 @@ export async function runSandboxed(
   }
 }
 
-/** Columns with plain types, and the rows as a JSON list of lists. */
+/** Returns the columns with plain types, and the rows as a JSON list of lists. */
 function tableOf(result: string): { columns: { name: string; type: string }[]; rows: string } {
   const found = members(result, ['meta', 'data']);
   const meta = JSON.parse(found.get('meta') ?? '[]') as { name: string; type: string }[];

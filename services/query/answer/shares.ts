@@ -1,19 +1,19 @@
 /**
- * Who else is there. One key may use what nobody else asks for; while another key asks too, its share of slots, queue,
- * warm answers and memory is half.
+ * Remembers whether several keys ask. One key may use everything while no other asks. While another key asks too, it
+ * gets half of slots, queue, warm answers and memory.
  */
 export interface Shares {
-  /** Notes that a key asks. */
+  /** Records that a key asks. */
   note(owner: string): void;
-  /** True if another key has asked within the last minute. */
+  /** True if another key asked within the last minute. */
   hasOthers(owner: string): boolean;
 }
 
 const RECENT_MS = 60_000;
 
-/** `now`: milliseconds that never go back. */
+/** `now` is monotonic, in milliseconds. */
 export function createShares(now: () => number = () => performance.now()): Shares {
-  // the key that asked last, and the last one before it that is another
+  // the key that asked last, and the last other key before it
   let last = { owner: '', at: Number.NEGATIVE_INFINITY };
   let other = last;
   return {

@@ -24,10 +24,10 @@ interface Listed {
 type Result =
   | { readonly endpoints: readonly Listed[] }
   | { readonly checked: readonly string[]; readonly mistakes: string }
-  /** rows as JSON text: no digit of theirs changes on the way */
+  /** rows as JSON text, so no digit changes on the way */
   | { readonly rows: readonly string[]; readonly truncated: boolean };
 
-/** `options`: the parameters of the call, which differ from endpoint to endpoint. */
+/** `options` are the parameters of the call, which differ between endpoints. */
 export function endpointsCommand(options: Command['options'] = {}): Command<Args, Result> {
   return {
     name: 'endpoints',
@@ -77,7 +77,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
         };
       }
       if (args.action === 'check') {
-        // 60 UNKNOWN_TABLE where there is no schema yet: no mistake of a definition
+        // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
         await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
         const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
         return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
@@ -104,7 +104,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
               ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
             ].join('; '),
           );
-        // here the operator asks: what ClickHouse says is for them
+        // the operator is asking, so ClickHouse's message is shown
         throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
       }
     },

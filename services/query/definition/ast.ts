@@ -1,4 +1,4 @@
-/** A statement as ClickHouse itself has read it: a node of what EXPLAIN AST prints. */
+/** A node of a statement as ClickHouse parsed it, printed by EXPLAIN AST. */
 export interface Node {
   readonly depth: number;
   readonly type: string;
@@ -6,7 +6,7 @@ export interface Node {
   readonly children: Node[];
 }
 
-/** The root of what EXPLAIN AST printed (TSVRaw); undefined if a line of it is none. */
+/** Returns the root of what EXPLAIN AST printed (TSVRaw). Undefined if a line of it is no node. */
 export function parseAst(printed: string): Node | undefined {
   const path: Node[] = [];
   for (const line of printed.split('\n').filter((l) => l !== '')) {
@@ -21,7 +21,7 @@ export function parseAst(printed: string): Node | undefined {
   return path[0];
 }
 
-/** The name in `name (alias a) (children 2)`. */
+/** Returns the name in `name (alias a) (children 2)`. */
 export function nameOf(rest: string): string {
   return rest
     .replace(/ ?\(children \d+\)$/, '')

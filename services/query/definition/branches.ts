@@ -3,39 +3,34 @@ import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 import { compilePattern } from './pattern.ts';
 
 /**
- * Branches of a UNION ALL that only some values of the parameters need, told by a comment at their beginning:
- *
- *     -- only interval: 15min, 1hr
- *     -- only project ~ ^[a-z]{20}$ and interval: daily
- *
- * A branch whose own WHERE makes it empty reads nothing, but ClickHouse plans it all the same, and planning is most of
- * what an answer from rollups costs
- * (functions.invocation-stats, 7day: 20 ms with three branches, 12 ms with the one that it reads). So what is sent
- * lacks the branches that are not needed.
- * The comment only ever leaves out what the branch's WHERE would leave empty: the statement means the same with and
- * without it.
+ * Branches of a UNION ALL that only some values of the parameters need. A comment at their beginning says which:
+ *   -- only interval: 15min, 1hr
+ *   -- only project ~ ^[a-z]{20}$ and interval: daily
+ * ClickHouse plans a branch even when its WHERE is always false, and planning is most of what an answer from rollups
+ * costs (functions.invocation-stats, 7day: 20 ms with three branches, 12 ms with the needed one). So the statement is
+ * sent without branches that are not needed. A comment only removes a branch whose WHERE would be false: the statement
+ * means the same with and without it.
  */
 export interface Branch {
   readonly text: string;
-  /** all must hold; none = always needed */
+  /** all must hold; a branch without conditions is always needed */
   readonly conditions: readonly Condition[];
 }
 
 interface Condition {
   readonly parameter: string;
-  /** undefined for a parameter that is absent */
+  /** `value` is undefined if the parameter is absent */
   readonly holds: (value: string | null | undefined) => boolean;
 }
 
-/** Text, and in between the branches of each UNION ALL that has comments. */
+/** Text, or the branches of a UNION ALL with comments. */
 export type Part = string | readonly Branch[];
 
 const COMMENT = /^--\s*only\s+(.*)$/s;
 
 /**
- * The parts of a statement, by ClickHouse's own token rules; `parameters`: the names that conditions may use.
- * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that stands elsewhere than at
- * the beginning of a branch.
+ * Splits a statement into parts, by ClickHouse's own token rules. `parameters` are the names that conditions may use.
+ * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that does not begin a branch.
  */
 export function partsOf(sql: string, parameters: readonly string[]): Part[] {
   const tokens = tokenize(sql);
@@ -52,7 +47,7 @@ export function partsOf(sql: string, parameters: readonly string[]): Part[] {
   }
   return [...parts, sql.slice(from)];
 
-  /** the bracket that the comment's UNION ALL stands in; the comment is in its first branch that has one */
+  /** Returns the bracket around the comment's UNION ALL; the comment is in its first branch with one. */
   function openingOf(comment: number): number {
     let depth = 0;
     for (let i = comment - 1; i >= 0; i--) {
@@ -132,7 +127,7 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
 }
 
 /**
- * The statement for these values. A UNION ALL of which no branch is needed stays whole: its own conditions then make it
+ * Returns the statement for these values. A UNION ALL without a needed branch stays whole: its own conditions make it
  * empty.
  */
 export function statementFor(parts: readonly Part[], params: Readonly<Record<string, string | null>>): string {

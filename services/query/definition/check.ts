@@ -9,7 +9,7 @@ import { subqueryNames } from './named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
 import { PROJECT_SENTINEL, wrongReads } from './reads.ts';
 
-/** What a column may be for its rendering; LowCardinality and Nullable aside. */
+/** The types a column may have for its rendering, besides LowCardinality and Nullable. */
 const types: Readonly<Record<Render, RegExp>> = {
   string: /^(String|FixedString|UUID|Enum|IPv)/,
   number: /^(U?Int|Float|Decimal|BFloat)/,
@@ -22,10 +22,7 @@ const types: Readonly<Record<Render, RegExp>> = {
   nested_list: /^String/,
 };
 
-/**
- * Values that a statement can be looked at with: EXPLAIN reads no more than its scalar subqueries do, for a project
- * that there is not.
- */
+/** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
 function sampleParams(definition: Definition): Params {
   const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
   return Object.fromEntries([
@@ -47,8 +44,8 @@ function sampleParams(definition: Definition): Params {
 }
 
 /**
- * Values of a definition's own that its parameters would refuse: every call that leaves such a default to stand would
- * be a 400.
+ * Returns the definition's own values that its parameters would refuse: every call that uses such a default would be a
+ * 400.
  */
 function refusedValues(definition: Definition): Mistake[] {
   return definition.parameters.flatMap((p) =>
@@ -62,8 +59,8 @@ function refusedValues(definition: Definition): Mistake[] {
 }
 
 /**
- * The line of the statement that an error of ClickHouse is about: where it says so, else where the first name that it
- * quotes stands.
+ * Returns the line of the statement that a ClickHouse error is about: the line it names, else the line of the first
+ * name that it quotes.
  */
 function lineOfError(sql: string, message: string): number {
   const said = /\(line (\d+), col \d+\)/.exec(message)?.[1];
@@ -76,9 +73,8 @@ function lineOfError(sql: string, message: string): number {
 }
 
 /**
- * What is wrong with the second wall of sandboxed endpoints (sandbox.ts): a text of a caller must run, and must not
- * reach a table.
- * Throws ClickHouseError where the engine is away.
+ * Checks the second wall of sandboxed endpoints (sandbox.ts): a caller's text must run, and must not reach a table.
+ * Throws ClickHouseError if the engine is unavailable.
  */
 async function checkIsolation(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const wrong = (message: string): Mistake[] => [
@@ -100,7 +96,9 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
   return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
 }
 
-/** What is wrong with the tables that a statement reads. Throws ClickHouseError where the engine is away. */
+/**
+ * Returns what is wrong with the tables that a statement reads. Throws ClickHouseError if the engine is unavailable.
+ */
 async function checkTables(clickhouse: Reader, definition: Definition, params: Params): Promise<Mistake[]> {
   const { boundSql, project, sandboxed, sqlFile } = definition;
   const database = await databaseOf(clickhouse);
@@ -124,7 +122,7 @@ async function checkTables(clickhouse: Reader, definition: Definition, params: P
   return wrong.map((message) => ({ file: sqlFile, line: lineOfName(boundSql, message), message }));
 }
 
-/** The line of the first word of a message that the statement has too. */
+/** Returns the line of the first word that the message and the statement share. */
 function lineOfName(sql: string, message: string): number {
   for (const [name] of message.matchAll(/[A-Za-z_]\w*_\w+(?:\.\w+)?/g)) {
     const at = sql.indexOf(name);
@@ -134,9 +132,8 @@ function lineOfName(sql: string, message: string): number {
 }
 
 /**
- * What is wrong with a definition by ClickHouse's own analysis: its statement does not run, or has other columns than
- * declared.
- * Throws ClickHouseError where the engine is away.
+ * Checks a definition with ClickHouse's own analysis: its statement must run and have the declared columns. Throws
+ * ClickHouseError if the engine is unavailable.
  */
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const refused = refusedValues(definition);

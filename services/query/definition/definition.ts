@@ -13,11 +13,9 @@ import schema from './definition.schema.json' with { type: 'json' };
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
 
 /**
- * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers are
- * told
- * about it (definition.schema.json). `@now` is the engine's: one instant per query. Everything here is checked without
- * ClickHouse;
- * check.ts compares the statement's columns with the declared ones.
+ * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers see
+ * (definition.schema.json). `@now` belongs to the engine: one instant per query. Everything here is checked without
+ * ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
 export const formats = ['string', 'timestamp', 'integer', 'number', 'pattern'] as const;
 export type Format = (typeof formats)[number];
@@ -57,10 +55,10 @@ export interface Column {
   readonly name: string;
   readonly description: string;
   readonly render: Render;
-  /** the statement's column that it is made from */
+  /** the column of the statement that it is made from */
   readonly from: string;
   readonly nullable: boolean;
-  /** members of `from`, a JSON text; the first that is there and not null counts */
+  /** members of `from`, a JSON text; the first one that exists and is not null counts */
   readonly keys?: readonly string[];
 }
 
@@ -78,27 +76,27 @@ export interface Definition {
   readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' };
   readonly parameters: readonly Parameter[];
   readonly columns: readonly Column[];
-  /** as it stands in the file */
+  /** as in the file */
   readonly sql: string;
   /** with `{name:Type}` for `@name` */
   readonly boundSql: string;
   /** of boundSql, for statementFor */
   readonly parts: readonly Part[];
-  /** of both files: a changed definition shares no cached answer with the one before */
+  /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;
   readonly sqlFile: string;
   readonly yamlFile: string;
 }
 
-/** Names that the engine itself gives a meaning. */
+/** Names with a meaning of their own for the service. */
 export const RESERVED = { now: 'now', sql: 'sql', apiKey: 'api_key' } as const;
-/** What a parameter cannot be called: parameters become members of an object, and this one would be lost there. */
+/** A name that no parameter may have: parameters become members of an object, and this one would be lost there. */
 const NO_MEMBER = '__proto__';
 const NOW_TYPE = "DateTime64(6, 'UTC')";
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
-/** The ClickHouse type that `@name` is bound as. A parameter that may be absent is '' as a string, else NULL. */
+/** Returns the ClickHouse type that `@name` is bound as. An absent parameter is '' as a string, else NULL. */
 export function parameterType(p: Pick<Parameter, 'format' | 'required' | 'default'>): string {
   const type = { string: 'String', pattern: 'String', timestamp: NOW_TYPE, integer: 'Int64', number: 'Float64' }[
     p.format
@@ -145,7 +143,7 @@ export interface Mistake {
   readonly message: string;
 }
 
-/** `file:line: message`, one mistake a line. */
+/** Returns `file:line: message`, one mistake a line. */
 export function describe(mistakes: readonly Mistake[]): string {
   return mistakes.map((m) => `  ${m.file}:${m.line}: ${m.message}`).join('\n');
 }
@@ -170,7 +168,7 @@ function parameter(name: string, p: PropertyFile, required: boolean): Parameter 
   };
 }
 
-/** One definition from the texts of its two files, or what is wrong with them. */
+/** Returns a definition made of the texts of its two files, or what is wrong with them. */
 export function parseDefinition(
   yamlFile: string,
   yaml: string,
@@ -238,7 +236,7 @@ export function parseDefinition(
     const named = parameters.find((p) => p.name === file.project?.parameter);
     if (named?.required !== true)
       wrong(['project', 'parameter'], `project.parameter ${file.project.parameter} must be a required parameter`);
-    // what a key may see is judged by the value as it was sent: the statement must get that very value
+    // a key's rights are checked against the value as sent, so the statement must get exactly that value
     else if (named.otherwise !== undefined || Object.keys(named.aliases).length > 0)
       wrong(['project', 'parameter'], `project.parameter ${named.name} must not stand for another value`);
     else if (named.format !== (file.project.match === 'pattern' ? 'pattern' : 'string'))
@@ -369,15 +367,14 @@ export interface Definitions {
 /** The folder of the endpoints that come with the service. */
 export const BUILT_IN = join(import.meta.dirname, '..', 'endpoints');
 
-/** Where definitions are looked for. */
+/** Returns the folders of definitions. */
 export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): string[] {
   return ENDPOINTS_DIR === undefined ? [BUILT_IN] : [BUILT_IN, ENDPOINTS_DIR];
 }
 
 /**
- * Reads every definition of the folders; other files in them are left alone (`<name>.cases.yaml` has an endpoint's
- * tests).
- * Throws one StartError (exit code 78) that lists every mistake with file and line: also a name or an id used twice.
+ * Reads every definition of the folders and ignores other files (`<name>.cases.yaml` has an endpoint's tests). Throws
+ * one StartError (exit code 78) that lists every mistake with file and line, also a name or an id used twice.
  */
 export function readDefinitions(folders: readonly string[]): Definitions {
   const mistakes: Mistake[] = [];

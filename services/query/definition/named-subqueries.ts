@@ -6,7 +6,9 @@ export interface Subqueries {
   readonly with: string;
 }
 
-/** The named subqueries of a statement, by its tokens: `WITH a AS (...), 1 AS b, c AS (...) SELECT`: a and c. */
+/**
+ * Returns the named subqueries of a statement, by its tokens: a and c of `WITH a AS (...), 1 AS b, c AS (...) SELECT`.
+ */
 export function namedSubqueries(sql: string): Subqueries {
   const { code, subqueries, select } = read(sql);
   return {
@@ -16,9 +18,8 @@ export function namedSubqueries(sql: string): Subqueries {
 }
 
 /**
- * The statement without the named subqueries that nothing reads: they cost time all the same (the eight of logs.all 5
- * of 20 ms), and ClickHouse does not even
- * see what is wrong in them. A name that occurs anywhere else counts as read.
+ * Returns the statement without the named subqueries that nothing reads. They cost time even so (the eight of logs.all
+ * 5 of 20 ms), and ClickHouse does not check them. A name that occurs anywhere else counts as read.
  */
 export function withoutUnread(sql: string): string {
   const { code, subqueries } = read(sql);
@@ -27,7 +28,7 @@ export function withoutUnread(sql: string): string {
       (token, i) => (i < first || i > last) && unquoted(sql.slice(token.start, token.end), token) === name,
     );
     if (isRead) continue;
-    // with the comma behind it, or as the last one with what stands before it: a comma, or WITH
+    // with the comma after it; the last one with what precedes it: a comma, or WITH
     const behind = code[last + 1];
     const comma = behind !== undefined && sql.slice(behind.start, behind.end) === ',';
     return withoutUnread(
@@ -37,7 +38,7 @@ export function withoutUnread(sql: string): string {
   return sql;
 }
 
-/** Every name that a statement gives to a subquery, at any depth. */
+/** Returns every name that a statement gives to a subquery, at any depth. */
 export function subqueryNames(sql: string): string[] {
   const code = tokenize(sql).filter((t) => t.kind !== 'space' && t.kind !== 'comment');
   const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
@@ -55,9 +56,9 @@ const unquoted = (text: string, { kind }: Token): string => (kind === 'quoted' ?
 interface Reading {
   /** without spaces and comments */
   readonly code: readonly Token[];
-  /** indexes in `code`: of the name and of the closing bracket */
+  /** indexes in `code`, of the name and of the closing bracket */
   readonly subqueries: readonly { readonly name: string; readonly first: number; readonly last: number }[];
-  /** of the statement itself; undefined where it begins with something else than WITH */
+  /** of the statement itself; undefined if it does not begin with WITH */
   readonly select?: Token;
 }
 

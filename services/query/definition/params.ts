@@ -4,8 +4,8 @@ import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /**
- * Canonical parameters, in the declared order: what the statement is bound with and what the cache key is made of.
- * Absent, empty, aliases and "anything else" have become the value they stand for.
+ * Canonical parameters in the declared order. The statement is bound with them, and the cache key is made of them.
+ * Absent, empty, aliased and other values have become the value they stand for.
  */
 export type Params = Readonly<Record<string, string | null>>;
 
@@ -13,7 +13,7 @@ type Verdict = { readonly value: string | null } | { readonly message: string };
 
 const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 
-/** From text that is not empty to what the statement is bound with. */
+/** Converts a text that is not empty to the value the statement is bound with. */
 const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
   string: (value) => ({ value }),
   pattern: (value) => {
@@ -43,7 +43,7 @@ const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
       : { message: 'must be a number' },
 };
 
-/** Of all values that a call gives a parameter: the canonical one, or what is wrong with them. */
+/** Returns the canonical value of a parameter from all values of a call, or what is wrong with them. */
 export function readValue(p: Parameter, given: readonly string[]): Verdict {
   if (given.length > 1) return { message: 'is given more than once' };
   const text = given[0] ?? '';
@@ -86,7 +86,9 @@ const SANDBOX_SQL: Parameter = {
   examples: [],
 };
 
-/** What a call may say: the declared parameters, and of a sandboxed endpoint the caller's own statement. */
+/**
+ * Returns what a call may contain: the declared parameters, and for a sandboxed endpoint the caller's own statement.
+ */
 export function parametersOf({
   sandboxed,
   parameters,
@@ -94,7 +96,7 @@ export function parametersOf({
   return sandboxed ? [...parameters, SANDBOX_SQL] : parameters;
 }
 
-/** The canonical parameters of a call, or every mistake in it at once. Undeclared parameters are ignored. */
+/** Returns the canonical parameters of a call, or every mistake in it at once. Ignores undeclared parameters. */
 export function readParams(
   definition: Definition,
   given: URLSearchParams,
@@ -112,7 +114,7 @@ export function readParams(
 const IGNORED_CHARACTERS = 1000;
 
 /**
- * For the caller: the names of what a call has and the endpoint does not, percent-encoded and by comma; those that fit.
+ * Returns the names of undeclared parameters for the caller, percent-encoded and separated by commas, as many as fit.
  */
 export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
   const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);

@@ -1,23 +1,22 @@
 import { RE2JS } from 're2js';
 
 /**
- * Patterns run in linear time (RE2), but a long program makes each step dear: over 2 MB of text, a program of 200 took
- * 2 s of CPU at worst, and
- * `.{1000}.{500}!` 45 s. ClickHouse looks at its limits between rows only, so the size is bounded before a pattern
- * runs.
+ * Patterns run in linear time (RE2), but a long program makes each step expensive: over 2 MB of text, a program of 200
+ * took 2 s of CPU at worst, and `.{1000}.{500}!` 45 s. ClickHouse checks its limits between rows only, so the size is
+ * bounded before a pattern runs.
  */
 export const LARGEST_PATTERN = 200;
-/** A class of this many characters, as it is written, costs about as much as one letter does. */
+/** A class of this many characters, as written, costs about as much as one letter. */
 const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
 const UNICODE_CLASS = 10;
 
 /**
- * Size of a pattern's program with repetitions multiplied out and wide classes counted as such; undefined if it is not
- * RE2 syntax.
+ * Returns the size of a pattern's program, with repetitions multiplied out and wide classes weighted. Undefined if it
+ * is not RE2 syntax.
  */
 export function patternSize(pattern: string): number | undefined {
-  // names and references are plain text, which is searched for without a program
+  // names and references are plain text, found without a program
   if (/^[\w:/-]*$/.test(pattern)) return 1;
   const outline = pattern.replaceAll(/\\[^pP]/gs, '_');
   // refused before it is compiled, which takes 0.2 s for the largest pattern of 1 KiB
@@ -38,8 +37,8 @@ export function patternSize(pattern: string): number | undefined {
 const compiledPatterns = new Map<string, (text: string) => boolean>();
 
 /**
- * A pattern of a definition, compiled once: linear in the text. Throws an Error that completes "the pattern ..." if it
- * is not RE2 syntax or too large.
+ * Compiles a pattern of a definition; it runs in linear time. Throws an Error that completes "the pattern ..." if it is
+ * not RE2 syntax or too large.
  */
 export function compilePattern(pattern: string): (text: string) => boolean {
   const known = compiledPatterns.get(pattern);

@@ -1,20 +1,21 @@
 import { tokenize } from '../../../common/clickhouse/sql.ts';
 
 /**
- * `@name` in a statement: everywhere but in strings, quoted identifiers, comments and heredocs, by ClickHouse's own
- * token rules.
- * `@@name` is a server variable; an @ right behind a word or a quoted name belongs to an address. Neither is a
- * parameter.
+ * `@name` in a statement, everywhere but in strings, quoted identifiers, comments and heredocs, by ClickHouse's own
+ * token rules. `@@name` is a server variable, and an @ right after a word or a quoted name belongs to an address.
+ * Neither is a parameter.
  */
 export interface Placeholder {
   readonly name: string;
   /** of the @, in UTF-16 units */
   readonly start: number;
-  /** behind the name */
+  /** after the name */
   readonly end: number;
 }
 
-/** All placeholders, in order. Throws ClickHouseError 62 where a string, quoted identifier or comment is not closed. */
+/**
+ * Returns all placeholders in order. Throws ClickHouseError 62 if a string, quoted identifier or comment is not closed.
+ */
 export function placeholders(sql: string): Placeholder[] {
   const tokens = tokenize(sql);
   return tokens.flatMap((at, i) => {
@@ -27,7 +28,10 @@ export function placeholders(sql: string): Placeholder[] {
   });
 }
 
-/** The statement with every `@name` as ClickHouse's `{name:Type}`; a name without a type is a mistake of the caller. */
+/**
+ * Returns the statement with every `@name` as ClickHouse's `{name:Type}`. A name without a type is a defect of our
+ * code.
+ */
 export function bindPlaceholders(sql: string, types: ReadonlyMap<string, string>): string {
   let bound = '';
   let from = 0;
@@ -40,7 +44,7 @@ export function bindPlaceholders(sql: string, types: ReadonlyMap<string, string>
   return bound + sql.slice(from);
 }
 
-/** 1-based line of a position. */
+/** Returns the 1-based line of a position. */
 export function lineOf(text: string, position: number): number {
   let line = 1;
   for (let at = text.indexOf('\n'); at >= 0 && at < position; at = text.indexOf('\n', at + 1)) line++;

@@ -1,7 +1,10 @@
 import { sources } from '../../../common/sources.ts';
 import { nameOf, parseAst, type Node } from './ast.ts';
 
-/** What a definition's statement may read, by ClickHouse's own parse of it: callers get what is in there. */
+/**
+ * Checks which tables a definition's statement reads, by ClickHouse's own parse of it, because callers see their
+ * content.
+ */
 const TABLE_FUNCTIONS = new Set([
   'numbers',
   'numbers_mt',
@@ -14,8 +17,8 @@ const TABLE_FUNCTIONS = new Set([
 ]);
 const SYSTEM_TABLES = new Set(['one', 'numbers', 'numbers_mt', 'zeros', 'zeros_mt']);
 /**
- * Raw logs and rollups. Everything else of our database is about keys, deliveries and repairs, or has the events of
- * everybody as they came.
+ * Raw logs and rollups. All other tables of our database are about keys, deliveries and repairs, or hold everybody's
+ * events as they came.
  */
 const OPEN_TABLES: ReadonlySet<string> = new Set([
   ...sources.map(({ name }) => name),
@@ -23,22 +26,22 @@ const OPEN_TABLES: ReadonlySet<string> = new Set([
   'api_requests',
 ]);
 
-/** What EXPLAIN AST gets for the project parameter. */
+/** The value of the project parameter for EXPLAIN AST. */
 export const PROJECT_SENTINEL = 'the project of the call';
 
 export interface Statement {
-  /** of EXPLAIN AST, with PROJECT_SENTINEL for the project parameter */
+  /** printed by EXPLAIN AST, with PROJECT_SENTINEL for the project parameter */
   readonly printed: string;
   readonly database: string;
   /** names of the tables in it */
   readonly tables: ReadonlySet<string>;
   /** names of `WITH name AS (...)` */
   readonly subqueries: readonly string[];
-  /** callers' own statements read its subqueries: each may have the rows of one project only */
+  /** callers' own statements read its subqueries, so each may have the rows of one project only */
   readonly sandboxed: boolean;
 }
 
-/** What is wrong with what a statement reads, a sentence each. */
+/** Returns what is wrong with a statement's reads, a sentence each. */
 export function wrongReads({ printed, database, tables, subqueries, sandboxed }: Statement): string[] {
   const root = parseAst(printed);
   if (root === undefined) return ['the statement cannot be read'];
@@ -74,7 +77,10 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
   }
 }
 
-/** Whether a SELECT reads one table, and its WHERE or PREWHERE has `project = @project` that nothing can widen. */
+/**
+ * Returns whether a SELECT reads one table, and its WHERE or PREWHERE has a `project = @project` that nothing can
+ * widen.
+ */
 function filtersByProject(select: Node): boolean {
   const from = select.children.findIndex(({ type }) => type === 'TablesInSelectQuery');
   const sources =
@@ -83,7 +89,7 @@ function filtersByProject(select: Node): boolean {
     ) ?? [];
   if (sources.length !== 1) return false;
   const conditions: Node[] = [];
-  // WHERE and PREWHERE stand right behind the tables; what stands behind a list is HAVING
+  // WHERE and PREWHERE stand right after the tables; HAVING stands after a list
   for (const node of select.children.slice(from + 1)) {
     if (node.type === 'ExpressionList') break;
     conditions.push(node);

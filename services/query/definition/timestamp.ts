@@ -1,23 +1,20 @@
 /**
- * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, no zone =
- * UTC.
- * Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the `+` that a
- * caller
- * forgot to encode.
+ * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, UTC
+ * without a zone. Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the
+ * `+` that a caller forgot to encode.
  */
 const form = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([+-])(\d\d):?(\d\d))?$/;
 const forgottenPlus = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{0,9})?) (\d\d:\d\d)$/;
 
 const MICROS = 1_000_000n;
 /**
- * What a Date can hold, by which tables are partitioned: ClickHouse 25.8 finds no partition where a bound's day is
- * beyond it.
- * Nothing outside is ever stored, so a bound beyond is the same as the bound itself.
+ * The range of a Date, which partitions the tables: ClickHouse 25.8 finds no partition if a bound's day is beyond it.
+ * Nothing outside is ever stored, so clamping a bound changes no answer.
  */
 const EARLIEST = 0n;
 const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
 
-/** Unix microseconds, or undefined where the text is none of the notations. */
+/** Returns unix microseconds. Undefined if the text is none of the notations. */
 export function parseTimestamp(text: string): bigint | undefined {
   const m = form.exec(text.replace(forgottenPlus, '$1+$2'));
   if (m === null) return undefined;
@@ -39,7 +36,7 @@ export function parseTimestamp(text: string): bigint | undefined {
   return BigInt(seconds) * MICROS + BigInt((m[7] ?? '').slice(0, 6).padEnd(6, '0'));
 }
 
-/** `2026-03-01 09:00:00.000000`: as ClickHouse reads a DateTime64(6, 'UTC'); clamped to EARLIEST and LATEST. */
+/** Returns `2026-03-01 09:00:00.000000`, as ClickHouse reads a DateTime64(6, 'UTC'), clamped to EARLIEST and LATEST. */
 export function clickhouseTimestamp(micros: bigint): string {
   const clamped = micros < EARLIEST ? EARLIEST : micros > LATEST ? LATEST : micros;
   const fraction = ((clamped % MICROS) + MICROS) % MICROS;
@@ -47,7 +44,7 @@ export function clickhouseTimestamp(micros: bigint): string {
   return `${iso.slice(0, 10)} ${iso.slice(11, 19)}.${String(fraction).padStart(6, '0')}`;
 }
 
-/** Unix microseconds as decimal text, of what ClickHouse prints for a Date, DateTime or DateTime64 in UTC. */
+/** Returns unix microseconds as decimal text for a Date, DateTime or DateTime64 that ClickHouse printed in UTC. */
 export function unixMicroseconds(printed: string): string {
   const micros = parseTimestamp(printed);
   if (micros === undefined) throw new Error(`not a timestamp of ClickHouse: ${printed}`);

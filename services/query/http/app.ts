@@ -25,14 +25,14 @@ export interface AppOptions extends AuthenticationOptions, EndpointOptions {
   readonly logger: Logger;
   readonly registry: Registry;
   readonly trustProxy: TrustProxy;
-  /** PEM; the service speaks TLS only, where it has them */
+  /** PEM; if present, the service speaks TLS only */
   readonly tls?: { readonly cert: Buffer; readonly key: Buffer };
-  /** false where /metrics has a port of its own */
+  /** false if /metrics has a port of its own */
   readonly serveMetrics: boolean;
 }
 
 const MAX_REQUEST_LINE = 16 * 1024;
-/** Request line and all headers; Node's own default is 16 KiB for both. */
+/** Request line and all headers. Node's own default is 16 KiB for both. */
 const MAX_HEADERS = 40 * 1024;
 const ENDPOINT_PATHS = [
   '/api/endpoints/query/:endpoint',
@@ -41,21 +41,21 @@ const ENDPOINT_PATHS = [
   '/endpoints/query/:endpoint',
 ];
 
-/** They need no key, and are not for pages elsewhere. */
+/** They need no key, and are closed to pages of other origins. */
 const OPEN_PATHS = ['/health', '/livez', '/readyz', '/metrics', '/docs'];
 
-/** As Fastify has it: hop 0 is who holds the socket. */
+/** Returns Fastify's option; hop 0 is the peer of the socket. */
 function trusted(trustProxy: TrustProxy): false | string[] | ((address: string, hop: number) => boolean) {
   if (typeof trustProxy === 'number') return (_address, hop) => hop < trustProxy;
   return trustProxy === false ? false : [...trustProxy];
 }
 
-/** The HTTP service, without a socket: `inject` and `listen` both work on it. */
+/** Creates the HTTP service without a socket; `inject` and `listen` both work on it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { definitions, logger, metrics } = options;
-  // a request without Host is refused below, with the envelope
+  // the hook below refuses a request without Host, with the envelope
   const server = { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000, requireHostHeader: false };
-  // typed as neither: with the one or the other fastify's types are two, and nothing here depends on which
+  // typed as neither, because Fastify has a type for each and nothing here depends on which
   const listener: object = options.tls === undefined ? { http: server } : { https: { ...server, ...options.tls } };
   const app = fastify({
     logger: false,
@@ -74,7 +74,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: answerBrokenRequest,
     frameworkErrors: (_error, request, reply) => {
       prepare(request, reply);
-      // a path that cannot be decoded: no route, and no hook has run
+      // the path cannot be decoded, so there is no route and no hook has run
       void authenticate(request).then(
         () => sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
         (error: unknown) => sendError(error, request, reply),
@@ -108,7 +108,10 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const closedPaths = ['/', ...OPEN_PATHS, ...options.routes.map(({ path }) => path)]
     .filter((path) => !browserPaths.includes(path))
     .map((path) => new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`));
-  /** Endpoints, push and what describes them; a page elsewhere has no business with metrics, keys and commands. */
+  /**
+   * Returns whether pages of other origins may call this path: endpoints, push and their description, but not metrics,
+   * keys and commands.
+   */
   function servesBrowsers(request: FastifyRequest): boolean {
     const { url } = request.routeOptions;
     if (url !== undefined) return browserPaths.includes(url);
@@ -184,7 +187,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
   );
 
-  // Every method that Node reads has a route, so that the hook above can say what a path takes.
+  // Every method that Node reads has a route, so the hook above can answer 405 with what a path accepts.
   for (const method of METHODS)
     if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   const methods = app.supportedMethods.filter((m) => m !== 'OPTIONS');
@@ -214,7 +217,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     const readiness = await readinessOf(options.checks);
     return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
   });
-  // what only operators may call is shown to them only
+  // operators' routes are shown to operators only
   const shown = async (request: FastifyRequest): Promise<readonly Route[]> => {
     await recognize(request);
     return options.routes.filter(

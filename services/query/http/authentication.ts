@@ -9,23 +9,23 @@ import { queryOf } from './request.ts';
 
 export interface AuthenticationOptions {
   readonly keys: KeyRing;
-  /** told of every request that a key was accepted for */
+  /** called for every request whose key was accepted */
   readonly onKeyUsed: (key: Key, now: number) => void;
-  /** resolves when the ring has a newer list, or soon */
+  /** resolves when the ring has a newer list, or after a short wait */
   readonly refreshKeys: () => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: QueryMetrics;
-  /** requests a minute; 0 = no limit */
+  /** requests a minute; 0 means no limit */
   readonly ratePerKey: number;
   readonly ratePerAddress: number;
 }
 
-/** Who may come in, and how often. Each throws ApiError. */
+/** Decides who may call, and how often. Each function throws ApiError. */
 interface Authentication {
-  /** Sets the request's key, unless the request needs none. */
+  /** Sets the request's key, unless the path needs none. */
   readonly authenticate: (request: FastifyRequest) => Promise<void>;
-  /** Sets the key of a request that needs none but brings one; a wrong one counts as a failure and as none. */
+  /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
   readonly recognize: (request: FastifyRequest) => Promise<void>;
   readonly limitAddress: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
   readonly limitKey: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
@@ -33,7 +33,7 @@ interface Authentication {
 
 const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
 
-/** Counts with @fastify/rate-limit, which the app has registered. */
+/** Uses @fastify/rate-limit, which the app has registered. */
 export function createAuthentication(
   app: FastifyInstance,
   { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
@@ -69,15 +69,15 @@ export function createAuthentication(
   }
 
   /**
-   * The key that decides, as the newest list has it. Counts a failure before it waits for that list: many guesses at
-   * once are many.
+   * Returns the verdict on the key by the newest list. It counts a failure before it waits for that list, so concurrent
+   * guesses all count.
    */
   async function verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
     const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
     if (typeof verdict === 'object') return verdict;
     if (verdict === 'unauthorized') noteFailure(request);
     if (presented === undefined) return verdict;
-    // it may have been made a moment ago, by another process; or this process slept until its list was too old
+    // another process may have created it a moment ago, or this process slept until its list was too old
     await refreshKeys();
     return keys.verdict(presented, clock());
   }
@@ -85,7 +85,7 @@ export function createAuthentication(
   return {
     async authenticate(request) {
       if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
-      // before the key is looked at: who is blocked does not learn which one is right
+      // before the key is checked: a blocked caller must not learn which key is right
       const blockedFor = failures.blockedFor(request.ip, performance.now());
       if (blockedFor !== undefined) {
         metrics.blockedRequests.inc();
@@ -116,7 +116,9 @@ export function createAuthentication(
   };
 }
 
-/** The key that decides: the first one present and not empty. Other Authorization schemes are not keys. */
+/**
+ * Returns the key that decides: the first one that is present and not empty. Other Authorization schemes are not keys.
+ */
 function presentedKey(request: FastifyRequest): string | undefined {
   const header = request.headers['x-api-key'];
   if (typeof header === 'string' && header.trim() !== '') return header.trim();
@@ -127,9 +129,8 @@ function presentedKey(request: FastifyRequest): string | undefined {
 }
 
 /**
- * Everything below these is for callers with a key: they learn nothing else before it is shown, not even that a path is
- * none.
- * However it is written: in absolute form (RFC 9112 section 3.2.2), with letters percent-encoded or of other case.
+ * Returns whether a path needs a key. Without one, callers learn nothing below these paths, not even that a path does
+ * not exist. It holds for every spelling: absolute form (RFC 9112 section 3.2.2), percent-encoded letters, other case.
  */
 function isGuarded(url: string): boolean {
   const path = url

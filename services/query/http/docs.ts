@@ -40,7 +40,7 @@ function section(d: Definition): string {
 <h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
 }
 
-/** A readable page of what /openapi.json says; nothing in it comes from elsewhere. */
+/** Returns a readable page of what /openapi.json says. It loads nothing from elsewhere. */
 export function docsPage(definitions: readonly Definition[], routes: readonly Route[] = []): string {
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>sluice: endpoints</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}code,pre{font-family:ui-monospace,monospace;background:#f3f3f3}pre{padding:.7rem;overflow:auto}table{border-collapse:collapse;width:100%}td{border-top:1px solid #ddd;padding:.3rem .6rem .3rem 0;vertical-align:top}section{margin-top:3rem}</style></head><body>

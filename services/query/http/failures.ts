@@ -1,22 +1,21 @@
 /**
- * Failed authentications by address. An address that has failed too often is blocked until its minute is over, and then
- * nobody tells a right key
- * from a wrong one: every key gets the same answer. Pure: time is an argument, milliseconds.
+ * Counts failed authentications by address. An address that failed too often is blocked until its minute is over. Until
+ * then every key gets the same answer, so nobody learns which one is right. Pure: time is an argument, milliseconds.
  */
 export interface Failures {
-  /** Seconds for which an address is blocked; undefined if it is not. */
+  /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
   blockedFor(address: string, now: number): number | undefined;
-  /** Notes a failed authentication. Returns true if the address is blocked from now on. */
+  /** Records a failed authentication. Returns true if the address is blocked from now on. */
   note(address: string, now: number): boolean;
-  /** Addresses that are blocked. */
+  /** Returns the number of blocked addresses. */
   blocked(now: number): number;
 }
 
 const WINDOW_MS = 60_000;
-/** Addresses that are remembered; the one whose minute began first is forgotten. */
+/** The number of remembered addresses; the one with the oldest minute is evicted. */
 const ADDRESSES = 100_000;
 
-/** `most`: failures a minute that leave an address alone. */
+/** `most` is the number of failures a minute that do not block an address. */
 export function createFailures(most: number): Failures {
   // in the order in which their minutes began
   const windows = new Map<string, { readonly until: number; count: number }>();
@@ -44,7 +43,7 @@ export function createFailures(most: number): Failures {
   };
 }
 
-/** An IPv4 address, or the /64 of an IPv6 address: whoever has one address of it has all of them. */
+/** Returns an IPv4 address, or the /64 of an IPv6 address, because whoever has one address of it has all of them. */
 function networkOf(address: string): string {
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped !== undefined || !address.includes(':')) return mapped ?? address;

@@ -1,6 +1,6 @@
 import type { Encoding } from '../answer/answers.ts';
 
-/** The encoding that the caller accepts and we like best, or undefined = as it is. By RFC 9110 section 12.5.3. */
+/** Returns the accepted encoding that we prefer, by RFC 9110 section 12.5.3. Undefined for no encoding. */
 export function preferredEncoding(header: string | string[] | undefined): Encoding | undefined {
   if (header === undefined) return undefined;
   const weights = new Map<string, number>();
@@ -15,7 +15,7 @@ export function preferredEncoding(header: string | string[] | undefined): Encodi
   return gzip > 0 ? 'gzip' : undefined;
 }
 
-/** False where If-None-Match has the tag (weak comparison, RFC 9110 section 13.1.2) or is `*`. */
+/** Returns false if If-None-Match has the tag (weak comparison, RFC 9110 section 13.1.2) or is `*`. */
 export function isModified(ifNoneMatch: string | undefined, etag: string): boolean {
   if (ifNoneMatch === undefined) return true;
   const opaque = etag.replace(/^W\//, '');

@@ -31,7 +31,7 @@ function parameterObject(p: Parameter): object {
     description: p.description,
     schema: {
       type: 'string',
-      // where anything else stands for a value, the list is what is worth sending, not what is accepted
+      // if any other text stands for a value, the list shows what is worth sending, not what is accepted
       ...(p.values !== undefined &&
         (p.otherwise === undefined ? { enum: [...p.values, ...Object.keys(p.aliases)] } : { examples: p.values })),
       ...(p.values === undefined && p.examples.length > 0 && { examples: p.examples }),
@@ -128,7 +128,7 @@ function operation(d: Definition): object {
   };
 }
 
-/** Routes that are shown, each path once. */
+/** Returns the routes that are shown, each path once. */
 export function documentedRoutes(
   routes: readonly Route[],
 ): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
@@ -137,7 +137,7 @@ export function documentedRoutes(
   );
 }
 
-/** OpenAPI 3.1 of the endpoints and routes that are served. */
+/** Returns OpenAPI 3.1 of the endpoints and routes that are served. */
 export function openapi(definitions: readonly Definition[], routes: readonly Route[] = []): object {
   return {
     openapi: '3.1.0',

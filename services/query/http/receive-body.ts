@@ -3,18 +3,17 @@ import type { Socket } from 'node:net';
 import { Transform, type Readable } from 'node:stream';
 import { ApiError } from '../../../common/http/errors.ts';
 
-/** A body of which nothing came for so long is no longer waited for. */
+/** A body that pauses for this long is given up. */
 export const IDLE_BODY_MS = 15_000;
 /**
- * A caller that was answered before it sent all may read the answer for so long. Closed at once, its socket would be
- * reset, and the answer lost.
+ * How long a caller that got its answer before it sent its whole body may read the answer. If its socket were closed at
+ * once, it would be reset, and the answer lost.
  */
 const LINGER_MS = 1_000;
 
 /**
- * The body as it comes. `take` is asked for every piece, and ends the body where it throws; so does a pause of
- * `idleMs`, with 408.
- * What is announced costs nothing.
+ * Returns the body as it arrives. `take` is called for every piece and ends the body by throwing. A pause of `idleMs`
+ * ends it with 408. Announced bytes cost nothing.
  */
 export function receiveBody(
   payload: Readable,
@@ -36,7 +35,7 @@ export function receiveBody(
     () => body.destroy(new ApiError('request_timeout', `nothing of the body came for ${idleMs / 1000} seconds`)),
     idleMs,
   );
-  // whoever reads it may have gone: then nobody else is told
+  // the reader may have gone; then nobody needs the error
   body.on('error', () => undefined);
   body.once('close', () => {
     clearTimeout(idle);
@@ -50,7 +49,7 @@ export function receiveBody(
   return payload.pipe(body);
 }
 
-/** After the answer: a caller that still sends, or will never end its body, loses its socket. */
+/** After the answer, closes the socket of a caller that still sends, or never ends its body. */
 export function closeUnlessRead(request: IncomingMessage): void {
   if (request.complete) return;
   request.unpipe();
@@ -61,7 +60,7 @@ export function closeUnlessRead(request: IncomingMessage): void {
   request.once('close', () => clearTimeout(linger));
 }
 
-/** Ends a socket with these last words; one that the other side leaves half open is destroyed. */
+/** Ends a socket with a last message, and destroys it if the other side leaves it half open. */
 export function endSocket(socket: Socket, words: string): void {
   const linger = setTimeout(() => socket.destroy(), LINGER_MS);
   socket.once('close', () => clearTimeout(linger));

@@ -4,14 +4,14 @@ import type { Key } from '../keys/key-ring.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** requests that are not answered yet */
+    /** number of requests in flight */
     inFlight: () => number;
   }
   interface FastifyContextConfig {
     /** needs no key */
     open?: true;
     allow?: readonly string[];
-    /** Tells the route of an answer. Returns whether the route counts it. */
+    /** Reports the answer to its route. Returns whether the route counts it. */
     answered?: (request: FastifyRequest, status: number) => boolean;
   }
   interface FastifyRequest {
@@ -24,22 +24,22 @@ declare module 'fastify' {
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 export const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
-/** For pages in browsers, wherever they come from: they have no cookies of ours, only the key that they send. */
+/** Any page may call: it has no cookies of ours, only the key that it sends. */
 export const CORS = {
   'access-control-allow-origin': '*',
   'access-control-expose-headers':
     'age, allow, etag, ratelimit-limit, ratelimit-remaining, ratelimit-reset, retry-after, x-cache, x-ignored-parameters, x-request-id, x-result-truncated',
 } as const;
-/** Nothing of ours is run, framed or taken for another type. A page of ours says what it needs. */
+/** Nothing of ours is run, framed or taken for another type. A page of ours relaxes what it needs. */
 export const SAFE = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
 } as const;
 
-/** Why a query is ended whose caller went away: nobody is told, and nothing is wrong. */
+/** The reason of a query that is cancelled because its caller left. Nobody gets an error. */
 export const CALLER_LEFT = new Error('the caller has left');
 
-/** The request's query string, read once. */
+/** Returns the request's query string, parsed once. */
 export function queryOf(request: FastifyRequest): URLSearchParams {
   if (request.search === undefined) {
     const url = request.raw.url ?? '';
@@ -49,7 +49,7 @@ export function queryOf(request: FastifyRequest): URLSearchParams {
   return request.search;
 }
 
-/** Fires when the caller goes away before the answer. */
+/** Returns a signal that fires when the caller leaves before the answer. */
 export function callerOf(reply: FastifyReply): AbortSignal {
   const controller = new AbortController();
   reply.raw.once('close', () => {
@@ -58,7 +58,7 @@ export function callerOf(reply: FastifyReply): AbortSignal {
   return controller.signal;
 }
 
-/** Calls `release` when the request has been answered or its caller has left, at once where that has been. */
+/** Calls `release` when the request has been answered or its caller has left, at once if that has happened. */
 export function whenClosed(reply: FastifyReply, release: () => void): void {
   if (reply.raw.destroyed) release();
   else reply.raw.once('close', release);

@@ -10,15 +10,15 @@ import type { QueryMetrics } from '../metrics.ts';
 import { endSocket } from './receive-body.ts';
 import { CALLER_LEFT, CORS, JSON_TYPE, SAFE } from './request.ts';
 
-/** What nginx calls a request whose caller left, for the metrics. */
+/** nginx's status for a request whose caller left, used in the metrics. */
 const STATUS_CALLER_LEFT = 499;
 
-/** Who was kept out is told with the address. */
+/** The log line of these refusals names the caller's address. */
 const REFUSALS = new Set([401, 403, 429]);
 
 /**
- * Answers a request with what was thrown, and says so in the log: what the caller did at info, what it did not at warn,
- * what nobody foresaw at error.
+ * Answers a request with the thrown error and logs it: mistakes of the caller at info, failures of a dependency at
+ * warn, unexpected errors at error.
  */
 export function createSendError({ logger, metrics }: { readonly logger: Logger; readonly metrics: QueryMetrics }) {
   return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
@@ -53,8 +53,8 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
 }
 
 /**
- * For the log. ClickHouse's words behind "In scope" repeat the statement with its parameters, which is more than is
- * needed.
+ * Returns fields for the log. ClickHouse's text after "In scope" repeats the statement with its parameters and is left
+ * out.
  */
 function reasonOf(cause: unknown): Record<string, unknown> {
   if (cause instanceof ClickHouseError)
@@ -66,7 +66,7 @@ function reasonOf(cause: unknown): Record<string, unknown> {
   return cause === undefined ? {} : { err: cause };
 }
 
-/** What Fastify itself refuses, and what nobody foresaw. */
+/** Maps errors of Fastify itself and unexpected ones. */
 function fromFastify(error: FastifyError | UsageError): ApiError {
   if (error instanceof UsageError) return new ApiError('invalid_request', error.message, { cause: error });
   if (error.statusCode === 413) return new ApiError('payload_too_large', 'the body is too large', { cause: error });
@@ -75,7 +75,7 @@ function fromFastify(error: FastifyError | UsageError): ApiError {
   return new ApiError('internal', 'something went wrong on our side', { cause: error });
 }
 
-/** A request that is no HTTP, or whose head is too large: there is no request object yet, only a socket. */
+/** Answers a request that is no HTTP, or whose head is too large. There is only a socket yet, no request object. */
 export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();

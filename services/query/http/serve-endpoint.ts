@@ -19,7 +19,7 @@ export interface EndpointOptions {
   readonly responseMemory: ResponseMemory;
 }
 
-/** The handler of an endpoint's paths, `:endpoint` being its id or its name. Throws ApiError, or CALLER_LEFT. */
+/** Returns the handler of an endpoint's paths; `:endpoint` is its id or its name. Throws ApiError, or CALLER_LEFT. */
 export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
     const { key } = request;

@@ -10,8 +10,7 @@ import { receiveBody } from './receive-body.ts';
 import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
 
 /**
- * Serves the routes of one path; `methods`: all that Node reads, of which those that no route takes get no further than
- * the app's hook.
+ * Serves the routes of one path. `methods` are all that Node reads; the app's hook refuses those that no route takes.
  */
 export function serveRoutes(
   app: FastifyInstance,
@@ -37,7 +36,7 @@ export function serveRoutes(
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
     config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])), answered },
-    // before the body is read: who may not send it need not
+    // before the body is read: a caller without the right should not have to send it
     onRequest: async (request) => {
       const route = routeOf(request);
       if (request.key === undefined || (route.scope !== 'any' && !hasScope(request.key, route.scope)))
@@ -125,7 +124,7 @@ function requestOf(
 const COMPRESS_FROM_BYTES = 1024;
 const compress = {
   gzip: promisify(gzip),
-  // 11, the default, takes a second for a megabyte
+  // quality 11, the default, takes a second for a megabyte
   br: (json: Buffer): Promise<Buffer> =>
     promisify(brotliCompress)(json, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
 };

@@ -8,13 +8,13 @@ import { hashKey, type Key } from './key-ring.ts';
 
 export interface FirstKey {
   readonly key: Key;
-  /** The key itself, where it was made just now: to be shown this once. */
+  /** The text of the key if it was created now. It is shown only this once. */
   readonly made: string | undefined;
 }
 
 /**
- * The admin key that holds without a list: API_KEY, else the one in the data folder, else a new one that is kept there
- * (mode 600). Throws StartError.
+ * Returns the admin key that is valid without a list: API_KEY, else the one in the data folder, else a new one, which
+ * is stored there (mode 600). Throws StartError.
  */
 export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA_DIR'>): FirstKey {
   const admin = (key: string): Key => ({

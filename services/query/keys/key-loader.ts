@@ -5,8 +5,8 @@ import { noteUses, readKeys } from './key-table.ts';
 import type { Key, KeyRing } from './key-ring.ts';
 
 /**
- * Keeps the key ring as the table says: every few seconds, so that a revocation holds everywhere within 10 s, and soon
- * where a key is not known.
+ * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within 10
+ * s, and at once when a caller has an unknown key.
  */
 const LOAD_EVERY_MS = 3_000;
 /** loads on demand begin at most this often */
@@ -19,13 +19,15 @@ export interface KeyLoader {
   /** Resolves when the ring has a list that was read after the call, or after a second. */
   refresh(): Promise<void>;
   noteUse(key: Key, now: number): void;
-  /** Undefined when the list has been loaded, else what is wrong. */
+  /** Undefined if the list has been loaded, else what is wrong. */
   check(): Promise<string | undefined>;
-  /** Notes the last uses and ends. */
+  /** Saves the last uses and stops. */
   stop(): Promise<void>;
 }
 
-/** Starts loading at once; until the first list is there, the ring says `unavailable` of keys that it does not know. */
+/**
+ * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
+ */
 export function startKeyLoader({
   clickhouse,
   ring,
@@ -61,7 +63,7 @@ export function startKeyLoader({
       failing = true;
     }
   }
-  /** The load that begins next: one at a time, so that an old list never replaces a newer one. */
+  /** Returns the load that begins next. Loads run one at a time, so an old list never replaces a newer one. */
   function loadNext(): Promise<void> {
     next ??= (async () => {
       await running;

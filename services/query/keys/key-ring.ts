@@ -3,8 +3,8 @@ import type { Definition } from '../definition/definition.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 
 /**
- * Who may call what. Pure: time is an argument, the list of keys is handed in by key-loader.ts.
- * A key is known by the SHA-256 of its text only.
+ * Decides who may call what. Pure: time is an argument, and key-loader.ts provides the list of keys. A key is known
+ * only by the SHA-256 of its text.
  */
 export interface Key {
   readonly id: string;
@@ -13,17 +13,18 @@ export interface Key {
   readonly hash: Buffer;
   /** `admin` (all), `query`, `query:<endpoint name>`, `ingest` */
   readonly scopes: readonly string[];
-  /** empty = all projects */
+  /** empty means all projects */
   readonly projects: readonly string[];
   /** unix milliseconds */
   readonly expiresAt: number | undefined;
 }
 
-/** Keys last seen valid go on this long while the list cannot be loaded. */
+/** How long keys stay valid while the list cannot be loaded. */
 export const KEYS_TRUSTED_MS = 3_600_000;
 
 /**
- * SHA-256, 32 bytes: all that is kept of a key. Nobody guesses 256 random bits, so no salt and no slow hash is needed.
+ * Returns the SHA-256 of a key, 32 bytes, which is all that is kept. A key has 256 random bits, so it needs no salt and
+ * no slow hash.
  */
 export function hashKey(key: string): Buffer {
   return hash('sha256', key, 'buffer');
@@ -33,15 +34,16 @@ export type Verdict = { readonly key: Key } | 'unauthorized' | 'unavailable';
 
 export interface KeyRing {
   /**
-   * Whose key it is. Keys are found by their hash, which tells nothing of the key, and compared in constant time.
-   * `unavailable` where the list was never loaded, or too long ago, so that an unknown key may be a good one.
+   * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in
+   * constant time. `unavailable` if the list was never loaded, or too long ago, because an unknown key may then be
+   * valid.
    */
   verdict(presented: string, now: number): Verdict;
-  /** Takes the whole list as of `now`. */
+  /** Replaces the whole list as of `now`. */
   load(keys: readonly Key[], now: number): void;
 }
 
-/** `first`: keys that hold without a list (API_KEY, or the key made on the first start). */
+/** `first` are keys that are valid without a list (API_KEY, or the key created on the first start). */
 export function createKeyRing(first: readonly Key[]): KeyRing {
   const bucket = (of: Buffer): number => of.readUInt32LE(0);
   const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => bucket(k.hash));
@@ -73,9 +75,9 @@ export function hasScope(key: Key, scope: string): boolean {
 }
 
 /**
- * Whether a key may call an endpoint at all; undefined = no such endpoint. A key that may call everything learns that
- * there is none;
- * one that may call some is told the same of an endpoint that it may not call and of one that does not exist.
+ * Returns why a key may not call an endpoint; `definition` is undefined if there is no such endpoint. A key with the
+ * scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden endpoint and a
+ * missing one.
  */
 export function refuseEndpoint(key: Key, definition: Definition | undefined): ApiError | undefined {
   const all = hasScope(key, 'query');
@@ -87,13 +89,12 @@ export function refuseEndpoint(key: Key, definition: Definition | undefined): Ap
   return undefined;
 }
 
-/** A project's reference: as a pattern it matches what names that project, where a shorter name matches everybody's. */
+/** A project reference. As a pattern it matches only URLs of that project; a shorter name would match everybody's. */
 const REFERENCE = /^[a-z]{20}$/;
 
 /**
- * Whether a key may see the project that a call names: the value must be one of its projects, byte for byte, and a
- * literal reference where the
- * endpoint takes it as a pattern.
+ * Returns whether a key may see the project that a call names. The value must be one of its projects, byte for byte. If
+ * the endpoint takes it as a pattern, it must also be a literal reference.
  */
 export function refuseProject(key: Key, definition: Definition, given: readonly string[]): ApiError | undefined {
   if (key.projects.length === 0 || definition.project === undefined) return undefined;

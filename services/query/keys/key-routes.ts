@@ -9,7 +9,7 @@ import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 const BODY_LIMIT = 64 * 1024;
 const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
 
-/** Keys over HTTP, for admin keys. */
+/** The routes that manage keys, for admin keys. */
 export function keyRoutes({
   clickhouse,
   loader,

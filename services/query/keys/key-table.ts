@@ -5,18 +5,18 @@ import { hashKey, type Key } from './key-ring.ts';
 import type { ParameterMistake } from '../../../common/http/errors.ts';
 import { parseTimestamp } from '../definition/timestamp.ts';
 
-/** Keys in ClickHouse: made, listed, revoked. Of a key only its hash is kept. */
+/** Keys in ClickHouse: create, list, rotate, revoke. Only the hash of a key is stored. */
 const statement = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
 const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_key', 'use_keys', 'rotate_key'].map(
   statement,
 ) as [string, string, string, string, string];
-/** A key and the one that takes its place are both valid for at most so long. */
+/** The longest time for which a key and its replacement are both valid. */
 export const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
-/** a list that takes longer is asked for anew: a revocation must not wait for a read that hangs */
+/** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
 const WRITE_SETTINGS = { async_insert: 0 } as const;
 
-/** A key as it is shown: never the key itself, nor its hash. Times as ISO 8601. */
+/** A key as it is shown, without its text and hash. Times are ISO 8601. */
 export interface ListedKey {
   readonly id: string;
   readonly name: string;
@@ -34,7 +34,7 @@ export interface NewKey {
   readonly expiresAt: number | undefined;
 }
 
-/** A key that was made: the only time that it is shown. */
+/** A new key, shown only this once. */
 export type CreatedKey = { readonly key: string } & Pick<
   ListedKey,
   'id' | 'name' | 'scopes' | 'projects' | 'expires_at'
@@ -54,12 +54,12 @@ interface KeyRow {
 const iso = (at: number | null | undefined): string | null =>
   at === null || at === undefined ? null : new Date(at).toISOString();
 
-/** A text that nobody guesses: 256 random bits. */
+/** Returns 256 random bits as text. */
 export function randomKey(): string {
   return `sluice_${randomBytes(32).toString('base64url')}`;
 }
 
-/** What a caller sent to make a key, or every mistake in it. */
+/** Returns what a caller sent to create a key, or every mistake in it. */
 export function readNewKey(given: unknown, now: number): { key: NewKey } | { mistakes: ParameterMistake[] } {
   const mistakes: ParameterMistake[] = [];
   const wrong = (parameter: string, message: string): void => {
@@ -110,7 +110,7 @@ async function readRows(clickhouse: Reader, now: number): Promise<KeyRow[]> {
   );
 }
 
-/** Every key that is not revoked, for the key ring. */
+/** Returns every key that is not revoked, for the key ring. */
 export async function readKeys(clickhouse: Reader, now: number): Promise<Key[]> {
   return (await readRows(clickhouse, now)).map((r) => ({
     id: r.id,
@@ -122,7 +122,7 @@ export async function readKeys(clickhouse: Reader, now: number): Promise<Key[]> 
   }));
 }
 
-/** Every key that is not revoked, expired ones too, oldest first. */
+/** Returns every key that is not revoked, expired ones too, oldest first. */
 export async function listKeys(clickhouse: Reader, now: number): Promise<ListedKey[]> {
   return (await readRows(clickhouse, now)).map((r) => ({
     id: r.id,
@@ -135,7 +135,7 @@ export async function listKeys(clickhouse: Reader, now: number): Promise<ListedK
   }));
 }
 
-/** Makes a key and gives it, this once: only its hash is kept. */
+/** Creates a key and returns its text, this once: only its hash is stored. */
 export async function createKey(
   clickhouse: ClickHouse,
   { name, scopes, projects, expiresAt }: NewKey,
@@ -146,15 +146,14 @@ export async function createKey(
   return created;
 }
 
-/** A key that took the place of another, and until when both are valid. */
+/** A key that replaced another, and until when both are valid. */
 export type RotatedKey = CreatedKey & {
   readonly replaces: { readonly id: string; readonly expires_at: string | null };
 };
 
 /**
- * Makes a key like another one, with the same expiry; the other one ends after `overlapSeconds`, or at its own expiry
- * if that is earlier. Undefined if there is no such key, or it has
- * expired.
+ * Creates a key like another one, with the same expiry. The other one ends after `overlapSeconds`, or at its own expiry
+ * if that is earlier. Undefined if there is no such key, or it has expired.
  */
 export async function rotateKey(
   clickhouse: ClickHouse,
@@ -198,14 +197,14 @@ function newKey(
   };
 }
 
-/** False where there is no such key. */
+/** False if there is no such key. */
 export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
   if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
   await clickhouse.execute({ sql: REVOKE, params: { id, at: now }, settings: WRITE_SETTINGS });
   return true;
 }
 
-/** Notes when keys were used last: id and unix milliseconds. */
+/** Saves when keys were last used: id and unix milliseconds. */
 export async function noteUses(
   clickhouse: ClickHouse,
   uses: readonly (readonly [id: string, at: number])[],
@@ -217,7 +216,7 @@ export async function noteUses(
   });
 }
 
-/** What a caller sent to rotate a key, or what is wrong with it. */
+/** Returns what a caller sent to rotate a key, or what is wrong with it. */
 export function readOverlap(given: unknown): { seconds: number } | { mistakes: ParameterMistake[] } {
   const fields =
     typeof given === 'object' && given !== null && !Array.isArray(given)

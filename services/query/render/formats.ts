@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { eachElement, eachMember } from '../../../common/json-text.ts';
 import type { Definition } from '../definition/definition.ts';
 
-/** The forms of an answer besides JSON, made from its JSON text: digits stay as they are. */
+/** The forms of an answer besides JSON. They are made from its JSON text, so digits stay as they are. */
 export type OtherFormat = 'csv' | 'ndjson';
 export const MEDIA_TYPES: Readonly<Record<OtherFormat, string>> = { csv: 'text/csv', ndjson: 'application/x-ndjson' };
 export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
@@ -11,17 +11,17 @@ export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
 };
 
 const JSON_TYPES = ['application/json', 'application/*', '*/*'];
-/** stands before the rows */
+/** precedes the rows */
 const RESULT = '{"result":';
-/** The event loop gets a turn after this many characters. */
+/** The event loop serves others after this many characters. */
 const TURN_CHARACTERS = 256 * 1024;
 
-/** Whether every column is a value by itself. */
+/** Whether every column is a plain value. */
 export function hasCsv({ columns, sandboxed }: Pick<Definition, 'columns' | 'sandboxed'>): boolean {
   return !sandboxed && columns.every(({ render }) => render !== 'json' && render !== 'nested_list');
 }
 
-/** The form that the caller prefers to JSON and that there is, by RFC 9110 section 12.5.1; undefined = JSON. */
+/** Returns the form that the caller prefers to JSON, by RFC 9110 section 12.5.1. Undefined for JSON. */
 export function preferredFormat(
   accept: string | undefined,
   definition: Pick<Definition, 'columns' | 'sandboxed'>,
@@ -37,7 +37,7 @@ export function preferredFormat(
   const json = named === undefined ? 0 : (weights.get(named) ?? 0);
   const others = (hasCsv(definition) ? (['csv', 'ndjson'] as const) : (['ndjson'] as const))
     .map((format) => ({ format, weight: weights.get(MEDIA_TYPES[format]) ?? 0 }))
-    // what is named goes before a wildcard of the same weight
+    // a named type goes before a wildcard of the same weight
     .filter(({ weight }) => weight > 0 && (named === JSON_TYPES[0] ? weight > json : weight >= json))
     .toSorted((a, b) => b.weight - a.weight);
   return others[0]?.format;
@@ -50,7 +50,7 @@ function csvField(token: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** The body `{"result":[...]}` in another form. */
+/** Returns the body `{"result":[...]}` in another form. */
 export async function inFormat(body: string, format: OtherFormat, columns: Definition['columns']): Promise<string> {
   const lines: string[] = [];
   let sinceTurn = 0;

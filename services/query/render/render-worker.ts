@@ -3,7 +3,7 @@ import { inFormat } from './formats.ts';
 import { etagOf, renderBytes, type Body } from './render.ts';
 import type { Done, Job } from './renderer.ts';
 
-// The thread of renderer.ts.
+// The worker thread of renderer.ts.
 const bufferOf = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
 async function bodyOf(job: Job): Promise<Body> {
@@ -12,7 +12,7 @@ async function bodyOf(job: Job): Promise<Body> {
   return { body, truncated: false, etag: etagOf(body) };
 }
 
-/** Gives back memory at once: it is more than the rest of the process has, and the collector takes its time. */
+/** Frees memory at once: it is more than the rest of the process has, and the garbage collector would take its time. */
 function free({ buffer }: Uint8Array): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }

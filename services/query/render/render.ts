@@ -5,12 +5,13 @@ import { elements, members, nestedList } from '../../../common/json-text.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
 /**
- * From what ClickHouse prints to the body callers get. Values stay text all the way: no number passes through a double.
+ * Turns what ClickHouse prints into the body that callers get. Values stay text all the way: no number passes through a
+ * double.
  */
 export const RESULT_FORMAT = 'JSONCompact';
-/** stands before the rows; a column may be called so, but its quotes are escaped then */
+/** precedes the rows; in a column of this name the quotes are escaped */
 const DATA = '"data":';
-/** What the meaning of that format depends on. */
+/** Settings that the meaning of that format depends on. */
 export const RESULT_SETTINGS = {
   output_format_json_quote_64bit_integers: 0,
   output_format_json_quote_64bit_floats: 0,
@@ -21,19 +22,19 @@ export const RESULT_SETTINGS = {
   session_timezone: 'UTC',
 } as const;
 
-/** The event loop gets a turn after this many bytes: other answers must not wait for a large one. */
+/** The event loop serves others after this many bytes, so other answers do not wait for a large one. */
 const TURN_BYTES = 128 * 1024;
 
 export interface Body {
-  /** `{"result":[...]}`; a string where it is small, because Node sends head and body in one piece then */
+  /** `{"result":[...]}`; a string if it is small, because Node then sends head and body in one piece */
   readonly body: string | Buffer;
-  /** there were more than max rows; the rest is cut */
+  /** true if there were more than max rows; the rest is cut */
   readonly truncated: boolean;
   /** weak, of the body */
   readonly etag: string;
 }
 
-/** What a body is made of. */
+/** What a body depends on besides the result. */
 export type Shape = Pick<Definition, 'maxRows'> & { readonly columns: readonly Column[] | undefined };
 
 export function etagOf(body: string | Buffer): string {
@@ -42,7 +43,9 @@ export function etagOf(body: string | Buffer): string {
 
 let checked = '';
 
-/** Whether a text is JSON. The columns of a row are made from the same one: it is read once. */
+/**
+ * Returns whether a text is JSON. It remembers the last text, because several columns of a row come from the same one.
+ */
 function isJson(text: string): boolean {
   if (text === checked) return true;
   try {
@@ -54,7 +57,7 @@ function isJson(text: string): boolean {
   return true;
 }
 
-/** The members of an object by those keys, in the order of the keys, without nulls. What is no valid JSON has none. */
+/** Returns the members of an object with these keys, in their order, without nulls. Invalid JSON has none. */
 function pick(text: string, keys: readonly string[]): string[] {
   if (!isJson(text)) return [];
   const found = members(text, keys);
@@ -78,7 +81,7 @@ const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]
 const [QUOTE, BACKSLASH, COMMA, OPEN, CLOSE] = [0x22, 0x5c, 0x2c, 0x5b, 0x5d];
 const isBlank = (byte: number | undefined): boolean => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 
-/** Behind the string whose opening quote stands at `at`. */
+/** Returns the position after the string whose opening quote stands at `at`. */
 function stringEnd(bytes: Buffer, at: number): number {
   for (let quote = bytes.indexOf(QUOTE, at + 1); quote >= 0; quote = bytes.indexOf(QUOTE, quote + 1)) {
     let backslashes = 0;
@@ -88,7 +91,10 @@ function stringEnd(bytes: Buffer, at: number): number {
   return bytes.length;
 }
 
-/** The text of each row of the list that begins behind `from`. By bytes, so that a large result never is one text. */
+/**
+ * Yields the text of each row of the list that begins after `from`. It works on bytes, so a large result never becomes
+ * one string.
+ */
 function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
   let at = bytes.indexOf(OPEN, from) + 1;
   for (;;) {
@@ -111,8 +117,8 @@ function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
 }
 
 /**
- * Rows of a body, each with the bytes of the result that it is made from; the last one is undefined if there are more
- * than max rows.
+ * Yields the rows of a body, each with the number of bytes it was made from. The last one is undefined if there are
+ * more than max rows.
  */
 function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): Generator<string | undefined, void> {
   const metaEnd = result.indexOf(DATA);
@@ -150,9 +156,9 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
 }
 
 /**
- * Makes the body of a small result in RESULT_FORMAT that was asked for with one row more than max rows.
- * Without declared columns those of the result are taken as they are, dates in the zone-less form.
- * That format is `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ * Returns the body of a small result in RESULT_FORMAT, which was requested with one row more than max rows. Without
+ * declared columns it takes those of the result, and prints dates without a zone. The format is
+ * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
  */
 export async function renderBody(shape: Shape, result: Buffer): Promise<Body> {
   const rows: string[] = [];
@@ -171,7 +177,7 @@ export async function renderBody(shape: Shape, result: Buffer): Promise<Body> {
   return { body, truncated, etag: etagOf(body) };
 }
 
-/** The same of a large result, as bytes and in one go: for a thread of its own. */
+/** Returns the body of a large result as bytes, in one go, for a worker thread. */
 export function renderBytes(shape: Shape, result: Buffer): Body & { readonly body: Buffer } {
   const pieces: Buffer[] = [Buffer.from('{"result":[')];
   let truncated = false;

@@ -5,8 +5,7 @@ import { renderBody, type Body, type Shape } from './render.ts';
 
 /**
  * Makes bodies of results. A large one is made in a thread of its own, one at a time: one row may hold an event of 8
- * MiB, and whoever waits for
- * anything else must not wait for that (2.8 s for an event of empty objects).
+ * MiB (2.8 s for an event of empty objects), and nothing else must wait for it.
  */
 export type Job =
   | { readonly result: Uint8Array; readonly shape: Shape }
@@ -29,14 +28,14 @@ const queue: Waiting[] = [];
 let worker: Worker | undefined;
 let current: Waiting | undefined;
 
-/** The body of a result in RESULT_FORMAT. Takes the result: it must not be used afterwards. */
+/** Returns the body of a result in RESULT_FORMAT. It takes over the buffer, which must not be used afterwards. */
 export async function render(shape: Shape, result: Buffer): Promise<Body> {
   return result.length <= LARGE_RESULT
     ? await renderBody(shape, result)
     : await inThread({ result, shape: { columns: shape.columns, maxRows: shape.maxRows } });
 }
 
-/** A large body in another form. */
+/** Converts a large body to another form. */
 export async function convert(body: Buffer, format: OtherFormat, columns: readonly Column[]): Promise<Body> {
   return await inThread({ body, format, columns });
 }
@@ -57,7 +56,7 @@ function next(): void {
   worker ??= startWorker();
   worker.ref();
   const given = 'result' in current.job ? current.job.result : current.job.body;
-  // handed over where it is a memory of its own and is not needed here any more
+  // transferred if the buffer has its own memory and is no longer needed here
   worker.postMessage(
     current.job,
     'result' in current.job && given.byteLength === given.buffer.byteLength && given.buffer instanceof ArrayBuffer
