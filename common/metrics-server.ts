@@ -66,9 +66,9 @@ export function portError(setting: 'PORT' | 'METRICS_PORT', port: number, host: 
   const code = (error as NodeJS.ErrnoException).code;
   const why =
     code === 'EADDRINUSE'
-      ? `is in use; stop what listens there or set ${setting}`
+      ? `is in use; stop the program that listens there, or set ${setting}`
       : code === 'EACCES'
         ? `needs more rights; set ${setting} to 1024 or higher`
-        : `cannot be listened on (${code}); check HOST and ${setting}`;
+        : `cannot be opened (${code}); check HOST and ${setting}`;
   return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
 }

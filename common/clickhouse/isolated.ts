@@ -119,7 +119,7 @@ async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSi
       kind: said.errorKind,
       outcome: 'not_written',
     });
-  throw refusal(1001, 'The isolated process said what was not asked for');
+  throw refusal(1001, 'The isolated process sent an unexpected answer');
 }
 
 /** The next message of a process. Whatever else comes first ends the process. */
@@ -136,7 +136,7 @@ async function answer(
   };
   const onAbort = (): void => endWith(cancelled());
   const deadline = setTimeout(
-    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was ended')),
+    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was killed')),
     withinMs,
   );
   child.once('message', resolve);

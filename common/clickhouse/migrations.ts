@@ -104,7 +104,7 @@ export async function migrate(
           )
         ) {
           throw new StartError(
-            `migration ${migration.name}: statement ${index + 1} makes what the database has already, and not from a migration; use an empty database`,
+            `migration ${migration.name}: statement ${index + 1} creates what already exists, and no migration created it; use an empty database`,
             { cause: error },
           );
         }
@@ -177,13 +177,13 @@ function checkRecorded(migrations: readonly Migration[], recorded: readonly Reco
     const file = migrations.find((m) => m.version === r.version);
     if (file === undefined && r.version > newest)
       throw new StartError(
-        `the database has schema version ${r.version} (${r.name}), this build knows up to ${newest}; use the build that made it, or a newer one`,
+        `the database has schema version ${r.version} (${r.name}), but this build knows versions up to ${newest}; use the build that migrated it, or a newer one`,
       );
     if (file === undefined)
       throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
     if (file.name !== r.name || file.checksum !== r.checksum)
       throw new StartError(
-        `migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`,
+        `migration ${file.name} differs from the one applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file, and put the change into a new migration`,
       );
   }
 }

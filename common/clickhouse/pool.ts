@@ -59,7 +59,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
 
     async close() {
       closing = true;
-      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is being closed'));
+      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is closing'));
       if (running > 0)
         await new Promise<void>((resolve) => {
           onIdle = resolve;
@@ -69,7 +69,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
   };
 
   function turn(signal: AbortSignal | undefined): Promise<void> {
-    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is being closed'));
+    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is closing'));
     if (signal?.aborted === true) return Promise.reject(cancelled());
     if (running < size) {
       running++;

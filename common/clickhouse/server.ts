@@ -231,7 +231,8 @@ export async function openServer({
       if (isolated === true) checkIsolated(statement);
       checkParameters(statement, params);
       const client = isolated === true ? clients.sandbox : clients.read;
-      if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
+      if (client === undefined)
+        throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
       const written = writeLongValues(statement, params, LONGEST_PARAMETER);
       const answer = await reading.use(
@@ -352,17 +353,17 @@ export async function openServer({
 
   function startMessage(error: ClickHouseError): string {
     if (isCertificateError(error.codeName))
-      return `ClickHouse at ${where} has a certificate that is not trusted (${error.codeName}); CLICKHOUSE_SSL_CA names the file of its authority`;
+      return `ClickHouse at ${where} has an untrusted certificate (${error.codeName}); set CLICKHOUSE_SSL_CA to the file of its authority`;
     if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_'))
-      return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
+      return `ClickHouse at ${where} does not speak TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
     if (error.code === undefined)
-      return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
+      return `${where} does not answer like ClickHouse's HTTP interface (${error.codeName}); check CLICKHOUSE_URL`;
     if ([192, 193, 194, 516].includes(error.code))
       return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
     if (error.code === 164)
-      return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} has readonly, so that no statement may say what it depends on; set readonly to 0 for it`;
+      return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} sets readonly, so statements cannot set the settings that they depend on; set readonly to 0 for this user`;
     if (error.code === 452)
-      return `ClickHouse at ${where} refuses a setting that we depend on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
+      return `ClickHouse at ${where} refuses a setting that sluice depends on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
     if (error.code === 81)
       return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
     return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
@@ -475,7 +476,7 @@ export async function openServer({
         unanswered = 0;
       } catch {
         if (++unanswered < 2) continue;
-        giveUp('Timeout: the server answers nothing any more');
+        giveUp('Timeout: the server no longer answers');
         return;
       }
       if (progress === '') {
@@ -485,7 +486,7 @@ export async function openServer({
       stalled = progress === lastProgress ? stalled + 1 : 0;
       lastProgress = progress;
       if (stalled >= STALLED_TIMES) {
-        giveUp('Timeout: the statement gets no further');
+        giveUp('Timeout: the statement makes no progress');
         return;
       }
       logger.debug({ query_id: id, progress }, 'clickhouse_write_running');

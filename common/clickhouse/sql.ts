@@ -19,7 +19,7 @@ const WORD = /[A-Za-z0-9_$]+/y;
  * closed, and at a NUL (ClickHouse may end the text there).
  */
 export function tokenize(sql: string): Token[] {
-  if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text holds a NUL character');
+  if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text contains a NUL character');
   const tokens: Token[] = [];
   let i = 0;
   while (i < sql.length) {
@@ -132,8 +132,8 @@ export function splitStatements(sql: string): string[] {
 /** The one statement of the text, without its semicolon. Throws 62 SYNTAX_ERROR when there are more, or none. */
 export function oneStatement(sql: string): string {
   const [statement, ...more] = splitStatements(sql);
-  if (statement === undefined) throw refusal(62, 'Syntax error: the text holds no statement');
-  if (more.length > 0) throw refusal(62, 'Syntax error: the text holds more than one statement');
+  if (statement === undefined) throw refusal(62, 'Syntax error: the text contains no statement');
+  if (more.length > 0) throw refusal(62, 'Syntax error: the text contains more than one statement');
   return statement;
 }
 

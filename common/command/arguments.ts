@@ -45,8 +45,8 @@ export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
 
 function sentence({ instancePath, keyword, message = 'is wrong', params }: ErrorObject): string {
   const { tag, allowedValues } = params as { tag?: string; allowedValues?: readonly unknown[] };
-  const at = instancePath === '' ? 'they' : instancePath.slice(1).replaceAll('/', '.');
-  if (keyword === 'discriminator') return `${tag} must be one of its names`;
+  const at = instancePath === '' ? 'the object' : instancePath.slice(1).replaceAll('/', '.');
+  if (keyword === 'discriminator') return `${tag} has an unknown value`;
   if (keyword === 'enum') return `${at} must be one of ${allowedValues?.join(', ')}`;
   return `${at} ${message}`;
 }

@@ -23,7 +23,7 @@ const COMMON_HELP = `
   --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
   --json       one JSON document on stdout
   --help       this text
-The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 fine, 1 not, 64 wrong arguments, 78 a wrong setting.`;
+The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.`;
 
 /** How long a running service may take for a command, milliseconds. */
 const COMMAND_TIMEOUT_MS = 600_000;
@@ -110,7 +110,7 @@ async function resultOf<Args, Result>(
     return await command.run({ clickhouse, settings, logger }, args);
   } catch (error) {
     if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE')
-      throw new StartError(`${clickhouse.where} has no schema yet: npm start, or the rollup service, makes it`, {
+      throw new StartError(`${clickhouse.where} has no schema yet; npm start or the rollup service creates it`, {
         cause: error,
       });
     throw error;
@@ -167,7 +167,7 @@ async function demandProof(connection: Connection, url: string, dataDir: string)
   )
     return;
   throw new StartError(
-    `who listens at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT as the service has them, or name it with --url ${url}`,
+    `the listener at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}`,
   );
 }
 

@@ -36,7 +36,7 @@ export function backupPlaces(value: string): BackupPlaces {
     count++;
     if (found === undefined)
       throw new Error(
-        `has a place that cannot be read, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), with commas between`,
+        `has a malformed place, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), separated by commas`,
       );
     if (!NAME.test(name)) throw new Error(`has a place without a name of A-Z a-z 0-9 _ -, the ${ordinal(count)}`);
     if (Object.hasOwn(places, name)) throw new Error(`names ${name} twice`);

@@ -125,7 +125,7 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
   function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
     event = bytes;
     if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))
-      return fault('missing_project', `no text and no number at ${project}`);
+      return fault('missing_project', `neither a text nor a number at ${project}`);
     timestamp = timeOf(recordTime);
     if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
     if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
@@ -181,6 +181,6 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
     if (kind === ABSENT || kind === NULL) return 'timestamp of the record';
     return locate(time, true)
       ? `timestamp ${text.bytes.toString('utf8', text.from, Math.min(text.to, text.from + DETAIL_LENGTH))}`
-      : 'timestamp that is no text and no number';
+      : 'timestamp is neither text nor a number';
   }
 }

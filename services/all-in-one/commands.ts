@@ -64,7 +64,7 @@ export function commandRoutes(context: CommandContext): Route[] {
       try {
         args = JSON.parse(body.toString('utf8'));
       } catch (error) {
-        throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
+        throw new ApiError('invalid_request', 'the body must be JSON with the arguments', { cause: error });
       }
       checkArguments(command.args, args);
       const audit = { command: command.name, ...auditedArgs(args as object) };

@@ -66,7 +66,7 @@ await runProcess(
       schema,
       checks: {
         consumer: consumerCheck(() => ingest),
-        rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
+        rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'do not exist yet'),
       },
       routes: [
         ...push.routes,

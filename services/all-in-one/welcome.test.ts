@@ -50,7 +50,7 @@ test.each([
 });
 
 test('says where the key is, and shows it only where it was made just now', () => {
-  expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (made now, shown this once;');
+  expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (created now, shown only this once,');
   expect(of(undefined, keyFile(folder))).toContain(`key: the one in ${keyFile(folder)}`);
   expect(of(undefined, undefined)).toContain('key: the one in API_KEY');
 });

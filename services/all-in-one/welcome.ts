@@ -28,7 +28,7 @@ export function welcome({ address, signInToken, createdKey, keyFile, brokers, to
   return `
 sluice is ready at ${address} (docs at ${address}/docs)
 ${signInToken === undefined ? `console: ${address}/ (sign in with the key)` : `console: ${address}/#token=${signInToken} (signs in once, within 10 minutes)`}
-${createdKey !== undefined ? `key: ${createdKey} (made now, shown this once; it stands in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, made on the first start`}`}
+${createdKey !== undefined ? `key: ${createdKey} (created now, shown only this once, and stored in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, created on the first start`}`}
 Kafka: ${brokers.join(',')}, for instance topic ${topics.edge_logs}
 
 traffic to look at (in another terminal):

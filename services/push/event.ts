@@ -50,7 +50,7 @@ export function readEvent(
       return { mistake: `has no ${source.project}` };
     case 'bad_timestamp':
     case 'timestamp_out_of_range':
-      return { mistake: 'has a timestamp that is none' };
+      return { mistake: 'has an invalid timestamp' };
     case undefined:
       break;
   }

@@ -6,7 +6,7 @@ export function createPushMetrics(registry: Registry, heldBytes: () => number) {
   return {
     requests: new Counter({
       name: 'sluice_push_requests_total',
-      help: 'Push requests answered, by what the caller was told',
+      help: 'Push requests answered, by status',
       labelNames: ['source', 'status'],
       registers,
     }),
@@ -30,7 +30,7 @@ export function createPushMetrics(registry: Registry, heldBytes: () => number) {
     }),
     heldBytes: new Gauge({
       name: 'sluice_push_held_bytes',
-      help: 'Bytes held of bodies and of events not acknowledged',
+      help: 'Bytes of bodies and of events that Kafka has not acknowledged',
       registers,
       collect() {
         this.set(heldBytes());

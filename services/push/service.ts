@@ -78,12 +78,12 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 
   async function push(request: RouteRequest, source: KnownSource): Promise<void> {
     if (producer === undefined || stopped)
-      throw new ApiError('unavailable', stopped ? 'the service is being stopped' : 'Kafka is not there yet', {
+      throw new ApiError('unavailable', stopped ? 'the service is stopping' : 'Kafka is not available yet', {
         retryAfterSeconds: RETRY_KAFKA_SECONDS,
       });
     const timestamp = clock();
     const { messages, release } = await inTurn(request.key.id, async () => {
-      if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has gone');
+      if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
       const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
       metrics.bytes.inc({ source: source.name }, body.length);
       const releaseBytes = memory.take(request.key.id, body.length);
@@ -158,7 +158,10 @@ function sourceOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): 
   ].filter((name) => name !== '');
   if (given.length === 0)
     throw invalidParameters([
-      { parameter: 'source_name', message: `is needed; one of ${sources.map((s) => s.name).join(', ')}, or an alias` },
+      {
+        parameter: 'source_name',
+        message: `is required: one of ${sources.map((s) => s.name).join(', ')}, or an alias`,
+      },
     ]);
   const found = new Set(given.map(findSource));
   const [source] = found;
@@ -220,7 +223,7 @@ function refusalOf(error: unknown): unknown {
   if (!(error instanceof NotAcknowledged)) return error;
   if (error.reason === 'too_large')
     return new ApiError('payload_too_large', "an event is larger than Kafka's topic takes", { cause: error });
-  return new ApiError('unavailable', 'Kafka has not acknowledged the events; send them again', {
+  return new ApiError('unavailable', 'Kafka has not acknowledged the events: send them again', {
     retryAfterSeconds: RETRY_KAFKA_SECONDS,
     cause: error,
   });
@@ -240,8 +243,8 @@ const anError = (description: string): object => ({
 
 const OPERATION: Operation = {
   operationId: 'push',
-  summary: 'Pushes events of one source; needs a key with the scope ingest',
-  description: `Answered when Kafka has acknowledged all events; after any other answer, and after none, send the whole request again: an event may then come twice. Also at ${PATHS.slice(1).join(' and ')}. The body: a JSON list of events, {"batch": [...]}, one event, or one per line; up to 10 MB, also decompressed (gzip, deflate, br, zstd).`,
+  summary: 'Pushes events of one source. The key needs the scope ingest',
+  description: `Answers once Kafka has acknowledged all events. After any other answer, or none, send the whole request again: an event may then arrive twice. Also at ${PATHS.slice(1).join(' and ')}. The body: a JSON list of events, {"batch": [...]}, one event, or one per line; up to 10 MB, also decompressed (gzip, deflate, br, zstd).`,
   parameters: [
     parameter('source_name', 'query', `${sources.map((s) => s.name).join(', ')}, or the alias of one`),
     parameter('collection_name', 'query', 'the same'),
@@ -253,7 +256,7 @@ const OPERATION: Operation = {
   },
   responses: {
     200: {
-      description: 'Kafka has all of it',
+      description: 'Kafka has all events',
       content: {
         'application/json': {
           schema: { type: 'object', required: ['message'], properties: { message: { const: 'Logged!' } } },
@@ -262,13 +265,13 @@ const OPERATION: Operation = {
     },
     400: { $ref: '#/components/responses/400' },
     401: { $ref: '#/components/responses/401' },
-    403: anError('The key may not push, or not for the projects of these events'),
+    403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),
-    408: anError('Nothing of the body came for 15 seconds'),
+    408: anError('No byte of the body arrived for 15 seconds'),
     413: anError('More than 10 MB, or than 100,000 events'),
     415: anError('Another Content-Encoding'),
-    422: anError('Some events cannot be stored; `errors` names them by index. Nothing of the request was taken'),
-    429: anError('Too much waits for Kafka, or too many requests; see retry-after'),
+    422: anError('Some events cannot be stored; `errors` lists them by index. Nothing of the request was taken'),
+    429: anError('Too many events wait for Kafka, or too many requests; see retry-after'),
     503: anError('Kafka has not acknowledged; see retry-after'),
   },
 };

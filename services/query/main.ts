@@ -75,7 +75,7 @@ await runProcess(
     add(page);
     if (push !== undefined) add(push);
     process.stdout.write(
-      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.createdKey === undefined ? '' : `key: ${query.createdKey} (made now, shown this once; it stands in the data folder)\n`}`,
+      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.createdKey === undefined ? '' : `key: ${query.createdKey} (created now, shown only this once, and stored in the data folder)\n`}`,
     );
     await opening;
   },

@@ -73,7 +73,7 @@ const RETRY_MS = 1_000;
 async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promise<void> {
   const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
   if (mistakes.length > 0)
-    throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, {
+    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, {
       exitCode: EXIT_CONFIG,
     });
 }

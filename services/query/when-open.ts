@@ -11,12 +11,12 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     opened = await opening;
   })().catch(() => undefined);
   const get = (): ClickHouse => {
-    if (opened === undefined) throw refusal(210, 'ClickHouse is not reached yet');
+    if (opened === undefined) throw refusal(210, 'ClickHouse is not connected yet');
     return opened;
   };
   return {
     get where() {
-      return opened?.where ?? 'not reached yet';
+      return opened?.where ?? 'not connected yet';
     },
     get version() {
       return opened?.version ?? 'unknown';

@@ -33,7 +33,7 @@ else {
               clickhouse: async () =>
                 clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
               rollups: async () =>
-                clickhouse === undefined || !isMigrated ? 'are not made yet' : await rollupNote(clickhouse),
+                clickhouse === undefined || !isMigrated ? 'do not exist yet' : await rollupNote(clickhouse),
             },
           }),
         );

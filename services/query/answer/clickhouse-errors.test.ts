@@ -68,7 +68,7 @@ describe('what a caller is told of a failed query', () => {
     [241, 'memory'],
     [396, 'size of the answer'],
   ])('%i names its limit: %s', (code, limit) => {
-    expect(apiErrorOf(engineSays(code), definition).message).toBe(`the query passed its limit of ${limit}`);
+    expect(apiErrorOf(engineSays(code), definition).message).toBe(`the query exceeded its limit of ${limit}`);
   });
 
   it('every number with a meaning of its own is a known one', () => {

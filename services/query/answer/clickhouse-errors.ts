@@ -41,9 +41,9 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
       error,
     );
   const limit = passedLimit(error);
-  if (limit !== undefined) return new ApiError('timeout', `the query passed its limit of ${limit}`, { cause: error });
+  if (limit !== undefined) return new ApiError('timeout', `the query exceeded its limit of ${limit}`, { cause: error });
   if (error.kind === 'retry' || (code !== undefined && NOT_READY.has(code))) {
-    return new ApiError('unavailable', 'the store is away or overloaded', {
+    return new ApiError('unavailable', 'ClickHouse is unavailable or overloaded', {
       retryAfterSeconds: RETRY_AFTER_SECONDS,
       cause: error,
     });

@@ -111,7 +111,7 @@ function wrongPattern(name: string, pattern: Node | undefined): string | undefin
     pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
   if (literal === undefined) return `must have a literal pattern in ${name}`;
   const size = isLike ? literal.length : (patternSize(literal) ?? 0);
-  return size > LARGEST_PATTERN ? `must have a pattern of ${LARGEST_PATTERN} parts at most in ${name}` : undefined;
+  return size > LARGEST_PATTERN ? `must have a pattern of at most ${LARGEST_PATTERN} parts in ${name}` : undefined;
 }
 
 function mayCall(name: string): boolean {
@@ -132,8 +132,10 @@ function checkText(sql: string): string | undefined {
   for (const t of tokens) {
     const text = sql.slice(t.start, t.end);
     if (t.kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
-    if (t.kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text)) return 'must not have such a quoted name';
-    if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text)) return 'must not contain such a character';
+    if (t.kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text))
+      return 'must not contain this kind of quoted name';
+    if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text))
+      return 'must contain only ASCII characters outside of strings';
   }
   return undefined;
 }
@@ -261,7 +263,7 @@ export async function runSandboxed(
     return { body, readRows, readBytes };
   } catch (error) {
     throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined
-      ? wrongSql('cannot be run as it is', error)
+      ? wrongSql('cannot be run', error)
       : error;
   }
 }

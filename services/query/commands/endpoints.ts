@@ -53,7 +53,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
       if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0)
         return { action };
       if (action !== 'run' || endpoint === undefined || rest.length > 0)
-        throw new UsageError('list, check or run NAME is wanted');
+        throw new UsageError('Expected one of: list, check, run NAME');
       return {
         action,
         endpoint,

@@ -57,8 +57,8 @@ export const keysCommand: Command<Args, Result> = {
 npm run keys -- list          the keys, without the keys themselves
 npm run keys -- revoke ID     for good; it stops working within 10 s
 npm run keys -- rotate ID [--overlap SECONDS]
-                               makes a key in the place of another and prints it, this once; both are valid for
-                               that long (3600), and then the new one alone
+                               creates a key that replaces another and prints it, this once; both are valid for
+                               SECONDS (3600), then only the new one
 
   --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
   --project  the key sees only these; repeated or with commas`,

@@ -45,9 +45,9 @@ describe('branches', () => {
   test.each([
     ['SELECT * FROM (-- only intervall: a\nSELECT 1)', /intervall is no parameter, at position 16/],
     ['SELECT * FROM (-- only interval\nSELECT 1)', /is none of .* at position 16/],
-    ['SELECT * FROM (SELECT 1 -- only interval: a\n)', /belongs to the beginning of a branch .* at position 25/],
-    ['-- only interval: a\nSELECT 1', /belongs to the beginning of a branch/],
-    ['SELECT * FROM (-- only interval: a\nSELECT 1 UNION DISTINCT SELECT 2)', /is for UNION ALL/],
+    ['SELECT * FROM (SELECT 1 -- only interval: a\n)', /must begin a branch .* at position 25/],
+    ['-- only interval: a\nSELECT 1', /must begin a branch/],
+    ['SELECT * FROM (-- only interval: a\nSELECT 1 UNION DISTINCT SELECT 2)', /is only for UNION ALL/],
   ])('%s is refused', (statement, message) => {
     expect(() => partsOf(statement, ['interval', 'project'])).toThrow(message);
   });

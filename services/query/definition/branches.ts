@@ -83,7 +83,7 @@ export function partsOf(sql: string, parameters: readonly string[]): Part[] {
       else if (depth === 0 && token.kind === 'word' && text(token).toUpperCase() === 'UNION') {
         const all = tokens.findIndex((t, at) => at > i && t.kind === 'word');
         if (text(tokens[all]).toUpperCase() !== 'ALL')
-          throw refusal(62, `Syntax error: "-- only" is for UNION ALL, at position ${token.start + 1}`);
+          throw refusal(62, `Syntax error: "-- only" is only for UNION ALL, at position ${token.start + 1}`);
         branches.push({ text: sql.slice(begin, token.start), conditions });
         [begin, conditions, begun, i] = [tokens[all]!.end, [], false, all];
         continue;
@@ -96,7 +96,7 @@ export function partsOf(sql: string, parameters: readonly string[]): Part[] {
   function misplaced(at: number): Error {
     return refusal(
       62,
-      `Syntax error: "-- only" belongs to the beginning of a branch of a UNION ALL in brackets, at position ${tokens[at]!.start + 1}`,
+      `Syntax error: "-- only" must begin a branch of a UNION ALL in brackets, at position ${tokens[at]!.start + 1}`,
     );
   }
 }

@@ -179,16 +179,16 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
   for (const column of definition.columns) {
     const type = columns.find(([name]) => name === column.from)?.[1];
     if (type === undefined)
-      wrong(`column ${column.name} is made from ${column.from}, which the statement does not have`);
+      wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
     else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
-      wrong(`column ${column.name} is rendered as ${column.render}, the statement has ${type}`);
+      wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
     else if (
       !column.nullable &&
       type.startsWith('Nullable(') &&
       column.render !== 'text' &&
       column.render !== 'nested_list'
     )
-      wrong(`column ${column.name} is not nullable, the statement has ${type}`);
+      wrong(`column ${column.name} is not nullable, but the statement has ${type}`);
   }
   for (const [name] of columns)
     if (name !== undefined && !definition.columns.some((c) => c.from === name))

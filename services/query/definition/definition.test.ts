@@ -63,7 +63,7 @@ describe('parseDefinition', () => {
       'a name that is not the file name',
       yaml.replace('name: a.b', 'name: a.c'),
       sql,
-      "a.b.yaml:2 name is a.c, the file's is a.b",
+      'a.b.yaml:2 name is a.c, but the file is called a.b',
     ],
     [
       'a statement with an undeclared parameter',
@@ -72,7 +72,7 @@ describe('parseDefinition', () => {
       'a.b.sql:2 @other is not a parameter of a.b.yaml',
     ],
     ['a string that is not closed', yaml, `${sql}\n and '`, "a.b.sql:2 Syntax error: ' at position 116 is not closed"],
-    ['two statements', yaml, `${sql}; select 1`, 'a.b.sql:1 Syntax error: the text holds more than one statement'],
+    ['two statements', yaml, `${sql}; select 1`, 'a.b.sql:1 Syntax error: the text contains more than one statement'],
     [
       'a parameter that the statement lacks',
       yaml,
@@ -122,13 +122,13 @@ describe('parseDefinition', () => {
       'a pattern that is too large as it is run',
       yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '^(a{100}b{101})',"),
       sql,
-      'a.b.yaml:9 the pattern of kind is too large: with repetitions multiplied out it has 201 parts, and 200 is the most',
+      'a.b.yaml:9 the pattern of kind is too large: it has 201 parts with repetitions multiplied out, more than 200',
     ],
     [
       'a name that an object does not keep',
       yaml.replace('kind:', '__proto__:'),
       sql.replace('@kind', '@__proto__'),
-      'a.b.yaml:9 __proto__ is a name of the engine',
+      'a.b.yaml:9 __proto__ is a reserved name',
     ],
     [
       'a default outside of the enum',
@@ -170,7 +170,7 @@ describe('parseDefinition', () => {
       'a reserved name',
       yaml.replace('kind:', 'now:'),
       sql.replace('@kind', '@now'),
-      'a.b.yaml:9 now is a name of the engine',
+      'a.b.yaml:9 now is a reserved name',
     ],
     [
       'requerying without a cache',

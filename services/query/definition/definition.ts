@@ -228,7 +228,7 @@ export function parseDefinition(
   const parameters = properties.map(([name, p]) => parameter(name, p, required.includes(name)));
 
   const stem = basename(sqlFile, '.sql');
-  if (file.name !== stem) wrong(['name'], `name is ${file.name}, the file's is ${stem}`);
+  if (file.name !== stem) wrong(['name'], `name is ${file.name}, but the file is called ${stem}`);
   for (const name of required)
     if (!parameters.some((p) => p.name === name))
       wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
@@ -255,7 +255,7 @@ export function parseDefinition(
       p.name === NO_MEMBER ||
       (p.name === RESERVED.sql && file.sandboxed)
     )
-      wrong(at, `${p.name} is a name of the engine`);
+      wrong(at, `${p.name} is a reserved name`);
     if (p.required && p.default !== undefined) wrong(at, `${p.name} is required and has a default`);
     for (const value of [p.default, p.otherwise, ...Object.values(p.aliases)]) {
       if (value !== undefined && p.values !== undefined && !p.values.includes(value))
@@ -315,7 +315,7 @@ export function parseDefinition(
   if (file.sandboxed === true && file.project?.match === 'pattern')
     wrong(
       ['sandboxed'],
-      "sandboxed, but its project is a pattern: rows of one project only are for callers' own statements",
+      "sandboxed, but its project is a pattern: callers' own statements may see the rows of one project only",
     );
   if (file.sandboxed === true && namedSubqueries(sql).names.length === 0)
     wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
@@ -420,7 +420,7 @@ export function readDefinitions(folders: readonly string[]): Definitions {
     }
   }
   if (mistakes.length > 0)
-    throw new StartError(`the definitions of the endpoints are wrong:\n${describe(mistakes)}`, {
+    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, {
       exitCode: EXIT_CONFIG,
     });
   const [byName, byId] = [new Map(all.map((d) => [d.name, d])), new Map(all.map((d) => [d.id, d]))];

@@ -94,7 +94,7 @@ describe('readParams', () => {
     [
       'usage.api-counts',
       'project=.{1000}.{500}!&interval=daily',
-      [['project', 'is too large a pattern: with repetitions multiplied out it has 1500 parts, and 200 is the most']],
+      [['project', 'is too large a pattern: it has 1500 parts with repetitions multiplied out, more than 200']],
     ],
     ['usage.api-counts', 'project=(&interval=daily', [['project', 'is not a pattern in RE2 syntax']]],
     ['usage.api-counts', 'project=a', [['interval', 'is required']]],

@@ -21,7 +21,7 @@ const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
     if (size === undefined) return { message: 'is not a pattern in RE2 syntax' };
     if (size > LARGEST_PATTERN)
       return {
-        message: `is too large a pattern: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most`,
+        message: `is too large a pattern: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`,
       };
     return { value };
   },

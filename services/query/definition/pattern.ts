@@ -46,9 +46,7 @@ export function compilePattern(pattern: string): (text: string) => boolean {
   const size = patternSize(pattern);
   if (size === undefined) throw new Error('is not in RE2 syntax, which has no look-around and no back-references');
   if (size > LARGEST_PATTERN)
-    throw new Error(
-      `is too large: with repetitions multiplied out it has ${size} parts, and ${LARGEST_PATTERN} is the most`,
-    );
+    throw new Error(`is too large: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`);
   const compiled = RE2JS.compile(pattern);
   const matches = (text: string): boolean => compiled.matcher(text).find();
   compiledPatterns.set(pattern, matches);

@@ -44,7 +44,7 @@ export interface Statement {
 /** Returns what is wrong with a statement's reads, a sentence each. */
 export function wrongReads({ printed, database, tables, subqueries, sandboxed }: Statement): string[] {
   const root = parseAst(printed);
-  if (root === undefined) return ['the statement cannot be read'];
+  if (root === undefined) return ['ClickHouse cannot parse the statement'];
   const wrong: string[] = [];
   for (const name of subqueries) if (tables.has(name)) wrong.push(`the subquery ${name} has the name of a table`);
 
@@ -52,11 +52,11 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
   const look = (node: Node, select: Node | undefined): void => {
     const name = nameOf(node.rest);
     if (sandboxed && / \(alias `?project`?\)/.test(node.rest))
-      wrong.push('sandboxed: nothing but the column may be named project');
+      wrong.push('sandboxed: only the column may be named project');
     if (node.type === 'TableIdentifier' || (node.type === 'Identifier' && isClosed(name))) {
       if (isClosed(name)) wrong.push(`${name} is internal: read a log or a rollup`);
       else if (sandboxed && isTable(name) && (select === undefined || !filtersByProject(select)))
-        wrong.push(`sandboxed: what reads ${name} must have a WHERE of its own with project = @project`);
+        wrong.push(`sandboxed: each SELECT from ${name} needs its own WHERE project = @project`);
     }
     for (const child of node.children) {
       const isFunction = node.type === 'TableExpression' && child.type === 'Function';

@@ -150,11 +150,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     if (host === undefined && request.raw.httpVersion === '1.1')
       throw new ApiError('invalid_request', 'the request has no Host header');
     if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-      throw new ApiError('expectation_failed', 'nothing but 100-continue can be expected');
+      throw new ApiError('expectation_failed', 'Expect must be 100-continue');
     if ((request.raw.url ?? '').length > MAX_REQUEST_LINE)
       throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
     if (config?.allow !== undefined && !config.allow.includes(request.method)) {
-      throw new ApiError('method_not_allowed', `this path takes ${config.allow.join(', ')}`, {
+      throw new ApiError('method_not_allowed', `this path accepts ${config.allow.join(', ')}`, {
         allow: [...config.allow, 'OPTIONS'].join(', '),
       });
     }

@@ -100,7 +100,7 @@ export function createAuthentication(
       if (verdict === 'unauthorized')
         throw new ApiError(
           'unauthorized',
-          presented === undefined ? 'a key is needed: send it as X-API-KEY' : 'the key is not valid',
+          presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
         );
       request.key = verdict.key;
       onKeyUsed(verdict.key, clock());

@@ -45,21 +45,21 @@ function parameterObject(p: Parameter): object {
 }
 
 const errors = {
-  400: 'A parameter is wrong; `errors` names every one',
-  401: 'No key, or one that is not valid',
+  400: 'A parameter is wrong; `errors` lists all of them',
+  401: 'No key, or an invalid one',
   403: 'The key may not do this',
   404: 'No such endpoint',
-  405: 'The path takes other methods',
+  405: 'The path does not accept this method',
   414: 'The address of the request is longer than 16 KiB',
   429: 'Too many requests; see retry-after',
   431: 'The request line and headers are too large',
   500: 'Something went wrong on our side',
-  503: 'The store is away or overloaded, or large answers that nobody reads take all the room there is; see retry-after',
-  504: 'The query passed a limit of its own; the message names which: time, rows read, memory, size of the answer',
+  503: 'ClickHouse is unavailable or overloaded, or large unread answers take all the memory; see retry-after',
+  504: 'The query exceeded a limit; the message names it: time, rows read, memory, size of the answer',
 } as const;
 
 export const TRUNCATED =
-  '`true` where the statement had more rows than the endpoint gives, and the rest is cut; a limit of the statement itself, or of the caller, is no cut';
+  '`true` if the statement had more rows than the endpoint returns and the rest was cut. A LIMIT of the statement or of the caller is no cut';
 
 function operation(d: Definition): object {
   const row = {
@@ -68,8 +68,8 @@ function operation(d: Definition): object {
     properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
   };
   const rateHeaders = {
-    'ratelimit-limit': 'Requests a minute, where there is a limit',
-    'ratelimit-remaining': 'Requests that are left of them',
+    'ratelimit-limit': 'Requests a minute, if there is a limit',
+    'ratelimit-remaining': 'Requests left in this minute',
     'ratelimit-reset': 'Seconds until the minute is over',
   };
   return {
@@ -85,7 +85,7 @@ function operation(d: Definition): object {
           'x-cache': { schema: { enum: ['hit', 'miss', 'stale', 'none'] } },
           'x-result-truncated': { description: TRUNCATED, schema: { const: 'true' } },
           'x-ignored-parameters': {
-            description: 'Parameters of the call that the endpoint does not have, by comma, percent-encoded',
+            description: 'Undeclared parameters of the call, separated by commas, percent-encoded',
             schema: { type: 'string' },
           },
           ...(d.cacheSeconds > 0 && {
@@ -109,18 +109,18 @@ function operation(d: Definition): object {
               },
             },
           },
-          [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'A row, as in `result`, a line' } },
+          [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'One row per line, as in `result`' } },
           ...(hasCsv(d) && {
             [MEDIA_TYPES.csv]: {
               schema: {
                 type: 'string',
-                description: 'RFC 4180: a line with the names of the columns, then a line a row; null is empty',
+                description: 'RFC 4180: a line with the column names, then one line per row; null is empty',
               },
             },
           }),
         },
       },
-      ...(d.cacheSeconds > 0 && { 304: { description: 'If-None-Match names what would be sent' } }),
+      ...(d.cacheSeconds > 0 && { 304: { description: 'The answer equals the one that If-None-Match names' } }),
       ...Object.fromEntries(
         Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }]),
       ),
@@ -182,8 +182,7 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
                 message: { type: 'string' },
                 status: { type: 'integer' },
                 errors: {
-                  description:
-                    'of a wrong parameter its name, of an event that is not taken its place in the body, from 0',
+                  description: 'the name of a wrong parameter, or the position of a refused event in the body, from 0',
                   type: 'array',
                   items: {
                     type: 'object',

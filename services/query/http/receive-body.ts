@@ -32,7 +32,7 @@ export function receiveBody(
     },
   });
   const idle = setTimeout(
-    () => body.destroy(new ApiError('request_timeout', `nothing of the body came for ${idleMs / 1000} seconds`)),
+    () => body.destroy(new ApiError('request_timeout', `no byte of the body arrived for ${idleMs / 1000} seconds`)),
     idleMs,
   );
   // the reader may have gone; then nobody needs the error

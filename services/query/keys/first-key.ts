@@ -44,7 +44,7 @@ export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA
     chmodSync(file, 0o600);
   } catch (error) {
     throw new StartError(
-      `cannot keep the first key in ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY, or DATA_DIR to a folder that can be written`,
+      `cannot store the first key in ${file}: ${(error as NodeJS.ErrnoException).code}; set API_KEY, or set DATA_DIR to a writable folder`,
       { cause: error },
     );
   }

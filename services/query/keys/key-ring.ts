@@ -85,7 +85,7 @@ export function refuseEndpoint(key: Key, definition: Definition | undefined): Ap
     return new ApiError('forbidden', 'the key may not call this endpoint');
   if (definition === undefined) return new ApiError('not_found', 'there is no such endpoint');
   if (key.projects.length > 0 && definition.project === undefined)
-    return new ApiError('forbidden', 'the key is limited to projects and this endpoint has none');
+    return new ApiError('forbidden', 'the key is limited to projects, and this endpoint has no project');
   return undefined;
 }
 

@@ -33,9 +33,9 @@ export function keyRoutes({
       method: 'POST',
       path: '/api/keys',
       documented: {
-        summary: 'Makes a key',
+        summary: 'Creates a key',
         description:
-          'The only time that it is shown. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
+          'The answer shows the key, only this once. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
         responses: { 201: { description: 'The key' } },
       },
       async handle({ body }) {
@@ -67,7 +67,7 @@ export function keyRoutes({
       path: '/api/keys/:id',
       documented: {
         summary: 'Revokes a key',
-        description: 'For good; it stops working within 10 s.',
+        description: 'Permanently. It stops working within 10 s.',
         parameters: ID,
         responses: { 204: { description: 'Revoked' } },
       },
@@ -83,11 +83,11 @@ export function keyRoutes({
       method: 'POST',
       path: '/api/keys/:id/rotate',
       documented: {
-        summary: 'Makes a key in the place of another',
+        summary: 'Replaces a key',
         parameters: ID,
         responses: { 201: { description: 'The new key' } },
         description:
-          'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`, which the body names: `{"overlap_seconds": 3600}`.',
+          'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
       },
       async handle({ params, body }) {
         const read = readOverlap(parsed(body, '{"overlap_seconds"}'));

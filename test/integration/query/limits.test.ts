@@ -235,7 +235,7 @@ describe('the process', () => {
     const s = await service();
     const port = new URL(s.address).port;
     await expect(service({ PORT: port })).rejects.toThrow(
-      `port ${port} on 127.0.0.1 is in use; stop what listens there or set PORT`,
+      `port ${port} on 127.0.0.1 is in use; stop the program that listens there, or set PORT`,
     );
     await expect(service({ METRICS_PORT: port })).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
   });
