@@ -25,10 +25,10 @@ const COMMON_HELP = `
   --help       this text
 The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.`;
 
-/** How long a running service may take for a command, milliseconds. */
+/** How long a running service may work on a command, milliseconds. */
 const COMMAND_TIMEOUT_MS = 600_000;
 
-/** Runs a command line to its end and sets the exit code; never throws. */
+/** Runs a command line and sets the exit code. Never throws. */
 export async function runCommandLine<Args, Result>(command: Command<Args, Result>): Promise<void> {
   keepToOwner();
   try {
@@ -48,7 +48,7 @@ export async function runCommandLine<Args, Result>(command: Command<Args, Result
     );
     const text =
       values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
-    // bytes are what somebody sent: to a file as they are, to a terminal as text
+    // foreign bytes go to a file unchanged, to a terminal as safe text
     const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
     await new Promise<void>((resolve) => {
       process.stdout.write(shown, () => resolve());
@@ -120,9 +120,8 @@ async function resultOf<Args, Result>(
 }
 
 /**
- * Undefined = nobody listens there. Who is at an address that the operator did not name has to prove that it is the
- * service of the data folder:
- * only then, and on the same connection, the key is sent.
+ * Undefined if nobody listens at the address. If the operator did not name the address, its listener must first prove
+ * to be the service of the data folder. Only then, and on the same connection, the key is sent.
  */
 async function askService<Args, Result>(
   command: Command<Args, Result>,
@@ -182,7 +181,7 @@ interface Body {
   readonly error?: { readonly message?: string };
 }
 
-/** Undefined = no JSON object. */
+/** Undefined if the text is no JSON object. */
 function parsed(text: string): Body | undefined {
   try {
     const value: unknown = JSON.parse(text);
@@ -193,7 +192,7 @@ function parsed(text: string): Body | undefined {
 }
 
 interface Connection {
-  /** `again`: only on the connection of the call before; rejects where that is gone */
+  /** `again`: only on the connection of the previous call; rejects if that is closed */
   send(
     method: 'GET' | 'POST',
     path: string,
@@ -204,10 +203,7 @@ interface Connection {
   close(): void;
 }
 
-/**
- * One connection. By TLS the service's own certificate, where it is known, is trusted under whatever name the service
- * is called.
- */
+/** Opens one connection. With TLS it trusts the service's own certificate, if known, under any host name. */
 function connectTo(url: string, certificate: string | undefined): Connection {
   const own = certificate === undefined ? undefined : readFileSync(certificate);
   const fingerprint = own && new X509Certificate(own).fingerprint256;
@@ -218,7 +214,7 @@ function connectTo(url: string, certificate: string | undefined): Connection {
       peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer),
   };
   const isTls = new URL(url).protocol === 'https:';
-  // a check of identity that is given with a request keeps the agent from using a connection again
+  // with an identity check per request, the agent would not reuse the connection
   const agent = isTls
     ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted })
     : new HttpAgent({ keepAlive: true, maxSockets: 1 });
@@ -238,7 +234,7 @@ function connectTo(url: string, certificate: string | undefined): Connection {
         request.once('response', (response) => {
           text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
         });
-        // nothing is sent before it is known where to
+        // send nothing before the socket is known
         request.once('socket', (socket) => {
           if (again && socket !== used) request.destroy(new Error('the connection was closed'));
           else request.end(body);

@@ -26,7 +26,7 @@ const commands: readonly Command[] = [
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
-/** What the log says of a call's arguments: what was done, and to what backup, topic or key. */
+/** The arguments of a call that the log shows: what was done, and to which backup, topic or key. */
 const AUDITED = new Set(['do', 'action', 'place', 'base', 'topic', 'id', 'name']);
 
 function auditedArgs(args: object): Readonly<Record<string, unknown>> {
@@ -50,8 +50,8 @@ export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Open
 }
 
 /**
- * Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin
- * key. What a command refuses is a 409 with its reason.
+ * Operators' commands, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key.
+ * A command's refusal is a 409 with its reason.
  */
 export function commandRoutes(context: CommandContext): Route[] {
   return commands.map((command) => ({

@@ -84,13 +84,13 @@ await runProcess(
 
     add(await schema);
     isMigrated = true;
-    // stopped before the broker, which has to acknowledge what is under way
+    // stopped before the broker, which must acknowledge what is in flight
     add(push);
     ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
     add(ingest);
 
     await query.ready;
-    // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
+    // in a terminal the welcome should be the last lines, so log lines of the joining group come first
     if (process.stdout.isTTY) await whenJoined(ingest);
     process.stdout.write(
       welcome({

@@ -3,24 +3,24 @@ import { createPopulation } from '../../demo/population.ts';
 
 export interface Welcome {
   readonly address: string;
-  /** what the console signs in with, once; undefined = with a key only */
+  /** signs the console in, once; undefined if only a key does */
   readonly signInToken?: string | undefined;
-  /** the first key, where it was made just now */
+  /** the first key if it was created now */
   readonly createdKey: string | undefined;
-  /** where it stands; undefined = API_KEY is set */
+  /** the file of the key; undefined if API_KEY is set */
   readonly keyFile: string | undefined;
   readonly brokers: readonly string[];
   readonly topics: Topics;
 }
 
-/** A word of a POSIX shell that stands for exactly this text. */
+/** Returns the text as one word of a POSIX shell. */
 function quoted(text: string): string {
   return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** What a newcomer needs after the start: where it is, the key, and calls to paste. */
+/** Returns what a newcomer needs after the start: the address, the key, and calls to paste. */
 export function welcome({ address, signInToken, createdKey, keyFile, brokers, topics }: Welcome): string {
-  // in double quotes, where the shell looks it up
+  // in double quotes, so the shell expands it
   const key = createdKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
   // the busiest project of `npm run demo` with its default seed
   const project = createPopulation(1, 1, 0).project(0).ref;

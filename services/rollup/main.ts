@@ -12,7 +12,7 @@ import { startRollup } from './service.ts';
 
 let logger: Logger | undefined;
 
-// `npm run rollup`: the service; with words behind it: a command, which needs no service of its own.
+// `npm run rollup`: the service; with arguments a command, which needs no service of its own.
 if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand);
 else {
   await runProcess(

@@ -1,6 +1,6 @@
 import { Counter, Gauge, type Registry } from '../../common/metrics.ts';
 
-/** Without a registry they are counted for nobody (commands). */
+/** Without a registry (in commands) nobody reads them. */
 export function createRollupMetrics(registry: Registry | undefined) {
   const registers = registry === undefined ? [] : [registry];
   return {

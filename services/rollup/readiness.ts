@@ -3,7 +3,7 @@ import { readRollups } from './catalogue.ts';
 import { isoTime } from './context.ts';
 import { readOpenRepairs } from './repairs.ts';
 
-/** For /readyz: what rollups do not hold yet, and what is to be repaired. Neither is a reason not to ask. */
+/** Returns for /readyz what rollups do not hold yet, and open repairs. Neither makes the service unready. */
 export async function rollupNote(clickhouse: ClickHouse): Promise<{ readonly note: string } | undefined> {
   const building = (await readRollups(clickhouse)).filter((r) => r.state === 'building');
   const notes = [

@@ -36,9 +36,9 @@ const RETENTION_EVERY_MS = 3_600_000;
 const UNAVAILABLE_RETRY_MS = 5_000;
 
 /**
- * The owner of the schema and of everything that stands in rollups: migrates, lets queries read what is complete and
- * raw for the rest (resolves then),
- * and goes on with repairs, history, audit and retention, one thing at a time. Throws StartError.
+ * Starts the owner of the schema and of all rollups. It migrates and lets queries read what is complete, and raw for
+ * the rest (then it resolves). It continues with repairs, history, audit and retention, one at a time. Throws
+ * StartError.
  */
 export async function startRollup({
   clickhouse,
@@ -75,7 +75,7 @@ export async function startRollup({
   return {
     name: 'rollup',
     failed,
-    // a statement under way is not waited for: it is ended with the engine, and may be repeated at any point
+    // it does not wait for a running statement: the engine ends it, and it may be repeated at any point
     stop: () => {
       stopping.abort(new Error('the service stops'));
       return Promise.resolve();
@@ -83,7 +83,7 @@ export async function startRollup({
   };
 }
 
-/** What the tiers PAYG and ENTERPRISE are promised, days. */
+/** The days that the tiers PAYG and ENTERPRISE are promised. */
 const FULL_TIER_DAYS = 90;
 
 interface Job {
@@ -92,9 +92,8 @@ interface Job {
 }
 
 /**
- * Two rows of jobs side by side, each job when it is due: what must not wait for a build of hours, and the rest. A
- * repair and a build of history that meet
- * at the same rollup do each other no harm (build.ts).
+ * Runs two lists of jobs side by side, each job when it is due: those that must not wait for a build of hours, and the
+ * rest. A repair and a build of history on the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
@@ -106,7 +105,7 @@ async function run(context: Context): Promise<never> {
         await repairOpen(context);
       },
     },
-    // another service may have published what it read long ago
+    // another service may have published an old state of the catalogue
     { everyMs: REPAIR_EVERY_MS, work: () => publish(context) },
   ];
   const rest: Job[] = [
@@ -129,13 +128,13 @@ async function run(context: Context): Promise<never> {
   throw new Error('the jobs of the rollup service never end');
 }
 
-/** As many steps as can be taken now, with a look at the other jobs after a minute. */
+/** Takes as many steps as possible now, and checks the other jobs after a minute. */
 async function buildHistory(context: Context): Promise<void> {
   const until = performance.now() + AUDIT_EVERY_MS;
   while ((await nextStep(context)) === 0 && performance.now() < until);
 }
 
-/** Runs each job when it is due. What fails because the engine is unavailable is tried again. */
+/** Runs each job when it is due. A job that fails because the engine is unavailable is retried. */
 async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<never> {
   const due = jobs.map((job) => ({ ...job, at: 0 }));
   for (;;) {
@@ -153,7 +152,7 @@ async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<
   }
 }
 
-/** A sleep that rejects when the signal fires. */
+/** Returns a sleep that rejects when the signal fires. */
 function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
   return (ms) =>
     new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './catalogue.ts';
 import type { Context } from './context.ts';
 
-/** Looks at what the tables hold, for the metrics: one look for the whole installation, whoever writes and asks. */
+/** Reads the sizes of all tables for the metrics, once for the whole installation. */
 export async function updateTableMetrics({ clickhouse, metrics }: Context): Promise<void> {
   const tables = await select<{ table: string; parts: number; fullest: number; bytes: number; rows: number }>(
     clickhouse,

@@ -23,7 +23,7 @@ interface Rebuilt {
   readonly rollup: string;
   readonly periods: number;
   readonly built: number;
-  /** periods that could not be built yet, and why; the service goes on with them */
+  /** periods that could not be built yet, and why; the service continues with them */
   readonly left: readonly { readonly period: string; readonly outcome: Repair['outcome'] }[];
 }
 
@@ -47,9 +47,9 @@ interface Status {
 
 type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
 
-/** How long to wait for unfinished batches, milliseconds. */
+/** How long to wait for open batches, milliseconds. */
 const PATIENCE_MS = 120_000;
-/** Unix seconds; 2106 is where ClickHouse's DateTime ends. */
+/** Unix seconds; ClickHouse's DateTime ends in 2106. */
 const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
 const RETRY_MS = 2_000;
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
@@ -141,7 +141,7 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
       settings,
       clock: systemClock,
       metrics: createRollupMetrics(undefined),
-      // a line per period, also where only warnings are wanted
+      // a line per period, even if the log level is warn
       logger: logger.child({}, { level: 'info' }),
       wait: (ms) => sleep(ms),
     };
