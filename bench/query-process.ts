@@ -2,7 +2,7 @@ import { openClickHouse } from '../common/clickhouse/open.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
-import { startQuery } from '../services/query/start.ts';
+import { startQuery } from '../services/query/service.ts';
 
 /**
  * The query service on the embedded engine of DATA_DIR, alone in a process: tells its parent the address when it is

@@ -1,11 +1,11 @@
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { readSettings } from '../common/config/settings.ts';
-import { statementFor } from '../services/query/branches.ts';
-import { BUILT_IN, RESERVED, readDefinitions } from '../services/query/definition.ts';
-import { readParams } from '../services/query/params.ts';
-import { startQuery } from '../services/query/start.ts';
-import { clickhouseTimestamp } from '../services/query/timestamp.ts';
+import { statementFor } from '../services/query/definition/branches.ts';
+import { BUILT_IN, RESERVED, readDefinitions } from '../services/query/definition/definition.ts';
+import { readParams } from '../services/query/definition/params.ts';
+import { startQuery } from '../services/query/service.ts';
+import { clickhouseTimestamp } from '../services/query/definition/timestamp.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openFilled, PROJECTS, SEED, statement, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';

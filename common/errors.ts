@@ -1,9 +1,9 @@
-/** sysexits.h EX_CONFIG: a setting is wrong; restarting without changing it cannot help. */
+/** EX_CONFIG of sysexits.h: a setting is wrong, so a restart alone cannot help. */
 export const EXIT_CONFIG = 78;
 
 /**
- * Something outside the process is not as it must be (port taken, data folder in use, no broker).
- * Printed as its one line, without a stack trace; any other error is a bug and shows its stack.
+ * Something outside of the process is wrong (port taken, data folder in use, no broker). It is printed as one line
+ * without a stack trace. Any other error is a bug and shows its stack.
  */
 export class StartError extends Error {
   readonly exitCode: number;

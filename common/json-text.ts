@@ -1,8 +1,7 @@
 /**
  * JSON as text. JSON.parse would lose digits beyond 2^53 and keep the last of duplicate keys; callers get the digits
- * that
- * were sent, and the first of duplicate keys counts. Iterative: depth costs memory, never the call stack.
- * The input is valid JSON (the store took nothing else); what is not valid is never read past its end.
+ * that were sent, and the first of duplicate keys. It is iterative: depth costs memory, never the call stack. The input
+ * is valid JSON, because nothing else is stored. For invalid input it never reads past the end.
  */
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -17,14 +16,14 @@ export function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
 
-/** The next place from `at` that is not blank. */
+/** Returns the next position from `at` that is not blank. */
 export function skipBlanks(text: string, at: number): number {
   let i = at;
   while (i < text.length && isBlank(text.charCodeAt(i))) i++;
   return i;
 }
 
-/** Behind the string whose opening quote stands at `at`. */
+/** Returns the position after the string whose opening quote stands at `at`. */
 function stringEnd(text: string, at: number): number {
   let quote = at;
   for (;;) {
@@ -36,7 +35,7 @@ function stringEnd(text: string, at: number): number {
   }
 }
 
-/** Behind a number, true, false or null. */
+/** Returns the position after a number, true, false or null. */
 function wordEnd(text: string, at: number): number {
   let i = at + 1;
   for (; i < text.length; i++) {
@@ -46,7 +45,7 @@ function wordEnd(text: string, at: number): number {
   return i;
 }
 
-/** Behind the value that begins at `at` (no blank). */
+/** Returns the position after the value that begins at `at` (no blank). */
 export function valueEnd(text: string, at: number): number {
   const first = text.charCodeAt(at);
   if (first === QUOTE) return stringEnd(text, at);
@@ -66,12 +65,12 @@ export function valueEnd(text: string, at: number): number {
   return i;
 }
 
-/** The characters that a string literal stands for: two keys are the same when these are. */
+/** Returns the characters of a string literal; two keys are equal if these are. */
 function unquoted(literal: string): string {
   return literal.includes('\\') ? String(JSON.parse(literal)) : literal.slice(1, -1);
 }
 
-/** The text of each element of the list that begins at `from`, as far as it is asked for. */
+/** Yields the text of each element of the list that begins at `from`. */
 export function* eachElement(text: string, from = 0): Generator<string, void> {
   let i = skipBlanks(text, skipBlanks(text, from) + 1);
   while (i < text.length && text.charCodeAt(i) !== CLOSE_LIST) {
@@ -82,12 +81,12 @@ export function* eachElement(text: string, from = 0): Generator<string, void> {
   }
 }
 
-/** The texts of all elements of a list. */
+/** Returns the texts of all elements of a list. */
 export function elements(list: string): string[] {
   return [...eachElement(list)];
 }
 
-/** The text of each member's value of an object that begins at its first character, in order. */
+/** Yields the text of each member's value, in order. The object begins at the first character. */
 export function* eachMember(object: string): Generator<string, void> {
   let i = skipBlanks(object, 1);
   while (i < object.length && object.charCodeAt(i) === QUOTE) {
@@ -99,7 +98,10 @@ export function* eachMember(object: string): Generator<string, void> {
   }
 }
 
-/** The texts of an object's wanted members: of duplicate keys the first. What is no object has no members. */
+/**
+ * Returns the texts of the wanted members of an object, of duplicate keys the first. A text that is no object has no
+ * members.
+ */
 export function members(object: string, wanted: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();
   let i = skipBlanks(object, 0);
@@ -121,9 +123,10 @@ export function members(object: string, wanted: readonly string[]): Map<string, 
 }
 
 /**
- * A value as a nested record list: an object becomes a list of one object, at every depth; in a list an object stays an
- * element and its own fields follow the same rule; scalars, nulls and inner lists stay. The outermost is always a list:
- * absent and null give [], a scalar [scalar], {} gives [{}]. Digits stay, of duplicate keys the first is kept.
+ * Returns a value as a nested record list. An object becomes a list of one object, at every depth. In a list an object
+ * stays an element, and its fields follow the same rule. Scalars, nulls and inner lists stay. The outermost value is
+ * always a list: absent and null give [], a scalar [scalar], {} gives [{}]. Digits stay, and of duplicate keys the
+ * first is kept.
  */
 export function nestedList(value: string | undefined): string {
   if (value === undefined) return '[]';
@@ -134,8 +137,8 @@ export function nestedList(value: string | undefined): string {
     return scalar === 'null' || scalar === '' ? '[]' : `[${scalar}]`;
   }
 
-  // One frame per open list or object. Its keys are noted from the first one on: an event may be millions of empty
-  // objects.
+  // One frame per open list or object. Its keys are collected only from the first one on, because an event may be
+  // millions of empty objects.
   interface Frame {
     readonly isObject: boolean;
     keys: Set<string> | undefined;

@@ -14,14 +14,14 @@ export interface MetricsServer extends Part {
 export interface MetricsServerOptions {
   readonly registry: Registry;
   readonly host: string;
-  /** 0 = any free one */
+  /** 0 for any free one */
   readonly port: number;
   readonly checks: Readonly<Record<string, Check>>;
 }
 
 /**
- * GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else: what ingest and rollup, which have no HTTP of
- * their own, are watched by. Throws StartError where the port cannot be had.
+ * Serves GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else. Ingest and rollup, which have no HTTP of
+ * their own, are watched through it. Throws StartError if the port is not available.
  */
 export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
   watchReadiness(registry, checks);
@@ -61,14 +61,14 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Why a port cannot be listened on, in one line. */
+/** Returns why a port cannot be opened, in one line. */
 export function portError(setting: 'PORT' | 'METRICS_PORT', port: number, host: string, error: unknown): StartError {
   const code = (error as NodeJS.ErrnoException).code;
   const why =
     code === 'EADDRINUSE'
-      ? `is in use; stop what listens there or set ${setting}`
+      ? `is in use; stop the program that listens there, or set ${setting}`
       : code === 'EACCES'
         ? `needs more rights; set ${setting} to 1024 or higher`
-        : `cannot be listened on (${code}); check HOST and ${setting}`;
+        : `cannot be opened (${code}); check HOST and ${setting}`;
   return new StartError(`port ${port} on ${host} ${why}`, { cause: error });
 }

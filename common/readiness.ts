@@ -1,18 +1,18 @@
 import { Gauge, type Registry } from './metrics.ts';
 
 /**
- * What is not ready, in a few words that complete "<name> ..."; undefined = ready; a note = ready, with something to
- * say. May reject.
+ * Resolves to what is not ready, in a few words that complete "<name> ...". Undefined means ready, and a note means
+ * ready with something to say. May reject.
  */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
 export interface Readiness {
   readonly status: 'ready' | 'not_ready';
-  /** `ok`, `ok, <note>`, or what is in the way */
+  /** `ok`, `ok, <note>`, or the problem */
   readonly checks: Readonly<Record<string, string>>;
 }
 
-/** What /readyz answers: 200 where the status is ready, else 503. */
+/** Returns what /readyz answers: 200 if the status is ready, else 503. */
 export async function readinessOf(checks: Readonly<Record<string, Check>>): Promise<Readiness> {
   const results = await Promise.all(
     Object.entries(checks).map(async ([name, check]) => [name, await check().catch(() => 'does not answer')] as const),
@@ -27,10 +27,10 @@ export async function readinessOf(checks: Readonly<Record<string, Check>>): Prom
   };
 }
 
-/** A scrape waits no longer than this for one check, milliseconds: Prometheus gives a scrape ten seconds by default. */
+/** A scrape waits this long for one check, milliseconds. Prometheus gives a scrape ten seconds by default. */
 const CHECK_LIMIT_MS = 2_000;
 
-/** Makes each check a series that is evaluated at every scrape: alerts see what /readyz says. */
+/** Makes each check a series that is evaluated at every scrape, so alerts see what /readyz says. */
 export function watchReadiness(registry: Registry, checks: Readonly<Record<string, Check>>): void {
   const ready = new Gauge({
     name: 'sluice_ready',

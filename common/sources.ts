@@ -1,6 +1,6 @@
 /**
- * The nine log sources, as data. One name per source everywhere: topic, schema file, raw table, name in code.
- * A tenth source is one entry here, schemas/<name>.avsc and a migration for its table.
+ * The nine log sources as data. Each has one name everywhere: topic, schema file, raw table, name in code. A tenth
+ * source is one entry here, schemas/<name>.avsc and a migration for its table.
  */
 export interface Source {
   /** topic = schema = raw table = name in code */
@@ -8,11 +8,9 @@ export interface Source {
   /** the name that existing producers use, as topic or as `?source_name=` */
   readonly alias: string;
   readonly description: string;
-  /**
-   * where an event names its project: names of members, joined by dots. A list of objects stands for its first object
-   */
+  /** the path of an event's project: names of members, joined by dots. A list of objects stands for its first object */
   readonly project: string;
-  /** a text here makes up for a project that is absent: such an event is stored with an empty one */
+  /** a text at this path replaces an absent project: the event is stored with an empty one */
   readonly orText?: string;
   /**
    * columns of the raw table behind project, timestamp and id, in its order: the kind of each, and the path that it is
@@ -139,12 +137,12 @@ export const sources = [
 export type SourceName = (typeof sources)[number]['name'];
 export type KnownSource = Source & { readonly name: SourceName };
 
-/** The source that a name or an alias stands for, or undefined. */
+/** Returns the source of a name or an alias. Undefined if there is none. */
 export function findSource(nameOrAlias: string): KnownSource | undefined {
   return sources.find((s) => s.name === nameOrAlias || s.alias === nameOrAlias);
 }
 
-/** The source of this name. */
+/** Returns the source of this name. */
 export function sourceOf(name: SourceName): KnownSource {
   return sources.find((s) => s.name === name)!;
 }

@@ -1,8 +1,8 @@
 import tls from 'node:tls';
 
 /**
- * Node's codes (the names of OpenSSL's X509_V_ERR_*) of a certificate that is not trusted, has expired, or belongs to
- * another host.
+ * Returns whether Node's code (a name of OpenSSL's X509_V_ERR_*) means that a certificate is untrusted, expired, or
+ * belongs to another host.
  */
 export function isCertificateError(code: string): boolean {
   return /^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS_CERT_)/.test(
@@ -12,7 +12,7 @@ export function isCertificateError(code: string): boolean {
 
 const HANDSHAKE_MS = 3_000;
 
-/** Whether a TLS server listens there, whoever its certificate is from. Never throws. */
+/** Returns whether a TLS server listens there, with any certificate. Never throws. */
 export function speaksTls({ host, port }: { readonly host: string; readonly port: number }): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = tls.connect({ host, port, rejectUnauthorized: false });

@@ -11,6 +11,6 @@ export async function assertEmpty(clickhouse: ClickHouse, what: string): Promise
   const tables = await select(clickhouse, 'SELECT name FROM system.tables WHERE database = currentDatabase()');
   if (tables.length > 0)
     throw new StartError(
-      `${clickhouse.where} has ${tables.length} tables already, and ${what} needs an empty database: another one (embedded: another DATA_DIR), or DROP DATABASE and CREATE DATABASE`,
+      `${clickhouse.where} already has ${tables.length} tables, but ${what} needs an empty database: use another one (embedded: another DATA_DIR), or DROP DATABASE and CREATE DATABASE`,
     );
 }

@@ -27,31 +27,28 @@ import { checkIsolated, checkParameters, checkReads, insertInto, oneStatement, q
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
- * ClickHouse in this process, by chdb. What its sessions do, and what follows from it (engine 26.7.2.1, each checked on
+ * ClickHouse in this process, through chdb. How its sessions behave, and what follows (engine 26.7.2.1, each checked on
  * the engine):
- * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, readers apart
- *   from writers.
- * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them:
- *   after any error
- *   the session is drained until a known answer comes back exactly, else replaced, before anyone else gets it.
- * - SET and parameters last as long as the session. A reader session is opened with its settings and with readonly=1 as
- *   its last one,
- *   so that no text can change them; it serves only reads with the same settings. A writer session gets every setting
- * that it ever had
- *   set anew with each statement, to its value or to DEFAULT. Parameters are checked to be given with the statement
+ * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, with readers
+ * apart from writers.
+ * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them.
+ * So after any error the session is drained until a known answer comes back exactly, or else replaced, before it is
+ * used again.
+ * - SET and parameters last as long as the session. A reader session is opened with its settings, readonly=1 as the
+ * last one, so no text can change them; it serves only reads with the same settings. A writer session resets every
+ * setting that it ever had with each statement, to its value or to DEFAULT. Parameters must be given with the statement
  * that names them.
  * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x
- *   does not.
- * - chdb settles a call early on abort while the engine goes on: here the call is awaited, and KILL QUERY ends it (2-7
- *   ms where the query
- *   looks for it between blocks; max_execution_time, where the caller sets it, is the backstop). A session's
- * log_comment tells which.
+ * does not.
+ * - On abort, chdb settles a call early while the engine continues. Here the call is awaited, and KILL QUERY ends it
+ * (2-7 ms if the query checks for it between blocks; max_execution_time is the backstop if the caller sets it). The
+ * log_comment identifies the session.
  */
 export interface EmbeddedOptions {
-  /** the engine's files go into its folder clickhouse, batches on their way into frames */
+  /** the engine's files go into its folder clickhouse, batches in flight into frames */
   readonly dataDir: string;
   readonly logger: Logger;
-  /** statements at a time; as many reads as leave threads of the pool for the writers */
+  /** concurrent statements; as many reads as leave threads of the pool for the writers */
   readonly readers?: number;
   readonly writers?: number;
   /** reads that may wait for a reader; more are refused with 202 */
@@ -76,7 +73,7 @@ const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
 const ISOLATED_CONFIG = fileURLToPath(new URL('engine/isolated-config.xml', import.meta.url));
 /**
  * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
- * max_query_size holds for the SET of the parameters too; a server takes an address of 1 MiB.
+ * max_query_size also applies to the SET of parameters; a server accepts an address of 1 MiB.
  */
 const BASE_SETTINGS = {
   implicit_select: 0,
@@ -85,9 +82,8 @@ const BASE_SETTINGS = {
   max_query_size: 1_048_576,
 } as const;
 /**
- * On a busy machine whoever waits for an answer goes first, merges last too (engine/config.xml): the p99 of cached
- * answers beside full ingest 149 ms instead of 235.
- * Without CAP_SYS_NICE the engine ignores it.
+ * Gives answers priority over writes on a busy machine; merges come last too (engine/config.xml). The p99 of cached
+ * answers beside full ingest was 149 ms instead of 235. Without CAP_SYS_NICE the engine ignores it.
  */
 const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_materialized_view: 10 } as const;
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
@@ -99,7 +95,7 @@ const SPARE_THREADS = 2;
 const openFolders = new Set<string>();
 
 /**
- * Opens the engine in this process, making its folder and its database the first time. Throws StartError (one line):
+ * Opens the engine in this process, and creates its folder and database the first time. Throws StartError (one line):
  * not installed, not for this platform, folder in use or not writable.
  */
 export async function openEmbedded({
@@ -178,7 +174,7 @@ export async function openEmbedded({
   const closing = new AbortController();
   const killWrites = new AbortController();
   let frameFiles = 0;
-  /** those that can be ended by their id */
+  /** inserts that can be ended by their id */
   const inserting = new Set<{
     readonly queryId: string | undefined;
     readonly ending: AbortController;
@@ -282,7 +278,7 @@ export async function openEmbedded({
     },
   };
 
-  /** Runs with a file that holds the pieces, and removes it. */
+  /** Runs with a file that contains the pieces, and removes it. */
   async function withFile(pieces: Iterable<Uint8Array>, run: (path: string) => Promise<void>): Promise<void> {
     const path = join(framesFolder, `${++frameFiles}.rowbinary`);
     try {
@@ -335,7 +331,7 @@ export async function openEmbedded({
     );
   }
 
-  /** One statement, alone on its session; settles when the engine has really ended it. */
+  /** Runs one statement, alone on its session. Settles when the engine has really ended it. */
   async function run1(
     session: Session,
     text: string,
@@ -361,7 +357,7 @@ export async function openEmbedded({
     }
   }
 
-  /** Repeats, because the statement may not have begun yet. */
+  /** Retries, because the statement may not have begun yet. */
   async function kill(session: Session, running: () => boolean): Promise<void> {
     for (let wait = 20; running(); wait = Math.min(wait * 2, 1_000)) {
       await control
@@ -373,7 +369,7 @@ export async function openEmbedded({
     }
   }
 
-  /** Drains what a failed statement left; the second answer at the latest is exactly what was asked for. */
+  /** Drains what a failed statement left; at the latest, the second answer is exactly the requested one. */
   async function recover(session: Session): Promise<boolean> {
     const token = `drained ${session.id} ${performance.now()}`;
     try {
@@ -428,14 +424,14 @@ export async function openEmbedded({
     return openSession(role, settings);
   }
 
-  /** The role and the full set of settings of a reader session, canonical. */
+  /** Returns the role and the full set of settings of a reader session, in canonical form. */
   function readerKey(role: Role, settings: StatementSettings): string {
     checkSettings(settings);
     const all: Record<string, string | number> = { ...BASE_SETTINGS, ...READ_SETTINGS, ...settings, readonly: 1 };
     return JSON.stringify([role, Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1))]);
   }
 
-  /** The engine ignores unknown settings where a session is opened with them. */
+  /** The engine ignores unknown settings when a session is opened with them. */
   function checkSettings(settings: StatementSettings): void {
     for (const name of Object.keys(settings)) {
       if (!known.has(name)) throw refusal(115, `Unknown setting ${JSON.stringify(name)}`);
@@ -450,7 +446,7 @@ function toError(error: unknown, writes: boolean): ClickHouseError {
   );
 }
 
-/** The promise, or 394 as soon as the signal fires. */
+/** Resolves as the promise, or rejects with 394 as soon as the signal fires. */
 async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = (): void => reject(cancelled());
@@ -503,8 +499,8 @@ async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<
 }
 
 async function loadChdb(): Promise<typeof ChdbSession> {
-  // read by the engine's allocator when it is loaded: memory that is not used any more goes back to the system after 1
-  // s, not 5 (130 MB less under full ingest)
+  // the engine's allocator reads it when it is loaded: unused memory returns to the system after 1 s, not 5 (130 MB
+  // less under full ingest)
   process.env['JE_MALLOC_CONF'] ??= 'dirty_decay_ms:1000';
   try {
     return (await import('chdb')).Session;
@@ -538,9 +534,9 @@ function makeWritable(folder: string, dataDir: string): void {
 }
 
 /**
- * The process that has the folder open, as far as can be told: the engine's status file names the last one, its open
- * files say whether it still holds it.
- * The engine's own lock decides; this only gives the reason in one line, where the engine would print its own.
+ * Returns the process that has the folder open, as far as known: the engine's status file names the last one, and its
+ * open files show whether it still holds the folder. The engine's own lock decides; this only gives the reason in one
+ * line, where the engine would print its own.
  */
 function lockHolder(folder: string): number | undefined {
   try {

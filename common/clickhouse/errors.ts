@@ -1,22 +1,22 @@
 /**
- * What a failed statement means for the caller.
- * - `retry`: the engine is away, overloaded or short of something; the same statement may succeed later.
- * - `reject`: what the statement was given (its data, its parameters, its own limits) is refused; the same again fails
- *   again.
- * - `fatal`: everything else, unknown numbers included: the statement or the set-up is wrong, somebody has to look.
+ * What a failed statement means for the caller:
+ * - `retry`: the engine is unavailable, overloaded or short of something. The same statement may succeed later.
+ * - `reject`: the statement's input (its data, its parameters, its own limits) is refused. The same statement fails
+ * again.
+ * - `fatal`: everything else, unknown numbers included. The statement or the set-up is wrong, and an operator must act.
  */
 export type ErrorKind = 'retry' | 'reject' | 'fatal';
-/** `not_written`: surely nothing was stored. `unknown`: it may have been stored, in part or whole. */
+/** `not_written`: certainly nothing was stored. `unknown`: it may have been stored, in part or whole. */
 export type Outcome = 'not_written' | 'unknown';
 
 export class ClickHouseError extends Error {
-  /** ClickHouse's number; undefined where the failure was not reported by ClickHouse (sockets, timeouts of ours) */
+  /** ClickHouse's number; undefined if ClickHouse did not report the failure (sockets, our own timeouts) */
   readonly code: number | undefined;
   /** ClickHouse's name of the number, for instance TOO_MANY_PARTS, else the system's (ECONNREFUSED) */
   readonly codeName: string;
   readonly kind: ErrorKind;
   readonly outcome: Outcome;
-  /** the statement may go on in the engine, and write: it was abandoned, and the engine could not be made to end it */
+  /** the abandoned statement may continue in the engine, and write: the engine could not be made to end it */
   readonly mayStillRun: boolean;
   constructor(
     message: string,
@@ -43,17 +43,16 @@ interface Known {
   readonly code: number;
   readonly name: string;
   readonly kind: ErrorKind;
-  /** raised before a statement starts to run, so that nothing can have been stored */
+  /** raised before a statement starts to run, so nothing can have been stored */
   readonly early?: true;
   /** the oldest supported version does not have it yet */
   readonly newer?: true;
 }
 
 /**
- * The numbers with a known meaning, by ClickHouse's src/Common/ErrorCodes.cpp. The retry list contains that of
- * ClickHouse's own Kafka Connect
- * sink (Utils.handleException), except 164 READONLY: here that is a writer without the right to write. Any other number
- * is fatal.
+ * The numbers with a known meaning, from ClickHouse's src/Common/ErrorCodes.cpp. The retry list contains that of
+ * ClickHouse's own Kafka Connect sink (Utils.handleException), except 164 READONLY, which here means a writer without
+ * the right to write. Any other number is fatal.
  */
 export const knownErrors: readonly Known[] = [
   { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
@@ -63,7 +62,7 @@ export const knownErrors: readonly Known[] = [
   { code: 25, name: 'CANNOT_PARSE_ESCAPE_SEQUENCE', kind: 'reject' },
   { code: 26, name: 'CANNOT_PARSE_QUOTED_STRING', kind: 'reject' },
   { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'reject' },
-  // of frames that somebody between cut short: they are whole when they are sent
+  // frames that were cut short on the way: they are whole when they are sent
   { code: 32, name: 'ATTEMPT_TO_READ_AFTER_EOF', kind: 'retry' },
   { code: 33, name: 'CANNOT_READ_ALL_DATA', kind: 'retry' },
   { code: 38, name: 'CANNOT_PARSE_DATE', kind: 'reject' },
@@ -160,8 +159,8 @@ export const knownErrors: readonly Known[] = [
 const byCode = new Map(knownErrors.map((e) => [e.code, e]));
 
 /**
- * An error by its number, for refusals of our own that mean what ClickHouse's do. Nothing was sent, so nothing was
- * stored.
+ * Returns an error with a number of ClickHouse, for our own refusals with the same meaning. Nothing was sent, so
+ * nothing was stored.
  */
 export function refusal(code: number, message: string): ClickHouseError {
   const known = byCode.get(code);
@@ -174,20 +173,18 @@ export function refusal(code: number, message: string): ClickHouseError {
 }
 
 /**
- * The engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version ...)`,
- * in chdb's synchronous calls behind
- * "Query failed: ". `code` is the number where it came beside the text (X-ClickHouse-Exception-Code). `writes`: the
- * statement could store something.
- * Returns undefined when the text is no such report.
+ * Parses the engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version
+ * ...)`; chdb's synchronous calls put "Query failed: " before it. `code` is the number if it came beside the text
+ * (X-ClickHouse-Exception-Code). `writes`: the statement could store something. Undefined if the text is no such
+ * report.
  */
 export function fromEngine(text: string, writes: boolean, code?: number, cause?: unknown): ClickHouseError | undefined {
   const number = code ?? /\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^(?:Query failed: )?Code: (\d+)\b/.exec(text)?.[1];
   if (number === undefined) return undefined;
   const known = byCode.get(Number(number));
   const named = known?.name ?? [...text.matchAll(/\(([A-Z][A-Z0-9_]{2,})\)/g)].at(-1)?.[1] ?? 'UNKNOWN';
-  // an insert looks its views up when it begins, and reads the SELECT of each when rows come to it: the tables before
-  // it have them by then. A table that is missing there was
-  // dropped with its view in between; the same insert again looks the views up anew
+  // An insert looks its views up when it begins, and reads the SELECT of each when rows reach it. Their tables existed
+  // then, so a missing table was dropped with its view in between. The same insert, repeated, looks the views up again.
   const isOfView = text.includes(': while pushing to view ');
   return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), {
     code: Number(number),
@@ -198,7 +195,7 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
   });
 }
 
-/** The same error of a statement that was abandoned and may still run. */
+/** Returns the same error for a statement that was abandoned and may still run. */
 export function stillRunning(error: ClickHouseError): ClickHouseError {
   return new ClickHouseError(`outcome unknown, it may still run: ${error.message}`, {
     code: error.code,
@@ -210,7 +207,7 @@ export function stillRunning(error: ClickHouseError): ClickHouseError {
   });
 }
 
-/** Node's codes of errors that happen before anything was sent. */
+/** Node's codes of errors before anything was sent. */
 const unsent = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -223,7 +220,7 @@ const unsent = new Set([
   'EADDRNOTAVAIL',
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
-/** Node's codes of errors of a connection in use, and of resources that run out for a while. */
+/** Node's codes of errors of a connection in use, and of resources that run out temporarily. */
 const broken = new Set([
   'ECONNRESET',
   'ECONNABORTED',
@@ -245,8 +242,8 @@ const broken = new Set([
 ]);
 
 /**
- * A failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the statement may have
- * reached the engine.
+ * Returns the error for a failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the
+ * statement may have reached the engine.
  */
 export function fromSystem(error: unknown, writes: boolean, sent: boolean): ClickHouseError {
   if (error instanceof ClickHouseError) return error;

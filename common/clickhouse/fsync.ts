@@ -2,15 +2,14 @@ import type { Logger } from '../logger.ts';
 import { select, type ClickHouse } from './clickhouse.ts';
 
 /**
- * Settings of a MergeTree table with which an insert ends when its parts are on the disk, and with which a part that a
- * merge made is there before those
- * it was made of are removed.
+ * Settings of a MergeTree table with which an insert ends only when its parts are on the disk, and a merge removes its
+ * sources only when its part is.
  */
 const FSYNC_SETTINGS = { fsync_after_insert: 1, fsync_part_directory: 1, min_rows_to_fsync_after_merge: 1 } as const;
 
 /**
- * Tables of the database that are not as they have to be. Parameters: fsync, settings (as the engine prints them). One
- * row per table.
+ * Tables of the database with other settings. Parameters: fsync, settings (as the engine prints them). One row per
+ * table.
  */
 const OTHER_TABLES = `
 SELECT name
@@ -20,8 +19,8 @@ WHERE database = currentDatabase() AND endsWith(engine, 'MergeTree')
 ORDER BY name`;
 
 /**
- * Makes all tables of the database wait for the disk, or none. Tables that are made of these later (`CREATE TABLE ...
- * AS`) do as they do.
+ * Makes all tables of the database wait for the disk, or none. Tables that are created like these later (`CREATE TABLE
+ * ... AS`) inherit it.
  */
 export async function setFsync(clickhouse: ClickHouse, logger: Logger, fsync: boolean): Promise<void> {
   const settings = Object.entries(FSYNC_SETTINGS).map(([name, value]) => `${name} = ${value}`);

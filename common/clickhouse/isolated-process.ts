@@ -5,7 +5,7 @@ import { openEmbedded } from './embedded.ts';
 import { ClickHouseError } from './errors.ts';
 import type { FromIsolated } from './isolated.ts';
 
-// The process of isolated.ts: an engine in a folder of its own, without a table. Ends with its parent.
+// The process of isolated.ts: an engine without tables in its own folder. It ends with its parent.
 const tell = (message: FromIsolated): void => {
   process.send?.(message);
 };
@@ -13,7 +13,7 @@ process.on('disconnect', () => {
   rmSync(process.argv[2] ?? '', { recursive: true, force: true });
   process.kill(process.pid, 'SIGKILL');
 });
-// ctrl-C reaches the whole group: the parent says when this ends
+// ctrl-C reaches the whole group, but the parent decides when this process ends
 process.on('SIGINT', () => undefined);
 
 const clickhouse = await openEmbedded({

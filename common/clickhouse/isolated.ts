@@ -8,11 +8,10 @@ import { ClickHouseError, refusal, type ErrorKind } from './errors.ts';
 import { cancelled, createPool } from './pool.ts';
 
 /**
- * Where texts of callers run beside the embedded engine: a process of its own, whose engine has none of our tables, no
- * other statement and no right. It
- * gets a statement and its parameters, and gives rows. The engine looks at its limits between blocks only; here a
- * statement that has outrun them ends
- * with its process. It is started when it is first needed and kept.
+ * Runs callers' texts beside the embedded engine: in a process of its own, whose engine has none of our tables, no
+ * other statements and no rights. It receives a statement with parameters and returns rows. The engine checks its
+ * limits between blocks only; here a statement that exceeds them ends with its process. The process is started on
+ * demand and kept.
  */
 export interface Isolated {
   read(read: Read): Promise<ReadResult>;
@@ -32,18 +31,18 @@ export type FromIsolated =
 
 interface Process {
   readonly child: ChildProcess;
-  /** resolves when it has ended, by whatever */
+  /** resolves when it has ended, for any reason */
   readonly ended: Promise<void>;
 }
 
 const PROCESS = fileURLToPath(new URL('isolated-process.ts', import.meta.url));
-/** Each has an engine: 150 MB when it is idle. */
+/** Each has an engine, which takes 150 MB when idle. */
 const PROCESSES = 2;
 const START_MS = 20_000;
-/** A statement has this long beyond its max_execution_time to end by itself, milliseconds. */
+/** How long beyond its max_execution_time a statement may take to end by itself, milliseconds. */
 const GRACE_MS = 1_000;
 const DEFAULT_SECONDS = 20;
-/** behind whoever waits for an answer from our own engine */
+/** a lower priority than the answers of our own engine */
 const NICE = 10;
 
 /** Starts nothing before the first read. `queueLimit`: reads that may wait; more are refused with 202. */
@@ -55,7 +54,7 @@ export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated
     idleLimit: PROCESSES,
     close: end,
     open: () => start(live),
-    // one whose statement came to an end of its own goes on
+    // a process whose statement ended by itself is reused
     recover: ({ child }) => Promise.resolve(child.exitCode === null && child.signalCode === null && !child.killed),
   });
   return {
@@ -93,7 +92,7 @@ async function start(live: Set<Process>): Promise<Process> {
     end(process);
     throw error;
   }
-  // nothing to wait for while it is idle
+  // an idle process must not keep ours alive
   child.unref();
   child.channel?.unref();
   return process;
@@ -119,10 +118,10 @@ async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSi
       kind: said.errorKind,
       outcome: 'not_written',
     });
-  throw refusal(1001, 'The isolated process said what was not asked for');
+  throw refusal(1001, 'The isolated process sent an unexpected answer');
 }
 
-/** The next message of a process. Whatever else comes first ends the process. */
+/** Returns the next message of a process. Any other event ends the process. */
 async function answer(
   { child, ended }: Process,
   withinMs: number,
@@ -136,7 +135,7 @@ async function answer(
   };
   const onAbort = (): void => endWith(cancelled());
   const deadline = setTimeout(
-    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was ended')),
+    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was killed')),
     withinMs,
   );
   child.once('message', resolve);

@@ -9,19 +9,21 @@ import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
 
 /**
- * The schema grows by files clickhouse/migrations/NNNN_<verb>_<object>.sql: numbered from 0001 without gaps, never
- * edited once applied, each one or more statements.
- * The table `migrations` keeps a row when a run starts a file and one when it has finished it. A statement that finds
- * its object made already is passed over when
- * another run has started the file (killed half way, or at work at this moment), else refused: then somebody else made
- * it. So a migration may be killed between
- * any two statements and run by several processes at once; statements that insert have to be repeatable by themselves.
+ * Migrates the schema by files clickhouse/migrations/NNNN_<verb>_<object>.sql: numbered from 0001 without gaps, never
+ * edited once applied, each with one or more statements. The table `migrations` gets a row when a run starts a file and
+ * one when it has finished it. If a statement finds its object already created, it is skipped if another run started
+ * the file (and was killed, or is still running), else refused, because something else created it. So a migration may
+ * be killed between any two statements, and several processes may run it at once. Statements that insert must be
+ * repeatable by themselves.
  */
 export interface Migration {
   readonly version: number;
   /** file name */
   readonly name: string;
-  /** SHA-256 of the text with \n line ends, hex */
+  /**
+   * SHA-256 of the text with \
+   *  line ends, hex
+   */
   readonly checksum: string;
   readonly statements: readonly string[];
 }
@@ -52,7 +54,7 @@ interface Recorded {
   readonly runs: readonly string[];
 }
 
-/** Reads the folder. Throws StartError where its files are not what they have to be. */
+/** Reads the folder. Throws StartError if a file has a wrong name or number. */
 export function loadMigrations(folder: URL = FOLDER): Migration[] {
   return readdirSync(folder)
     .filter((name) => name.endsWith('.sql'))
@@ -74,10 +76,9 @@ export function loadMigrations(folder: URL = FOLDER): Migration[] {
 }
 
 /**
- * Brings the database to the version of the highest file, and its tables to wait for the disk (`fsync`) or not. Several
- * at once are harmless.
- * Throws StartError when an applied migration was edited, renamed or is missing, when the database is newer than the
- * files, or when an object is there that no run made.
+ * Brings the database to the version of the highest file, and sets whether its tables wait for the disk (`fsync`).
+ * Several processes may do so at once. Throws StartError if an applied migration was edited, renamed or is missing, if
+ * the database is newer than the files, or if an object exists that no run created.
  */
 export async function migrate(
   clickhouse: ClickHouse,
@@ -104,14 +105,14 @@ export async function migrate(
           )
         ) {
           throw new StartError(
-            `migration ${migration.name}: statement ${index + 1} makes what the database has already, and not from a migration; use an empty database`,
+            `migration ${migration.name}: statement ${index + 1} creates what already exists, and no migration created it; use an empty database`,
             { cause: error },
           );
         }
         logger.info({ migration: migration.name, statement: index + 1 }, 'migration_statement_applied_before');
       }
     }
-    // before another service may take what the migration made into use
+    // before another service uses what the migration created
     await setFsync(clickhouse, logger, fsync);
     await record(clickhouse, migration, run, 'applied');
     applied++;
@@ -124,9 +125,8 @@ export async function migrate(
 }
 
 /**
- * Waits until another process has brought the database to the version of the highest file, or newer, and says so in the
- * log.
- * Throws StartError when an applied migration differs from its file; rejects when `signal` fires.
+ * Waits until another process has brought the database to the version of the highest file, or newer, and logs that it
+ * waits. Throws StartError if an applied migration differs from its file; rejects when `signal` fires.
  */
 export async function waitForSchema(
   clickhouse: Reader,
@@ -177,13 +177,13 @@ function checkRecorded(migrations: readonly Migration[], recorded: readonly Reco
     const file = migrations.find((m) => m.version === r.version);
     if (file === undefined && r.version > newest)
       throw new StartError(
-        `the database has schema version ${r.version} (${r.name}), this build knows up to ${newest}; use the build that made it, or a newer one`,
+        `the database has schema version ${r.version} (${r.name}), but this build knows versions up to ${newest}; use the build that migrated it, or a newer one`,
       );
     if (file === undefined)
       throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
     if (file.name !== r.name || file.checksum !== r.checksum)
       throw new StartError(
-        `migration ${file.name} is not the one that was applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file and put the change into a new migration`,
+        `migration ${file.name} differs from the one applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file, and put the change into a new migration`,
       );
   }
 }

@@ -7,7 +7,7 @@ import type { ClickHouse } from './clickhouse.ts';
 const OTHER_READERS = 2;
 
 /**
- * The server of CLICKHOUSE_URL, waited for until `signal` fires, else the embedded engine in DATA_DIR. Throws
+ * Opens the server of CLICKHOUSE_URL, waiting for it until `signal` fires, else the embedded engine in DATA_DIR. Throws
  * StartError.
  */
 export async function openClickHouse(
@@ -16,9 +16,9 @@ export async function openClickHouse(
   logger: Logger,
   { wait = true, signal }: { wait?: boolean; signal?: AbortSignal } = {},
 ): Promise<ClickHouse> {
-  // beside the queries of callers there are always readers for keys, audit and commands
+  // beside the callers' queries, keys, audit and commands always have readers
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
-  // only the one that is needed: the other's packages cost 10 MB at rest
+  // load only the one that is needed: the other one's packages cost 10 MB at rest
   if (settings.CLICKHOUSE_URL !== undefined) {
     const { openServer } = await import('./server.ts');
     return await openServer({

@@ -2,9 +2,8 @@ import type { Param } from './clickhouse.ts';
 import { quote } from './sql.ts';
 
 /**
- * A parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on the
- * outside, SQL literals within arrays
- * (the same text that @clickhouse/client puts into param_<name>).
+ * Returns a parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on
+ * the outside, SQL literals within arrays (the same text that @clickhouse/client puts into param_<name>).
  */
 export function formatParam(value: Param): string {
   if (value === null) return '\\N';

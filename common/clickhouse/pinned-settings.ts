@@ -1,17 +1,16 @@
 import type { StatementSettings } from './clickhouse.ts';
 
 /**
- * Every setting on which the meaning of a statement depends, with the value that we mean. A server's profile may set
- * any of them for our user, and versions differ in
- * their defaults: so they go with every statement, and what a statement says itself comes before them. A setting of
- * these tables that a server's version does not know
- * is left out; any other unknown one is an error. Only the numbers that bound a statement are an operator's choice
- * where nothing here says otherwise (memory, threads of reads).
+ * Every setting that the meaning of a statement depends on, with our value. A server's profile may set any of them for
+ * our user, and versions differ in their defaults. So they are sent with every statement, and the statement's own
+ * settings take precedence. A setting of these tables that a server's version does not know is left out; any other
+ * unknown one is an error. Only the numbers that bound a statement (memory, threads of reads) are the operator's
+ * choice, unless a table here sets them.
  */
 
-/** What a text means, and what comes of a value: for every statement. */
+/** How a text is parsed and values are converted: for every statement. */
 const EVERY_STATEMENT = {
-  // first: it takes back what a profile's `compatibility` has changed
+  // first: it undoes what a profile's `compatibility` has changed
   compatibility: '',
   implicit_select: 0,
   session_timezone: 'UTC',
@@ -47,10 +46,10 @@ const EVERY_STATEMENT = {
   extremes: 0,
   use_query_cache: 0,
   max_query_size: 1_048_576,
-  // rows and bytes of one step: a profile that makes them tiny makes a statement take a thousand times as long
+  // rows and bytes of one step: a profile with tiny ones would make a statement take a thousand times as long
   max_block_size: 65_409,
   preferred_block_size_bytes: 1_000_000,
-  // where there is a limit, passing it is an error and never a part of the answer
+  // exceeding a limit is an error and never truncates the answer
   max_execution_time: 0,
   timeout_overflow_mode: 'throw',
   max_rows_to_read: 0,
@@ -78,7 +77,7 @@ const EVERY_STATEMENT = {
   transfer_overflow_mode: 'throw',
 } as const satisfies StatementSettings;
 
-/** What an answer looks like. */
+/** The form of an answer. */
 const READS = {
   bool_true_representation: 'true',
   bool_false_representation: 'false',
@@ -101,7 +100,7 @@ const READS = {
   output_format_write_statistics: 1,
 } as const satisfies StatementSettings;
 
-/** What is made and stored: DDL, and inserts from tables of ours. */
+/** What is created and stored: DDL, and inserts from our tables. */
 const WRITES = {
   async_insert: 0,
   insert_deduplicate: 1,
@@ -128,15 +127,13 @@ const WRITES = {
 } as const satisfies StatementSettings;
 
 /**
- * An insert of data that counts once: the same token in every table and view, however often, by whomever, with whatever
- * is the source of its rows
- * (`FORMAT RowBinary`, `input()`, `file()`). One block: everything has been read and judged before the first row of it
- * is written, so an error in it writes nothing.
+ * Settings of an insert that counts once: the same token in every table and view, however often, by whomever, and
+ * whatever the source of its rows is (`FORMAT RowBinary`, `input()`, `file()`). It is one block: everything is read
+ * before the first row is written, so an error in it writes nothing.
  */
 export const insertSettings = {
   ...WRITES,
-  // INSERT SELECT: 26.1 leaves the token out of account where it does not know in which order the source gives its
-  // rows; ours has one order
+  // INSERT SELECT: 26.1 ignores the token if it does not know the order of the source's rows; ours has one order
   deduplicate_insert_select: 'enable_even_for_bad_queries',
   insert_select_deduplicate: 1,
   max_insert_threads: 1,
@@ -145,8 +142,8 @@ export const insertSettings = {
   max_insert_block_size: 10_000_000,
   max_insert_block_size_rows: 10_000_000,
   max_insert_block_size_bytes: 0,
-  // not both 0: 25.8 then puts the rows into their table only after the views behind it have run. An audit and a
-  // rebuild rely on rows that are there before what is made of them
+  // not both 0: 25.8 would then write rows to their table only after its views ran. An audit and a rebuild rely on raw
+  // rows existing before what views make of them
   min_insert_block_size_rows: 10_000_000,
   min_insert_block_size_bytes: 0,
   preferred_block_size_bytes: 0,
@@ -164,22 +161,18 @@ export const insertSettings = {
   max_execution_time: 0,
   allow_simdjson: 1,
   short_circuit_function_evaluation: 'enable',
-  // planning is most of what a small batch costs, and these two are a third of it for nothing: there is nothing to
-  // reorder, no chain of comparisons to infer from
+  // planning is most of what a small batch costs, and these two would take a third of it for nothing: there is nothing
+  // to reorder, and no chain of comparisons to infer from
   optimize_and_compare_chain: 0,
   query_plan_enable_optimizations: 0,
 } as const satisfies StatementSettings;
 
 /**
- * What a read is planned with that takes a few granules of many parts (`Read.fewRows`). Its plan costs more than its
- * rows, so it does without what pays
- * off with many rows only. Measured on answers of 20 ms from rollups: views put into the query tree instead of planned
- * by themselves, 4 ms; the index
- * looked at on the query's own thread instead of one job a part, 1 ms; columns read in one pass instead of one for each
- * condition, 2 ms; columns that nobody
- * needs not looked for once more, behind the analysis that has left them out, 1 ms. A scan of ten million rows took an
- * eighth longer without a PREWHERE; one
- * that a statement says itself holds.
+ * Settings of a read of a few granules of many parts (`Read.fewRows`). Its plan costs more than its rows, so it omits
+ * optimizations that pay off only with many rows. Measured on answers of 20 ms from rollups: views inlined into the
+ * query tree instead of planned separately, 4 ms; the index read on the query's own thread instead of one job per part,
+ * 1 ms; columns read in one pass instead of one per condition, 2 ms; no second search for unused columns after the
+ * analysis, 1 ms. A scan of ten million rows took an eighth longer without a PREWHERE; an explicit one still applies.
  */
 const FEW_ROWS = {
   max_threads_for_indexes: 1,
@@ -188,26 +181,26 @@ const FEW_ROWS = {
   query_plan_remove_unused_columns: 0,
 } as const satisfies StatementSettings;
 
-/** What an engine knows. */
+/** The settings that an engine knows. */
 export type Names = Pick<ReadonlySet<string>, 'has'>;
 
 const PINNED = new Set(
   [EVERY_STATEMENT, READS, WRITES, insertSettings, FEW_ROWS].flatMap((table) => Object.keys(table)),
 );
 
-/** The settings without those of the tables that an engine which knows `known` does not know. */
+/** Returns the settings that the engine knows. */
 export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
   return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name) || !PINNED.has(name)));
 }
 
-/** What an embedded engine, which has a profile of ours, is told with a read. */
+/** Settings of a read in the embedded engine, which has our own profile. */
 export function fewRowsSettings(known: Names): StatementSettings {
   return knownSettings(FEW_ROWS, known);
 }
 
 /**
- * What a server is told with a read, with an insert of data, and with any other statement; before what the statement
- * says itself.
+ * Settings sent with every read, with every insert of data, and with every other statement. The statement's own
+ * settings take precedence.
  */
 export function pinnedSettings(
   kind: 'read' | 'read of few rows' | 'insert' | 'write',

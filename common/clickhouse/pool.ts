@@ -1,33 +1,31 @@
 import { refusal } from './errors.ts';
 
-/** A session of the engine: used by one statement at a time. */
+/** A pool of sessions of the engine; one statement at a time uses a session. */
 export interface Pool<S> {
   /**
-   * Runs `work` with a session of that key, alone on it. Waits its turn, first come first served. Throws 202 when too
-   * many wait already,
-   * 394 when `signal` fires while waiting. After an error of `work` the session is handed to `recover` before anyone
-   * else gets it,
-   * and its place stays taken until then.
+   * Runs `work` alone on a session of that key, in the order of calls. Throws 202 if too many wait, 394 if `signal`
+   * fires while waiting. After an error of `work`, `recover` gets the session before it is used again, and its place
+   * stays taken until then.
    */
   use<T>(key: string, work: (session: S) => Promise<T>, signal?: AbortSignal): Promise<T>;
-  /** Refuses new work, waits for what runs, closes all sessions. */
+  /** Refuses new work, waits for running work, and closes all sessions. */
   close(): Promise<void>;
 }
 
 export interface PoolOptions<S> {
-  /** statements at a time */
+  /** concurrent statements */
   readonly size: number;
   /** statements waiting; more are refused */
   readonly queueLimit: number;
-  /** sessions kept open although no statement uses them */
+  /** sessions kept open without a statement */
   readonly idleLimit: number;
   readonly open: (key: string) => Promise<S>;
-  /** brings a session back into order after an error; false: it is of no use any more */
+  /** repairs a session after an error; false if it is unusable */
   readonly recover: (session: S) => Promise<boolean>;
   readonly close: (session: S) => void;
 }
 
-/** Opens no session before the first statement; one is used again by the next statement of the same key. */
+/** Opens no session before the first statement. A session is reused by the next statement of the same key. */
 export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
   const waiting: { start: () => void; refuse: (error: Error) => void }[] = [];
   /** oldest first */
@@ -59,7 +57,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
 
     async close() {
       closing = true;
-      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is being closed'));
+      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is closing'));
       if (running > 0)
         await new Promise<void>((resolve) => {
           onIdle = resolve;
@@ -69,7 +67,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
   };
 
   function turn(signal: AbortSignal | undefined): Promise<void> {
-    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is being closed'));
+    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is closing'));
     if (signal?.aborted === true) return Promise.reject(cancelled());
     if (running < size) {
       running++;
@@ -109,7 +107,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
   }
 }
 
-/** What a statement ends with whose signal fired. */
+/** Returns the error of a statement whose signal fired. */
 export function cancelled(): Error {
   return refusal(394, 'Query was cancelled by the caller');
 }

@@ -27,7 +27,7 @@ export async function checkRights(clickhouse: ClickHouse, service: keyof typeof 
   const { isReadOnly, missing, user } = rights;
   if (isReadOnly)
     throw new StartError(
-      `the profile of the user ${user} of ClickHouse at ${clickhouse.where} has readonly; ${service} writes: set readonly to 0 for it`,
+      `the profile of the user ${user} of ClickHouse at ${clickhouse.where} sets readonly, but ${service} writes; set readonly to 0 for this user`,
       { exitCode: EXIT_CONFIG },
     );
   if (missing.length > 0)

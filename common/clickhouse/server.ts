@@ -24,46 +24,42 @@ import { withinTimeLimit } from './time-limit.ts';
 
 /**
  * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so
- * that the status tells the truth;
- * an exception behind a 200 is noticed all the same, by the tag the server announces in its header, or because the body
- * breaks off.
- *
- * A write takes as long as the server works on it: the server is asked whether it still does, and how far it is. A
- * write that is given up (no answer and no
- * progress, a connection that broke, our own end) is killed by its query_id and waited for, so that nothing it does
- * comes after its error.
+ * the status tells the truth. An exception after a 200 is noticed too, by the tag that the server announces in its
+ * header, or because the body breaks off. A write takes as long as the server works on it: the server is asked whether
+ * it still does, and about its progress. An abandoned write (no answer and no progress, a broken connection, our own
+ * shutdown) is killed by its query_id and awaited, so nothing it does comes after its error.
  */
 export interface ServerOptions {
   /** `http://user:password@host:8123/database` */
   readonly url: string;
   readonly logger: Logger;
   /**
-   * a server that is not up yet is waited for, saying so every 10 s, until `signal` fires; false: StartError at once.
+   * waits for a server that is not up yet, and logs that every 10 s, until `signal` fires; false: StartError at once.
    * Default true.
    */
   readonly wait?: boolean;
   readonly signal?: AbortSignal;
-  /** statements at a time */
+  /** concurrent statements */
   readonly readers?: number;
   readonly writers?: number;
   /** reads that may wait for a reader; more are refused with 202 */
   readonly readQueue?: number;
   /**
-   * No byte for this long in either direction ends a read: longer than the longest max_execution_time. Of a write the
-   * server is asked as often as this; one that it does not
-   * know is given up, and one that gets no further for ten times as long.
+   * Without a byte in either direction for this long, a read ends; it is longer than the longest max_execution_time.
+   * The server is asked about a write as often as this. A write that it does not know is abandoned, and so is one
+   * without progress for ten times as long.
    */
   readonly requestTimeoutMs?: number;
-  /** compress what is inserted (zstd): for a server behind a thin line */
+  /** compress inserts (zstd), for a server behind a slow network */
   readonly compress?: boolean;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string;
-  /** PEM: who may have signed the server's certificate, where the url is https; Node's own list by default */
+  /** PEM: the authorities of the server's certificate, if the url is https; Node's own list by default */
   readonly authorities?: Buffer;
 }
 
 const OLDEST_VERSION = [25, 8] as const;
-/** Of the answer's way: whole before its first byte, with its status telling the truth. */
+/** Settings of the transport: the answer is complete before its first byte, so its status tells the truth. */
 const COMMON_SETTINGS = {
   wait_end_of_query: 1,
   send_progress_in_http_headers: 0,
@@ -71,7 +67,7 @@ const COMMON_SETTINGS = {
   http_response_headers: '{}',
 } as const;
 const READ_SETTINGS = { cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
-/** What a server is asked by the way, with which no setting of a profile interferes. */
+/** Settings of our own questions to the server, which no profile can disturb. */
 const CONTROL_SETTINGS = {
   max_execution_time: 0,
   use_query_cache: 0,
@@ -88,11 +84,11 @@ const CONTROL_SETTINGS = {
 } as const;
 const PING_TIMEOUT_MS = 5_000;
 /**
- * Parameters go in the address, of which a server takes 1 MiB (http_max_uri_size): longer ones go in the text.
- * Characters, of which nine bytes at most are made.
+ * Parameters go into the address, of which a server accepts 1 MiB (http_max_uri_size); longer ones go into the text.
+ * Counted in characters, each of which becomes at most nine bytes.
  */
 const LONGEST_PARAMETER = 12_000;
-/** no row where the server does not run on Linux */
+/** no row if the server does not run on Linux */
 const MACHINE_STARTED_AT =
   "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
 /** UNKNOWN_TABLE, ACCESS_DENIED */
@@ -100,22 +96,19 @@ const UNTOLD = new Set<number | undefined>([60, 497]);
 const CONNECT_RETRY_MS = 1_000;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
-/**
- * After so long without an answer a server may be another version when it answers the next statement, milliseconds:
- * none is replaced within less.
- */
+/** After this long without an answer, the server may have another version, milliseconds: no replacement takes less. */
 const QUIET_MS = 1_000;
-/** Attempts at asking, or ending, a write. */
+/** How often a write is asked about, or killed. */
 const STALLED_TIMES = 10;
 /** How long a killed write may take to end, milliseconds. */
 const KILL_PATIENCE_MS = 30_000;
-/** How long a server that cannot be reached is asked again to end a write, milliseconds: it may be starting. */
+/** How long a server that cannot be reached is asked to end a write, milliseconds: it may be starting. */
 const UNREACHABLE_PATIENCE_MS = 3_000;
-/** How long its answer may be on its way when a write is no longer known, milliseconds. */
+/** How long an answer may still be in transit after the server no longer knows the write, milliseconds. */
 const ANSWER_GRACE_MS = 1_000;
-/** `request_timeout` of the client for writes, which have no such limit: the longest that a timer takes. */
+/** The client's `request_timeout` for writes, which have no such limit: the longest value of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
-/** Of a write that runs: what grows as long as it gets on. */
+/** What grows as long as a write makes progress. */
 const PROGRESS =
   "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
 
@@ -132,13 +125,13 @@ interface Request {
   readonly frames?: Iterable<Uint8Array>;
   readonly writes: boolean;
   readonly signal?: AbortSignal;
-  /** default: one that nobody else has */
+  /** default: a unique one */
   readonly queryId?: string;
 }
 
 /**
- * Resolves when the server has answered. Throws StartError (one line) where waiting cannot help: wrong user, no such
- * database, too old, TLS where there is none or the other way round.
+ * Resolves when the server has answered. Throws StartError (one line) if waiting cannot help: wrong user, no such
+ * database, too old, TLS on one side only.
  */
 export async function openServer({
   url,
@@ -167,14 +160,13 @@ export async function openServer({
       max_open_connections: sockets,
       request_timeout: timeoutMs,
       compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
-      // 0: Node's agent keeps to the server's own keep-alive time. The client's timer for idle sockets survives a
-      // request that is aborted before it has
-      // its socket, and then cuts the next one that runs on it, 2.5 s later (client 1.23.1; seen as an ECONNRESET of
-      // reads beside aborted ones)
+      // 0: Node's agent follows the server's own keep-alive time. The client's timer for idle sockets survives a
+      // request that is aborted before it has its socket, and then ends the next one on that socket, 2.5 s later
+      // (client 1.23.1; seen as ECONNRESET of reads beside aborted ones)
       keep_alive: { enabled: true, idle_socket_ttl: 0 },
       log: { level: ClickHouseLogLevel.OFF },
     });
-  // readers and writers do not share sockets; control is for what must get through when both are stuck
+  // readers and writers share no sockets; control is for statements that must get through when both are stuck
   const clients = {
     read: connect(readers),
     write: connect(writers, address, NO_TIMEOUT_MS),
@@ -188,7 +180,10 @@ export async function openServer({
   let version: string;
   /** names of the server's settings */
   let known: ReadonlySet<string>;
-  /** when the server last answered anything; 0: since then a connection broke, and the server may be another version */
+  /**
+   * when the server last answered anything; 0 after a broken connection, because the server may then have another
+   * version
+   */
   let lastAnswerAt = 0;
   let learning: Promise<void> | undefined;
   try {
@@ -231,7 +226,8 @@ export async function openServer({
       if (isolated === true) checkIsolated(statement);
       checkParameters(statement, params);
       const client = isolated === true ? clients.sandbox : clients.read;
-      if (client === undefined) throw refusal(497, 'CLICKHOUSE_SANDBOX_URL names no user for statements of callers');
+      if (client === undefined)
+        throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
       const ended = readSignal === undefined ? closing.signal : AbortSignal.any([readSignal, closing.signal]);
       const written = writeLongValues(statement, params, LONGEST_PARAMETER);
       const answer = await reading.use(
@@ -285,7 +281,7 @@ export async function openServer({
     },
 
     async rights(wanted) {
-      // past the pools: to a read-only statement no right to write is granted
+      // past the pools: a read-only statement has no right to write
       const granted = await Promise.all(
         wanted.map(
           async (right) => (await ask(`CHECK GRANT ${right.replace('{database}', identifier(database))}`)) === '1',
@@ -352,17 +348,17 @@ export async function openServer({
 
   function startMessage(error: ClickHouseError): string {
     if (isCertificateError(error.codeName))
-      return `ClickHouse at ${where} has a certificate that is not trusted (${error.codeName}); CLICKHOUSE_SSL_CA names the file of its authority`;
+      return `ClickHouse at ${where} has an untrusted certificate (${error.codeName}); set CLICKHOUSE_SSL_CA to the file of its authority`;
     if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_'))
-      return `ClickHouse at ${where} speaks no TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
+      return `ClickHouse at ${where} does not speak TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
     if (error.code === undefined)
-      return `${where} does not answer as ClickHouse's HTTP interface does (${error.codeName}); check CLICKHOUSE_URL`;
+      return `${where} does not answer like ClickHouse's HTTP interface (${error.codeName}); check CLICKHOUSE_URL`;
     if ([192, 193, 194, 516].includes(error.code))
       return `ClickHouse at ${where} refuses the user ${decodeURIComponent(address.username) || 'default'} or its password; check CLICKHOUSE_URL`;
     if (error.code === 164)
-      return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} has readonly, so that no statement may say what it depends on; set readonly to 0 for it`;
+      return `ClickHouse at ${where}: the profile of the user ${decodeURIComponent(address.username) || 'default'} sets readonly, so statements cannot set the settings that they depend on; set readonly to 0 for this user`;
     if (error.code === 452)
-      return `ClickHouse at ${where} refuses a setting that we depend on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
+      return `ClickHouse at ${where} refuses a setting that sluice depends on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${decodeURIComponent(address.username) || 'default'}`;
     if (error.code === 81)
       return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
     return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
@@ -404,7 +400,7 @@ export async function openServer({
     } catch (error) {
       if (error instanceof ClickHouseError) throw error;
       lastAnswerAt = 0;
-      // the server may still be at it: nobody waits for its answer any more
+      // the server may still work on it, and nobody waits for its answer
       if (!writes && client !== clients.control) void kill(queryId);
       if (ended !== undefined && hasFired(ended))
         throw writes
@@ -418,7 +414,7 @@ export async function openServer({
     }
   }
 
-  /** One attempt at a write: over when it settles, unless its error says that it may still run. */
+  /** One attempt at a write. It has ended when it settles, unless its error says that it may still run. */
   async function write(
     kind: 'write' | 'insert',
     { settings = {}, ...statement }: Omit<Request, 'writes'>,
@@ -442,7 +438,7 @@ export async function openServer({
       const failure = hasFired(givenUp.signal)
         ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true)
         : error;
-      // what ClickHouse reports itself is over; so is what never reached it
+      // what ClickHouse reports itself has ended, and so has what never reached it
       if (error.code !== undefined || failure.outcome === 'not_written') throw failure;
       try {
         await killAndWait(
@@ -461,7 +457,7 @@ export async function openServer({
   }
 
   /**
-   * Asks the server about a write from time to time until `over` fires; before that it may give it up, with the reason.
+   * Asks the server about a write from time to time until `over` fires. Before that it may abandon it, with the reason.
    */
   async function watch(id: string, over: AbortSignal, giveUp: (reason: string) => void): Promise<void> {
     let lastProgress: string | undefined;
@@ -475,7 +471,7 @@ export async function openServer({
         unanswered = 0;
       } catch {
         if (++unanswered < 2) continue;
-        giveUp('Timeout: the server answers nothing any more');
+        giveUp('Timeout: the server no longer answers');
         return;
       }
       if (progress === '') {
@@ -485,18 +481,18 @@ export async function openServer({
       stalled = progress === lastProgress ? stalled + 1 : 0;
       lastProgress = progress;
       if (stalled >= STALLED_TIMES) {
-        giveUp('Timeout: the statement gets no further');
+        giveUp('Timeout: the statement makes no progress');
         return;
       }
-      logger.debug({ query_id: id, progress }, 'clickhouse_write_goes_on');
+      logger.debug({ query_id: id, progress }, 'clickhouse_write_running');
     }
   }
 
-  /** Ends the statements of ours for which the condition holds; resolves when none of them runs, else throws. */
+  /** Kills our statements for which the condition holds. Resolves when none of them runs, else throws. */
   async function killAndWait(condition: string, patienceMs: number): Promise<void> {
     const since = performance.now();
     for (;;) {
-      // SYNC waits for each; one that does not heed it in time is asked after again
+      // SYNC waits for each; a statement that ignores it for too long is asked about again
       const failure = await ask(`KILL QUERY WHERE ${condition} SYNC`).then(
         () => undefined,
         (error: unknown) => error,
@@ -510,7 +506,7 @@ export async function openServer({
     }
   }
 
-  /** The answer of a small statement past the pools, as text. Any of them may run twice. */
+  /** Returns the answer of a small statement past the pools, as text. Each of them may run twice. */
   async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
     const once = (): Promise<Answer> =>
       request(clients.control, {
@@ -521,7 +517,7 @@ export async function openServer({
         ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }),
       });
     const { body } = await once().catch((error: unknown) => {
-      // the server may end a connection that has long been idle just when it is used again
+      // the server may close a long idle connection just when it is used again
       if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE'))
         return once();
       throw error;
@@ -533,7 +529,7 @@ export async function openServer({
     return new Set((await ask('SELECT name FROM system.settings')).split('\n'));
   }
 
-  /** The server may have been replaced: its version is looked at, and where it is another one, what it knows. */
+  /** The server may have been replaced: reads its version, and if that changed, the settings that it knows. */
   function learn(): Promise<void> {
     learning ??= (async () => {
       const found = await ask('SELECT version()');
@@ -554,12 +550,12 @@ export async function openServer({
   }
 }
 
-/** What the ids of all attempts at an insert begin with: its own id and a character that no id has. */
+/** Returns the prefix of the ids of all attempts at an insert: its own id and a character that no id contains. */
 function attemptsOf(queryId: string): string {
   return `${queryId}#`;
 }
 
-/** Waits; false: `over` fired meanwhile. */
+/** Waits. False if `over` fired meanwhile. */
 async function slept(ms: number, over: AbortSignal): Promise<boolean> {
   return await sleep(ms, true, { signal: over, ref: false }).catch(() => false);
 }
@@ -568,7 +564,7 @@ function toError(body: Buffer, status: number, code: string | undefined, writes:
   const text = body.toString('utf8', 0, 16_384);
   const reported = fromEngine(text, writes, code === undefined ? undefined : Number(code));
   if (reported !== undefined) return reported;
-  // not ClickHouse's words: a proxy's, or another service's
+  // not ClickHouse's text: from a proxy, or another service
   const retry = status === 408 || status === 429 || status >= 500;
   return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, {
     code: undefined,
@@ -579,8 +575,8 @@ function toError(body: Buffer, status: number, code: string | undefined, writes:
 }
 
 /**
- * The exception that a server from 25.11 on writes behind rows that were sent already: `__exception__`, tag, text,
- * length, tag, `__exception__`.
+ * Returns the exception that a server from 25.11 on writes after rows that were already sent: `__exception__`, tag,
+ * text, length, tag, `__exception__`.
  */
 function lateException(body: Buffer, tag: string | undefined): string | undefined {
   if (tag === undefined) return undefined;
@@ -592,12 +588,12 @@ function lateException(body: Buffer, tag: string | undefined): string | undefine
     : undefined;
 }
 
-/** A stream asks for the next piece before it has sent the one before. */
+/** A stream requests the next piece before it has sent the previous one. */
 function* copies(pieces: Iterable<Uint8Array>): Generator<Buffer> {
   for (const piece of pieces) yield Buffer.from(piece);
 }
 
-/** a function, because it may fire between two looks */
+/** a function, because it may fire between two checks */
 function hasFired(signal: AbortSignal): boolean {
   return signal.aborted;
 }

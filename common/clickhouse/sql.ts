@@ -2,8 +2,7 @@ import { refusal } from './errors.ts';
 
 /**
  * SQL text as ClickHouse's lexer sees it (src/Parsers/Lexer.cpp): enough to tell code from strings, quoted identifiers
- * and comments.
- * `word`: bare word or number; `symbol`: one character of anything else.
+ * and comments. `word`: bare word or number; `symbol`: one character of anything else.
  */
 export interface Token {
   readonly kind: 'space' | 'comment' | 'string' | 'quoted' | 'word' | 'symbol';
@@ -15,11 +14,11 @@ const SPACE = /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y;
 const WORD = /[A-Za-z0-9_$]+/y;
 
 /**
- * Tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR where a string, quoted identifier or comment is not
- * closed, and at a NUL (ClickHouse may end the text there).
+ * Returns tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR if a string, quoted identifier or comment is
+ * not closed, and at a NUL (ClickHouse may end the text there).
  */
 export function tokenize(sql: string): Token[] {
-  if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text holds a NUL character');
+  if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text contains a NUL character');
   const tokens: Token[] = [];
   let i = 0;
   while (i < sql.length) {
@@ -100,7 +99,7 @@ function blockCommentEnd(sql: string, start: number): number {
   return i;
 }
 
-/** `$tag$ ... $tag$`; undefined where the dollar sign begins no such string. */
+/** Returns the end of `$tag$ ... $tag$`. Undefined if the dollar sign begins no such string. */
 function heredocEnd(sql: string, start: number): number | undefined {
   const tagEnd = sql.indexOf('$', start + 1);
   if (tagEnd < 0) return undefined;
@@ -113,7 +112,7 @@ function isCode(token: Token): boolean {
   return token.kind !== 'space' && token.kind !== 'comment';
 }
 
-/** The statements of a text, split at semicolons that are code; statements of nothing but comments are left out. */
+/** Returns the statements of a text, split at semicolons that are code, without those that contain only comments. */
 export function splitStatements(sql: string): string[] {
   const statements: string[] = [];
   let start = 0;
@@ -129,27 +128,25 @@ export function splitStatements(sql: string): string[] {
   return statements;
 }
 
-/** The one statement of the text, without its semicolon. Throws 62 SYNTAX_ERROR when there are more, or none. */
+/**
+ * Returns the one statement of the text, without its semicolon. Throws 62 SYNTAX_ERROR if there are several, or none.
+ */
 export function oneStatement(sql: string): string {
   const [statement, ...more] = splitStatements(sql);
-  if (statement === undefined) throw refusal(62, 'Syntax error: the text holds no statement');
-  if (more.length > 0) throw refusal(62, 'Syntax error: the text holds more than one statement');
+  if (statement === undefined) throw refusal(62, 'Syntax error: the text contains no statement');
+  if (more.length > 0) throw refusal(62, 'Syntax error: the text contains more than one statement');
   return statement;
 }
 
 const READ_KEYWORDS = new Set(['SELECT', 'WITH', 'EXPLAIN', 'SHOW', 'DESCRIBE', 'DESC', 'EXISTS', 'FROM']);
 
-/**
- * Of all functions of the engine the only ones that touch a file before it looks at grants: `file` reads it, `sqlite`
- * makes it where there is none.
- */
+/** The only functions of the engine that touch a file before it checks grants: `file` reads it, `sqlite` creates it. */
 const FILE_FUNCTIONS = new Set(['file', 'sqlite']);
 
 /**
- * Throws 164 READONLY unless the statement is one that only reads tables. The engine enforces most of that itself
- * (readonly, grants); what it does not:
- * INTO OUTFILE (written by the client part of the embedded engine) and FILE_FUNCTIONS.
- * Quoted identifiers with escapes are refused because they could spell one.
+ * Throws 164 READONLY unless the statement only reads tables. The engine itself enforces most of that (readonly,
+ * grants), except INTO OUTFILE (written by the client part of the embedded engine) and FILE_FUNCTIONS. Quoted
+ * identifiers with escapes are refused because they could spell one of these.
  */
 export function checkReads(statement: string): void {
   const code = tokenize(statement).filter(isCode);
@@ -169,13 +166,13 @@ export function checkReads(statement: string): void {
 }
 
 /**
- * Databases that tell of the engine: it grants some of their tables to everybody, other statements and their errors
- * among them.
+ * Databases that reveal the engine: it grants some of their tables to everybody, including other statements and their
+ * errors.
  */
 const TELLING_DATABASES = new Set(['system', 'information_schema']);
 /**
- * What tells of the engine, its host or its user, and table functions; `format` and `null`, which are more than that,
- * have inline data only.
+ * Functions that reveal the engine, its host or its user, and table functions; `format` and `null`, which are more than
+ * table functions, have inline data only.
  */
 const TELLING_FUNCTIONS = new Set(
   `addresstoline addresstolinewithinlines addresstosymbol authenticateduser authuser buildid connection_id connectionid current_query_id current_user currentprofiles currentqueryid currentroles
@@ -191,9 +188,9 @@ const TELLING_FUNCTIONS = new Set(
 );
 
 /**
- * Throws 497 ACCESS_DENIED unless the statement is a SELECT, or EXPLAIN AST of one, that asks nothing of the engine
- * itself. The engine would answer
- * whoever has no right at all: `system.errors` has texts of other statements in it, `hostName()` needs no grant.
+ * Throws 497 ACCESS_DENIED unless the statement is a SELECT, or EXPLAIN AST of one, that asks nothing about the engine
+ * itself. The engine would answer even a user without rights: `system.errors` contains texts of other statements, and
+ * `hostName()` needs no grant.
  */
 export function checkIsolated(statement: string): void {
   const code = tokenize(statement).filter(isCode);
@@ -212,14 +209,14 @@ export function checkIsolated(statement: string): void {
     if (kind === 'symbol' && text === '@') throw denied('@');
     if (kind !== 'word' && kind !== 'quoted') continue;
     if (TELLING_DATABASES.has(text) && next === '.') throw denied(text);
-    // a quoted name may hold both
+    // a quoted name may contain both
     if ([...TELLING_DATABASES].some((database) => text.startsWith(`${database}.`))) throw denied(text);
     if (TELLING_FUNCTIONS.has(text) && (next === '(' || text.startsWith('current_') || text.startsWith('session_')))
       throw denied(text);
   }
 }
 
-/** Names of the parameters `{name:Type}` in the statement. */
+/** Returns the names of the parameters `{name:Type}` in the statement. */
 export function parameterNames(statement: string): Set<string> {
   const code = tokenize(statement).filter(isCode);
   const names = new Set<string>();
@@ -237,7 +234,7 @@ export function parameterNames(statement: string): Set<string> {
   return names;
 }
 
-/** Throws 456 UNKNOWN_QUERY_PARAMETER when the statement names a parameter that is not given. */
+/** Throws 456 UNKNOWN_QUERY_PARAMETER if the statement names a parameter that is not given. */
 export function checkParameters(statement: string, given: Readonly<Record<string, unknown>>): void {
   for (const name of parameterNames(statement)) {
     if (!Object.hasOwn(given, name)) throw refusal(456, `The parameter ${name} has no value`);
@@ -245,9 +242,9 @@ export function checkParameters(statement: string, given: Readonly<Record<string
 }
 
 /**
- * The statement with the values of `{name:String}` written into it where they are longer than `longest` characters, and
- * the parameters that are left.
- * By tokens: braces in strings and comments are text. A value that another type asks for too stays a parameter.
+ * Writes the values of `{name:String}` that are longer than `longest` characters into the statement. Returns it with
+ * the remaining parameters. It works by tokens: braces in strings and comments are text. A value that another type asks
+ * for too stays a parameter.
  */
 export function writeLongValues<T>(
   statement: string,
@@ -283,7 +280,7 @@ export function writeLongValues<T>(
 }
 
 /**
- * The statement with its `FROM frames` reading from `source` instead. Throws 62 SYNTAX_ERROR unless it stands there
+ * Returns the statement with `source` instead of `frames` in its `FROM frames`. Throws 62 SYNTAX_ERROR unless it occurs
  * exactly once.
  */
 export function replaceFrames(statement: string, source: string): string {
@@ -315,17 +312,17 @@ const ESCAPES: Readonly<Record<string, string>> = {
   '\f': '\\f',
 };
 
-/** A string literal of ClickHouse's SQL. */
+/** Returns a string literal of ClickHouse's SQL. */
 export function quote(text: string): string {
   return `'${text.replace(/[\\'\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}'`;
 }
 
-/** A name as an identifier of ClickHouse's SQL. */
+/** Returns a name as an identifier of ClickHouse's SQL. */
 export function identifier(name: string): string {
   return `\`${name.replace(/[\\`\0\n\r\t\b\f]/g, (c) => ESCAPES[c]!)}\``;
 }
 
-/** The beginning of an INSERT into these columns. */
+/** Returns the beginning of an INSERT into these columns. */
 export function insertInto(table: string, columns: readonly string[]): string {
   return `INSERT INTO ${identifier(table)} (${columns.map(identifier).join(', ')})`;
 }

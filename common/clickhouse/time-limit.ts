@@ -2,10 +2,9 @@ import { refusal } from './errors.ts';
 import type { StatementSettings } from './clickhouse.ts';
 
 /**
- * Runs a read and throws 159 where its answer comes only after its own max_execution_time: the engine ends such a read
- * with an error, but once, on an
- * overloaded machine, an answer came without its last block and without one (not reproduced in 600 reads that ended
- * about their limit). An answer is whole or an error.
+ * Runs a read and throws 159 if its answer comes after its own max_execution_time. The engine ends such a read with an
+ * error, but once, on an overloaded machine, an answer came without its last block and without an error (not reproduced
+ * in 600 reads that ended near their limit). An answer is whole or an error.
  */
 export async function withinTimeLimit<T>(settings: StatementSettings, read: () => Promise<T>): Promise<T> {
   const limit = Number(settings['max_execution_time'] ?? 0);

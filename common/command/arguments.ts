@@ -11,10 +11,10 @@ const MOST_MISTAKES = 5;
 export const TOPIC = { type: 'string', pattern: '^[A-Za-z0-9._-]{1,249}$' } as const;
 export const PARTITION = { type: 'integer', minimum: 0, maximum: 2 ** 31 - 1 } as const;
 
-/** Arguments without any member. */
+/** The schema of a command without arguments. */
 export const NO_ARGUMENTS: ArgumentsSchema = { type: 'object', properties: {}, additionalProperties: false };
 
-/** Arguments of a command that does several things, named by the member `by`. */
+/** Returns the schema of a command with several actions, named by the member `by`. */
 export function oneOfActions(
   by: string,
   actions: Readonly<
@@ -33,7 +33,7 @@ export function oneOfActions(
   };
 }
 
-/** Throws UsageError that names what does not fit the schema: members, never values. */
+/** Throws UsageError that names the members that do not fit the schema, never their values. */
 export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
   let validate = validators.get(schema);
   if (validate === undefined) validators.set(schema, (validate = ajv.compile(schema)));
@@ -45,8 +45,8 @@ export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
 
 function sentence({ instancePath, keyword, message = 'is wrong', params }: ErrorObject): string {
   const { tag, allowedValues } = params as { tag?: string; allowedValues?: readonly unknown[] };
-  const at = instancePath === '' ? 'they' : instancePath.slice(1).replaceAll('/', '.');
-  if (keyword === 'discriminator') return `${tag} must be one of its names`;
+  const at = instancePath === '' ? 'the object' : instancePath.slice(1).replaceAll('/', '.');
+  if (keyword === 'discriminator') return `${tag} has an unknown value`;
   if (keyword === 'enum') return `${at} must be one of ${allowedValues?.join(', ')}`;
   return `${at} ${message}`;
 }

@@ -4,7 +4,7 @@ import type { ClickHouse } from '../clickhouse/clickhouse.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 
-/** What a command works with, in the process that has the engine open. */
+/** What a command gets, in the process that has the engine open. */
 export interface CommandContext {
   readonly clickhouse: ClickHouse;
   readonly settings: Settings;
@@ -12,9 +12,8 @@ export interface CommandContext {
 }
 
 /**
- * A command for operators. It runs where the engine is: in the running service (POST /api/commands/<name>, an admin
- * key),
- * or, where none runs or ClickHouse is a server, in the process that was called.
+ * A command for operators. It runs where the engine is: in the running service (POST /api/commands/<name> with an admin
+ * key). If none runs, or ClickHouse is a server, it runs in the process that was called.
  */
 export interface Command<Args = unknown, Result = unknown> {
   /** `npm run <name>` */
@@ -22,21 +21,21 @@ export interface Command<Args = unknown, Result = unknown> {
   /** what --help prints */
   readonly help: string;
   readonly options: NonNullable<ParseArgsConfig['options']>;
-  /** JSON Schema of the arguments: whoever calls, by the command line or over HTTP, run() gets nothing else */
+  /** JSON Schema of the arguments, for calls by command line and over HTTP alike */
   readonly args: ArgumentsSchema;
-  /** Arguments from the command line, as JSON. Throws a UsageError. */
+  /** Returns the arguments of a command line as JSON. Throws UsageError. */
   readArgs(values: Readonly<Record<string, string | boolean | undefined>>, positionals: readonly string[]): Args;
-  /** The answer, as JSON. */
+  /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;
-  /** For people, on stdout. */
+  /** Returns the result for people, on stdout. */
   print(result: Result): string | Buffer;
-  /** 0 where all is well */
+  /** 0 for success */
   exitCode(result: Result): number;
-  /** What --json prints; the result itself by default. */
+  /** Returns what --json prints; the result itself by default. */
   json?(result: Result): unknown;
 }
 
 export { UsageError } from './usage-error.ts';
 
-/** Exit code of a call whose words are off (EX_USAGE of sysexits.h). */
+/** Exit code for wrong arguments (EX_USAGE of sysexits.h). */
 export const EXIT_USAGE = 64;

@@ -1,8 +1,7 @@
 /**
- * Text of others as a terminal may show it: control characters are written as escapes, but for line ends and tabs. In
- * them stand orders to the terminal,
- * to move, to hide, to type; with the marks of writing direction a line reads otherwise than it is. The escapes are
- * those of JSON, so that JSON stays JSON.
+ * Returns foreign text that is safe for a terminal: control characters become escapes, except line ends and tabs. They
+ * could otherwise move, hide or type text, and marks of writing direction could make a line read differently. The
+ * escapes are those of JSON, so JSON stays JSON.
  */
 export function printable(text: string): string {
   return text.replaceAll(

@@ -1,2 +1,2 @@
-/** The call's words are off; the message says which. */
+/** The arguments are wrong; the message says which. */
 export class UsageError extends Error {}

@@ -1,16 +1,13 @@
-/**
- * Where a backup may go: one of ClickHouse's engines for backups, and its arguments as they are, of which one is the
- * folder.
- */
+/** A place for backups: one of ClickHouse's engines for backups, and its arguments, one of which is the folder. */
 export interface BackupPlace {
   readonly engine: 'File' | 'Disk' | 'S3' | 'AzureBlobStorage';
   readonly args: readonly string[];
 }
 
-/** By the name that the operator gave it. */
+/** By the name that the operator chose. */
 export type BackupPlaces = Readonly<Record<string, BackupPlace>>;
 
-/** How many arguments each takes, and which of them is the folder. */
+/** How many arguments each engine takes, and which of them is the folder. */
 const engines = {
   Disk: { min: 1, max: 2, folder: 1 },
   S3: { min: 1, max: 3, folder: 0 },
@@ -24,8 +21,8 @@ const PLACE = new RegExp(
 );
 
 /**
- * `name=/folder,name=Disk('disk'),name=S3('https://...','key','secret')`. Throws an Error for settings.ts; nothing of
- * the value is in it but names of places.
+ * Parses `name=/folder,name=Disk('disk'),name=S3('https://...','key','secret')`. Throws an Error for settings.ts, which
+ * contains nothing of the value but names of places.
  */
 export function backupPlaces(value: string): BackupPlaces {
   const places: Record<string, BackupPlace> = {};
@@ -36,7 +33,7 @@ export function backupPlaces(value: string): BackupPlaces {
     count++;
     if (found === undefined)
       throw new Error(
-        `has a place that cannot be read, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), with commas between`,
+        `has a malformed place, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), separated by commas`,
       );
     if (!NAME.test(name)) throw new Error(`has a place without a name of A-Z a-z 0-9 _ -, the ${ordinal(count)}`);
     if (Object.hasOwn(places, name)) throw new Error(`names ${name} twice`);
@@ -59,7 +56,7 @@ function ordinal(n: number): string {
   return `${n}${['th', 'st', 'nd', 'rd'][n] ?? 'th'}`;
 }
 
-/** The same place one folder deeper. */
+/** Returns the same place one folder deeper. */
 export function folderIn({ engine, args }: BackupPlace, name: string): BackupPlace {
   const at = engine === 'File' ? 0 : engines[engine].folder;
   const folder = (args[at] ?? '').replace(/\/+$/, '');

@@ -1,15 +1,16 @@
 import { chmodSync, mkdirSync, statSync } from 'node:fs';
 import { StartError } from '../errors.ts';
 
-/** What this process and its children make from now on is for their owner only: folders have mode 700, files 600. */
+/**
+ * Makes everything that this process and its children create private to their owner: folders have mode 700, files 600.
+ */
 export function keepToOwner(): void {
   process.umask(0o077);
 }
 
 /**
- * Makes the data folder, for its owner only; one that is there is closed to others. Returns false where somebody else's
- * folder stays open to others.
- * Throws StartError where it cannot be made.
+ * Creates the data folder with mode 700, or closes an existing one to others. Returns false if another user's folder
+ * stays open to others. Throws StartError if it cannot be created.
  */
 export function makeDataFolder(dataDir: string): boolean {
   try {

@@ -1,8 +1,6 @@
 import { join } from 'node:path';
 
-/**
- * Where the first admin key stands when API_KEY is not set: the query service keeps it there, commands find it there.
- */
+/** Returns the file of the first admin key if API_KEY is not set. The query service writes it, commands read it. */
 export function keyFile(dataDir: string): string {
   return join(dataDir, 'api-key');
 }

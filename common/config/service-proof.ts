@@ -4,18 +4,19 @@ import { join } from 'node:path';
 import { makeDataFolder } from './data-folder.ts';
 
 /**
- * How a command knows the service of its data folder before it sends it the admin key: any user of the machine can
- * listen on the service's port while
- * it is stopped. The service has a secret in the data folder, which only its owner can read, and answers a nonce with a
- * MAC of nonce and port.
- * The port keeps others from passing the question on to the service, which listens on another one.
+ * Lets a command recognise the service of its data folder before it sends it the admin key: while the service is
+ * stopped, any user of the machine can listen on its port. The service has a secret in the data folder, which only its
+ * owner can read, and answers a nonce with a MAC of nonce and port. Because the MAC covers the port, another listener
+ * cannot relay the question to the service.
  */
 export const PROOF_PATH = '/proof';
 const NONCE = /^[0-9a-f]{64}$/;
 
 const proofFile = (dataDir: string): string => join(dataDir, 'service-proof');
 
-/** The secret of a data folder; undefined where no service ever ran on it, or the folder is somebody else's. */
+/**
+ * Returns the secret of a data folder. Undefined if no service ever ran on it, or the folder belongs to another user.
+ */
 export function readProofSecret(dataDir: string): string | undefined {
   try {
     return readFileSync(proofFile(dataDir), 'utf8').trim();
@@ -24,14 +25,14 @@ export function readProofSecret(dataDir: string): string | undefined {
   }
 }
 
-/** The secret of a data folder, made where there is none. */
+/** Returns the secret of a data folder and creates it if there is none. */
 export function proofSecret(dataDir: string): string {
   makeDataFolder(dataDir);
   const file = proofFile(dataDir);
   const part = `${file}.${process.pid}.part`;
   writeFileSync(part, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600 });
   try {
-    // whole or not at all, and never over the one that is there
+    // written completely or not at all, and never over an existing one
     linkSync(part, file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
@@ -45,7 +46,7 @@ export function newNonce(): string {
   return randomBytes(32).toString('hex');
 }
 
-/** Undefined where the nonce is none. */
+/** Undefined if the nonce is malformed. */
 export function proofOf(secret: string, port: number, nonce: string): string | undefined {
   return NONCE.test(nonce) ? createHmac('sha256', secret).update(`sluice ${port} ${nonce}`).digest('hex') : undefined;
 }

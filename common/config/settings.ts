@@ -8,14 +8,13 @@ import { backupPlaces, type BackupPlaces } from './backup-places.ts';
 import { sources, type SourceName } from '../sources.ts';
 
 /**
- * Every setting of every service: one table, from which services read their part and the README's table is made.
- * The only file that reads process.env, but for what native code reads there (thread-pool.ts,
- * common/clickhouse/embedded.ts). A parser gets trimmed, non-empty text and throws an Error whose message
- * completes the sentence "NAME: ...".
+ * Every setting of every service in one table. Services read their part of it, and the README's table is made from it.
+ * No other file reads process.env, except what native code reads there (thread-pool.ts, common/clickhouse/embedded.ts).
+ * A parser gets trimmed, non-empty text and throws an Error whose message completes the sentence "NAME ...".
  */
 interface Setting<T> {
   readonly default: T;
-  /** how the README shows the default, where the value does not say it itself */
+  /** how the README shows the default, if the value itself is not suitable */
   readonly shown?: string;
   readonly unit?: string;
   readonly secret?: true;
@@ -84,7 +83,7 @@ function brokers(value: string): string[] {
   return list;
 }
 
-/** topic per source; a topic belongs to one source. */
+/** One topic per source. A topic belongs to one source. */
 export type Topics = Record<SourceName, string>;
 
 const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) as Topics;
@@ -126,7 +125,7 @@ function fileText(path: string): string {
   }
 }
 
-/** A path; what stands there is looked at, and read again where it is used. */
+/** Checks the file and returns its path. It is read again where it is used. */
 function certificateFile(path: string): string {
   const text = fileText(path);
   try {
@@ -153,7 +152,7 @@ function folder(path: string): string {
   return path;
 }
 
-/** A key that callers send in a header: what stands there in other characters reaches us as others, or not at all. */
+/** A key that callers send in a header. Other characters would arrive changed, or not at all. */
 function headerText(value: string): string {
   if (!/^[\x20-\x7e]+$/.test(value))
     throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
@@ -161,7 +160,7 @@ function headerText(value: string): string {
 }
 
 /**
- * Whose word on a caller's address counts: nobody's, that of so many proxies in front, or that of proxies in these
+ * Whose X-Forwarded-For is trusted: nobody's, that of the given number of proxies, or that of proxies in these
  * networks.
  */
 export type TrustProxy = false | number | readonly string[];
@@ -195,12 +194,12 @@ function trustProxy(value: string): TrustProxy {
   return networks;
 }
 
-/** Whether only this machine reaches an address. */
+/** Whether only this machine can reach an address. */
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }
 
-/** A key of fewer characters can be guessed. */
+/** A shorter key could be guessed. */
 export const SHORTEST_API_KEY = 16;
 
 const mechanisms = oneOf('plain', 'scram-sha-256', 'scram-sha-512');
@@ -213,8 +212,8 @@ function names(value: string): string[] {
 }
 
 /**
- * MAX_EVENT_BYTES is at most this, and a fetch may hold at least this: of an event that is cut short, what is left is
- * still too large.
+ * The upper limit of MAX_EVENT_BYTES, and the lower limit of a fetch: a truncated event is then still recognised as too
+ * large.
  */
 const LARGEST_EVENT_BYTES = 32 * 1024 * 1024;
 
@@ -538,7 +537,7 @@ export const settingsTable = {
 export type SettingName = keyof typeof settingsTable;
 export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends Setting<infer T> ? T : never };
 
-/** Every setting as documentation: name, default, unit, meaning. */
+/** Returns every setting for documentation: name, default, unit, meaning. */
 export function settingsRows(): {
   readonly name: string;
   readonly shown: string;
@@ -554,9 +553,8 @@ export function settingsRows(): {
 }
 
 /**
- * Reads the whole table from the environment; an empty or blank variable counts as absent.
- * Throws one StartError (exit code 78) that lists every mistake at once. Values of secret settings are not repeated in
- * it.
+ * Reads the whole table from the environment. An empty or blank variable counts as absent. Throws one StartError (exit
+ * code 78) that lists every mistake, without the values of secret settings.
  */
 export function readSettings(env: Readonly<Record<string, string | undefined>> = process.env): Settings {
   const mistakes: string[] = [];
@@ -590,8 +588,8 @@ export function isGiven(name: SettingName, env: Readonly<Record<string, string |
 }
 
 /**
- * Every setting as it is understood, for people: secrets and credentials in addresses are `***`. Settings that were not
- * given say so.
+ * Returns every setting as it was understood, for people. Secrets and credentials in addresses become `***`. Settings
+ * that were not given are marked.
  */
 export function describeSettings(
   settings: Settings,
@@ -619,7 +617,7 @@ function textOf(value: unknown): string {
     : String(value);
 }
 
-/** Of an address what is no secret. */
+/** Returns an address without its secrets. */
 function redacted(value: string): string {
   if (!URL.canParse(value)) return '***';
   const { protocol, username, password, host, pathname } = new URL(value);
@@ -627,8 +625,8 @@ function redacted(value: string): string {
 }
 
 /**
- * What is wrong between settings that are right by themselves; of those that are `wrong`, which stand at their
- * defaults, nothing is said a second time.
+ * Returns what is wrong between settings that are valid by themselves. It skips those in `wrong`, which have their
+ * defaults here.
  */
 function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): string[] {
   const mistakes: string[] = [];

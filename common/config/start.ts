@@ -6,7 +6,7 @@ import { describeSettings, isGiven, readSettings, type SettingName, type Setting
 const CHECK = '--check-config';
 const HELP = ['--help', '-h'];
 
-/** Whether the process was called only to say how it understands its settings. */
+/** Whether the process was called only to print its settings. */
 export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): boolean {
   return args.includes(CHECK);
 }
@@ -26,11 +26,9 @@ function called(script: string): string {
 }
 
 /**
- * The settings of a service, of which it cannot do without `needs`. With --check-config: prints them, secrets redacted,
- * and ends the process
- * with 0 before anything is started; with --help the same with what it takes. Throws StartError (exit code 78) that
- * names every mistake; also in a check;
- * exit code 64 where it is called with other words.
+ * Returns the settings of a service; it cannot run without those in `needs`. With --check-config it prints them,
+ * secrets redacted, and ends the process with 0 before anything starts. With --help it also prints the usage. Throws
+ * StartError (exit code 78) that names every mistake, also in a check, or with exit code 64 for wrong arguments.
  */
 export function readServiceSettings<Needed extends SettingName = never>(
   script: string,

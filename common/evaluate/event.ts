@@ -14,10 +14,10 @@ import {
 } from './scanner.ts';
 import { calendarToMicros, digitsToMicros } from './timestamp.ts';
 
-/** Why an event is none that its raw table takes. */
+/** Why a raw table cannot take an event. */
 export type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
 
-/** What an event's time may be, both inclusive, unix microseconds. */
+/** The range that an event's time must lie in, both inclusive, unix microseconds. */
 export interface TimeRange {
   readonly earliest: number;
   readonly latest: number;
@@ -26,25 +26,24 @@ export interface TimeRange {
 const DAY_MS = 86_400_000;
 const AHEAD_MS = 3_600_000;
 
-/** Events from the raw retention before a moment (unix ms) to one hour after it. */
+/** Returns the range from the raw retention before a moment (unix ms) to one hour after it. */
 export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
   return { earliest: (moment - retentionDays * DAY_MS) * 1000, latest: (moment + AHEAD_MS) * 1000 };
 }
 
 /**
- * Reads events of one source: the verdict, and the values at the paths of its columns. Nothing is built of an event:
- * values are looked at where they stand.
- * What it says is of the event that `read` saw last, whose bytes must still be there.
+ * Reads events of one source: the verdict, and the values at the paths of its columns. It builds nothing: values are
+ * read where they stand. All members describe the event of the last `read`, whose bytes must still be there.
  */
 export interface EventReader {
   /**
-   * The JSON text in bytes[start, end). recordTime: of its record, unix ms, -1 = none. Returns undefined where it is an
-   * event.
+   * Reads the JSON text in bytes[start, end). `recordTime` is the time of its record in unix ms, -1 if there is none.
+   * Undefined if it is a valid event.
    */
   read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined;
   /**
-   * The same for a text that is known to be JSON, whose values whoever made it has noted in `scanner.found`, by their
-   * places in it.
+   * Does the same for a text that is known to be JSON. Its writer has noted the places of its values in
+   * `scanner.found`.
    */
   judge(text: Buffer, recordTime: number, range: TimeRange): EventFault | undefined;
   readonly scanner: Scanner;
@@ -52,26 +51,28 @@ export interface EventReader {
   readonly detail: string;
   /** unix microseconds */
   readonly timestamp: number;
-  /** orText: 0 where the source has none */
+  /** orText is 0 if the source has none */
   readonly nodes: {
     readonly project: number;
     readonly orText: number;
     readonly id: number;
     readonly columns: readonly number[];
   };
-  /** The string, or the number as it is written if `numbersToo`, at the node; undefined where there is none. */
+  /**
+   * Returns the string at the node, or with `numbersToo` the number as it is written. Undefined if there is neither.
+   */
   textAt(node: number, numbersToo: boolean): string | undefined;
-  /** Whether a string, or a number if `numbersToo`, stands at the node: from now on `text` is it. */
+  /** Returns whether a string, or with `numbersToo` a number, stands at the node. If so, `text` now refers to it. */
   locate(node: number, numbersToo: boolean): boolean;
   /** bytes[from, to): characters of a string, lone surrogates as U+FFFD, or a number as it is written */
   readonly text: { bytes: Buffer; from: number; to: number };
   isObject(node: number): boolean;
-  /** The number, or the number that the string is, at the node; else NaN. */
+  /** Returns the number at the node, or the number in its string; else NaN. */
   numberAt(node: number): number;
 }
 
 const NUMERIC = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
-/** So many digits are read without making a string of them. */
+/** Up to this many digits are parsed without building a string. */
 const FEW_DIGITS = 9;
 const DETAIL_LENGTH = 100;
 const NOTHING: Buffer = Buffer.alloc(0);
@@ -125,7 +126,7 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
   function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
     event = bytes;
     if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))
-      return fault('missing_project', `no text and no number at ${project}`);
+      return fault('missing_project', `neither a text nor a number at ${project}`);
     timestamp = timeOf(recordTime);
     if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
     if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
@@ -181,6 +182,6 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
     if (kind === ABSENT || kind === NULL) return 'timestamp of the record';
     return locate(time, true)
       ? `timestamp ${text.bytes.toString('utf8', text.from, Math.min(text.to, text.from + DETAIL_LENGTH))}`
-      : 'timestamp that is no text and no number';
+      : 'timestamp is neither text nor a number';
   }
 }

@@ -1,21 +1,21 @@
 /**
- * The paths that are read of an event, as a tree of names. Node 0 is "nothing of interest", node 1 the event itself.
- * Names are found by their parent and their length, so most keys of an event cost one look.
+ * The paths that are read from an event, as a tree of names. Node 0 is "nothing of interest", node 1 the event itself.
+ * Names are found by parent and length, so most keys of an event cost one lookup.
  */
 export interface Paths {
-  /** how many nodes there are */
+  /** the number of nodes */
   readonly size: number;
-  /** the node of a path, names joined by dots */
+  /** returns the node of a path, names joined by dots */
   nodeOf(path: string): number;
   parentOf(node: number): number;
-  /** The child of `node` whose name stands in bytes[from, from + length); 0 = none. */
+  /** Returns the child of `node` whose name stands in bytes[from, from + length), or 0 if there is none. */
   childOf(node: number, bytes: Uint8Array, from: number, length: number): number;
 }
 
 /** Names are ASCII and shorter than this. */
 export const MAX_NAME = 32;
 
-/** Throws Error where a name cannot be looked up. */
+/** Throws Error for a name that cannot be looked up. */
 export function createPaths(paths: readonly string[]): Paths {
   const all = ['', ''];
   for (const path of paths) {
@@ -27,7 +27,7 @@ export function createPaths(paths: readonly string[]): Paths {
       if (!all.includes(prefix)) all.push(prefix);
     });
   }
-  /** by parent and length: the last child; `before` has the one of the same parent and length before it */
+  /** by parent and length: the last child; `before` links to the previous one of the same parent and length */
   const last = new Uint16Array(all.length * MAX_NAME);
   const before = new Uint16Array(all.length);
   const start = new Uint16Array(all.length);

@@ -1,34 +1,36 @@
 import { createPaths, MAX_NAME, type Paths } from './paths.ts';
 
 /**
- * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested MAX_DEPTH deep at most. Builds
- * nothing, so time is linear and
- * memory constant for any input. What the paths name is left in `found`: of duplicate keys the first, and where a list
- * stands whose first element is an
- * object, that object. Keys may be written with escapes.
+ * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested at most MAX_DEPTH deep. It
+ * builds nothing, so time is linear and memory constant for any input. It leaves the values that the paths name in
+ * `found`: of duplicate keys the first, and for a list whose first element is an object, that object. Keys may contain
+ * escapes.
  */
 export interface Scanner {
   readonly paths: Paths;
   /**
-   * by node, three numbers: the kind of its value, where it starts and where it ends; strings without their quotes,
-   * starts and ends of texts and numbers only
+   * three numbers per node: the kind of its value, its start and its end. Strings have no quotes. Only texts and
+   * numbers have a start and an end
    */
   readonly found: Int32Array;
   /**
-   * The node of the member of `node` whose key stands in bytes[from, to); 0 where nobody asks for it or it was there
-   * before.
+   * Returns the node of the member of `node` whose key stands in bytes[from, to), or 0 if no path names it or it was
+   * there before.
    */
   memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
-  /** Returns VALID, TOO_DEEP, or the offset from `start` of the byte at which bytes[start, limit) is no JSON object. */
+  /**
+   * Returns VALID, TOO_DEEP, or the offset from `start` of the byte where bytes[start, limit) stops being a JSON
+   * object.
+   */
   scan(bytes: Uint8Array, start: number, limit: number): number;
 }
 
 export const VALID = -1;
 export const TOO_DEEP = -2;
-/** Objects and lists within each other, the event itself among them. */
+/** Nesting of objects and lists, including the event itself. */
 export const MAX_DEPTH = 512;
 
-/** Kinds of a value; ESCAPED: a string with escapes; OTHER: true, false, or a list that stands for no object. */
+/** Kinds of a value. ESCAPED: a string with escapes. OTHER: true, false, or a list that stands for no object. */
 export const ABSENT = 0;
 export const STRING = 1;
 export const ESCAPED = 2;
@@ -49,18 +51,18 @@ const CLASS = Uint8Array.from({ length: 256 }, (_, byte) => {
   if (byte >= 0xc2 && byte <= 0xf4) return LEAD;
   return byte < 0x20 || byte >= 0x80 ? NEVER : PLAIN;
 });
-/** What the letter behind a backslash stands for, 0 = it may not stand there. */
+/** The character of the letter after a backslash; 0 if the escape is invalid. */
 const MEANING = new Uint8Array(256);
 for (const [letter, meaning] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t'])
   MEANING[letter!.charCodeAt(0)] = meaning!.charCodeAt(0);
 
-/** The view of the memory that was read last: the events of a fetch share one. */
+/** A view of the memory that was read last; the events of a fetch share it. */
 let words: DataView = new DataView(new ArrayBuffer(0));
 
 export function createScanner(wanted: readonly string[]): Scanner {
   const paths = createPaths(wanted);
   const found = new Int32Array(paths.size * 3);
-  /** of each open container but the innermost: its node * 2, and 1 where it is a list */
+  /** for each open container but the innermost: its node * 2, plus 1 if it is a list */
   const open = new Uint16Array(MAX_DEPTH);
   const name = new Uint8Array(MAX_NAME);
   return { paths, found, memberOf, scan };
@@ -99,7 +101,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
     const base = bytes.byteOffset;
     let end = limit;
     while (end > start && isSpace(bytes[end - 1]!)) end--;
-    // the last byte closes the event, so what is read outside of strings ends before it
+    // the last byte closes the event, so reads outside of strings end before it
     if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
     const lastWord = end - 4;
     let i = start;
@@ -107,20 +109,20 @@ export function createScanner(wanted: readonly string[]): Scanner {
     if (bytes[i] !== 0x7b) return i - start;
     let depth = 0;
     let isList = false;
-    /** of the container that is open */
+    /** of the open container */
     let node = 0;
-    /** of the value that comes */
+    /** of the next value */
     let child = 1;
     let isKey = false;
     let c = 0x7b;
-    // a value, or a key, begins at i with c
+    // a value or a key begins at i with c
     for (;;) {
       if (c === 0x22) {
         const from = ++i;
         let isEscaped = false;
         for (;;) {
-          // four bytes at a time: the highest bit of each that is a quote, a backslash, below a blank or not ASCII
-          // (after such a byte others may be marked too)
+          // four bytes at a time: marks the highest bit of each that is a quote, a backslash, below a blank or not
+          // ASCII (bytes after such a byte may be marked too)
           while (i <= lastWord) {
             const word = view.getUint32(base + i, true);
             const marks =
@@ -133,7 +135,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
             i += 4;
           }
           if (bytes[i] === 0x22 && i < end) break;
-          // behind the last word, byte by byte
+          // after the last word, byte by byte
           while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
           if (i === end) return end - start;
           if (bytes[i] === 0x22) break;
@@ -213,7 +215,7 @@ export function createScanner(wanted: readonly string[]): Scanner {
         if (child !== 0) found[child * 3] = c === 0x6e ? NULL : OTHER;
         i += length;
       }
-      // behind a value, or at the bracket that closes an empty container
+      // after a value, or at the bracket that closes an empty container
       for (;;) {
         c = bytes[i]!;
         while (isSpace(c)) c = bytes[++i]!;
@@ -242,7 +244,9 @@ function isDigit(c: number): boolean {
   return c >= 0x30 && c <= 0x39;
 }
 
-/** The length of null, true or false at i, else 0. None of them reaches beyond the bracket that ends the event. */
+/**
+ * Returns the length of null, true or false at i, else 0. None of them reaches past the bracket that ends the event.
+ */
 function wordAt(bytes: Uint8Array, i: number): number {
   switch (bytes[i]!) {
     case 0x6e:
@@ -256,7 +260,7 @@ function wordAt(bytes: Uint8Array, i: number): number {
   }
 }
 
-/** Where the text goes on behind the backslash at i, or -1. */
+/** Returns the position after the escape at i, or -1 if it is invalid. */
 function afterEscape(bytes: Uint8Array, i: number, end: number): number {
   const letter = bytes[i + 1]!;
   if (letter !== 0x75) return MEANING[letter] === 0 ? -1 : i + 2;
@@ -269,8 +273,8 @@ function afterEscape(bytes: Uint8Array, i: number, end: number): number {
 }
 
 /**
- * Where the text goes on behind the character of several bytes at i, or -1: no overlong form, no surrogate, nothing
- * beyond U+10FFFF.
+ * Returns the position after the multi-byte character at i, or -1 for an overlong form, a surrogate, or anything beyond
+ * U+10FFFF.
  */
 function afterCharacter(bytes: Uint8Array, i: number, end: number): number {
   const lead = bytes[i]!;

@@ -1,19 +1,17 @@
 /**
  * The grammar of timestamps: 10, 13, 16 or 19 digits (seconds to nanoseconds since 1970), seconds of 10 digits with
- * decimals, or a date of the calendar
- * with or without a time and a zone; UTC without one. Nothing else is one: lenient parsers take 10:00 for a time of
- * today.
- * Finer digits than microseconds are cut.
+ * decimals, or a calendar date with or without a time and a zone; UTC without a zone. Nothing else is valid: lenient
+ * parsers would take 10:00 for a time of today. Digits finer than microseconds are cut.
  */
 const CALENDAR = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([-+])(\d\d):?(\d\d))?$/;
 const LONGEST_CALENDAR = 35;
-/** Date takes years below 100 for others; the calendar repeats every 400 years. */
+/** Date takes years below 100 for others, and the calendar repeats every 400 years. */
 const CYCLE_YEARS = 400;
 const CYCLE_SECONDS = 146_097 * 86_400;
 
 /**
- * Returns unix microseconds of the digits in bytes[from, to), or NaN. Exact until the year 2255, and beyond it still
- * later than that.
+ * Returns unix microseconds of the digits in bytes[from, to), or NaN. Exact until the year 2255; beyond it, the result
+ * is still later than that.
  */
 export function digitsToMicros(bytes: Uint8Array, from: number, to: number): number {
   let micros = 0;
@@ -33,7 +31,7 @@ export function digitsToMicros(bytes: Uint8Array, from: number, to: number): num
   return micros;
 }
 
-/** Returns unix microseconds of a date of the calendar in bytes[from, to), or NaN. */
+/** Returns unix microseconds of the calendar date in bytes[from, to), or NaN. */
 export function calendarToMicros(bytes: Buffer, from: number, to: number): number {
   if (to - from > LONGEST_CALENDAR) return NaN;
   const match = CALENDAR.exec(bytes.toString('latin1', from, to));

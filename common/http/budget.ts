@@ -1,13 +1,13 @@
 import type { ApiError } from './errors.ts';
 
-/** Bytes that may be held at a time. */
+/** Limits the bytes that are held at a time. */
 export interface Budget {
-  /** Takes them until the function that it gives is called. Throws ApiError where they are more than is left. */
+  /** Takes bytes until the returned function is called. Throws ApiError if fewer are left. */
   readonly take: (bytes: number) => () => void;
   readonly used: () => number;
 }
 
-/** `refuse`: what a caller is told for whom nothing is left. */
+/** `refuse` makes the error for a caller for whom nothing is left. */
 export function createBudget(limit: number, refuse: () => ApiError): Budget {
   let used = 0;
   return {
@@ -22,21 +22,20 @@ export function createBudget(limit: number, refuse: () => ApiError): Budget {
   };
 }
 
-/** Bytes that may be held at a time, shared by several owners. */
+/** Limits the bytes that several owners hold at a time. */
 export interface SharedBudget {
   /**
-   * Takes them for an owner until the function returned is called, which is idempotent. Throws ApiError where they are
-   * more than the owner's share.
+   * Takes bytes for an owner until the returned function is called, which is idempotent. Throws ApiError if they exceed
+   * the owner's share.
    */
   readonly take: (owner: string, bytes: number) => () => void;
   readonly used: () => number;
 }
 
 /**
- * A budget of which nobody takes all: an owner may hold as many bytes as it leaves free. Alone it has half, two have a
- * third each, and whoever
- * comes next always finds as much as each of those who are there. `refuse`: what an owner is told for whom nothing is
- * left.
+ * Returns a budget that no owner can use up: an owner may hold as many bytes as it leaves free. Alone it has half, two
+ * owners have a third each, and the next owner always finds as much as each of the present ones. `refuse` makes the
+ * error for an owner for whom nothing is left.
  */
 export function createSharedBudget(limit: number, refuse: () => ApiError): SharedBudget {
   const held = new Map<string, number>();

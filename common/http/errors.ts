@@ -1,16 +1,16 @@
-/** One wrong parameter, in a sentence for the caller. */
+/** One wrong parameter, with a sentence for the caller. */
 export interface ParameterMistake {
   readonly parameter: string;
   readonly message: string;
 }
 
-/** One event that is not taken, by its place in the body, from 0. */
+/** One refused event, by its position in the body, from 0. */
 export interface EventMistake {
   readonly index: number;
   readonly message: string;
 }
 
-/** The closed list of what a caller is told. */
+/** The closed list of error codes. */
 const statuses = {
   invalid_parameter: 400,
   invalid_request: 400,
@@ -33,8 +33,8 @@ const statuses = {
 export type ErrorCode = keyof typeof statuses;
 
 /**
- * An outcome that the caller is told in the error envelope. The message is one sentence for the caller: nothing of SQL,
- * files or ClickHouse.
+ * An error that the caller gets in the envelope. The message is one sentence for the caller, without SQL, file names or
+ * ClickHouse's text.
  */
 export class ApiError extends Error {
   readonly code: ErrorCode;
@@ -42,7 +42,7 @@ export class ApiError extends Error {
   readonly mistakes: readonly (ParameterMistake | EventMistake)[];
   readonly retryAfterSeconds: number | undefined;
   readonly allow: string | undefined;
-  /** status: where a code has more than one (`too_large`: 414, or 431 where it cannot be told which line is) */
+  /** `status` is for codes with more than one (`too_large`: 414, or 431 if it is unclear which line is too long) */
   constructor(
     code: ErrorCode,
     message: string,
@@ -64,7 +64,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Every wrong parameter of a call at once. */
+/** Returns one error that lists every wrong parameter of a call. */
 export function invalidParameters(mistakes: readonly ParameterMistake[], cause?: unknown): ApiError {
   return new ApiError(
     'invalid_parameter',
@@ -73,7 +73,7 @@ export function invalidParameters(mistakes: readonly ParameterMistake[], cause?:
   );
 }
 
-/** The error envelope of every endpoint. */
+/** Returns the error envelope of every endpoint. */
 export function envelope(error: ApiError, requestId: string): string {
   return JSON.stringify({
     error: {

@@ -1,51 +1,48 @@
-/** Who calls: as much of a key as a route may know. */
+/** The caller: what a route may know about its key. */
 export interface Caller {
   readonly id: string;
   readonly name: string;
   readonly scopes: readonly string[];
-  /** empty = all projects */
+  /** empty means all projects */
   readonly projects: readonly string[];
   /** unix milliseconds */
   readonly expiresAt?: number | undefined;
 }
 
-/** A route that another part of the process serves through the HTTP service (push, keys, commands of operators). */
+/** A route of another part of the process, served through the HTTP service (push, keys, operators' commands). */
 export interface Route {
   readonly method: 'GET' | 'POST' | 'DELETE';
-  /** with `:name` for a part of the path */
+  /** with `:name` for a segment of the path */
   readonly path: string;
-  /** the scope that a key needs; `any`: every valid key may call it, and the route decides what it shows */
+  /** the scope that a key needs; `any` accepts every valid key, and the route decides what it shows */
   readonly scope: string;
   /** larger bodies are refused with 413 */
   readonly bodyLimit: number;
-  /** how /openapi.json and /docs show it; absent = not at all */
+  /** how /openapi.json and /docs show it; if absent, they do not */
   readonly documented?: Operation;
   /**
-   * Asked for every piece of the body as it comes, bytes. Throws ApiError; what it returns is called when the request
+   * Called for every piece of the body as it arrives. Throws ApiError. The returned function is called when the request
    * has been answered.
    */
   admit?(bytes: number, key: Caller): () => void;
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
   /**
-   * Called with the status of every answer, of refusals before the body was read too. The part counts these requests
+   * Called with the status of every answer, including refusals before the body was read. The part counts these requests
    * itself; they are no queries.
    */
   answered?(request: Pick<RouteRequest, 'query' | 'headers'>, status: number): void;
 }
 
-/**
- * A page, a file, a sign-in or a proof: the HTTP service serves it without a key. Its path lies outside of /api/ and
- * /endpoints/.
- */
+/** A page, a file, a sign-in or a proof, served without a key. Its path lies outside of /api/ and /endpoints/. */
 export interface OpenRoute extends Pick<Route, 'method' | 'path' | 'bodyLimit'> {
   /** Throws ApiError. */
   handle(request: Omit<RouteRequest, 'key'>): Promise<RouteResponse>;
 }
 
 /**
- * An operation of OpenAPI 3.1, the part of it that a route tells itself: who may call and what a wrong key is answered
- * is said for all.
+ * An operation of OpenAPI 3.1: the part that a route states itself. Keys and their errors are described once for all
+ * routes.
  */
 export interface Operation {
   readonly summary: string;
@@ -57,24 +54,24 @@ export interface RouteRequest {
   readonly params: Readonly<Record<string, string>>;
   readonly query: URLSearchParams;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** as it was sent: still compressed where content-encoding says so */
+  /** as sent, still compressed if content-encoding says so */
   readonly body: Buffer;
   readonly key: Caller;
-  /** of the caller, as TRUST_PROXY has it */
+  /** of the caller, by TRUST_PROXY */
   readonly address: string;
-  /** that the caller is connected to */
+  /** the local port of the connection */
   readonly port: number;
-  /** fires when the caller goes away */
+  /** fires when the caller leaves */
   readonly signal: AbortSignal;
 }
 
 export interface RouteResponse {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** sent as JSON; undefined = no body */
+  /** sent as JSON; undefined for no body */
   readonly json?: unknown;
-  /** for the log line that an admin's POST or DELETE leaves, beside key, address and path; no secrets */
+  /** for the log line of an admin's POST or DELETE, beside key, address and path; no secrets */
   readonly audit?: Readonly<Record<string, unknown>>;
-  /** sent as it is, with the headers' content-type and content-encoding, in the place of `json` */
+  /** sent unchanged instead of `json`, with the content-type and content-encoding of the headers */
   readonly body?: Buffer;
 }

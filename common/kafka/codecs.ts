@@ -264,7 +264,7 @@ async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
     (flags & (LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum | LZ4_FLAG.dictionary)) !== 0
   )
     throw new Error(
-      'a frame of this size with linked blocks, content size, content checksum or dictionary cannot be taken apart',
+      'a frame of this size with linked blocks, content size, content checksum or dictionary cannot be split',
     );
   const header = data.subarray(0, LZ4_HEADER_BYTES);
   for (let i = 0; i < blocks.length; i += LZ4_BLOCKS) {

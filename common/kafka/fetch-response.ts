@@ -117,7 +117,7 @@ export async function decodeFetchResponse(
   }
   if (cutOff !== undefined && given + unreadable === 0) {
     unreadable++;
-    onUnreadable(cutOff, new Error('a record batch is longer than the answer to its fetch'));
+    onUnreadable(cutOff, new Error('a record batch is longer than its fetch response'));
   }
   if (unreadable > 0 && given === 0) await sleep(UNREADABLE_WAIT_MS);
   return { throttleTime: 0, clientSideThrottleTime, errorCode, sessionId, responses };

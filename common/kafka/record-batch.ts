@@ -55,7 +55,7 @@ export function batchSize(data: Buffer, at: number): number | undefined {
 export function batchHeader(batch: Buffer): BatchHeader {
   if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
-  if (crc32c(batch, 21) !== batch.readUInt32BE(17)) throw new Error('a record batch has another checksum than its own');
+  if (crc32c(batch, 21) !== batch.readUInt32BE(17)) throw new Error('a record batch does not match its checksum');
   const attributes = batch.readInt16BE(21);
   const codec = attributes & 0x07;
   if (codec >= CODECS.length) throw new Error(`unknown compression ${codec}`);
@@ -169,7 +169,7 @@ export class FetchedRecord {
   }
 
   #cut(start: number, end: number): Buffer {
-    if (end > this.#data.length) throw new Error(`the record at offset ${this.offset} was given back`);
+    if (end > this.#data.length) throw new Error(`the record at offset ${this.offset} was already released`);
     return this.#data.subarray(start, end);
   }
 }

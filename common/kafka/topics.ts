@@ -61,10 +61,10 @@ async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']):
       ? 'speaks TLS; set KAFKA_SSL=true'
       : undefined;
   if (isCertificateError(reason))
-    return `has a certificate that is not trusted (${reason}); KAFKA_SSL_CA names the file of its authority`;
+    return `has an untrusted certificate (${reason}); set KAFKA_SSL_CA to the file of its authority`;
   if (/ALERT|HANDSHAKE/.test(reason))
-    return `ends the TLS handshake (${reason}); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY`;
-  return reason !== 'ECONNREFUSED' && (await isKafka(false)) ? 'speaks no TLS; set KAFKA_SSL=false' : undefined;
+    return `ends the TLS handshake (${reason}); if it requires a client certificate, set KAFKA_SSL_CERT and KAFKA_SSL_KEY`;
+  return reason !== 'ECONNREFUSED' && (await isKafka(false)) ? 'does not speak TLS; set KAFKA_SSL=false' : undefined;
 }
 
 /**
@@ -110,7 +110,7 @@ export async function ensureTopics(
         { cause: error },
       );
     throw new StartError(
-      `Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or made: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (where it asks for a user, set KAFKA_SASL_*)' : ''}`,
+      `Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`,
       { cause: error },
     );
   } finally {

@@ -3,27 +3,26 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { endProcess } from './end-process.ts';
 
-/** What a process is made of. Stopped in the reverse order of their start. */
+/** A part of a process. Parts are stopped in the reverse order of their start. */
 export interface Part {
   readonly name: string;
   /** ends in order: nothing lost, nothing doubled */
   stop(): Promise<void>;
-  /** rejects when the part cannot go on; ends the process with a non-zero code */
+  /** rejects when the part cannot continue, which ends the process with a non-zero code */
   readonly failed?: Promise<never>;
 }
 
-/** Shutdown takes at most this long, milliseconds. */
+/** The longest time that shutdown takes, milliseconds. */
 const STOP_DEADLINE_MS = 9_500;
-/** ctrl-C reaches us directly and again through npm: only a later signal means "at once", milliseconds. */
+/** Ctrl-C arrives directly and again through npm. Only a signal this much later means "at once", milliseconds. */
 const SECOND_SIGNAL_AFTER_MS = 1_000;
 
 /**
- * Runs a service, whose files are for their owner only: `start` builds its parts in data order and hands each to `add`
- * as soon as it runs;
- * then waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and stops the parts in reverse order.
- * A signal during start stops what was started so far. A second signal, more than a second later, exits at once. What
- * has not stopped by the deadline,
- * a statement in a native thread among it, is left behind.
+ * Runs a service, whose files are private to their owner. `start` builds its parts in data order and hands each to
+ * `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and
+ * stops the parts in reverse order. A signal during the start stops what has started so far. A second signal, more than
+ * a second later, exits at once. What has not stopped by the deadline, such as a statement in a native thread, is left
+ * behind.
  */
 export async function runProcess(
   getLogger: () => Logger | undefined,
@@ -77,7 +76,7 @@ export async function runProcess(
 
   const deadline = setTimeout(() => {
     getLogger()?.error({ parts: parts.map((p) => p.name) }, 'stop_deadline_passed');
-    // a part that does not stop is no failure: the next start completes what it left
+    // a part that does not stop is no failure: the next start completes its work
     endProcess(exitCode);
   }, STOP_DEADLINE_MS);
   await started;

@@ -10,7 +10,7 @@ import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { ingestCommand } from '../ingest/commands/ingest.ts';
 import { reconcileCommand } from '../ingest/commands/reconcile.ts';
 import { rollupCommand } from '../rollup/commands/rollup.ts';
-import { apiErrorOf } from '../query/clickhouse-errors.ts';
+import { apiErrorOf } from '../query/answer/clickhouse-errors.ts';
 import { endpointsCommand } from '../query/commands/endpoints.ts';
 import { keysCommand } from '../query/commands/keys.ts';
 
@@ -26,7 +26,7 @@ const commands: readonly Command[] = [
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
-/** What the log says of a call's arguments: what was done, and to what backup, topic or key. */
+/** The arguments of a call that the log shows: what was done, and to which backup, topic or key. */
 const AUDITED = new Set(['do', 'action', 'place', 'base', 'topic', 'id', 'name']);
 
 function auditedArgs(args: object): Readonly<Record<string, unknown>> {
@@ -50,8 +50,8 @@ export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Open
 }
 
 /**
- * Commands for operators, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin
- * key. What a command refuses is a 409 with its reason.
+ * Operators' commands, run where the engine is: POST /api/commands/<name> with the arguments as JSON and an admin key.
+ * A command's refusal is a 409 with its reason.
  */
 export function commandRoutes(context: CommandContext): Route[] {
   return commands.map((command) => ({
@@ -64,7 +64,7 @@ export function commandRoutes(context: CommandContext): Route[] {
       try {
         args = JSON.parse(body.toString('utf8'));
       } catch (error) {
-        throw new ApiError('invalid_request', 'the body must be the arguments as JSON', { cause: error });
+        throw new ApiError('invalid_request', 'the body must be JSON with the arguments', { cause: error });
       }
       checkArguments(command.args, args);
       const audit = { command: command.name, ...auditedArgs(args as object) };

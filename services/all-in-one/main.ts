@@ -12,11 +12,11 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
 import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
-import { startPush } from '../push/push.ts';
-import { startQuery } from '../query/start.ts';
+import { startPush } from '../push/service.ts';
+import { startQuery } from '../query/service.ts';
 import { whenOpen } from '../query/when-open.ts';
 import { rollupNote } from '../rollup/readiness.ts';
-import { startRollup } from '../rollup/rollup.ts';
+import { startRollup } from '../rollup/service.ts';
 import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 
@@ -66,7 +66,7 @@ await runProcess(
       schema,
       checks: {
         consumer: consumerCheck(() => ingest),
-        rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'are not made yet'),
+        rollups: async () => (isMigrated ? await rollupNote(clickhouse) : 'do not exist yet'),
       },
       routes: [
         ...push.routes,
@@ -84,19 +84,19 @@ await runProcess(
 
     add(await schema);
     isMigrated = true;
-    // stopped before the broker, which has to acknowledge what is under way
+    // stopped before the broker, which must acknowledge what is in flight
     add(push);
     ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
     add(ingest);
 
     await query.ready;
-    // in a terminal the welcome is the last that is seen: what is logged while the group forms comes before it
+    // in a terminal the welcome should be the last lines, so log lines of the joining group come first
     if (process.stdout.isTTY) await whenJoined(ingest);
     process.stdout.write(
       welcome({
         address: query.address,
         signInToken: page.signInToken,
-        madeKey: query.madeKey,
+        createdKey: query.createdKey,
         keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined,
         brokers,
         topics: settings.KAFKA_TOPICS,

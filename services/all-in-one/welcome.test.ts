@@ -11,10 +11,10 @@ const folder = mkdtempSync(join(tmpdir(), "sluice's data "));
 afterAll(() => rmSync(folder, { recursive: true }));
 writeFileSync(keyFile(folder), 'kept-key\n', { mode: 0o600 });
 
-const of = (madeKey: string | undefined, file: string | undefined): string =>
+const of = (createdKey: string | undefined, file: string | undefined): string =>
   welcome({
     address: 'http://127.0.0.1:4000',
-    madeKey,
+    createdKey,
     keyFile: file,
     brokers: ['127.0.0.1:9092'],
     topics: readSettings({}).KAFKA_TOPICS,
@@ -39,8 +39,8 @@ test.each([
   ['the key that was made just now', 'sluice_made', keyFile(folder), 'sluice_made'],
   ['the key of an earlier start', undefined, keyFile(folder), 'kept-key'],
   ['API_KEY', undefined, undefined, "set by $the 'operator'"],
-])('the calls can be pasted: with %s', (_, madeKey, file, key) => {
-  const calls = pasted(of(madeKey, file));
+])('the calls can be pasted: with %s', (_, createdKey, file, key) => {
+  const calls = pasted(of(createdKey, file));
   expect(calls.map(([header]) => header)).toEqual([`X-API-KEY: ${key}`, `X-API-KEY: ${key}`, `X-API-KEY: ${key}`]);
   expect(calls.map(([, url]) => new URL(url!).pathname)).toEqual([
     '/api/endpoints/logs.all',
@@ -50,7 +50,7 @@ test.each([
 });
 
 test('says where the key is, and shows it only where it was made just now', () => {
-  expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (made now, shown this once;');
+  expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (created now, shown only this once,');
   expect(of(undefined, keyFile(folder))).toContain(`key: the one in ${keyFile(folder)}`);
   expect(of(undefined, undefined)).toContain('key: the one in API_KEY');
 });

@@ -3,32 +3,32 @@ import { createPopulation } from '../../demo/population.ts';
 
 export interface Welcome {
   readonly address: string;
-  /** what the console signs in with, once; undefined = with a key only */
+  /** signs the console in, once; undefined if only a key does */
   readonly signInToken?: string | undefined;
-  /** the first key, where it was made just now */
-  readonly madeKey: string | undefined;
-  /** where it stands; undefined = API_KEY is set */
+  /** the first key if it was created now */
+  readonly createdKey: string | undefined;
+  /** the file of the key; undefined if API_KEY is set */
   readonly keyFile: string | undefined;
   readonly brokers: readonly string[];
   readonly topics: Topics;
 }
 
-/** A word of a POSIX shell that stands for exactly this text. */
+/** Returns the text as one word of a POSIX shell. */
 function quoted(text: string): string {
   return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** What a newcomer needs after the start: where it is, the key, and calls to paste. */
-export function welcome({ address, signInToken, madeKey, keyFile, brokers, topics }: Welcome): string {
-  // in double quotes, where the shell looks it up
-  const key = madeKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
+/** Returns what a newcomer needs after the start: the address, the key, and calls to paste. */
+export function welcome({ address, signInToken, createdKey, keyFile, brokers, topics }: Welcome): string {
+  // in double quotes, so the shell expands it
+  const key = createdKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
   // the busiest project of `npm run demo` with its default seed
   const project = createPopulation(1, 1, 0).project(0).ref;
   const call = (endpoint: string): string => `curl -H "X-API-KEY: ${key}" '${address}/api/endpoints/${endpoint}'`;
   return `
 sluice is ready at ${address} (docs at ${address}/docs)
 ${signInToken === undefined ? `console: ${address}/ (sign in with the key)` : `console: ${address}/#token=${signInToken} (signs in once, within 10 minutes)`}
-${madeKey !== undefined ? `key: ${madeKey} (made now, shown this once; it stands in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, made on the first start`}`}
+${createdKey !== undefined ? `key: ${createdKey} (created now, shown only this once, and stored in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, created on the first start`}`}
 Kafka: ${brokers.join(',')}, for instance topic ${topics.edge_logs}
 
 traffic to look at (in another terminal):

@@ -1,7 +1,7 @@
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { runCommandLine } from '../../common/command/main.ts';
+import { runCommandLine } from '../../common/command/run-command.ts';
 import { isConfigCheck, readServiceSettings } from '../../common/config/start.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { kafkaSecurity } from '../../common/kafka/security.ts';

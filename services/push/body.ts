@@ -11,18 +11,18 @@ const inflateRaw: Unpack = promisify(zlib.inflateRaw);
 const encodings: Readonly<Record<string, Unpack>> = {
   gzip: promisify(zlib.gunzip),
   'x-gzip': promisify(zlib.gunzip),
-  // zlib's format by RFC 9110; some send the bare deflate data within it
+  // zlib's format by RFC 9110; some senders omit its wrapper and send bare deflate data
   deflate: (data, options) => ((data[0]! & 0x0f) === 8 ? inflate : inflateRaw)(data, options),
   br: promisify(zlib.brotliDecompress),
   zstd: promisify(zlib.zstdDecompress),
 };
 
-/** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
+/** With zlib's default of 16 KiB, each 16 KiB of output would go through the thread pool once more. */
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * A body without its Content-Encoding, never more than maxBytes of it. Throws ApiError: 415 an encoding that is none of
- * gzip, deflate, br and zstd, 413 too large, 400 broken.
+ * Returns the body without its Content-Encoding. Throws ApiError: 415 if the encoding is none of gzip, deflate, br and
+ * zstd, 413 if the result exceeds maxBytes, 400 if the data is broken.
  */
 export async function decompressBody(body: Buffer, encoding: string | undefined, maxBytes: number): Promise<Buffer> {
   const name = encoding?.trim().toLowerCase() ?? '';
@@ -42,9 +42,9 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
 }
 
 /**
- * The texts of the events of a body, by its own form, whatever its Content-Type says: a JSON list; an object whose
- * `batch` is a list; one object; else a JSON object per line.
- * Throws ApiError (400) where it is none of these; the texts themselves are not checked.
+ * Yields the texts of the events of a body. The content decides the form, not the Content-Type: a JSON list; an object
+ * whose `batch` is a list; one object; else one JSON object per line. Throws ApiError (400) if the body has none of
+ * these forms. The texts themselves are not checked.
  */
 export function* eventTexts(body: Buffer): Generator<string, void> {
   let text: string;
@@ -58,7 +58,7 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   const end = valueEnd(text, at);
   const alone = skipBlanks(text, end) === text.length;
   if (text[at] === '[') {
-    // an element that is cut off is no JSON; behind whole ones this is the list's own end
+    // valueEnd stops at the end of a truncated element; only a closing bracket proves that the list is complete
     if (!alone || text[end - 1] !== ']') throw new ApiError('invalid_request', 'the body is not a JSON list');
     return yield* eachElement(text, at);
   }

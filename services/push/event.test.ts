@@ -51,11 +51,7 @@ describe('an event', () => {
     ['edge_logs', '{"project":"a","m":NaN}', 'is not JSON at byte 19 of 23'],
     ...['true', '{}', '["2026-01-01"]', '"yesterday"', '""', '-5', '"10:00"', '"2026-02-30"', '17'].map(
       (time) =>
-        ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has a timestamp that is none'] as [
-          string,
-          string,
-          string,
-        ],
+        ['edge_logs', `{"project":"a","timestamp":${time}}`, 'has an invalid timestamp'] as [string, string, string],
     ),
   ])('of %s is refused: %s', (name, text, mistake) => {
     expect(read(name, text)).toEqual({ mistake });

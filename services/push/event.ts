@@ -1,37 +1,36 @@
 import { createEventReader, type EventReader, type TimeRange } from '../../common/evaluate/event.ts';
 import type { KnownSource } from '../../common/sources.ts';
 
-/** An event that may go to Kafka. */
+/** An event that may be sent to Kafka. */
 export interface PushedEvent {
   /**
-   * The project that it is stored under, and the key of its record: a string, or a number as it is written; null: an
-   * edge event that has a url instead.
+   * The project that the row gets, and the key of the Kafka record. A number keeps its digits. Null if an edge event
+   * has a url instead of a project.
    */
   readonly project: string | null;
-  /** of an edge event */
+  /** only of edge events */
   readonly url: string | undefined;
   readonly value: Buffer;
 }
 
-/** The longest project, bytes: it is the key of the event's record in Kafka. */
+/** The longest project in bytes, because it becomes the key of the Kafka record. */
 export const MAX_PROJECT_BYTES = 256;
-/** Longer ones are no hosts: DNS ends at 253 characters. */
+/** Longer texts are no hosts: DNS ends at 253 characters. */
 const MAX_HOST = 512;
-/** Host, port and user of a url, with or without a scheme, which is shorter than a reference. */
+/** Host, port and user of a url, with or without a scheme. The longest scheme is shorter than a reference. */
 const AUTHORITY = /^\s*(?:[A-Za-z][A-Za-z0-9+-]{0,18}:)?[/\\]*([^/\\?#]*)/;
-/** A project reference has so many lower-case letters. */
+/** The number of lower-case letters in a project reference. */
 const REFERENCE = 20;
 
-/** Whether the time of an event is too old or too far ahead is decided when it is ingested. */
+/** Ingest decides whether the time of an event is too old or too far ahead. */
 const ANY_TIME: TimeRange = { earliest: -Infinity, latest: Infinity };
 
 const readers = new Map<KnownSource, EventReader>();
 
 /**
- * Returns an event of a source, or why it is refused, in a sentence for the caller. Refused is what ingest would make a
- * dead letter of, by the same rules,
- * but for its time being out of range, and a project longer than MAX_PROJECT_BYTES. Takes time in proportion to the
- * text, whatever it holds.
+ * Returns an event of a source, or a sentence for the caller that says why it is refused. Refuses what ingest would
+ * make a dead letter, by the same rules, and projects longer than MAX_PROJECT_BYTES. Does not check whether the time is
+ * in range. The cost is proportional to the length of the text.
  */
 export function readEvent(
   text: string,
@@ -39,7 +38,7 @@ export function readEvent(
   maxEventBytes: number,
 ): PushedEvent | { readonly mistake: string } {
   const value = Buffer.from(text);
-  // first: what is longer need not be looked at
+  // first, so that nothing scans what is too large
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
   let reader = readers.get(source);
@@ -51,7 +50,7 @@ export function readEvent(
       return { mistake: `has no ${source.project}` };
     case 'bad_timestamp':
     case 'timestamp_out_of_range':
-      return { mistake: 'has a timestamp that is none' };
+      return { mistake: 'has an invalid timestamp' };
     case undefined:
       break;
   }
@@ -62,18 +61,17 @@ export function readEvent(
 }
 
 /**
- * Whether a key that is limited to projects may push the event: its project must equal one of them byte for byte.
- * An edge event without one belongs to whoever's reference its url contains, so such a key may not push it.
+ * Returns whether a key that is limited to projects may push the event: the project must equal one of them byte for
+ * byte. An edge event without a project belongs to the reference in its url, so such a key may not push it.
  */
 export function mayPush(projects: readonly string[], { project }: PushedEvent): boolean {
   return projects.length === 0 || (project !== null && projects.includes(project));
 }
 
 /**
- * Whether the host of an edge event's url contains a project reference that is none of `projects`. usage.api-counts
- * counts a request for every
- * reference that its url contains, so a key limited to projects could count for others. A host longer than any real one
- * counts as naming another.
+ * Returns whether the host of an edge event's url contains a project reference that is not in `projects`.
+ * usage.api-counts counts a request for every reference in its url, so a limited key could otherwise raise the counts
+ * of others. A host longer than any real one counts as naming another.
  */
 export function namesAnother(projects: readonly string[], { url }: PushedEvent): boolean {
   if (projects.length === 0 || url === undefined) return false;

@@ -1,12 +1,12 @@
 import { Counter, Gauge, Histogram, type Registry } from '../../common/metrics.ts';
 
-/** Labels have few values: `source` is a source's name or `unknown`, never anything that a caller wrote. */
+/** Labels have few values: `source` is a source's name or `unknown`, never text from a caller. */
 export function createPushMetrics(registry: Registry, heldBytes: () => number) {
   const registers = [registry];
   return {
     requests: new Counter({
       name: 'sluice_push_requests_total',
-      help: 'Push requests answered, by what the caller was told',
+      help: 'Push requests answered, by status',
       labelNames: ['source', 'status'],
       registers,
     }),
@@ -30,7 +30,7 @@ export function createPushMetrics(registry: Registry, heldBytes: () => number) {
     }),
     heldBytes: new Gauge({
       name: 'sluice_push_held_bytes',
-      help: 'Bytes held of bodies and of events not acknowledged',
+      help: 'Bytes of bodies and of events that Kafka has not acknowledged',
       registers,
       collect() {
         this.set(heldBytes());

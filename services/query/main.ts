@@ -10,14 +10,14 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
 import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
-import { startPush } from '../push/push.ts';
-import { startQuery } from './start.ts';
+import { startPush } from '../push/service.ts';
+import { startQuery } from './service.ts';
 import { whenOpen } from './when-open.ts';
 
 let logger: Logger | undefined;
 
-// `npm run query`: the HTTP service alone: endpoints, and push where KAFKA_BROKERS says where to. It listens at once;
-// until ClickHouse answers and the rollup service has made the schema, callers get 503.
+// `npm run query`: the HTTP service alone, with push if KAFKA_BROKERS is set. It listens at once. Until ClickHouse
+// answers and the rollup service has created the schema, callers get 503.
 await runProcess(
   () => logger,
   async (add, stopping) => {
@@ -75,7 +75,7 @@ await runProcess(
     add(page);
     if (push !== undefined) add(push);
     process.stdout.write(
-      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.madeKey === undefined ? '' : `key: ${query.madeKey} (made now, shown this once; it stands in the data folder)\n`}`,
+      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.createdKey === undefined ? '' : `key: ${query.createdKey} (created now, shown only this once, and stored in the data folder)\n`}`,
     );
     await opening;
   },

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from '../../common/metrics.ts';
 
-/** Labels have few values: `endpoint` is a definition's name or `other`, never anything that a caller wrote. */
+/** Labels have few values: `endpoint` is a definition's name or `other`, never text from a caller. */
 export function createQueryMetrics(
   registry: Registry,
   gauges: {
@@ -8,8 +8,8 @@ export function createQueryMetrics(
     cacheBytes: () => number;
     queriesRunning: () => number;
     queriesWaiting: () => number;
-    requestsUnderWay: () => number;
-    sendingBytes: () => number;
+    requestsInFlight: () => number;
+    responseMemoryBytes: () => number;
   },
 ) {
   const registers = [registry];
@@ -23,15 +23,15 @@ export function createQueryMetrics(
       },
     });
   return {
-    cacheEntries: gauge('sluice_query_cache_entries', 'Answers kept', gauges.cacheEntries),
-    cacheBytes: gauge('sluice_query_cache_bytes', 'Bytes of the answers kept', gauges.cacheBytes),
-    running: gauge('sluice_query_running', 'Queries that run', gauges.queriesRunning),
-    waiting: gauge('sluice_query_waiting', 'Queries that wait for a slot', gauges.queriesWaiting),
-    underWay: gauge('sluice_query_requests_under_way', 'Requests that are not answered yet', gauges.requestsUnderWay),
-    sendingBytes: gauge(
-      'sluice_query_sending_bytes',
-      'Bytes of large answers that their callers have not read yet',
-      gauges.sendingBytes,
+    cacheEntries: gauge('sluice_query_cache_entries', 'Answers in the cache', gauges.cacheEntries),
+    cacheBytes: gauge('sluice_query_cache_bytes', 'Bytes of the answers in the cache', gauges.cacheBytes),
+    running: gauge('sluice_query_running', 'Queries running', gauges.queriesRunning),
+    waiting: gauge('sluice_query_waiting', 'Queries waiting for a slot', gauges.queriesWaiting),
+    inFlight: gauge('sluice_query_requests_in_flight', 'Requests in flight', gauges.requestsInFlight),
+    responseMemoryBytes: gauge(
+      'sluice_query_response_memory_bytes',
+      'Bytes of large answers that callers have not read yet',
+      gauges.responseMemoryBytes,
     ),
     requests: new Counter({
       name: 'sluice_query_requests_total',
@@ -66,7 +66,7 @@ export function createQueryMetrics(
     }),
     requeries: new Counter({
       name: 'sluice_query_requeries_total',
-      help: 'Answers fetched anew in the background',
+      help: 'Answers queried again in the background',
       labelNames: ['endpoint', 'outcome'],
       registers,
     }),
@@ -77,7 +77,7 @@ export function createQueryMetrics(
     }),
     blockedAddresses: new Counter({
       name: 'sluice_query_addresses_blocked_total',
-      help: 'Addresses that were blocked for a minute after too many requests without a valid key',
+      help: 'Addresses blocked for a minute after too many requests without a valid key',
       registers,
     }),
     blockedRequests: new Counter({

@@ -2,7 +2,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../common/clickhouse/errors.ts';
 
 /**
- * A ClickHouse that is still being reached, or its schema made: until it is open, every statement is refused with 210
+ * Returns a ClickHouse that may still be connecting or migrating. Until it is open, every statement fails with 210
  * NETWORK_ERROR, which callers see as 503.
  */
 export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
@@ -11,12 +11,12 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     opened = await opening;
   })().catch(() => undefined);
   const get = (): ClickHouse => {
-    if (opened === undefined) throw refusal(210, 'ClickHouse is not reached yet');
+    if (opened === undefined) throw refusal(210, 'ClickHouse is not connected yet');
     return opened;
   };
   return {
     get where() {
-      return opened?.where ?? 'not reached yet';
+      return opened?.where ?? 'not connected yet';
     },
     get version() {
       return opened?.version ?? 'unknown';

@@ -5,21 +5,21 @@ import type { Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { differencesOf, requestRepair, type Difference } from './repairs.ts';
 
-/** Minutes are compared when they have been over for this long, seconds. */
+/** Minutes are compared this long after their end, seconds. */
 const LAG = 2 * MINUTE;
-/** After downtime, minutes are taken up this far back at most; the night does the rest, seconds. */
+/** After downtime, minutes are compared at most this far back, seconds. The nightly comparison covers the rest. */
 const CATCH_UP = HOUR;
-/** Hour of the day, UTC, at which the last days are compared. */
+/** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
 
 /**
- * Compares rollups with the raw tables. What differs becomes a repair (repairs.ts), which changes nothing where raw is
- * what lacks rows.
+ * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
+ * side that lacks rows.
  */
 export interface Audit {
   /**
-   * One round: the minutes since the last one, by event time, in buckets of up to a minute, and the closed periods of
-   * the last days where it is night. Gives the number of repairs asked for.
+   * Runs one round: it compares the minutes since the last one, by event time, in buckets of up to a minute. At night
+   * it also compares the closed periods of the last days. Returns the number of requested repairs.
    */
   round(): Promise<number>;
   /** Compares the closed periods of the last days now. */
@@ -29,7 +29,7 @@ export interface Audit {
 export function createAudit(context: Context): Audit {
   const { clickhouse, logger, metrics, settings } = context;
   let nextNight = nightAfter(nowSeconds(context));
-  /** of each rollup: event time up to which its minutes were compared */
+  /** for each rollup: event time up to which its minutes were compared */
   const audited = new Map<string, number>();
 
   return {
@@ -50,7 +50,7 @@ export function createAudit(context: Context): Audit {
       }
       return asked;
 
-      /** False when batches in flight may be what differs: the minutes are compared again in the next round. */
+      /** False if batches in flight may explain the difference: the next round compares the minutes again. */
       async function compareMinutes(rollup: Rollup, span: Span): Promise<boolean> {
         const found = await look(rollup, undefined, span, MINUTE);
         if (found === 'in flight') return false;
@@ -84,8 +84,8 @@ export function createAudit(context: Context): Audit {
   }
 
   /**
-   * What differs in buckets of up to `widest` seconds, seen twice. Batches that are not in the ledger may still fill
-   * their views, so what differs in their periods says nothing.
+   * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the
+   * ledger may still fill their views, so differences in their periods mean nothing.
    */
   async function look(
     rollup: Rollup,
@@ -117,7 +117,7 @@ export function createAudit(context: Context): Audit {
     }
   }
 
-  /** One repair for each period: from its first minute that differs to its last one. */
+  /** Requests one repair per period: from its first minute that differs to its last one. */
   async function ask(rollup: Rollup, found: readonly Difference[]): Promise<number> {
     const periods = [...new Set(found.map((d) => d.period))];
     for (const period of periods) {
@@ -141,7 +141,7 @@ export function createAudit(context: Context): Audit {
 }
 
 const END = 4_294_967_295;
-/** A difference of an hour's bucket is seen in its first minute. */
+/** A difference in an hour's bucket is reported for its first minute. */
 const ceilHour = (time: number): number => Math.ceil(time / HOUR) * HOUR;
 
 function nightAfter(now: number): number {

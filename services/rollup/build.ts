@@ -16,13 +16,14 @@ import { ALL_TIME, carryOver, fill, NO_TIME, readDefinition, type Definition, ty
 import { isExpired } from './periods.ts';
 
 /**
- * - `built`: the rollup held, at one moment at least, exactly what its view makes of raw, and its views have kept it so
- *   since.
+ * The result of a build:
+ * - `built`: at one moment at least, the rollup held exactly what its view makes of raw, and its views have kept it so
+ * since.
  * - `unfinished`: batches of the period are not in the ledger, so their views may still be filled. Nothing was changed.
- * - `incomplete`: raw has fewer rows than the ledger says, and the rollup may have what raw has lost. Nothing was
- *   changed.
- * - `busy`: rows came in during every attempt. Where the period is still open it has to be closed first.
- * - `taken`: somebody else builds the same rollup.
+ * - `incomplete`: raw has fewer rows than the ledger counts, and the rollup may have what raw has lost. Nothing was
+ * changed.
+ * - `busy`: rows arrived during every attempt. If the period is still open, it must be closed first.
+ * - `taken`: another process builds the same rollup.
  */
 export type Built =
   | { readonly kind: 'built'; readonly rows: number }
@@ -45,39 +46,34 @@ export interface LostBatch extends BatchEnd {
 }
 
 export interface BuildOptions {
-  /** what is made from raw; the rest of the period is copied */
+  /** what is built from raw; the rest of the period is copied */
   readonly span?: Span;
-  /** the version that serves, when the period is pending: it has the events that raw no longer has */
+  /** the serving version, if the period is pending: it has the events that raw no longer has */
   readonly older?: Rollup | undefined;
-  /** true: what raw has lost may go from the rollup too */
+  /** true if the rollup may lose what raw has lost */
   readonly acceptLoss?: boolean;
-  /** true: takes precedence over history */
+  /** true if it takes precedence over history */
   readonly urgent?: boolean;
 }
 
 const ATTEMPTS = 3;
-/** Rows of the ledger are kept this long, days: a batch of an older period counts as finished. */
+/** How long rows of the ledger are kept, days. A batch of an older period counts as finished. */
 const LEDGER_DAYS = 400;
 const END_OF_TIME = ALL_TIME.to;
 
 /**
- * Makes one period of a rollup from the raw table. History, a new version, a repair, a rebuild by command and the
- * removal of old minutes are this function.
- *
- * 1. Look at raw. Every batch with rows in the period has to be finished, and raw has to have all that the ledger says.
- * 2. Fill a table beside: from raw within the span, copied from the rollup outside of it. 3. Look again. 4. Swap the
- * partition in. 5. Look again.
- *
- * Where two looks differ, it begins again. No clock decides anything, because an insert stores its rows in raw before
- * any of its views stores
- * what it made of them (test/integration/rollup/order.test.ts). So a batch is in raw before the first look, and has
- * then filled its views because it is finished;
- * or it comes to raw between the looks, and they differ; or it comes after the last look, and fills its views after the
- * swap.
- *
- * Killed at any statement it has changed nothing, or the whole partition. Of two builds of the same rollup, the one
- * that began later wins: it drops the
- * table that the other would swap in.
+ * Builds one period of a rollup from the raw table. History, a new version, a repair, a rebuild by command and the
+ * removal of old minutes all call it.
+ * 1. Look at raw. Every batch with rows in the period must be finished, and raw must have all rows that the ledger
+ * counts.
+ * 2. Fill a table beside: from raw within the span, from the rollup outside of it.
+ * 3. Look again. 4. Swap the partition in. 5. Look again. If two looks differ, begin again.
+ * No clock decides anything, because an insert stores its rows in raw before any of its views stores what it made of
+ * them (test/integration/rollup/order.test.ts). So there are three cases. A batch in raw before the first look is
+ * finished and has filled its views. A batch that arrives between the looks makes them differ. A batch that arrives
+ * after the last look fills its views after the swap.
+ * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same rollup
+ * the later one wins: it drops the table that the other would swap in.
  */
 export async function build(
   context: Context,
@@ -116,8 +112,8 @@ export async function build(
       return outcome;
     }
   } catch (error) {
-    // another service began to build this rollup and dropped the side table: whatever a statement on it ends with, that
-    // is why
+    // another service began to build this rollup and dropped the side table, which explains any error of a statement on
+    // it
     if (!(error instanceof ClickHouseError) || (await sideTables(definition)).includes(side)) throw error;
     return { kind: 'taken' };
   } finally {
@@ -165,7 +161,7 @@ export async function build(
     return isSame(before, await look(source)) ? { kind: 'built', rows: before.rows } : 'changed';
   }
 
-  /** What raw holds of the period. The horizon first: retention writes it before it drops a day. */
+  /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
   async function look(source: string): Promise<RawState> {
     const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source });
     const [state] = await select<{ rows: number; fingerprint: string }>(
@@ -196,8 +192,8 @@ const isSame = (a: RawState, b: RawState): boolean =>
   a.horizon === b.horizon && a.rows === b.rows && a.fingerprint === b.fingerprint;
 
 /**
- * Batches that the ledger says raw should have, and that it has not all of; without those that retention may have
- * dropped rows of.
+ * Returns batches of which raw has fewer rows than the ledger counts, without those that retention may have dropped
+ * rows of.
  */
 export async function lostBatches(
   { clickhouse }: Pick<Context, 'clickhouse'>,
@@ -219,10 +215,7 @@ export async function lostBatches(
     : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);
 }
 
-/**
- * Takes the buckets narrower than an hour from a period whose minutes have expired: everything is copied, and they are
- * left out.
- */
+/** Removes the buckets narrower than an hour from a period whose minutes have expired, by copying everything else. */
 export async function dropMinutes(context: Context, rollup: Rollup, period: number): Promise<Built> {
   return await build(context, rollup, period, { span: NO_TIME });
 }

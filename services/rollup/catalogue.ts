@@ -44,12 +44,12 @@ export const statements = {
   ledgerShares: sql('ledger_shares'),
 } as const;
 
-/** Every rollup and version, retired ones too, ascending. */
+/** Returns every rollup and version, retired ones too, ascending. */
 export async function readRollups(clickhouse: Pick<ClickHouse, 'read'>): Promise<Rollup[]> {
   return await select<Rollup>(clickhouse, statements.rollups);
 }
 
-/** The rollup as the catalogue has it now. Undefined when the catalogue does not know it. */
+/** Returns the rollup as the catalogue has it now. Undefined if the catalogue does not know it. */
 export async function readRollup(
   clickhouse: ClickHouse,
   { name, version }: Pick<Rollup, 'name' | 'version'>,
@@ -61,15 +61,15 @@ const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;
 const STEPS_OF_STATE = 1_000_000;
 
 /**
- * Writes a row that is further than the one before it. A row that is not further, from a service that was late, changes
- * nothing.
+ * Writes a row with a more advanced state than the former one. A row of a delayed service, which is not more advanced,
+ * changes nothing.
  */
 export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promise<void> {
   const progress = RANKS[rollup.state] * STEPS_OF_STATE + STEPS_OF_STATE - 1 - rollup.pending.length;
   await clickhouse.execute({ sql: statements.writeRollup, params: { ...rollup, progress }, settings: WRITE_SETTINGS });
 }
 
-/** The version that is complete: the newest one that serves. */
+/** Returns the complete version: the newest one that serves. */
 export function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
   return rollups.findLast((r) => r.name === name && r.state === 'serving');
 }

@@ -19,7 +19,7 @@ export interface Context {
   readonly logger: Logger;
   readonly metrics: RollupMetrics;
   readonly clock: Clock;
-  /** Resolves after that time, milliseconds. Rejects when the service stops. */
+  /** Resolves after this many milliseconds. Rejects when the service stops. */
   readonly wait: (ms: number) => Promise<void>;
 }
 
@@ -32,13 +32,13 @@ export const ceilTo = (time: number, width: number): number => Math.ceil(time / 
 
 export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.floor(clock() / 1000);
 
-/** Unix seconds as text, for log lines and messages. */
+/** Returns unix seconds as text, for log lines and messages. */
 export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();
 
 /**
- * Settings of a statement over a whole period: one thread, spilling to disk instead of growing. The progress in the
- * headers of a server's answer
- * keeps its socket from timing out; Node takes 16 KiB of headers, which is an hour of them.
+ * Settings of a statement over a whole period: one thread, and spilling to disk instead of growing. The progress in the
+ * headers of a server's answer keeps its socket from timing out. Node accepts 16 KiB of headers, which is an hour of
+ * them.
  */
 export const LONG_READ_SETTINGS = {
   send_progress_in_http_headers: 1,
@@ -50,7 +50,7 @@ export const LONG_READ_SETTINGS = {
   session_timezone: 'UTC',
 } as const;
 
-/** No deduplication: a side table is filled once, and dropped where that fails. */
+/** No deduplication: a side table is filled once, and dropped if that fails. */
 export const BUILD_SETTINGS = {
   ...LONG_READ_SETTINGS,
   max_insert_threads: 1,

@@ -2,9 +2,8 @@ import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { statements, type Rollup } from './catalogue.ts';
 
 /**
- * What a rollup is made of, read from the engine itself: the SELECT of its view is the only definition. Whatever is
- * built, compared or answered from raw is
- * this SELECT with another input in the place of the raw table.
+ * The definition of a rollup, read from the engine itself: the SELECT of its view is the only one. What is built,
+ * compared or answered from raw is this SELECT with another input instead of the raw table.
  */
 export interface Definition {
   readonly name: string;
@@ -20,14 +19,13 @@ export interface Column {
   readonly name: string;
   readonly type: string;
   /**
-   * key: what rows are merged by; exact: an aggregate that has to be equal; sum: of floating-point numbers, equal but
-   * for the order of adding;
-   * state: of an approximate function, compared by nothing
+   * key: rows are merged by it; exact: an aggregate that must be equal; sum: of floating-point numbers, equal except
+   * for the order of adding; state: of an approximate function, not compared
    */
   readonly kind: 'key' | 'exact' | 'sum' | 'state';
   /** name of the function that merges it, for exact and sum */
   readonly merge: string | undefined;
-  /** type of its values: of an aggregate, the type of its argument */
+  /** type of its values; for an aggregate, the type of its argument */
   readonly valueType: string;
 }
 
@@ -37,14 +35,14 @@ export interface Span {
   readonly to: number;
 }
 
-/** All that a DateTime can be. */
+/** The range of a DateTime. */
 export const ALL_TIME: Span = { from: 0, to: 4_294_967_295 };
 export const NO_TIME: Span = { from: 0, to: 0 };
 
 export const tableName = ({ name, version }: Pick<Rollup, 'name' | 'version'>): string => `${name}_v${version}`;
 export const viewName = (rollup: Pick<Rollup, 'name' | 'version'>): string => `${tableName(rollup)}_mv`;
 
-/** Throws where the table or the view of the rollup is missing, or the view does not read its raw table once. */
+/** Throws if the table or the view of the rollup is missing, or the view does not read its raw table exactly once. */
 export async function readDefinition(
   clickhouse: Pick<ClickHouse, 'read'>,
   rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
@@ -58,7 +56,7 @@ export async function readDefinition(
   return definitionOf(rollup, views[0]?.select, columns);
 }
 
-/** readDefinition without the engine: from what system.tables and system.columns say. */
+/** Does the work of readDefinition without the engine, from rows of system.tables and system.columns. */
 export function definitionOf(
   rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
   viewSelect: string | undefined,
@@ -98,7 +96,7 @@ const isFloat = (type: string): boolean => /^(Nullable\()?(Float|BFloat)/.test(t
 const readsOf = (source: string): RegExp => new RegExp(`\\b(?:FROM|JOIN) (?:\\w+\\.)?${source}\\b`, 'g');
 const names = (columns: readonly Column[]): string => columns.map((c) => c.name).join(', ');
 
-/** The SELECT of the view over those rows of the raw table for which `condition` is true. */
+/** Returns the SELECT of the view over the rows of the raw table for which `condition` is true. */
 export function madeFromRaw({ select: text, source, columns }: Definition, condition: string): string {
   return `SELECT ${names(columns)} FROM (${text.replace(readsOf(source), () => `FROM (SELECT * FROM ${source} WHERE ${condition})`)})`;
 }
@@ -106,9 +104,8 @@ export function madeFromRaw({ select: text, source, columns }: Definition, condi
 export const isIn = (period: number): string => `period = toDateTime(${period}, 'UTC')`;
 
 /**
- * Whether an event time is within the span. A DateTime64 column is compared with DateTime64 only: against a DateTime,
- * the engine's index takes
- * `< 00:00:01` as `<= 00:00:00` and loses rows (26.7).
+ * Returns a condition that an event time is within the span. It compares a DateTime64 column with DateTime64 only:
+ * against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows (26.7).
  */
 export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
   const time = column === 'at' ? "toDateTime64(at, 6, 'UTC')" : 'timestamp';
@@ -116,8 +113,8 @@ export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
 }
 
 /**
- * What queries read under the rollup's name: its table, and for periods that are not built yet the raw table. With
- * `period`, so that a condition on it leaves whole partitions out.
+ * Returns what queries read under the rollup's name: its table, and for pending periods the raw table. It includes
+ * `period`, so that a condition on it skips whole partitions.
  */
 export function publicView(definition: Definition, pending: readonly number[], comment: string): string {
   const { name, table, columns } = definition;
@@ -131,16 +128,16 @@ export function publicView(definition: Definition, pending: readonly number[], c
 }
 
 /**
- * Fills a side table with what the view makes of the period's raw rows within the span. Buckets narrower than
- * `narrowest` are left out.
+ * Returns the statement that fills a side table with what the view makes of the period's raw rows within the span,
+ * without buckets narrower than `narrowest`.
  */
 export function fill(definition: Definition, side: string, period: number, span: Span, narrowest: number): string {
   return `INSERT INTO ${side} (${names(definition.columns)}) SELECT * FROM (${madeFromRaw(definition, `${isIn(period)} AND ${during('timestamp', span)}`)}) WHERE width >= ${narrowest}`;
 }
 
 /**
- * Fills a side table with the period's rows outside of the span, of the rollup itself or of another version: by the
- * columns that both have, the others get their defaults.
+ * Returns the statement that copies the period's rows outside of the span into a side table, from the rollup itself or
+ * from another version. It copies the columns that both have; the others get their defaults.
  */
 export function carryOver(
   definition: Definition,
@@ -158,13 +155,11 @@ export function carryOver(
 const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : type.includes('BFloat') ? 0.1 : 1e-4);
 
 /**
- * Minutes (and periods) in which a rollup is not what its view makes of raw: one row (period, minute) each, ascending,
- * at most 10,000.
- * Of both sides one fingerprint per minute: the sum of a hash of every merged row. `raw` selects rows of the raw table,
- * `held` rows of the rollup.
- * -0 equals 0, NaN equals NaN, and a value counts as what the column can hold of it.
- * Buckets wider than `widest` are left out: where a span ends within a bucket, raw has a part of it and the rollup all
- * of it.
+ * Returns a statement for the minutes (and periods) in which a rollup differs from what its view makes of raw: one row
+ * (period, minute) each, ascending, at most 10,000. Both sides give one fingerprint per minute: the sum of a hash of
+ * every merged row. `raw` selects rows of the raw table, `held` rows of the rollup. -0 equals 0, NaN equals NaN, and a
+ * value counts as what the column can hold of it. Buckets wider than `widest` are skipped: if a span ends within a
+ * bucket, raw has a part of it and the rollup all of it.
  */
 export function differences(
   { table, columns, ...definition }: Definition,

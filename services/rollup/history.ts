@@ -7,19 +7,17 @@ import { DROP_SETTINGS, isoTime, type Context } from './context.ts';
 import { publicView, readDefinition, tableName, viewName } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
-/** How often the inserts are looked at that ran before a view was made or dropped, milliseconds. */
+/** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
 const RETRY_MS = 5_000;
 
 /**
- * Versions of rollups, from the migration that makes one to the moment at which it serves.
- *
- * `new`: its table and its view are there. The inserts that began before the view was made end first. What raw holds
- * then is `pending`, the rest the view has seen.
- * `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods
- * from raw, or everything from the
- *   version that serves.
- * `serving`: nothing is pending. The version before it is retired.
+ * Brings versions of rollups from the migration that creates them to serving.
+ * - `new`: its table and its view exist. The service waits for the inserts that began before the view was created. What
+ * raw holds then is `pending`; the view has seen the rest.
+ * - `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods
+ * from raw, or everything from the version that serves.
+ * - `serving`: nothing is pending. The version before it is retired.
  */
 export async function admitNew(context: Context): Promise<void> {
   const { clickhouse, logger } = context;
@@ -43,9 +41,8 @@ export async function admitNew(context: Context): Promise<void> {
 }
 
 /**
- * Resolves when every insert has ended that runs now. An insert looks its views up when it begins: one that began
- * before a view was made stores its rows
- * in raw without it, at any later moment.
+ * Resolves when every insert that runs now has ended. An insert looks its views up when it begins: one that began
+ * before a view was created stores its rows in raw without it, at any later moment.
  */
 async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
   const running = async (): Promise<string[]> =>
@@ -57,13 +54,13 @@ async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
   }
 }
 
-/** What queries of this name get: the version that serves, else the newest one with raw for what it lacks. */
+/** Returns what queries of this name get: the serving version, else the newest one with raw for what it lacks. */
 const shownVersion = (rollups: readonly Rollup[], name: string): Rollup | undefined =>
   servingVersion(rollups, name) ?? rollups.findLast((r) => r.name === name && r.state === 'building');
 
 /**
- * Makes the views that queries read stand for what the catalogue says. Read again afterwards: another service may have
- * gone on meanwhile.
+ * Makes the views that queries read equal to the catalogue. It reads the catalogue again afterwards, because another
+ * service may have advanced it.
  */
 export async function publish(context: Context): Promise<void> {
   const { clickhouse, logger, metrics } = context;
@@ -93,9 +90,8 @@ export async function publish(context: Context): Promise<void> {
 }
 
 /**
- * Retires a version that another has replaced. Its name stays: it stands for the newer version from then on, so a query
- * planned a moment ago, or a service that
- * publishes what it read in the catalogue long ago, gets right answers too.
+ * Retires a version that another has replaced. Its name stays, as a view of the newer version. So a query planned a
+ * moment ago, or a service that publishes an old state of the catalogue, gets right answers too.
  */
 async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<void> {
   const { clickhouse, logger } = context;
@@ -110,7 +106,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
     await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     await drainInserts(context);
-    // a name of its own: where two services do this at once, the second exchanges a view for a view
+    // a unique name: if two services do this at once, the second exchanges a view for a view
     const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
     await clickhouse.execute({
       sql: `CREATE VIEW ${stub} AS SELECT ${own
@@ -121,7 +117,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
     try {
       await clickhouse.execute({ sql: `EXCHANGE TABLES ${table} AND ${stub}` });
     } catch (error) {
-      // another service was faster, and has removed what it found beside
+      // another service was faster and removed what it found beside
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
@@ -135,10 +131,9 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
 }
 
 /**
- * The next step of a version: retires one that has been replaced, or builds the newest pending period. Gives the
- * milliseconds after which there is more to do:
- * 0 = at once, undefined = nothing is being built. Progress is in the catalogue: a restart goes on with the period that
- * was being built.
+ * Takes the next step of a version: retires a replaced one, or builds the newest pending period. Returns the
+ * milliseconds after which there is more to do: 0 for at once, undefined if nothing is building. Progress is in the
+ * catalogue, so a restart continues with the same period.
  */
 export async function nextStep(context: Context): Promise<number | undefined> {
   const { clickhouse, logger } = context;
@@ -152,7 +147,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
     const where = { rollup: rollup.name, version: rollup.version };
-    // a period that cannot be built now holds back none of the others
+    // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
       const built = await build(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {

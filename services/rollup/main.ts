@@ -1,6 +1,6 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
-import { runCommandLine } from '../../common/command/main.ts';
+import { runCommandLine } from '../../common/command/run-command.ts';
 import { isConfigCheck, readServiceSettings } from '../../common/config/start.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
@@ -8,11 +8,11 @@ import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { rollupNote } from './readiness.ts';
 import { rollupCommand } from './commands/rollup.ts';
-import { startRollup } from './rollup.ts';
+import { startRollup } from './service.ts';
 
 let logger: Logger | undefined;
 
-// `npm run rollup`: the service; with words behind it: a command, which needs no service of its own.
+// `npm run rollup`: the service; with arguments a command, which needs no service of its own.
 if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand);
 else {
   await runProcess(
@@ -33,7 +33,7 @@ else {
               clickhouse: async () =>
                 clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
               rollups: async () =>
-                clickhouse === undefined || !isMigrated ? 'are not made yet' : await rollupNote(clickhouse),
+                clickhouse === undefined || !isMigrated ? 'do not exist yet' : await rollupNote(clickhouse),
             },
           }),
         );

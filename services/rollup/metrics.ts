@@ -1,12 +1,12 @@
 import { Counter, Gauge, type Registry } from '../../common/metrics.ts';
 
-/** Without a registry they are counted for nobody (commands). */
+/** Without a registry (in commands) nobody reads them. */
 export function createRollupMetrics(registry: Registry | undefined) {
   const registers = registry === undefined ? [] : [registry];
   return {
     periodsLeft: new Gauge({
       name: 'sluice_rollup_build_periods_left',
-      help: 'Periods of history that are not in a rollup yet',
+      help: 'Periods of history that a rollup does not contain yet',
       labelNames: ['rollup', 'version'],
       registers,
     }),
@@ -24,25 +24,25 @@ export function createRollupMetrics(registry: Registry | undefined) {
     }),
     auditSeconds: new Counter({
       name: 'sluice_rollup_audit_seconds_total',
-      help: 'Time spent on comparing',
+      help: 'Time spent comparing',
       labelNames: ['rollup'],
       registers,
     }),
     differences: new Gauge({
       name: 'sluice_rollup_differences',
-      help: 'Minutes in which a rollup differs from the raw table after they were built anew',
+      help: 'Minutes in which a rollup still differs from the raw table after a rebuild',
       labelNames: ['rollup'],
       registers,
     }),
     sourceIncomplete: new Gauge({
       name: 'sluice_rollup_source_incomplete',
-      help: '1 = a repair is refused, because the raw table has fewer rows than the ledger says',
+      help: '1 while a repair is refused because the raw table has fewer rows than the ledger counts',
       labelNames: ['rollup'],
       registers,
     }),
     repairs: new Counter({
       name: 'sluice_rollup_repairs_total',
-      help: 'Spans of periods that were built anew',
+      help: 'Spans of periods that were rebuilt',
       labelNames: ['rollup'],
       registers,
     }),
@@ -60,7 +60,7 @@ export function createRollupMetrics(registry: Registry | undefined) {
     }),
     tableFullestPartition: new Gauge({
       name: 'sluice_rollup_table_fullest_partition_parts',
-      help: 'Active parts of the partition of a table that has most: inserts are slowed down from 1,000 and refused from 3,000',
+      help: 'Active parts of the fullest partition of a table; ClickHouse slows inserts down from 1,000 and refuses them from 3,000',
       labelNames: ['table'],
       registers,
     }),
@@ -78,7 +78,7 @@ export function createRollupMetrics(registry: Registry | undefined) {
     }),
     deadLetterShare: new Gauge({
       name: 'sluice_rollup_dead_letter_share',
-      help: 'Share of the messages of the last ten minutes that are dead letters, 0 to 1, by the ledger',
+      help: 'Share of dead letters among the messages of the last ten minutes, 0 to 1, by the ledger',
       labelNames: ['source'],
       registers,
     }),

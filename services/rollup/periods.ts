@@ -4,24 +4,22 @@ import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context }
 
 /**
  * Periods are the partitions of rollups; every raw row carries its own. Ingest writes new batches to the newest period
- * of the register, so an older one
- * gets only what is still in flight. This service begins a period at each midnight, and where it must close the current
- * one. All times are unix seconds, UTC.
+ * of the register, so an older one gets only what is in flight. This service begins a period at each midnight, and
+ * whenever it must close the current one. All times are unix seconds, UTC.
  */
 export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>): Promise<number> {
   return (await select<{ begin: number }>(clickhouse, statements.newestPeriod))[0]?.begin ?? 0;
 }
 
-/** Begins the period of today where it has not begun. */
+/** Begins today's period if it has not begun. */
 export async function beginToday(context: Context): Promise<void> {
   const midnight = floorTo(nowSeconds(context), DAY);
   if ((await newestPeriod(context)) < midnight) await begin(context, midnight);
 }
 
 /**
- * Begins a new period, so that no new batch is written to this one. A period that lies ahead of the clock is left open:
- * only a host with a wrong clock
- * writes to it, and everybody else would have to follow.
+ * Begins a new period, so no new batch is written to this one. A period ahead of the clock stays open: only a host with
+ * a wrong clock writes to it, and all others would have to follow.
  */
 export async function closePeriod(context: Context, period: number): Promise<void> {
   const now = nowSeconds(context);
@@ -35,8 +33,8 @@ async function begin({ clickhouse, logger }: Context, at: number): Promise<void>
 }
 
 /**
- * True when no event of the period can be younger than the retention: the youngest is an hour and a day younger than
- * the period's begin.
+ * True if no event of the period can be younger than the retention: the youngest is an hour and a day younger than the
+ * period's begin.
  */
 export function isExpired(period: number, retentionDays: number, now: number): boolean {
   return period + DAY + HOUR + retentionDays * DAY <= now;

@@ -3,14 +3,14 @@ import { readRollups } from './catalogue.ts';
 import { isoTime } from './context.ts';
 import { readOpenRepairs } from './repairs.ts';
 
-/** For /readyz: what rollups do not hold yet, and what is to be repaired. Neither is a reason not to ask. */
+/** Returns for /readyz what rollups do not hold yet, and open repairs. Neither makes the service unready. */
 export async function rollupNote(clickhouse: ClickHouse): Promise<{ readonly note: string } | undefined> {
   const building = (await readRollups(clickhouse)).filter((r) => r.state === 'building');
   const notes = [
-    ...building.map((r) => `${r.name} version ${r.version} is being built, ${r.pending.length} periods are left`),
+    ...building.map((r) => `${r.name} version ${r.version} is building, ${r.pending.length} periods left`),
     ...(await readOpenRepairs(clickhouse)).map(
       (r) =>
-        `rollups of ${r.source} are to be repaired from ${isoTime(r.from)} to ${isoTime(r.to)}${r.outcome === '' ? '' : ` (${r.outcome})`}`,
+        `rollups of ${r.source} await repair from ${isoTime(r.from)} to ${isoTime(r.to)}${r.outcome === '' ? '' : ` (${r.outcome})`}`,
     ),
   ];
   return notes.length === 0 ? undefined : { note: notes.join('; ') };

@@ -5,7 +5,7 @@ import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, WRITE_SETTINGS, type Cont
 import { differences, during, isIn, readDefinition, type Span } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
-/** A span of a period that has to be built anew (table rollup_repairs). Times are unix seconds. */
+/** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
 export interface Repair {
   readonly source: string;
   readonly period: number;
@@ -13,9 +13,9 @@ export interface Repair {
   readonly to: number;
   readonly reason: 'recovery' | 'audit' | 'command';
   readonly accept_loss: boolean;
-  /** of the newest request, as the engine writes it; '' = now */
+  /** of the newest request, as the engine writes it; '' means now */
   readonly requested_at: string;
-  /** what came of the last attempt; '' = none yet */
+  /** the result of the last attempt; '' if there was none */
   readonly outcome: '' | Built['kind'] | 'differs';
 }
 
@@ -23,7 +23,7 @@ export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'r
   return await select<Repair>(clickhouse, statements.openRepairs);
 }
 
-/** Asks for a repair. Asked for twice, it is done once. */
+/** Requests a repair. Two requests for the same span cause one. */
 export async function requestRepair(
   { clickhouse }: Pick<Context, 'clickhouse'>,
   repair: Omit<Repair, 'requested_at' | 'outcome'>,
@@ -35,7 +35,7 @@ async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: 
   await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
 }
 
-/** Tries every open repair once. Gives how many are left. */
+/** Tries every open repair once. Returns how many are left. */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
@@ -90,14 +90,14 @@ export async function repairOpen(context: Context): Promise<number> {
 }
 
 export interface Difference {
-  /** starts of the period and of the minute, unix seconds */
+  /** begin of the period and of the minute, unix seconds */
   readonly period: number;
   readonly minute: number;
 }
 
 /**
- * Minutes in which a rollup is not what its view makes of raw. Events from before the raw table's horizon are left out,
- * and buckets wider than `widest`, seconds.
+ * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the raw
+ * table's horizon and buckets wider than `widest` seconds.
  */
 export async function differencesOf(
   { clickhouse }: Pick<Context, 'clickhouse'>,

@@ -6,17 +6,16 @@ import { DAY, DROP_SETTINGS, floorTo, HOUR, nowSeconds, WRITE_SETTINGS, type Con
 import { tableName } from './definition.ts';
 import { isExpired } from './periods.ts';
 
-/** Midnight of the oldest day that retention leaves whole in the raw tables. */
+/** Returns midnight of the oldest day that retention keeps whole in the raw tables. */
 export function firstWholeDay(rawRetentionDays: number, now: number): number {
   return floorTo(now - rawRetentionDays * DAY, DAY);
 }
 
 /**
- * Drops what is older than its retention: whole days of raw tables, whole periods of rollups, without reading them; and
- * minutes out of periods whose hours stay.
- * A shorter retention takes effect at the next run, a longer one keeps what is still there. Raw days stay while history
- * is made of them.
- * Gives the number of partitions dropped or rewritten.
+ * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;
+ * and removes expired minutes from periods whose hours stay. A shorter retention takes effect at the next run, and a
+ * longer one keeps what still exists. Raw days stay while history is built from them. Returns the number of partitions
+ * dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
   const { clickhouse, settings, logger, metrics } = context;
@@ -36,7 +35,7 @@ export async function dropExpired(context: Context): Promise<number> {
     starts_at: number;
   }>(clickhouse, statements.partitions, { tables: [...isOld.keys()] })) {
     if (isOld.get(table)?.(starts_at) !== true) continue;
-    // before it goes: neither reconcile nor a build may miss rows without knowing why
+    // recorded before it is dropped: neither reconcile nor a build may miss rows without knowing why
     if (sources.some((s) => s.name === table))
       await clickhouse.execute({
         sql: statements.writeExpiredDay,

@@ -5,7 +5,7 @@ import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole, type Console } from '../../services/console/console.ts';
 import { deadLetterRoutes } from '../../services/ingest/commands/dead-letter-routes.ts';
-import type { QueryService } from '../../services/query/start.ts';
+import type { QueryService } from '../../services/query/service.ts';
 import {
   API_KEY,
   call,

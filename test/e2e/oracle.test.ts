@@ -9,7 +9,7 @@ import { notations } from '../../demo/timestamps.ts';
 import { urlShapes } from '../../demo/urls.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
-import { startQuery } from '../../services/query/start.ts';
+import { startQuery } from '../../services/query/service.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';

@@ -2,7 +2,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startRollup } from '../../services/rollup/rollup.ts';
+import { startRollup } from '../../services/rollup/service.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 

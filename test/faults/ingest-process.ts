@@ -12,7 +12,7 @@ import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest } from '../../services/ingest/ingest.ts';
-import { startRollup } from '../../services/rollup/rollup.ts';
+import { startRollup } from '../../services/rollup/service.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
 
 /**

@@ -181,7 +181,7 @@ describe('Kafka', () => {
       1,
     );
     expect(await failure(ensureTopics(kafkaOf(env), ['t'], 1))).toMatch(
-      /^Kafka at 127\.0\.0\.1:\d+ ends the TLS handshake \(\S+\); it may ask for a certificate of ours, KAFKA_SSL_CERT and KAFKA_SSL_KEY$/,
+      /^Kafka at 127\.0\.0\.1:\d+ ends the TLS handshake \(\S+\); if it requires a client certificate, set KAFKA_SSL_CERT and KAFKA_SSL_KEY$/,
     );
   });
 
@@ -199,12 +199,12 @@ describe('Kafka', () => {
     [
       'another authority',
       () => ({ ...tls(), ...user(), KAFKA_SSL_CA: stranger.cert }),
-      /^Kafka at 127\.0\.0\.1:\d+ has a certificate that is not trusted \(\w+\); KAFKA_SSL_CA names the file of its authority$/,
+      /^Kafka at 127\.0\.0\.1:\d+ has an untrusted certificate \(\w+\); set KAFKA_SSL_CA to the file of its authority$/,
     ],
     [
       'TLS where there is none',
       () => ({ ...tls(), KAFKA_BROKERS: broker.brokers[0]! }),
-      /^Kafka at 127\.0\.0\.1:\d+ speaks no TLS; set KAFKA_SSL=false$/,
+      /^Kafka at 127\.0\.0\.1:\d+ does not speak TLS; set KAFKA_SSL=false$/,
     ],
     [
       'none where there is TLS',
@@ -264,7 +264,7 @@ describe('ClickHouse', () => {
     ).toMatch(/^ClickHouse at \S+ refuses the user sluice or its password; check CLICKHOUSE_URL$/);
     for (const ca of [stranger.cert, undefined])
       expect(await failure(open(() => {}, ca))).toMatch(
-        /^ClickHouse at \S+ has a certificate that is not trusted \(\w+\); CLICKHOUSE_SSL_CA names the file of its authority$/,
+        /^ClickHouse at \S+ has an untrusted certificate \(\w+\); set CLICKHOUSE_SSL_CA to the file of its authority$/,
       );
     expect(
       await failure(
@@ -283,7 +283,7 @@ describe('ClickHouse', () => {
           url.port = String((plain.address() as AddressInfo).port);
         }, authority.cert),
       ),
-    ).toMatch(/^ClickHouse at \S+ speaks no TLS on this port \(\w+\); use http:\/\/ in CLICKHOUSE_URL$/);
+    ).toMatch(/^ClickHouse at \S+ does not speak TLS on this port \(\w+\); use http:\/\/ in CLICKHOUSE_URL$/);
     plain.close();
   });
 });

@@ -8,7 +8,7 @@ import { parameterNames } from '../../common/clickhouse/sql.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
-import { startRollup, type RollupService } from '../../services/rollup/rollup.ts';
+import { startRollup, type RollupService } from '../../services/rollup/service.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { startServer, type ServerVersion } from '../harness/clickhouse-server.ts';
 import { call, startService } from '../integration/query/service.ts';

@@ -36,7 +36,7 @@ export async function findJava(javaHome: string | undefined): Promise<string> {
   const java = javaHome === undefined ? 'java' : join(javaHome, 'bin', 'java');
   const { code, stdout, stderr } = await run(java, ['-version'], { timeoutMs: 10_000 });
   const major = code === 0 ? javaMajor(stderr + stdout) : undefined;
-  if (major === undefined) throw new Unavailable(`is not there (${java} -version: ${lastLine(stderr)})`);
+  if (major === undefined) throw new Unavailable(`is not installed (${java} -version: ${lastLine(stderr)})`);
   if (major < OLDEST_JAVA) throw new Unavailable(`is version ${major}, Kafka needs ${OLDEST_JAVA} or newer`);
   return java;
 }
@@ -63,7 +63,7 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
       throw new Unavailable(
-        `is there, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`,
+        `is installed, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`,
       );
     }
     try {
@@ -115,7 +115,7 @@ export async function startWithJava(
       { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal },
     );
     if (code !== 0)
-      throw new Unavailable(`is there, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
+      throw new Unavailable(`is installed, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
   }
   const output = openSync(join(home, 'broker.log'), 'w');
   const { pid, exited } = startDetached(java, javaArguments(classpath, serverClass, properties), home, output);

@@ -151,7 +151,7 @@ async function startBackend(
     reasons.push(`Java ${error.message}`);
   }
   throw new StartError(
-    `there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`,
+    `there is no Kafka: set KAFKA_BROKERS=host:port to use a running one, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`,
   );
 }
 

@@ -1,4 +1,4 @@
-import { runCommandLine } from '../../../common/command/main.ts';
+import { runCommandLine } from '../../../common/command/run-command.ts';
 import { backupCommand } from './backup.ts';
 
 await runCommandLine(backupCommand);

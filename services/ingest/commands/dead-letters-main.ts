@@ -1,4 +1,4 @@
-import { runCommandLine } from '../../../common/command/main.ts';
+import { runCommandLine } from '../../../common/command/run-command.ts';
 import { deadLettersCommand } from './dead-letters.ts';
 
 await runCommandLine(deadLettersCommand);

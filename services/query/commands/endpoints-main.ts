@@ -1,7 +1,7 @@
-import { runCommandLine } from '../../../common/command/main.ts';
+import { runCommandLine } from '../../../common/command/run-command.ts';
 import { endpointsCommand } from './endpoints.ts';
 
-// the parameters of an endpoint are options of the call, whatever they are called
+// an endpoint's parameters become options of the command, whatever their names
 const own = new Set(['url', 'json', 'help']);
 const names = process.argv
   .slice(2)

@@ -2,12 +2,12 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
-import { checkDefinition } from '../check.ts';
-import { describe, foldersOf, readDefinitions } from '../definition.ts';
+import { checkDefinition } from '../definition/check.ts';
+import { describe, foldersOf, readDefinitions } from '../definition/definition.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import { elements, members } from '../../../common/json-text.ts';
-import { readParams } from '../params.ts';
-import { limitsOf, runQuery } from '../query.ts';
+import { readParams } from '../definition/params.ts';
+import { limitsOf, runQuery } from '../answer/query.ts';
 
 type Args =
   | { readonly action: 'list' }
@@ -24,10 +24,10 @@ interface Listed {
 type Result =
   | { readonly endpoints: readonly Listed[] }
   | { readonly checked: readonly string[]; readonly mistakes: string }
-  /** rows as JSON text: no digit of theirs changes on the way */
+  /** rows as JSON text, so no digit changes on the way */
   | { readonly rows: readonly string[]; readonly truncated: boolean };
 
-/** `options`: the parameters of the call, which differ from endpoint to endpoint. */
+/** `options` are the parameters of the call, which differ between endpoints. */
 export function endpointsCommand(options: Command['options'] = {}): Command<Args, Result> {
   return {
     name: 'endpoints',
@@ -53,7 +53,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
       if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0)
         return { action };
       if (action !== 'run' || endpoint === undefined || rest.length > 0)
-        throw new UsageError('list, check or run NAME is wanted');
+        throw new UsageError('Expected one of: list, check, run NAME');
       return {
         action,
         endpoint,
@@ -77,7 +77,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
         };
       }
       if (args.action === 'check') {
-        // 60 UNKNOWN_TABLE where there is no schema yet: no mistake of a definition
+        // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
         await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
         const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
         return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
@@ -104,7 +104,7 @@ for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst -
               ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
             ].join('; '),
           );
-        // here the operator asks: what ClickHouse says is for them
+        // the operator is asking, so ClickHouse's message is shown
         throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
       }
     },

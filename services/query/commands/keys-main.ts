@@ -1,4 +1,4 @@
-import { runCommandLine } from '../../../common/command/main.ts';
+import { runCommandLine } from '../../../common/command/run-command.ts';
 import { keysCommand } from './keys.ts';
 
 await runCommandLine(keysCommand);

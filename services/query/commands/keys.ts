@@ -11,7 +11,7 @@ import {
   type CreatedKey,
   type ListedKey,
   type RotatedKey,
-} from '../key-table.ts';
+} from '../keys/key-table.ts';
 
 const DEFAULT_OVERLAP_SECONDS = 3_600;
 
@@ -33,7 +33,7 @@ type Result =
   | { readonly revoked: string }
   | { readonly unknown: string };
 
-/** Every value of an option that may be repeated; each may be a list with commas. */
+/** Returns every value of an option that may be repeated; each may be a list with commas. */
 function all(value: unknown): string[] {
   return [value]
     .flat()
@@ -42,12 +42,14 @@ function all(value: unknown): string[] {
     .filter((v) => v !== '');
 }
 
-/** What is right beyond it is told by readNewKey. */
+/** readNewKey checks the rest. */
 const TEXT = { type: 'string', maxLength: 200 };
 const KEY_ID = { type: 'string', pattern: '^[A-Za-z0-9-]{1,100}$' };
 const TEXTS = { type: 'array', items: TEXT, maxItems: 1_000 };
 
-/** Keys of callers. A new one works everywhere at once, a revoked one stops working everywhere within 10 s. */
+/**
+ * Manages the keys of callers. A new key works everywhere at once. A revoked one stops working everywhere within 10 s.
+ */
 export const keysCommand: Command<Args, Result> = {
   name: 'keys',
   help: `npm run keys -- create --name NAME --scope SCOPE... [--project P...] [--expires 2027-01-01T00:00:00Z]
@@ -55,8 +57,8 @@ export const keysCommand: Command<Args, Result> = {
 npm run keys -- list          the keys, without the keys themselves
 npm run keys -- revoke ID     for good; it stops working within 10 s
 npm run keys -- rotate ID [--overlap SECONDS]
-                               makes a key in the place of another and prints it, this once; both are valid for
-                               that long (3600), and then the new one alone
+                               creates a key that replaces another and prints it, this once; both are valid for
+                               SECONDS (3600), then only the new one
 
   --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
   --project  the key sees only these; repeated or with commas`,

@@ -23,7 +23,7 @@ interface Rebuilt {
   readonly rollup: string;
   readonly periods: number;
   readonly built: number;
-  /** periods that could not be built yet, and why; the service goes on with them */
+  /** periods that could not be built yet, and why; the service continues with them */
   readonly left: readonly { readonly period: string; readonly outcome: Repair['outcome'] }[];
 }
 
@@ -47,9 +47,9 @@ interface Status {
 
 type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
 
-/** How long to wait for unfinished batches, milliseconds. */
+/** How long to wait for open batches, milliseconds. */
 const PATIENCE_MS = 120_000;
-/** Unix seconds; 2106 is where ClickHouse's DateTime ends. */
+/** Unix seconds; ClickHouse's DateTime ends in 2106. */
 const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
 const RETRY_MS = 2_000;
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
@@ -64,20 +64,20 @@ function readTime(name: string, value: unknown): number {
 const WHY: Readonly<Record<Repair['outcome'], string>> = {
   '': 'not tried yet',
   built: 'built',
-  unfinished: 'batches are not finished: start ingest',
-  incomplete: 'raw has fewer rows than the ledger says: see SluiceRollupSourceIncomplete in docs/runbook.md',
-  busy: 'rows kept coming in',
+  unfinished: 'open batches: start ingest, which completes them',
+  incomplete: 'raw has fewer rows than the ledger counts: see SluiceRollupSourceIncomplete in docs/runbook.md',
+  busy: 'rows kept arriving',
   taken: 'another process builds it',
-  differs: 'it differs from raw after it was built: read the log for rollup_repair_failed',
+  differs: 'it still differs from raw after the rebuild: see rollup_repair_failed in the log',
 };
 
 export const rollupCommand: Command<Args, Result> = {
   name: 'rollup',
-  help: `npm run rollup                       the service: owns the schema, history, repairs, audit and retention of rollups
-npm run rollup -- status             what each rollup holds, and what is to be repaired
+  help: `npm run rollup                       runs the service: schema, history, repairs, audit and retention of rollups
+npm run rollup -- status             shows what each rollup holds, and open repairs
 npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--accept-loss]
-                                     builds from the raw tables, anew, what events of that time went into; answers stay right meanwhile
-                                     --accept-loss: also where raw has lost rows that the ledger knows of; the rollup loses them too`,
+                                     rebuilds from raw what events of that time went into; answers stay right meanwhile
+                                     --accept-loss: rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
   args: oneOfActions('action', {
     status: {},
     rebuild: {
@@ -99,10 +99,10 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
 
   readArgs(values, [action, ...rest]) {
     if (rest.length > 0 || (action !== 'status' && action !== 'rebuild'))
-      throw new UsageError('expected one of: status, rebuild');
+      throw new UsageError('Expected one of: status, rebuild');
     if (action === 'status') return { action };
     const [from, to] = [readTime('from', values['from']), readTime('to', values['to'])];
-    if (from >= to) throw new UsageError('--from has to be before --to');
+    if (from >= to) throw new UsageError('--from must be before --to');
     return {
       action,
       from,
@@ -113,7 +113,7 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
   },
 
   async run({ clickhouse, settings, logger }, args) {
-    if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from has to be before to');
+    if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from must be before to');
     const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
     if (args.action === 'status') {
       return {
@@ -141,7 +141,7 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
       settings,
       clock: systemClock,
       metrics: createRollupMetrics(undefined),
-      // a line per period, also where only warnings are wanted
+      // a line per period, even if the log level is warn
       logger: logger.child({}, { level: 'info' }),
       wait: (ms) => sleep(ms),
     };
@@ -202,10 +202,10 @@ npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--a
     }
     const rollups = result.rollups.map(
       (r) =>
-        `${r.name} version ${r.version} (${r.state}): ${r.pending.length === 0 ? 'all events' : `${r.pending.length} periods are not built yet, from ${r.pending[0]} on; answers take them from raw`}\n`,
+        `${r.name} version ${r.version} (${r.state}): ${r.pending.length === 0 ? 'all events' : `${r.pending.length} periods are pending, from ${r.pending[0]} on; answers take them from raw`}\n`,
     );
     const repairs = result.repairs.map(
-      (r) => `rollups of ${r.source} are to be repaired from ${r.from} to ${r.to} (${r.reason}): ${WHY[r.outcome]}\n`,
+      (r) => `rollups of ${r.source} await repair from ${r.from} to ${r.to} (${r.reason}): ${WHY[r.outcome]}\n`,
     );
     return [...rollups, ...repairs].join('');
   },

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { checkDefinition } from '../../../services/query/check.ts';
-import { BUILT_IN, parseDefinition, readDefinitions } from '../../../services/query/definition.ts';
-import { readParams } from '../../../services/query/params.ts';
+import { checkDefinition } from '../../../services/query/definition/check.ts';
+import { BUILT_IN, parseDefinition, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { readParams } from '../../../services/query/definition/params.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { modes, openEngine, type Engine } from '../query/service.ts';
 

@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { API_KEY, openEngine, send, startService, type Engine } from '../query/service.ts';
 
 /** What an answer lets browsers and strangers do. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createKey } from '../../../services/query/key-table.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import { createKey } from '../../../services/query/keys/key-table.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { modes, openEngine, send, startService, writeEndpoint, type Engine } from '../query/service.ts';
 import { whileAlive } from './alive.ts';

@@ -1,8 +1,8 @@
 import { Writable } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createKey } from '../../../services/query/key-table.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import { createKey } from '../../../services/query/keys/key-table.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, openEngine, send, startService, type Engine, type Reply } from '../query/service.ts';
 

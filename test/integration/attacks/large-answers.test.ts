@@ -76,7 +76,7 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
     expect([whole.status, whole.error.code, whole.error.message]).toEqual([
       504,
       'timeout',
-      'the query passed its limit of size of the answer',
+      'the query exceeded its limit of size of the answer',
     ]);
     const page = await logs('project=large&limit=5');
     expect([page.status, page.rows.map((row) => row['id'])]).toEqual([200, ['e0', 'e1', 'e2', 'e3', 'e4']]);

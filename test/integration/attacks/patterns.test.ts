@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, call, modes, openEngine, send, startService, store, type Engine } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
@@ -81,7 +81,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
         const from = performance.now();
         const reply = await counts(pattern);
         expect([200, 504]).toContain(reply.status);
-        if (reply.status === 504) expect(reply.error.message).toBe('the query passed its limit of time');
+        if (reply.status === 504) expect(reply.error.message).toBe('the query exceeded its limit of time');
         // the limit, and a row of two megabytes for each of two threads
         expect(performance.now() - from).toBeLessThan(15_000);
       }

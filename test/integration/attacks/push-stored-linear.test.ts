@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { elements, members, nestedList } from '../../../common/json-text.ts';
-import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
-import { readParams } from '../../../services/query/params.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { readParams } from '../../../services/query/definition/params.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';
 
 // Guarantee: no stored event and no parameter costs more than in proportion to its bytes. (HTTP takes less of a

@@ -3,7 +3,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
-import { startPush } from '../../../services/push/push.ts';
+import { startPush } from '../../../services/push/service.ts';
 import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import {

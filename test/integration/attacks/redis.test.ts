@@ -1,6 +1,6 @@
 import { createClient } from '@redis/client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { startRedis, type TestRedis } from '../../harness/redis.ts';
 import { call, openEngine, startService, type Engine, type Reply } from '../query/service.ts';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nestedList } from '../../../common/json-text.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { API_KEY, call, modes, openEngine, send, startService, store, type Engine } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
 

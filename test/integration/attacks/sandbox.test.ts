@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ISOLATED_SETTINGS } from '../../../services/query/sandbox.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import { ISOLATED_SETTINGS } from '../../../services/query/answer/sandbox.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { call, openEngine, startService, store, type Engine, type Mode } from '../query/service.ts';
 import { whileAlive } from './alive.ts';

@@ -3,7 +3,7 @@ import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import { startQuery } from '../../../services/query/start.ts';
+import { startQuery } from '../../../services/query/service.ts';
 
 /**
  * The query service in a process of its own, whose memory is its own. The argument is the moment that it takes for now.

@@ -93,7 +93,7 @@ describe('are refused', () => {
     await run();
     write('0001_create_a.sql', 'CREATE TABLE a (n Int64) ENGINE = MergeTree ORDER BY n');
     expect(await refused()).toMatch(
-      /^migration 0001_create_a\.sql is not the one that was applied to the database .* restore the file and put the change into a new migration$/,
+      /^migration 0001_create_a\.sql differs from the one applied to the database .* restore the file, and put the change into a new migration$/,
     );
   });
 
@@ -101,7 +101,7 @@ describe('are refused', () => {
     await run();
     renameSync(join(files.path, '0002_create_view.sql'), join(files.path, '0002_create_other.sql'));
     expect(await refused()).toMatch(
-      /^migration 0002_create_other\.sql is not the one that was applied to the database \(0002_create_view\.sql/,
+      /^migration 0002_create_other\.sql differs from the one applied to the database \(0002_create_view\.sql/,
     );
   });
 
@@ -110,14 +110,14 @@ describe('are refused', () => {
     await run();
     rmSync(join(files.path, '0003_create_c.sql'));
     expect(await refused()).toBe(
-      'the database has schema version 3 (0003_create_c.sql), this build knows up to 2; use the build that made it, or a newer one',
+      'the database has schema version 3 (0003_create_c.sql), but this build knows versions up to 2; use the build that migrated it, or a newer one',
     );
   });
 
   test('when somebody else made the table', async () => {
     await clickhouse.execute({ sql: 'CREATE TABLE b (x String) ENGINE = MergeTree ORDER BY x' });
     expect(await refused()).toBe(
-      'migration 0001_create_a.sql: statement 2 makes what the database has already, and not from a migration; use an empty database',
+      'migration 0001_create_a.sql: statement 2 creates what already exists, and no migration created it; use an empty database',
     );
   });
 
@@ -168,7 +168,7 @@ describe('the services that do not migrate', () => {
     await run();
     write('0001_create_a.sql', 'CREATE TABLE a (n Int64) ENGINE = MergeTree ORDER BY n');
     await expect(waitForSchema(clickhouse, testLogger, { migrations: load() })).rejects.toThrow(
-      /^migration 0001_create_a\.sql is not the one/,
+      /^migration 0001_create_a\.sql differs from the one/,
     );
   });
 });

@@ -201,7 +201,7 @@ describe('at the start', () => {
     other.close();
     expect(error).toBeInstanceOf(StartError);
     expect((error as Error).message).toMatch(
-      /does not answer as ClickHouse's HTTP interface does \(HPE_\w+\); check CLICKHOUSE_URL$/,
+      /does not answer like ClickHouse's HTTP interface \(HPE_\w+\); check CLICKHOUSE_URL$/,
     );
   });
 

@@ -6,7 +6,7 @@ import { startConsole, type Console } from '../../../services/console/console.ts
 import type { Status } from '../../../services/console/wire.ts';
 import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import {
   API_KEY,
   call,

@@ -165,7 +165,7 @@ test('without Docker and Java the three ways are named', async () => {
   const failed = startLocalBroker({ ...where, javaHome: undefined });
   await expect(failed).rejects.toThrow(StartError);
   await expect(failed).rejects.toThrow(
-    /^there is no Kafka: set KAFKA_BROKERS=host:port to use one that runs, or install Docker, or install Java 17 and Maven \(Docker does not answer \(.*\); Java is not there \(.*\)\)$/,
+    /^there is no Kafka: set KAFKA_BROKERS=host:port to use a running one, or install Docker, or install Java 17 and Maven \(Docker does not answer \(.*\); Java is not installed \(.*\)\)$/,
   );
 });
 

@@ -16,7 +16,7 @@ import { admitNew } from '../../../services/rollup/history.ts';
 import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { repairOpen } from '../../../services/rollup/repairs.ts';
-import { startRollup } from '../../../services/rollup/rollup.ts';
+import { startRollup } from '../../../services/rollup/service.ts';
 import {
   openTestEmbedded,
   openTestFace,

@@ -8,8 +8,8 @@ import { readSettings } from '../../../common/config/settings.ts';
 import type { KafkaClient } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
-import { startPush, type Push } from '../../../services/push/push.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import { startPush, type Push } from '../../../services/push/service.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { openTestEmbedded, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { readAll, startOwnBroker, testKafka, type OwnBroker } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
@@ -249,7 +249,7 @@ describe('push', () => {
       errors: [
         { index: 1, message: 'has no project' },
         { index: 2, message: 'is not a JSON object' },
-        { index: 3, message: 'has a timestamp that is none' },
+        { index: 3, message: 'has an invalid timestamp' },
       ],
     });
     expect((await post(event('half', 'p', { filler: 'x'.repeat(8 * MiB) }))).error).toMatchObject({
@@ -368,6 +368,6 @@ describe('push', () => {
 
   it('stopped, it refuses what comes and loses nothing that it acknowledged', async () => {
     await push.stop();
-    expect((await post(event('late'))).error).toMatchObject({ status: 503, message: 'the service is being stopped' });
+    expect((await post(event('late'))).error).toMatchObject({ status: 503, message: 'the service is stopping' });
   });
 });

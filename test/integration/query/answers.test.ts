@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTraffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import {
   apiCounts,
   invocationStats,

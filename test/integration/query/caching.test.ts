@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import {
@@ -134,7 +134,7 @@ describe('single flight', () => {
     // the question itself is one more
     await waitFor(
       async () =>
-        Number(/^sluice_query_requests_under_way (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]) ===
+        Number(/^sluice_query_requests_in_flight (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1]) ===
         1_001,
       30_000,
       'all of them wait',

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { API_KEY, modes, openEngine, send, startService, store, type Engine, type Reply } from './service.ts';
 
 /** What callers may rely on, case by case, through a real socket. */

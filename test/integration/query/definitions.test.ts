@@ -45,7 +45,7 @@ describe('a wrong definition stops the start, with file and line', () => {
     [
       'a column with another name',
       "SELECT 1 AS m WHERE @project != ''",
-      /mine\.yaml:1: column n is made from n, which the statement does not have/,
+      /mine\.yaml:1: column n is made from n, which is no column of the statement/,
     ],
     [
       'a column that is not declared',
@@ -71,7 +71,7 @@ describe('a wrong definition stops the start, with file and line', () => {
     writeFileSync(file, readFileSync(file, 'utf8').replace('render: json', 'render: number'));
     const service = await start();
     await expect(service.ready).rejects.toThrow(
-      /mine\.yaml:1: column n is rendered as number, the statement has String/,
+      /mine\.yaml:1: column n is rendered as number, but the statement has String/,
     );
     await service.stop();
   });
@@ -268,6 +268,6 @@ describe('npm run endpoints', () => {
       'there is no endpoint nothing',
     );
     for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b']])
-      expect(() => command.readArgs({}, words)).toThrow('list, check or run NAME is wanted');
+      expect(() => command.readArgs({}, words)).toThrow('Expected one of: list, check, run NAME');
   });
 });

@@ -5,8 +5,8 @@ import { systemClock } from '../../../common/clock.ts';
 import { UsageError, type CommandContext } from '../../../common/command/command.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { keysCommand } from '../../../services/query/commands/keys.ts';
-import type { CreatedKey } from '../../../services/query/key-table.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { CreatedKey } from '../../../services/query/keys/key-table.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, logger, openEngine, send, startService, type Engine } from './service.ts';
 

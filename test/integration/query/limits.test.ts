@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Logger } from '../../../common/logger.ts';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import {
@@ -235,7 +235,7 @@ describe('the process', () => {
     const s = await service();
     const port = new URL(s.address).port;
     await expect(service({ PORT: port })).rejects.toThrow(
-      `port ${port} on 127.0.0.1 is in use; stop what listens there or set PORT`,
+      `port ${port} on 127.0.0.1 is in use; stop the program that listens there, or set PORT`,
     );
     await expect(service({ METRICS_PORT: port })).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
   });
@@ -243,7 +243,7 @@ describe('the process', () => {
   it('makes its first key once, keeps it for itself, and says so', async () => {
     const dataDir = mkdtempSync(`${folder.path}/first-`);
     const first = await startService(engine.clickhouse, dataDir, { API_KEY: '' });
-    const made = first.madeKey ?? '';
+    const made = first.createdKey ?? '';
     expect(made).toMatch(/^sluice_[A-Za-z0-9_-]{43}$/);
     await first.ready;
     expect((await send(first.address, '/api/keys', { headers: { 'x-api-key': made } })).status).toBe(200);
@@ -251,7 +251,7 @@ describe('the process', () => {
     expect(statSync(`${dataDir}/api-key`).mode & 0o777).toBe(0o600);
     expect(readFileSync(`${dataDir}/api-key`, 'utf8').trim()).toBe(made);
     const second = await startService(engine.clickhouse, dataDir, { API_KEY: '' });
-    expect(second.madeKey).toBeUndefined();
+    expect(second.createdKey).toBeUndefined();
     expect(
       (await send(second.address, '/api/endpoints/logs.all?project=p', { headers: { 'x-api-key': made } })).status,
     ).toBe(200);

@@ -72,7 +72,7 @@ describe('npm run query', () => {
         .stderr()
         .split('\n')
         .filter((l) => l.startsWith('sluice: ')),
-    ).toEqual([`sluice: port ${PORT} on 127.0.0.1 is in use; stop what listens there or set PORT`]);
+    ).toEqual([`sluice: port ${PORT} on 127.0.0.1 is in use; stop the program that listens there, or set PORT`]);
     expect(second.stderr()).not.toMatch(/^\s+at /m);
     await first.end();
   });

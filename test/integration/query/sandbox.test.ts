@@ -1,10 +1,10 @@
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { QueryService } from '../../../services/query/start.ts';
-import { createKey } from '../../../services/query/key-table.ts';
-import { readSettings } from '../../../services/query/query.ts';
-import { ISOLATED_SETTINGS } from '../../../services/query/sandbox.ts';
+import type { QueryService } from '../../../services/query/service.ts';
+import { createKey } from '../../../services/query/keys/key-table.ts';
+import { readSettings } from '../../../services/query/answer/query.ts';
+import { ISOLATED_SETTINGS } from '../../../services/query/answer/sandbox.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { call, openEngine, startService, store, type Engine } from './service.ts';
 

@@ -7,7 +7,7 @@ import { readSettings, type Settings } from '../../../common/config/settings.ts'
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
-import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/start.ts';
+import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/service.ts';
 import type { Face } from '../../harness/clickhouse-face.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
 import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createClient } from '@redis/client';
-import type { QueryService } from '../../../services/query/start.ts';
+import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { startRedis, type TestRedis } from '../../harness/redis.ts';
 import { waitFor } from '../../harness/wait-for.ts';

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import { createAnswers } from '../../../services/query/answers.ts';
-import { createApp } from '../../../services/query/app.ts';
-import { BUILT_IN, readDefinitions } from '../../../services/query/definition.ts';
-import { createKeyRing, hashKey } from '../../../services/query/keys.ts';
+import { createAnswers } from '../../../services/query/answer/answers.ts';
+import { createApp } from '../../../services/query/http/app.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { createKeyRing, hashKey } from '../../../services/query/keys/key-ring.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
-import { createSending } from '../../../services/query/sending.ts';
-import { createShares } from '../../../services/query/shares.ts';
-import { createSlots } from '../../../services/query/slots.ts';
+import { createResponseMemory } from '../../../services/query/answer/response-memory.ts';
+import { createShares } from '../../../services/query/answer/shares.ts';
+import { createQuerySlots } from '../../../services/query/answer/query-slots.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { logger } from './service.ts';
 
@@ -24,7 +24,7 @@ const result = Buffer.from(
 // a copy each time: what makes the body takes the result's memory
 const clickhouse: Reader = { read: () => Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 }) };
 const shares = createShares();
-let sending = createSending({ roomBytes: 2.5 * ANSWER_BYTES });
+let responseMemory = createResponseMemory({ roomBytes: 2.5 * ANSWER_BYTES });
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
 /** what happens when an answer has been compressed, before it is sent */
@@ -32,20 +32,20 @@ let encoded = (): Promise<void> => Promise.resolve();
 
 beforeAll(async () => {
   const registry = createRegistry();
-  const slots = createSlots({ shares, concurrency: 1, queue: 0, waitMs: 1 });
+  const slots = createQuerySlots({ shares, concurrency: 1, queue: 0, waitMs: 1 });
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => 0,
     cacheBytes: () => 0,
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
-    requestsUnderWay: () => app.underWay(),
-    sendingBytes: () => sending.used(),
+    requestsInFlight: () => app.inFlight(),
+    responseMemoryBytes: () => responseMemory.used(),
   });
   const definitions = readDefinitions([BUILT_IN]);
   const answers = createAnswers({
     clickhouse,
     slots,
-    sending,
+    responseMemory,
     shares,
     clock: systemClock,
     logger,
@@ -63,10 +63,10 @@ beforeAll(async () => {
         return body;
       },
     },
-    sending: {
-      reserve: (signal, owner) => sending.reserve(signal, owner),
-      hold: (reply, bytes, owner) => sending.hold(reply, bytes, owner),
-      used: () => sending.used(),
+    responseMemory: {
+      reserve: (signal, owner) => responseMemory.reserve(signal, owner),
+      hold: (reply, bytes, owner) => responseMemory.hold(reply, bytes, owner),
+      used: () => responseMemory.used(),
     },
     keys: createKeyRing([
       { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
@@ -153,19 +153,19 @@ describe('large answers that nobody reads', () => {
 
   it('are held up to a bound, then the next is told to come back, until one of them is read or its caller has left', async () => {
     const [first, second] = [await askAndWait(), await askAndWait()];
-    expect(sending.used()).toBeGreaterThan(2 * ANSWER_BYTES);
+    expect(responseMemory.used()).toBeGreaterThan(2 * ANSWER_BYTES);
     expect(await ask()).toEqual([503, expect.stringContaining('"code":"unavailable"')]);
     first.destroy();
-    await waitFor(() => sending.used() < 1.5 * ANSWER_BYTES, 5_000, 'the one that left is forgotten');
+    await waitFor(() => responseMemory.used() < 1.5 * ANSWER_BYTES, 5_000, 'the one that left is forgotten');
     const [status, text] = await ask();
     expect([status, text.length > ANSWER_BYTES]).toEqual([200, true]);
     second.resume();
-    await waitFor(() => sending.used() === 0, 5_000, 'what is read is forgotten');
+    await waitFor(() => responseMemory.used() === 0, 5_000, 'what is read is forgotten');
     second.destroy();
   });
 
   it('are sent where one alone is larger than the bound; HEAD holds nothing', async () => {
-    sending = createSending({ roomBytes: ANSWER_BYTES / 2 });
+    responseMemory = createResponseMemory({ roomBytes: ANSWER_BYTES / 2 });
     expect((await ask())[0]).toBe(200);
     const one = await askAndWait();
     expect((await ask())[0]).toBe(503);
@@ -173,11 +173,11 @@ describe('large answers that nobody reads', () => {
       (await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status,
     ).toBe(200);
     one.destroy();
-    await waitFor(() => sending.used() === 0, 5_000, 'nothing is held');
+    await waitFor(() => responseMemory.used() === 0, 5_000, 'nothing is held');
   });
 
   it('have to be read in time', async () => {
-    sending = createSending({ readWithinMs: 500 });
+    responseMemory = createResponseMemory({ readWithinMs: 500 });
     const closed = Promise.withResolvers<number>();
     const socket = await askAndWait();
     let read = 0;
@@ -185,8 +185,8 @@ describe('large answers that nobody reads', () => {
       read += chunk.length;
     });
     socket.once('close', () => closed.resolve(read));
-    await waitFor(() => app.underWay() === 0, 5_000, 'it is sent away');
-    expect(sending.used()).toBe(0);
+    await waitFor(() => app.inFlight() === 0, 5_000, 'it is sent away');
+    expect(responseMemory.used()).toBe(0);
     socket.resume();
     expect(await closed.promise).toBeLessThan(ANSWER_BYTES);
   });
@@ -198,12 +198,12 @@ describe('large answers that nobody reads', () => {
     const left = Promise.withResolvers<void>();
     encoded = async () => {
       socket.destroy();
-      await waitFor(() => app.underWay() === 0, 5_000, 'the service has noticed');
+      await waitFor(() => app.inFlight() === 0, 5_000, 'the service has noticed');
       left.resolve();
     };
     await left.promise;
     encoded = () => Promise.resolve();
     expect((await ask())[0]).toBe(200);
-    expect(sending.used()).toBe(0);
+    expect(responseMemory.used()).toBe(0);
   });
 });

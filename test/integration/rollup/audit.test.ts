@@ -105,7 +105,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     world.now += 2 * MINUTE_MS;
     expect(await audit.round()).toBe(1);
     expect((await rollupNote(world.clickhouse))?.note).toMatch(
-      /^rollups of (edge_logs|function_edge_logs) are to be repaired from 2028-02-28T2/,
+      /^rollups of (edge_logs|function_edge_logs) await repair from 2028-02-28T2/,
     );
     expect(await repairOpen(world.context)).toBe(0);
     expect(await rollupNote(world.clickhouse)).toBeUndefined();

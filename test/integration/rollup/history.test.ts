@@ -251,7 +251,7 @@ describe('history', { timeout: 240_000 }, () => {
       left.push((await requests()).pending.length);
       notes.add((await rollupNote(world.clickhouse))?.note);
     });
-    expect([...notes][0]).toMatch(/^api_requests version 1 is being built, \d+ periods are left$/);
+    expect([...notes][0]).toMatch(/^api_requests version 1 is building, \d+ periods left$/);
     expect([...notes].at(-1)).toBeUndefined();
     expect([...new Set(left)]).toEqual([4, 3, 2, 1, 0]);
     const metrics = await world.registry.metrics();

@@ -6,7 +6,7 @@ import { loadMigrations, type Migration } from '../../../common/clickhouse/migra
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { startRollup, type RollupService } from '../../../services/rollup/rollup.ts';
+import { startRollup, type RollupService } from '../../../services/rollup/service.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { SECOND_VERSION } from './second-version.ts';
@@ -182,11 +182,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
 
 describe('the rollup command', () => {
   test.each([
-    [{}, [], /expected one of: status, rebuild/],
-    [{}, ['again'], /expected one of: status, rebuild/],
+    [{}, [], /Expected one of: status, rebuild/],
+    [{}, ['again'], /Expected one of: status, rebuild/],
     [{ to: '2026-03-01' }, ['rebuild'], /--from is a day or an instant/],
     [{ from: '2026-03-01', to: '2026-02-30T00:00' }, ['rebuild'], /--to is a day or an instant/],
-    [{ from: '2026-03-02', to: '2026-03-01' }, ['rebuild'], /--from has to be before --to/],
+    [{ from: '2026-03-02', to: '2026-03-01' }, ['rebuild'], /--from must be before --to/],
   ])('refuses %o %o', (values, positionals, message) => {
     expect(() => rollupCommand.readArgs(values as Record<string, string>, positionals)).toThrow(message);
   });

@@ -1,0 +1,253 @@
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
+import { parseArgs } from 'node:util';
+import { ClickHouseError } from '../clickhouse/errors.ts';
+import { openClickHouse } from '../clickhouse/open.ts';
+import { keepToOwner } from '../config/data-folder.ts';
+import { keyFile } from '../config/key-file.ts';
+import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
+import { readSettings, type Settings } from '../config/settings.ts';
+import { StartError } from '../errors.ts';
+import { addressOf } from '../http/address.ts';
+import { createLogger } from '../logger.ts';
+import { checkArguments } from './arguments.ts';
+import { EXIT_USAGE, UsageError, type Command } from './command.ts';
+import { printable } from './printable.ts';
+
+const COMMON_HELP = `
+  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
+  --json       one JSON document on stdout
+  --help       this text
+The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.`;
+
+/** How long a running service may work on a command, milliseconds. */
+const COMMAND_TIMEOUT_MS = 600_000;
+
+/** Runs a command line and sets the exit code. Never throws. */
+export async function runCommandLine<Args, Result>(command: Command<Args, Result>): Promise<void> {
+  keepToOwner();
+  try {
+    const { values, positionals } = parse(command);
+    if (values['help'] === true) {
+      process.stdout.write(`${command.help}\n${COMMON_HELP}\n`);
+      return;
+    }
+    const args = command.readArgs(values, positionals);
+    checkArguments(command.args, args);
+    const settings = readSettings();
+    const result = await resultOf(
+      command,
+      args,
+      settings,
+      typeof values['url'] === 'string' ? values['url'] : undefined,
+    );
+    const text =
+      values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
+    // foreign bytes go to a file unchanged, to a terminal as safe text
+    const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
+    await new Promise<void>((resolve) => {
+      process.stdout.write(shown, () => resolve());
+    });
+    process.exitCode = command.exitCode(result);
+  } catch (error) {
+    if (error instanceof UsageError)
+      process.stderr.write(printable(`${error.message}; see npm run ${command.name} -- --help\n`));
+    else
+      process.stderr.write(
+        printable(
+          `sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`,
+        ),
+      );
+    process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
+  }
+}
+
+function parse<Args, Result>(
+  command: Command<Args, Result>,
+): { values: Record<string, string | boolean | undefined>; positionals: string[] } {
+  try {
+    const { values, positionals } = parseArgs({
+      options: {
+        ...command.options,
+        url: { type: 'string' },
+        json: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' },
+      },
+      allowPositionals: true,
+      strict: true,
+    });
+    return { values, positionals };
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+async function resultOf<Args, Result>(
+  command: Command<Args, Result>,
+  args: Args,
+  settings: Settings,
+  url: string | undefined,
+): Promise<Result> {
+  if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
+    const answered = await askService(
+      command,
+      args,
+      settings,
+      url !== undefined,
+      url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'),
+    );
+    if (answered !== undefined) return answered.result as Result;
+    if (url !== undefined) throw new StartError(`no service answers at ${url}`);
+  }
+  const logger = createLogger('warn');
+  const clickhouse = await openClickHouse(settings, logger, { wait: false });
+  try {
+    return await command.run({ clickhouse, settings, logger }, args);
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE')
+      throw new StartError(`${clickhouse.where} has no schema yet; npm start or the rollup service creates it`, {
+        cause: error,
+      });
+    throw error;
+  } finally {
+    await clickhouse.close();
+  }
+}
+
+/**
+ * Undefined if nobody listens at the address. If the operator did not name the address, its listener must first prove
+ * to be the service of the data folder. Only then, and on the same connection, the key is sent.
+ */
+async function askService<Args, Result>(
+  command: Command<Args, Result>,
+  args: Args,
+  settings: Settings,
+  isNamed: boolean,
+  url: string,
+): Promise<{ result: unknown } | undefined> {
+  const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
+  const connection = connectTo(url, settings.HTTPS_CERT);
+  let answer: Answer;
+  try {
+    if (!isNamed) await demandProof(connection, url, settings.DATA_DIR);
+    answer = await connection.send(
+      'POST',
+      `/api/commands/${command.name}`,
+      { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) },
+      JSON.stringify(args),
+      !isNamed,
+    );
+  } catch (error) {
+    if (error instanceof StartError) throw error;
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ECONNREFUSED') return undefined;
+    throw new StartError(`the service at ${url} does not answer: ${code ?? message}`);
+  } finally {
+    connection.close();
+  }
+  const body = parsed(answer.text);
+  if (answer.status === 200 && body !== undefined && 'result' in body) return { result: body.result };
+  throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`);
+}
+
+async function demandProof(connection: Connection, url: string, dataDir: string): Promise<void> {
+  const nonce = newNonce();
+  const { text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
+  const secret = readProofSecret(dataDir);
+  const { port, protocol } = new URL(url);
+  if (
+    secret !== undefined &&
+    isProof(secret, Number(port) || (protocol === 'https:' ? 443 : 80), nonce, parsed(answer)?.proof)
+  )
+    return;
+  throw new StartError(
+    `the listener at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}`,
+  );
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+interface Body {
+  readonly result?: unknown;
+  readonly proof?: unknown;
+  readonly error?: { readonly message?: string };
+}
+
+/** Undefined if the text is no JSON object. */
+function parsed(text: string): Body | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+interface Connection {
+  /** `again`: only on the connection of the previous call; rejects if that is closed */
+  send(
+    method: 'GET' | 'POST',
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    body: string,
+    again: boolean,
+  ): Promise<Answer>;
+  close(): void;
+}
+
+/** Opens one connection. With TLS it trusts the service's own certificate, if known, under any host name. */
+function connectTo(url: string, certificate: string | undefined): Connection {
+  const own = certificate === undefined ? undefined : readFileSync(certificate);
+  const fingerprint = own && new X509Certificate(own).fingerprint256;
+  const trusted = own && {
+    ca: [...getCACertificates('default'), own],
+    allowPartialTrustChain: true,
+    checkServerIdentity: (host: string, peer: PeerCertificate) =>
+      peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer),
+  };
+  const isTls = new URL(url).protocol === 'https:';
+  // with an identity check per request, the agent would not reuse the connection
+  const agent = isTls
+    ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted })
+    : new HttpAgent({ keepAlive: true, maxSockets: 1 });
+  let used: Socket | undefined;
+  return {
+    close: () => agent.destroy(),
+    send: (method, path, headers, body, again) =>
+      new Promise((resolve, reject) => {
+        const options = {
+          method,
+          agent,
+          headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) },
+          signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
+        };
+        const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);
+        request.once('error', reject);
+        request.once('response', (response) => {
+          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
+        });
+        // send nothing before the socket is known
+        request.once('socket', (socket) => {
+          if (again && socket !== used) request.destroy(new Error('the connection was closed'));
+          else request.end(body);
+          used = socket;
+        });
+      }),
+  };
+}
+
+function storedKey(dataDir: string): string | undefined {
+  try {
+    return readFileSync(keyFile(dataDir), 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,206 @@
+/**
+ * Decides what is kept, how long it is served, when it is queried again and what is evicted. It knows neither timers
+ * nor ClickHouse: time is an argument, unix milliseconds. An entry is
+ * - fresh if it is younger than its endpoint's cache_seconds: it is served.
+ * - expired if it is older, or in the future because a clock was set back. It is served, until STALE_MS, only while
+ * ClickHouse is unavailable.
+ * - due for a requery if a caller asked for it within cache_seconds and it is older than requery_seconds (less some
+ * jitter).
+ */
+export const STALE_MS = 3_600_000;
+/** entries that are kept warm at a time: the most recently used ones */
+export const WARM_ENTRIES = 1_000;
+/** the delay before the next requery after a failed one */
+const RETRY_MS = 30_000;
+/** the part of requery_seconds by which a requery may come early, so that entries made together spread out */
+const JITTER = 0.1;
+/** one entry takes at most this part of the cache's bytes */
+const LARGEST_PART = 8;
+
+/**
+ * Returns the most recently used of the wanted entries. No key has more than half of them while other keys want some.
+ */
+function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[] {
+  if (wanted.length <= WARM_ENTRIES) return [...wanted];
+  const counts = new Map<string, number>();
+  const [within, beyond]: [E[], E[]] = [[], []];
+  for (const entry of wanted) {
+    const count = (counts.get(entry.owner) ?? 0) + 1;
+    counts.set(entry.owner, count);
+    (count <= WARM_ENTRIES / 2 ? within : beyond).push(entry);
+  }
+  return [...within, ...beyond].slice(0, WARM_ENTRIES);
+}
+
+export interface Lifetime {
+  readonly cacheSeconds: number;
+  readonly requerySeconds: number;
+}
+
+interface Entry<T> {
+  value: T;
+  bytes: number;
+  readonly lifetime: Lifetime;
+  fetchedAt: number;
+  dueAt: number;
+  askedAt: number;
+  /** the key that asked last */
+  owner: string;
+}
+
+export interface Found<T> {
+  readonly value: T;
+  readonly fetchedAt: number;
+  readonly state: 'fresh' | 'expired';
+}
+
+export interface Cache<T> {
+  /** Returns the entry for a caller and counts as a use. */
+  ask(key: string, now: number, owner: string): Found<T> | undefined;
+  /**
+   * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
+   * nobody waits.
+   */
+  put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void;
+  /** Adds to the bytes that an entry is charged (for a compressed copy). */
+  grow(key: string, value: T, bytes: number): void;
+  /** Returns what must be queried again now, the longest overdue first. */
+  due(now: number): T[];
+  /** Delays the next requery of an entry whose requery failed. */
+  failed(key: string, now: number): void;
+  /** Evicts what may not even be served stale. */
+  sweep(now: number): void;
+  /** Evicts every value that `keep` rejects. */
+  drop(keep: (value: T) => boolean): void;
+  readonly size: number;
+  readonly bytes: number;
+}
+
+/**
+ * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
+ * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
+ * entries while others want them. `random` is 0 to 1, for the jitter.
+ */
+export function createCache<T>(
+  limits: { maxEntries: number; maxBytes: number },
+  random: () => number = Math.random,
+): Cache<T> {
+  // in the order of their last use
+  const entries = new Map<string, Entry<T>>();
+  const held = new Map<string, { entries: number; bytes: number }>();
+  let bytes = 0;
+
+  const remove = (key: string, entry: Entry<T>): void => {
+    entries.delete(key);
+    count(entry.owner, -1, -entry.bytes);
+  };
+  const count = (owner: string, more: number, moreBytes: number): void => {
+    const now = held.get(owner) ?? { entries: 0, bytes: 0 };
+    bytes += moreBytes;
+    if (now.entries + more === 0) held.delete(owner);
+    else held.set(owner, { entries: now.entries + more, bytes: now.bytes + moreBytes });
+  };
+  const own = (entry: Entry<T>, owner: string): void => {
+    count(entry.owner, -1, -entry.bytes);
+    entry.owner = owner;
+    count(owner, 1, entry.bytes);
+  };
+  const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
+    lifetime.requerySeconds > 0 ? fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random()) : Infinity;
+  const evict = (): void => {
+    while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
+      const isGreedy = ({ owner }: Entry<T>): boolean => {
+        const of = held.get(owner);
+        return (
+          of !== undefined &&
+          (entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes)
+        );
+      };
+      let [found] = entries;
+      for (const one of entries) {
+        if (!isGreedy(one[1])) continue;
+        found = one;
+        break;
+      }
+      if (found === undefined) return;
+      remove(...found);
+    }
+  };
+
+  return {
+    ask(key, now, owner) {
+      const entry = entries.get(key);
+      if (entry === undefined) return undefined;
+      const age = now - entry.fetchedAt;
+      if (age > STALE_MS) {
+        remove(key, entry);
+        return undefined;
+      }
+      entries.delete(key);
+      entries.set(key, entry);
+      entry.askedAt = now;
+      own(entry, owner);
+      return {
+        value: entry.value,
+        fetchedAt: entry.fetchedAt,
+        state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired',
+      };
+    },
+    put(key, value, size, lifetime, fetchedAt, askedBy) {
+      const before = entries.get(key);
+      const owner = askedBy ?? before?.owner;
+      if (owner === undefined) return;
+      if (before !== undefined) count(before.owner, -1, -before.bytes);
+      else if (size > limits.maxBytes / LARGEST_PART) return;
+      const askedAt = Math.max(
+        askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt,
+        before?.askedAt ?? Number.NEGATIVE_INFINITY,
+      );
+      const entry: Entry<T> = {
+        value,
+        bytes: size + key.length * 2,
+        lifetime,
+        fetchedAt,
+        dueAt: dueAt(lifetime, fetchedAt),
+        askedAt,
+        owner,
+      };
+      if (askedBy !== undefined) entries.delete(key);
+      entries.set(key, entry);
+      count(owner, 1, entry.bytes);
+      evict();
+    },
+    grow(key, value, size) {
+      const entry = entries.get(key);
+      if (entry?.value !== value) return;
+      entry.bytes += size;
+      count(entry.owner, 0, size);
+      evict();
+    },
+    due(now) {
+      const wanted = [...entries.values()]
+        .toReversed()
+        .filter(
+          ({ lifetime, askedAt }) => lifetime.requerySeconds > 0 && now - askedAt <= lifetime.cacheSeconds * 1000,
+        );
+      const found = warmOf(wanted).filter((entry) => entry.dueAt <= now);
+      return found.toSorted((a, b) => a.dueAt - b.dueAt).map((entry) => entry.value);
+    },
+    failed(key, now) {
+      const entry = entries.get(key);
+      if (entry !== undefined) entry.dueAt = now + RETRY_MS;
+    },
+    sweep(now) {
+      for (const [key, entry] of entries) if (now - entry.fetchedAt > STALE_MS) remove(key, entry);
+    },
+    drop(keep) {
+      for (const [key, entry] of entries) if (!keep(entry.value)) remove(key, entry);
+    },
+    get size() {
+      return entries.size;
+    },
+    get bytes() {
+      return bytes;
+    },
+  };
+}

@@ -1,0 +1,52 @@
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import type { Definition } from '../definition/definition.ts';
+import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+
+/** Limits of the query itself. An answer is whole, or one of these errors. */
+const LIMITS = new Map<number | undefined, string>([
+  [158, 'rows read'],
+  [159, 'time'],
+  [160, 'time'],
+  [191, 'memory'],
+  [241, 'memory'],
+  [307, 'rows read'],
+  [396, 'size of the answer'],
+]);
+const MEMORY_LIMIT = 241;
+
+/** Returns the name of the limit that a query exceeded, in the contract's words. Undefined for any other error. */
+export function passedLimit(error: unknown): string | undefined {
+  if (!(error instanceof ClickHouseError)) return undefined;
+  if (error.code === MEMORY_LIMIT && /\(total\)|server/i.test(error.message)) return undefined;
+  return LIMITS.get(error.code);
+}
+const BAD_PATTERN = 427;
+/** There is no table or database yet, or no access: the schema is being created, or an operator must act. */
+const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);
+const RETRY_AFTER_SECONDS = 5;
+
+/**
+ * Returns what a caller learns about a failed query. No text of ClickHouse goes out; it stays in `cause` for the log.
+ */
+export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {
+  if (error instanceof ApiError) return error;
+  if (!(error instanceof ClickHouseError))
+    return new ApiError('internal', 'something went wrong on our side', { cause: error });
+  const { code } = error;
+  const patterns = definition.parameters.filter((p) => p.format === 'pattern');
+  // a statement without a caller's pattern has a wrong pattern of its own
+  if (code === BAD_PATTERN && patterns.length > 0)
+    return invalidParameters(
+      patterns.map((p) => ({ parameter: p.name, message: 'is not a pattern in RE2 syntax' })),
+      error,
+    );
+  const limit = passedLimit(error);
+  if (limit !== undefined) return new ApiError('timeout', `the query exceeded its limit of ${limit}`, { cause: error });
+  if (error.kind === 'retry' || (code !== undefined && NOT_READY.has(code))) {
+    return new ApiError('unavailable', 'ClickHouse is unavailable or overloaded', {
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+      cause: error,
+    });
+  }
+  return new ApiError('internal', 'something went wrong on our side', { cause: error });
+}

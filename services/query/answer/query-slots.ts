@@ -1,0 +1,133 @@
+import { ApiError } from '../../../common/http/errors.ts';
+import type { Shares } from './shares.ts';
+
+/**
+ * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
+ * Background work takes only its share and never waits.
+ * No key ever has all slots: the last one is for another key, and half of them are if another key asked within the last
+ * minute. Of the waiting queries, those of the key with the fewest running go first. If the queue is full, the newest
+ * query of the key with the most waiting is refused in favour of a key with fewer.
+ */
+export interface QuerySlots {
+  /**
+   * Resolves to an idempotent release function. Throws `unavailable` if too many queries wait or the wait is too long.
+   * `owner` is the key that asks.
+   */
+  acquire(signal: AbortSignal, owner: string): Promise<() => void>;
+  /** Returns the release function of a slot for background work. Undefined if its share is taken. */
+  tryAcquireBackground(): (() => void) | undefined;
+  readonly running: () => number;
+  readonly waiting: () => number;
+}
+
+export interface SlotLimits {
+  readonly concurrency: number;
+  readonly queue: number;
+  readonly waitMs: number;
+  readonly shares: Shares;
+}
+
+interface Waiter {
+  readonly owner: string;
+  grant(release: () => void): void;
+  refuse(error: Error): void;
+}
+
+const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
+
+/** `queue` is the number of queries that may wait, each for at most waitMs. */
+export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits): QuerySlots {
+  const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
+  // in the order of their arrival
+  const waiters = new Set<Waiter>();
+  const runningOf = new Map<string, number>();
+  let running = 0;
+  let background = 0;
+
+  const used = (owner: string): number => runningOf.get(owner) ?? 0;
+  const mayRun = (owner: string): boolean => {
+    const most = shares.hasOthers(owner) ? Math.floor(concurrency / 2) : concurrency - 1;
+    return running < concurrency && used(owner) < Math.max(1, most);
+  };
+
+  /** Takes a slot and returns its release function, which is idempotent. */
+  function take(onGiven: () => void): () => void {
+    running++;
+    let given = false;
+    return () => {
+      if (given) return;
+      given = true;
+      running--;
+      onGiven();
+      grantNext();
+    };
+  }
+
+  function takeFor(owner: string): () => void {
+    runningOf.set(owner, used(owner) + 1);
+    return take(() => {
+      if (used(owner) === 1) runningOf.delete(owner);
+      else runningOf.set(owner, used(owner) - 1);
+    });
+  }
+
+  function grantNext(): void {
+    for (;;) {
+      let next: Waiter | undefined;
+      for (const waiter of waiters)
+        if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
+      if (next === undefined) return;
+      next.grant(takeFor(next.owner));
+    }
+  }
+
+  /**
+   * Frees a place in a full queue for a key that has fewer queries in it than another. False if there is no such key.
+   */
+  function makeRoom(owner: string): boolean {
+    const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);
+    const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);
+    if (most === undefined || most.length <= (waitingOf.get(owner)?.length ?? 0) + 1) return false;
+    most.at(-1)?.refuse(tooMany('too many queries of this key are waiting'));
+    return true;
+  }
+
+  return {
+    async acquire(signal, owner) {
+      signal.throwIfAborted();
+      if (mayRun(owner)) return takeFor(owner);
+      if (waiters.size >= queue && !makeRoom(owner)) throw tooMany('too many queries are waiting');
+      return await new Promise((resolve, reject) => {
+        const leave = (): void => {
+          waiters.delete(waiter);
+          clearTimeout(timer);
+          signal.removeEventListener('abort', onAbort);
+        };
+        const waiter: Waiter = {
+          owner,
+          grant(release) {
+            leave();
+            resolve(release);
+          },
+          refuse(error) {
+            leave();
+            reject(error);
+          },
+        };
+        const onAbort = (): void => waiter.refuse(signal.reason as Error);
+        const timer = setTimeout(() => waiter.refuse(tooMany('too many queries are running')), waitMs);
+        signal.addEventListener('abort', onAbort, { once: true });
+        waiters.add(waiter);
+      });
+    },
+    tryAcquireBackground() {
+      if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
+      background++;
+      return take(() => {
+        background--;
+      });
+    },
+    running: () => running,
+    waiting: () => waiters.size,
+  };
+}

@@ -1,0 +1,153 @@
+import { createHmac, hash, randomUUID, timingSafeEqual } from 'node:crypto';
+import { createClient } from '@redis/client';
+import type { Logger } from '../../../common/logger.ts';
+import type { SharedAnswer, SharedCache } from './answers.ts';
+import { STALE_MS } from './cache.ts';
+
+/**
+ * Answers in Redis, shared by several query processes: one process queries, all have the answer, and one lock per key
+ * keeps it to one query at a time. An unavailable, slow or full Redis is never an error for a caller: then every
+ * process uses its own cache.
+ */
+const ANSWERS = 'sluice:answer:';
+const LOCKS = 'sluice:lock:';
+/** a slower Redis counts as unavailable, milliseconds */
+const COMMAND_TIMEOUT_MS = 500;
+const CONNECT_TIMEOUT_MS = 2_000;
+/** deletes a lock that is still ours */
+const UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+export interface RedisCache extends SharedCache {
+  close(): void;
+}
+
+const BODY = /^\{"result":\[.*\]\}$/s;
+
+/**
+ * Returns `MAC unix-ms truncated newline body`. Another writer of this Redis can neither forge an answer nor move one
+ * to another key.
+ */
+function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: SharedAnswer): string {
+  const said = `${fetchedAt} ${truncated ? 1 : 0}\n${body}`;
+  return `${mac(secret, key, said)} ${said}`;
+}
+
+function decode(secret: Buffer, key: string, text: string): SharedAnswer | undefined {
+  const said = text.slice(MAC_CHARACTERS + 1);
+  if (
+    !timingSafeEqual(
+      Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1'),
+      Buffer.from(mac(secret, key, said)),
+    )
+  )
+    return undefined;
+  const head = /^(\d{1,15}) ([01])\n/.exec(said);
+  const body = said.slice(head?.[0].length ?? 0);
+  return head === null || !BODY.test(body)
+    ? undefined
+    : { fetchedAt: Number(head[1]), truncated: head[2] === '1', body };
+}
+
+const MAC_CHARACTERS = 43;
+
+function mac(secret: Buffer, key: string, said: string): string {
+  return createHmac('sha256', secret)
+    .update(`${Buffer.byteLength(key)}:`)
+    .update(key)
+    .update(said)
+    .digest('base64url');
+}
+
+/** `lockMarginMs`: how much longer than its query a lock lasts, in case the process that took it died. */
+/** `secret`: the same for all processes that share answers. */
+export function openRedisCache({
+  url,
+  secret,
+  lockMarginMs,
+  logger,
+}: {
+  url: string;
+  secret: Buffer;
+  lockMarginMs: number;
+  logger: Logger;
+}): RedisCache {
+  const client = createClient({
+    url,
+    disableOfflineQueue: true,
+    commandsQueueMaxLength: 10_000,
+    socket: { connectTimeout: CONNECT_TIMEOUT_MS, reconnectStrategy: (attempt) => Math.min(100 * 2 ** attempt, 3_000) },
+  });
+  let away = false;
+  client.on('error', (error: unknown) => {
+    if (!away) logger.warn({ err: error }, 'redis_unavailable');
+    away = true;
+  });
+  client.on('ready', () => {
+    if (away) logger.info('redis_recovered');
+    away = false;
+  });
+  // reconnects for as long as it takes; until then every command counts as unanswered
+  client.connect().catch(() => undefined);
+
+  const tokens = new Map<string, string>();
+  const hashed = (key: string): string => hash('sha256', key, 'base64url');
+  /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
+  async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
+    if (!client.isReady) return otherwise;
+    let deadline: NodeJS.Timeout | undefined;
+    try {
+      return await Promise.race([
+        command(),
+        new Promise<never>((_, reject) => {
+          deadline = setTimeout(() => reject(new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`)), COMMAND_TIMEOUT_MS);
+        }),
+      ]);
+    } catch (error) {
+      logger.warn({ err: error }, 'redis_command_failed');
+      return otherwise;
+    } finally {
+      clearTimeout(deadline);
+    }
+  }
+
+  return {
+    async get(key) {
+      const text = await attempt(() => client.get(ANSWERS + hashed(key)), null);
+      if (text === null) return undefined;
+      const answer = decode(secret, key, text);
+      if (answer === undefined) logger.warn('redis_answer_refused');
+      return answer;
+    },
+    async put(key, answer) {
+      await attempt(
+        () =>
+          client.set(ANSWERS + hashed(key), encode(secret, key, answer), {
+            expiration: { type: 'PX', value: STALE_MS },
+          }),
+        null,
+      );
+    },
+    async lock(key, queryMs) {
+      const token = randomUUID();
+      const taken = await attempt(
+        () =>
+          client.set(LOCKS + hashed(key), token, {
+            condition: 'NX',
+            expiration: { type: 'PX', value: queryMs + lockMarginMs },
+          }),
+        'away',
+      );
+      if (taken === 'OK') tokens.set(key, token);
+      return taken !== null;
+    },
+    async unlock(key) {
+      const token = tokens.get(key);
+      if (token === undefined) return;
+      tokens.delete(key);
+      await attempt(() => client.eval(UNLOCK, { keys: [LOCKS + hashed(key)], arguments: [token] }), null);
+    },
+    close() {
+      client.destroy();
+    },
+  };
+}

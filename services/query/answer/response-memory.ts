@@ -1,0 +1,95 @@
+import type { FastifyReply } from 'fastify';
+import { ApiError } from '../../../common/http/errors.ts';
+import { whenClosed } from '../http/request.ts';
+import { createShares, type Shares } from './shares.ts';
+import { createQuerySlots } from './query-slots.ts';
+
+/**
+ * Memory for large answers: while one is fetched and rendered, and until its caller has read it or left. Memory is
+ * reserved before an answer is made. While another key asks too, a key may use half of it.
+ */
+export interface ResponseMemory {
+  /**
+   * Reserves memory for the largest answer while it is fetched and rendered, one at a time. Resolves to an idempotent
+   * release function. Throws `unavailable` if there is none left.
+   */
+  reserve(signal: AbortSignal, owner: string): Promise<() => void>;
+  /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
+  hold(reply: FastifyReply, bytes: number, owner: string): void;
+  /** bytes */
+  readonly used: () => number;
+}
+
+/**
+ * Smaller answers are always sent: the buffers of a socket take about as much, and dashboards keep working when the
+ * memory is used up.
+ */
+const LARGE_BYTES = 256 * 1024;
+const ROOM_BYTES = 256 * 1024 * 1024;
+const READ_WITHIN_MS = 300_000;
+const RETRY_SECONDS = 5;
+const RESERVE_WAIT_MS = 2_000;
+const RESERVE_QUEUE = 4;
+
+/**
+ * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
+ * minute would keep its memory for ever.
+ */
+export function createResponseMemory({
+  roomBytes = ROOM_BYTES,
+  readWithinMs = READ_WITHIN_MS,
+  shares = createShares(),
+}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
+  const usedBy = new Map<string, number>();
+  let used = 0;
+  // four at a time took 1.5 GB
+  const turns = createQuerySlots({ concurrency: 1, queue: RESERVE_QUEUE, waitMs: RESERVE_WAIT_MS, shares });
+
+  function take(bytes: number, owner: string): () => void {
+    const own = usedBy.get(owner) ?? 0;
+    // an answer larger than all the memory is sent while nothing else is held
+    const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
+    if (used + bytes > roomBytes || own + bytes > share)
+      throw new ApiError('unavailable', 'too many large answers wait for their callers to read them', {
+        retryAfterSeconds: RETRY_SECONDS,
+      });
+    const add = (more: number): void => {
+      used += more;
+      const now = (usedBy.get(owner) ?? 0) + more;
+      if (now === 0) usedBy.delete(owner);
+      else usedBy.set(owner, now);
+    };
+    add(bytes);
+    return () => add(-bytes);
+  }
+
+  return {
+    used: () => used,
+    async reserve(signal, owner) {
+      const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {
+        throw error instanceof ApiError
+          ? new ApiError('unavailable', 'too many large answers are being made', { retryAfterSeconds: RETRY_SECONDS })
+          : error;
+      });
+      try {
+        const giveBack = take(roomBytes / 2, owner);
+        return () => {
+          giveBack();
+          endTurn();
+        };
+      } catch (error) {
+        endTurn();
+        throw error;
+      }
+    },
+    hold(reply, bytes, owner) {
+      if (bytes < LARGE_BYTES) return;
+      const giveBack = take(Math.min(bytes, roomBytes), owner);
+      const sendAway = setTimeout(() => reply.raw.destroy(), readWithinMs);
+      whenClosed(reply, () => {
+        clearTimeout(sendAway);
+        giveBack();
+      });
+    },
+  };
+}

@@ -1,0 +1,282 @@
+import type { Reader, ReadResult, StatementSettings } from '../../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { identifier, oneStatement, quote, tokenize, type Token } from '../../../common/clickhouse/sql.ts';
+import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+import { members } from '../../../common/json-text.ts';
+import { nameOf, parseAst, type Node } from '../definition/ast.ts';
+import { passedLimit } from './clickhouse-errors.ts';
+import { namedSubqueries } from '../definition/named-subqueries.ts';
+import { LARGEST_PATTERN, patternSize } from '../definition/pattern.ts';
+import { RESULT_FORMAT } from '../render/render.ts';
+
+/**
+ * Runs a caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). There
+ * are two walls:
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may contain only nodes, functions and tables of closed lists. Only
+ * this wall hides what functions reveal about the engine itself: its version, the name of its host.
+ * - The text never runs where tables are. First the named subqueries that it reads run as the endpoint's own. Their
+ * rows then go as parameters to an engine without our tables, other callers' statements or any right (`isolated`). Only
+ * there the caller's text runs.
+ * Beside the embedded engine, `isolated` is a process of its own, which is killed with a statement that exceeds its
+ * limits. In server mode it is a user without rights. There the first wall bounds a statement inside a block: no
+ * function costs more than its input, and patterns are small.
+ */
+const SANDBOX_ROWS = 20_000;
+const SANDBOX_BYTES = 16 * 1024 * 1024;
+/**
+ * Settings of a caller's text on top of its endpoint's limits. sleep() would hold a slot beyond them, and the escaped
+ * rows that the text reads are part of it.
+ */
+export const ISOLATED_SETTINGS = {
+  function_sleep_max_microseconds_per_block: 1,
+  function_range_max_elements_in_block: 10_000,
+  max_block_size: 1024,
+  max_query_size: 16 * SANDBOX_BYTES,
+} as const;
+/** Bounds the strings and arrays that a caller's text can build. */
+const SANDBOX_MEMORY_BYTES = 256 * 1024 * 1024;
+/** Each function may pass once over all this memory within one block. */
+const MOST_FUNCTIONS = 100;
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/** The nodes of a SELECT, as EXPLAIN AST prints them. */
+const NODES = new Set([
+  'SelectWithUnionQuery',
+  'SelectQuery',
+  'ExpressionList',
+  'TablesInSelectQuery',
+  'TablesInSelectQueryElement',
+  'TableExpression',
+  'TableIdentifier',
+  'TableJoin',
+  'ArrayJoin',
+  'Subquery',
+  'Identifier',
+  'Literal',
+  'Function',
+  'Asterisk',
+  'QualifiedAsterisk',
+  'ColumnsTransformerList',
+  'ColumnsExceptTransformer',
+  'OrderByElement',
+  'WindowDefinition',
+  'WindowListElement',
+]);
+
+/**
+ * Allowed functions in lower case; aggregates may also have combinators. None of them reads, waits, reveals the server,
+ * or costs more than its input.
+ */
+const FUNCTIONS = new Set(
+  `and or not xor equals notequals less lessorequals greater greaterorequals in notin between isnull isnotnull ifnull nullif coalesce assumenotnull tonullable if multiif casewithexpression
+  isnotdistinctfrom isdistinctfrom exists lambda tuple tupleelement array arrayelement map
+  plus minus multiply divide intdiv intdivorzero modulo moduloorzero positivemodulo negate abs gcd lcm sign greatest least round floor ceil trunc sqrt pow exp log log2 log10 isfinite isnan
+  bitand bitor bitxor bitnot bittest bitshiftleft bitshiftright bitcount
+  length lengthutf8 empty notempty lower upper lowerutf8 upperutf8 concat concatwithseparator substring substringutf8 left right leftutf8 rightutf8 reverse trimboth trimleft trimright
+  startswith endswith position positioncaseinsensitive positionutf8 locate like notlike ilike notilike match extract countsubstrings
+  hastoken hastokencaseinsensitive hassubsequence multisearchany multisearchfirstindex replaceone replaceall replaceregexpone splitbychar splitbystring splitbywhitespace arraystringconcat
+  format hex unhex base64encode base64decode trybase64decode ascii char translate
+  domain domainwithoutwww topleveldomain protocol path pathfull querystring fragment port extracturlparameter extracturlparameters extracturlparameternames cutquerystring cutfragment decodeurlcomponent encodeurlcomponent
+  cityhash64 siphash64 xxhash64 md5 sha1 sha256
+  cast accuratecast accuratecastornull tostring toint8 toint16 toint32 toint64 touint8 touint16 touint32 touint64 tofloat32 tofloat64 todecimal64 tobool
+  toint64ornull toint64orzero touint64ornull touint64orzero tofloat64ornull tofloat64orzero toint32ornull toint32orzero touint32ornull touint32orzero
+  todate todate32 todatetime todatetime64 todateornull todatetimeornull todatetime64ornull parsedatetimebesteffort parsedatetimebesteffortornull parsedatetime64besteffort parsedatetime64besteffortornull
+  tounixtimestamp tounixtimestamp64milli tounixtimestamp64micro fromunixtimestamp fromunixtimestamp64milli fromunixtimestamp64micro totimezone
+  tointervalsecond tointervalminute tointervalhour tointervalday tointervalweek tointervalmonth
+  toyear tomonth todayofmonth todayofweek todayofyear tohour tominute tosecond toyyyymm toyyyymmdd tostartofsecond tostartofminute tostartoffiveminutes tostartoftenminutes tostartoffifteenminutes tostartofhour
+  tostartofday tostartofweek tostartofmonth tostartofinterval datediff datetrunc dateadd datesub adddays addhours addminutes addseconds subtractdays subtracthours subtractminutes subtractseconds formatdatetime
+  jsonextract jsonextractstring jsonextractint jsonextractuint jsonextractfloat jsonextractbool jsonextractraw jsonextractarrayraw jsonextractkeys jsonextractkeysandvalues jsonhas jsonlength jsontype isvalidjson
+  json_value json_exists json_query simplejsonextractstring simplejsonextractint simplejsonextractraw simplejsonhas
+  arraymap arrayfilter arrayexists arrayall arraycount arrayfirst arraylast arraysum arrayavg arraymin arraymax arraysort arrayreversesort arraydistinct arrayuniq arrayconcat arrayslice arrayflatten arrayzip arrayenumerate
+  arraypushback arraypushfront arrayreverse arrayintersect arrayjoin has indexof range countequal mapkeys mapvalues mapcontains
+  toipv4 toipv6 toipv4ornull toipv6ornull ipv4numtostring isipaddressinrange isipv4string isipv6string
+  count sum avg min max any anylast argmin argmax uniq uniqexact uniqcombined uniqhll12 grouparray groupuniqarray groupconcat topk quantile quantiles quantileexact quantilesexact quantiletdigest quantilestdigest median
+  stddevpop stddevsamp varpop varsamp covarpop corr histogram sumcount
+  row_number rank dense_rank denserank lag lead laginframe leadinframe first_value last_value nth_value ntile`.split(
+    /\s+/,
+  ),
+);
+const COMBINATORS = /^(.+?)(?:if|distinct|ornull|ordefault)+$/;
+const IN_FUNCTIONS = /^(not)?(global)?(null)?in(ignoreset)?$|^global(not)?(null)?in(ignoreset)?$/;
+
+/** Functions whose second argument is a pattern. */
+const PATTERN_FUNCTIONS = new Set(['match', 'extract', 'replaceregexpone']);
+const LIKE_FUNCTIONS = new Set(['like', 'notlike', 'ilike', 'notilike']);
+
+/** Returns what is wrong with a pattern in the caller's text. Undefined if nothing is. */
+function wrongPattern(name: string, pattern: Node | undefined): string | undefined {
+  const isLike = LIKE_FUNCTIONS.has(name);
+  if (!isLike && !PATTERN_FUNCTIONS.has(name)) return undefined;
+  const literal =
+    pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
+  if (literal === undefined) return `must have a literal pattern in ${name}`;
+  const size = isLike ? literal.length : (patternSize(literal) ?? 0);
+  return size > LARGEST_PATTERN ? `must have a pattern of at most ${LARGEST_PATTERN} parts in ${name}` : undefined;
+}
+
+function mayCall(name: string): boolean {
+  const lower = name.toLowerCase();
+  const plain = COMBINATORS.exec(lower)?.[1];
+  return FUNCTIONS.has(lower) || (plain !== undefined && FUNCTIONS.has(plain));
+}
+
+/** Returns what is wrong with a caller's text before ClickHouse parses it. Undefined if nothing is. */
+function checkText(sql: string): string | undefined {
+  let tokens: Token[];
+  try {
+    oneStatement(sql);
+    tokens = tokenize(sql);
+  } catch {
+    return 'must be one whole statement';
+  }
+  for (const t of tokens) {
+    const text = sql.slice(t.start, t.end);
+    if (t.kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
+    if (t.kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text))
+      return 'must not contain this kind of quoted name';
+    if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text))
+      return 'must contain only ASCII characters outside of strings';
+  }
+  return undefined;
+}
+
+/**
+ * Checks what EXPLAIN AST prints for a caller's text. Returns the subqueries that it reads, or what is wrong with it.
+ */
+function checkAst(printed: string, names: readonly string[]): { reads: string[] } | { message: string } {
+  const root = parseAst(printed);
+  if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1)
+    return { message: 'must be a SELECT and nothing else' };
+  const reads = new Set<string>();
+  const pending = [root];
+  let functions = 0;
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    if (!NODES.has(node.type))
+      return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
+    const name = nameOf(node.rest);
+    if (node.type === 'TableIdentifier') {
+      if (!names.includes(name)) return { message: `may select from ${names.join(', ')} only` };
+      reads.add(name);
+    } else if (node.type === 'TableExpression') {
+      if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery'))
+        return { message: `may select from ${names.join(', ')} only` };
+    } else if (node.type === 'Function') {
+      if (!mayCall(name)) return { message: `must not call ${NAME.test(name) ? name : 'that function'}` };
+      if (++functions > MOST_FUNCTIONS) return { message: `must not call more than ${MOST_FUNCTIONS} functions` };
+      const pattern = wrongPattern(name.toLowerCase(), node.children[0]?.children[1]);
+      if (pattern !== undefined) return { message: pattern };
+      // `x IN name` reads the table of that name
+      const set = node.children[0]?.children[1];
+      if (
+        IN_FUNCTIONS.test(name.toLowerCase()) &&
+        set?.type !== 'Literal' &&
+        set?.type !== 'Subquery' &&
+        set?.type !== 'Function'
+      )
+        return { message: 'must have a list or a SELECT behind IN' };
+    } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set'))
+      return { message: 'must not have SETTINGS' };
+    pending.push(...node.children);
+  }
+  return { reads: [...reads] };
+}
+
+const wrongSql = (message: string, cause?: unknown): ApiError =>
+  invalidParameters([{ parameter: 'sql', message }], cause);
+
+export interface SandboxRun {
+  readonly sql: string;
+  /** the endpoint's own statement, with `{name:Type}` */
+  readonly statement: string;
+  readonly params: Readonly<Record<string, string | null>>;
+  readonly settings: StatementSettings;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Runs a caller's statement; the result is in RESULT_FORMAT. Throws ApiError for what the caller can fix,
+ * ClickHouseError for the rest.
+ */
+export async function runSandboxed(
+  clickhouse: Reader,
+  { sql, statement, params, settings, signal }: SandboxRun,
+): Promise<ReadResult> {
+  const subqueries = namedSubqueries(statement);
+  const isolated = {
+    ...settings,
+    ...ISOLATED_SETTINGS,
+    max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES),
+  };
+  const message = checkText(sql);
+  if (message !== undefined) throw wrongSql(message);
+
+  let printed: string;
+  try {
+    printed = (
+      await clickhouse.read({ sql: `EXPLAIN AST ${sql}`, format: 'TSVRaw', isolated: true, signal })
+    ).body.toString('utf8');
+  } catch (error) {
+    throw error instanceof ClickHouseError && error.kind !== 'retry'
+      ? wrongSql('is not a SELECT that can be read', error)
+      : error;
+  }
+  const checked = checkAst(printed, subqueries.names);
+  if ('message' in checked) throw wrongSql(checked.message);
+
+  // the first wall is passed: fetch what the text reads, as the endpoint's own statement
+  const data: Record<string, string> = {};
+  const tables: string[] = [];
+  let readRows = 0;
+  let readBytes = 0;
+  for (const [i, name] of checked.reads.entries()) {
+    const result = await clickhouse.read({
+      sql: `${subqueries.with}\nSELECT * FROM ${name}`,
+      params,
+      format: RESULT_FORMAT,
+      settings: {
+        ...settings,
+        limit: SANDBOX_ROWS + 1,
+        max_result_rows: SANDBOX_ROWS,
+        max_result_bytes: SANDBOX_BYTES,
+      },
+      signal,
+    });
+    const { columns, rows } = tableOf(result.body.toString('utf8'));
+    const row = `row_${i}`;
+    data[`rows_${i}`] = rows;
+    tables.push(
+      `${name} AS (SELECT ${columns.map((c, n) => `tupleElement(${row}, ${n + 1}) AS ${c.name}`).join(', ')} FROM (SELECT arrayJoin(JSONExtract({rows_${i}:String}, ${quote(`Array(Tuple(${columns.map((c) => c.type).join(', ')}))`)})) AS ${row}))`,
+    );
+    readRows += result.readRows ?? 0;
+    readBytes += result.readBytes ?? 0;
+  }
+
+  try {
+    const { body } = await clickhouse.read({
+      sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`,
+      params: data,
+      format: RESULT_FORMAT,
+      settings: isolated,
+      isolated: true,
+      signal,
+    });
+    return { body, readRows, readBytes };
+  } catch (error) {
+    throw error instanceof ClickHouseError && error.kind !== 'retry' && passedLimit(error) === undefined
+      ? wrongSql('cannot be run', error)
+      : error;
+  }
+}
+
+/** Returns the columns with plain types, and the rows as a JSON list of lists. */
+function tableOf(result: string): { columns: { name: string; type: string }[]; rows: string } {
+  const found = members(result, ['meta', 'data']);
+  const meta = JSON.parse(found.get('meta') ?? '[]') as { name: string; type: string }[];
+  return {
+    columns: meta.map(({ name, type }) => ({
+      name: identifier(name),
+      type: type.replaceAll(/LowCardinality\((Nullable\(\w+\)|\w+)\)/g, '$1'),
+    })),
+    rows: found.get('data') ?? '[]',
+  };
+}

@@ -1,0 +1,197 @@
+import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { databaseOf } from '../../../common/clickhouse/database.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { identifier } from '../../../common/clickhouse/sql.ts';
+import { statementFor } from './branches.ts';
+import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
+import { lineOf } from './placeholders.ts';
+import { subqueryNames } from './named-subqueries.ts';
+import { readValue, type Params } from './params.ts';
+import { PROJECT_SENTINEL, wrongReads } from './reads.ts';
+
+/** The types a column may have for its rendering, besides LowCardinality and Nullable. */
+const types: Readonly<Record<Render, RegExp>> = {
+  string: /^(String|FixedString|UUID|Enum|IPv)/,
+  number: /^(U?Int|Float|Decimal|BFloat)/,
+  integer: /^U?Int/,
+  boolean: /^Bool/,
+  json: /^/,
+  unix_microseconds: /^Date/,
+  utc: /^Date/,
+  text: /^String/,
+  nested_list: /^String/,
+};
+
+/** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
+function sampleParams(definition: Definition): Params {
+  const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
+  return Object.fromEntries([
+    ...definition.parameters.map((p): [string, string | null] => {
+      const type = parameterType(p);
+      const value = p.default ?? p.values?.[0];
+      const read = value === undefined ? undefined : readValue(p, [value]);
+      return [
+        p.name,
+        read !== undefined && 'value' in read
+          ? read.value
+          : type.startsWith('Nullable')
+            ? null
+            : (samples[type as keyof typeof samples] ?? 'x'),
+      ];
+    }),
+    [RESERVED.now, samples["DateTime64(6, 'UTC')"]],
+  ]);
+}
+
+/**
+ * Returns the definition's own values that its parameters would refuse: every call that uses such a default would be a
+ * 400.
+ */
+function refusedValues(definition: Definition): Mistake[] {
+  return definition.parameters.flatMap((p) =>
+    [...new Set([p.default, ...(p.values ?? [])])].flatMap((value) => {
+      const read = value === undefined ? undefined : readValue(p, [value]);
+      return read !== undefined && 'message' in read
+        ? [{ file: definition.yamlFile, line: 1, message: `${p.name} has the value ${value}, which ${read.message}` }]
+        : [];
+    }),
+  );
+}
+
+/**
+ * Returns the line of the statement that a ClickHouse error is about: the line it names, else the line of the first
+ * name that it quotes.
+ */
+function lineOfError(sql: string, message: string): number {
+  const said = /\(line (\d+), col \d+\)/.exec(message)?.[1];
+  if (said !== undefined) return Number(said);
+  for (const [, name] of message.matchAll(/[`'"]([A-Za-z_][A-Za-z0-9_.]*)[`'"]/g)) {
+    const at = name === undefined ? -1 : sql.search(new RegExp(`\\b${name.replaceAll('.', '\\.')}\\b`));
+    if (at >= 0) return lineOf(sql, at);
+  }
+  return 1;
+}
+
+/**
+ * Checks the second wall of sandboxed endpoints (sandbox.ts): a caller's text must run, and must not reach a table.
+ * Throws ClickHouseError if the engine is unavailable.
+ */
+async function checkIsolation(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
+  const wrong = (message: string): Mistake[] => [
+    { file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` },
+  ];
+  const database = identifier(await databaseOf(clickhouse));
+  try {
+    await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
+  }
+  try {
+    await clickhouse.read({ sql: `SELECT count() FROM ${database}.edge_logs`, format: 'Null', isolated: true });
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    return [];
+  }
+  return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
+}
+
+/**
+ * Returns what is wrong with the tables that a statement reads. Throws ClickHouseError if the engine is unavailable.
+ */
+async function checkTables(clickhouse: Reader, definition: Definition, params: Params): Promise<Mistake[]> {
+  const { boundSql, project, sandboxed, sqlFile } = definition;
+  const database = await databaseOf(clickhouse);
+  const tables = await select<{ name: string }>(
+    clickhouse,
+    'SELECT name FROM system.tables WHERE database = {database:String}',
+    { database },
+  );
+  const { body } = await clickhouse.read({
+    sql: `EXPLAIN AST ${boundSql}`,
+    params: { ...params, ...(project !== undefined && { [project.parameter]: PROJECT_SENTINEL }) },
+    format: 'TSVRaw',
+  });
+  const wrong = wrongReads({
+    printed: body.toString('utf8'),
+    database,
+    tables: new Set(tables.map(({ name }) => name)),
+    subqueries: subqueryNames(boundSql),
+    sandboxed,
+  });
+  return wrong.map((message) => ({ file: sqlFile, line: lineOfName(boundSql, message), message }));
+}
+
+/** Returns the line of the first word that the message and the statement share. */
+function lineOfName(sql: string, message: string): number {
+  for (const [name] of message.matchAll(/[A-Za-z_]\w*_\w+(?:\.\w+)?/g)) {
+    const at = sql.indexOf(name);
+    if (at >= 0) return lineOf(sql, at);
+  }
+  return 1;
+}
+
+/**
+ * Checks a definition with ClickHouse's own analysis: its statement must run and have the declared columns. Throws
+ * ClickHouseError if the engine is unavailable.
+ */
+export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
+  const refused = refusedValues(definition);
+  if (refused.length > 0) return refused;
+  const params = sampleParams(definition);
+  let columns: string[][];
+  try {
+    await clickhouse.read({
+      sql: `EXPLAIN ${definition.boundSql}`,
+      params,
+      format: 'Null',
+      fewRows: definition.fewRows,
+    });
+    const described = await clickhouse.read({
+      sql: `DESCRIBE (\n${statementFor(definition.parts, params).replace(/;\s*$/, '')}\n)`,
+      params,
+      format: 'JSONCompactEachRow',
+      fewRows: definition.fewRows,
+    });
+    columns = described.body
+      .toString('utf8')
+      .split('\n')
+      .filter((l) => l !== '')
+      .map((l) => JSON.parse(l) as string[]);
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
+    return [
+      {
+        file: definition.sqlFile,
+        line: lineOfError(definition.boundSql, error.message),
+        message: `${error.codeName}: ${message}`,
+      },
+    ];
+  }
+  const mistakes: Mistake[] = [
+    ...(await checkTables(clickhouse, definition, params)),
+    ...(definition.sandboxed ? await checkIsolation(clickhouse, definition) : []),
+  ];
+  const wrong = (message: string): void => {
+    mistakes.push({ file: definition.yamlFile, line: 1, message });
+  };
+  for (const column of definition.columns) {
+    const type = columns.find(([name]) => name === column.from)?.[1];
+    if (type === undefined)
+      wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
+    else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
+      wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
+    else if (
+      !column.nullable &&
+      type.startsWith('Nullable(') &&
+      column.render !== 'text' &&
+      column.render !== 'nested_list'
+    )
+      wrong(`column ${column.name} is not nullable, but the statement has ${type}`);
+  }
+  for (const [name] of columns)
+    if (name !== undefined && !definition.columns.some((c) => c.from === name))
+      wrong(`the statement's column ${name} is not declared`);
+  return mistakes;
+}

@@ -1,0 +1,131 @@
+import type { ParameterMistake } from '../../../common/http/errors.ts';
+import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
+import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
+import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
+
+/**
+ * Canonical parameters in the declared order. The statement is bound with them, and the cache key is made of them.
+ * Absent, empty, aliased and other values have become the value they stand for.
+ */
+export type Params = Readonly<Record<string, string | null>>;
+
+type Verdict = { readonly value: string | null } | { readonly message: string };
+
+const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
+
+/** Converts a text that is not empty to the value the statement is bound with. */
+const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
+  string: (value) => ({ value }),
+  pattern: (value) => {
+    const size = patternSize(value);
+    if (size === undefined) return { message: 'is not a pattern in RE2 syntax' };
+    if (size > LARGEST_PATTERN)
+      return {
+        message: `is too large a pattern: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`,
+      };
+    return { value };
+  },
+  timestamp: (value) => {
+    const micros = parseTimestamp(value);
+    return micros === undefined
+      ? { message: 'must be a timestamp such as 2026-03-01T09:00:00Z' }
+      : { value: clickhouseTimestamp(micros) };
+  },
+  integer: (value) => {
+    const n = /^-?\d{1,19}$/.test(value) ? BigInt(value) : undefined;
+    return n === undefined || n < INT64.min || n > INT64.max
+      ? { message: 'must be an integer of 64 bits' }
+      : { value: String(n) };
+  },
+  number: (value) =>
+    /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value) && Number.isFinite(Number(value))
+      ? { value: String(Number(value)) }
+      : { message: 'must be a number' },
+};
+
+/** Returns the canonical value of a parameter from all values of a call, or what is wrong with them. */
+export function readValue(p: Parameter, given: readonly string[]): Verdict {
+  if (given.length > 1) return { message: 'is given more than once' };
+  const text = given[0] ?? '';
+  if (text.includes('\0')) return { message: 'contains a NUL character' };
+  if (Buffer.byteLength(text) > p.maxLength) return { message: `is longer than ${p.maxLength} bytes` };
+  if (text === '' && p.default === undefined) {
+    if (p.required) return { message: given.length === 0 ? 'is required' : 'must not be empty' };
+    return { value: p.format === 'string' || p.format === 'pattern' ? '' : null };
+  }
+  let value = text === '' ? (p.default ?? '') : text;
+  if (p.values !== undefined) {
+    value = Object.hasOwn(p.aliases, value) ? (p.aliases[value] ?? value) : value;
+    if (!p.values.includes(value)) {
+      if (p.otherwise === undefined)
+        return { message: `must be one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}` };
+      value = p.otherwise;
+    }
+  }
+  if (p.minLength !== undefined && value.length < p.minLength)
+    return { message: `must have at least ${p.minLength} characters` };
+  if (p.pattern !== undefined && !compilePattern(p.pattern)(value)) return { message: `must match ${p.pattern}` };
+  const verdict = convert[p.format](value);
+  if ('value' in verdict && p.format === 'integer') {
+    const { minimum = -Infinity, maximum = Infinity } = p;
+    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum)
+      return {
+        message: `must be ${Number.isFinite(minimum) ? `from ${minimum}` : 'up'}${Number.isFinite(maximum) ? ` to ${maximum}` : ' on'}`,
+      };
+  }
+  return verdict;
+}
+
+const SANDBOX_SQL: Parameter = {
+  name: RESERVED.sql,
+  description: 'a SELECT of your own from the named subqueries of the endpoint; absent or empty = its own statement',
+  required: false,
+  format: 'string',
+  maxLength: 8192,
+  aliases: {},
+  examples: [],
+};
+
+/**
+ * Returns what a call may contain: the declared parameters, and for a sandboxed endpoint the caller's own statement.
+ */
+export function parametersOf({
+  sandboxed,
+  parameters,
+}: Pick<Definition, 'sandboxed' | 'parameters'>): readonly Parameter[] {
+  return sandboxed ? [...parameters, SANDBOX_SQL] : parameters;
+}
+
+/** Returns the canonical parameters of a call, or every mistake in it at once. Ignores undeclared parameters. */
+export function readParams(
+  definition: Definition,
+  given: URLSearchParams,
+): { params: Params } | { mistakes: ParameterMistake[] } {
+  const params: Record<string, string | null> = {};
+  const mistakes: ParameterMistake[] = [];
+  for (const p of parametersOf(definition)) {
+    const verdict = readValue(p, given.getAll(p.name));
+    if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
+    else params[p.name] = verdict.value;
+  }
+  return mistakes.length > 0 ? { mistakes } : { params };
+}
+
+const IGNORED_CHARACTERS = 1000;
+
+/**
+ * Returns the names of undeclared parameters for the caller, percent-encoded and separated by commas, as many as fit.
+ */
+export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
+  const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);
+  const names: string[] = [];
+  let characters = 0;
+  for (const name of new Set(given.keys())) {
+    if (known.has(name)) continue;
+    const encoded = encodeURIComponent(name.toWellFormed());
+    characters += encoded.length + 2;
+    if (characters > IGNORED_CHARACTERS) break;
+    names.push(encoded);
+  }
+  return names.join(', ');
+}

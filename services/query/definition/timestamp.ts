@@ -1,0 +1,52 @@
+/**
+ * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, UTC
+ * without a zone. Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the
+ * `+` that a caller forgot to encode.
+ */
+const form = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([+-])(\d\d):?(\d\d))?$/;
+const forgottenPlus = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{0,9})?) (\d\d:\d\d)$/;
+
+const MICROS = 1_000_000n;
+/**
+ * The range of a Date, which partitions the tables: ClickHouse 25.8 finds no partition if a bound's day is beyond it.
+ * Nothing outside is ever stored, so clamping a bound changes no answer.
+ */
+const EARLIEST = 0n;
+const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
+
+/** Returns unix microseconds. Undefined if the text is none of the notations. */
+export function parseTimestamp(text: string): bigint | undefined {
+  const m = form.exec(text.replace(forgottenPlus, '$1+$2'));
+  if (m === null) return undefined;
+  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((i) => Number(m[i] ?? 0)) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  const [zoneHour, zoneMinute] = [Number(m[9] ?? 0), Number(m[10] ?? 0)];
+  if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
+  const date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  if (date.getUTCFullYear() !== year || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return undefined;
+  const zone = (m[8] === '-' ? -1 : 1) * (zoneHour * 60 + zoneMinute);
+  const seconds = date.getTime() / 1000 + hour * 3600 + (minute - zone) * 60 + second;
+  return BigInt(seconds) * MICROS + BigInt((m[7] ?? '').slice(0, 6).padEnd(6, '0'));
+}
+
+/** Returns `2026-03-01 09:00:00.000000`, as ClickHouse reads a DateTime64(6, 'UTC'), clamped to EARLIEST and LATEST. */
+export function clickhouseTimestamp(micros: bigint): string {
+  const clamped = micros < EARLIEST ? EARLIEST : micros > LATEST ? LATEST : micros;
+  const fraction = ((clamped % MICROS) + MICROS) % MICROS;
+  const iso = new Date(Number((clamped - fraction) / 1000n)).toISOString();
+  return `${iso.slice(0, 10)} ${iso.slice(11, 19)}.${String(fraction).padStart(6, '0')}`;
+}
+
+/** Returns unix microseconds as decimal text for a Date, DateTime or DateTime64 that ClickHouse printed in UTC. */
+export function unixMicroseconds(printed: string): string {
+  const micros = parseTimestamp(printed);
+  if (micros === undefined) throw new Error(`not a timestamp of ClickHouse: ${printed}`);
+  return String(micros);
+}

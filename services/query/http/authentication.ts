@@ -1,0 +1,140 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../../../common/clock.ts';
+import { ApiError } from '../../../common/http/errors.ts';
+import type { Logger } from '../../../common/logger.ts';
+import { createFailures } from './failures.ts';
+import type { Key, KeyRing, Verdict } from '../keys/key-ring.ts';
+import type { QueryMetrics } from '../metrics.ts';
+import { queryOf } from './request.ts';
+
+export interface AuthenticationOptions {
+  readonly keys: KeyRing;
+  /** called for every request whose key was accepted */
+  readonly onKeyUsed: (key: Key, now: number) => void;
+  /** resolves when the ring has a newer list, or after a short wait */
+  readonly refreshKeys: () => Promise<void>;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: QueryMetrics;
+  /** requests a minute; 0 means no limit */
+  readonly ratePerKey: number;
+  readonly ratePerAddress: number;
+}
+
+/** Decides who may call, and how often. Each function throws ApiError. */
+interface Authentication {
+  /** Sets the request's key, unless the path needs none. */
+  readonly authenticate: (request: FastifyRequest) => Promise<void>;
+  /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
+  readonly recognize: (request: FastifyRequest) => Promise<void>;
+  readonly limitAddress: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+  readonly limitKey: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+}
+
+const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
+
+/** Uses @fastify/rate-limit, which the app has registered. */
+export function createAuthentication(
+  app: FastifyInstance,
+  { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
+): Authentication {
+  const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
+    app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
+  const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
+  const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => request.ip) : undefined;
+  const ofKey = ratePerKey > 0 ? perMinute(ratePerKey, (request) => request.key?.id ?? '') : undefined;
+
+  async function applyRate(
+    check: ReturnType<typeof perMinute> | undefined,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<void> {
+    if (check === undefined) return;
+    const limit = await check(request);
+    if (limit.isAllowed) return;
+    reply.headers({
+      'ratelimit-limit': limit.max,
+      'ratelimit-remaining': limit.remaining,
+      'ratelimit-reset': limit.ttlInSeconds,
+    });
+    if (limit.isExceeded)
+      throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: limit.ttlInSeconds });
+  }
+
+  function noteFailure(request: FastifyRequest): void {
+    metrics.failedAuthentications.inc();
+    if (!failures.note(request.ip, performance.now())) return;
+    metrics.blockedAddresses.inc();
+    logger.warn({ address: request.ip, request_id: request.id }, 'address_blocked');
+  }
+
+  /**
+   * Returns the verdict on the key by the newest list. It counts a failure before it waits for that list, so concurrent
+   * guesses all count.
+   */
+  async function verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
+    const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
+    if (typeof verdict === 'object') return verdict;
+    if (verdict === 'unauthorized') noteFailure(request);
+    if (presented === undefined) return verdict;
+    // another process may have created it a moment ago, or this process slept until its list was too old
+    await refreshKeys();
+    return keys.verdict(presented, clock());
+  }
+
+  return {
+    async authenticate(request) {
+      if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
+      // before the key is checked: a blocked caller must not learn which key is right
+      const blockedFor = failures.blockedFor(request.ip, performance.now());
+      if (blockedFor !== undefined) {
+        metrics.blockedRequests.inc();
+        throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', {
+          retryAfterSeconds: blockedFor,
+        });
+      }
+      const presented = presentedKey(request);
+      const verdict = await verdictOf(request, presented);
+      if (verdict === 'unavailable')
+        throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
+      if (verdict === 'unauthorized')
+        throw new ApiError(
+          'unauthorized',
+          presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
+        );
+      request.key = verdict.key;
+      onKeyUsed(verdict.key, clock());
+    },
+    async recognize(request) {
+      const presented = presentedKey(request);
+      if (presented === undefined || failures.blockedFor(request.ip, performance.now()) !== undefined) return;
+      const verdict = await verdictOf(request, presented);
+      if (typeof verdict === 'object') request.key = verdict.key;
+    },
+    limitAddress: (request, reply) => applyRate(ofAddress, request, reply),
+    limitKey: (request, reply) => applyRate(ofKey, request, reply),
+  };
+}
+
+/**
+ * Returns the key that decides: the first one that is present and not empty. Other Authorization schemes are not keys.
+ */
+function presentedKey(request: FastifyRequest): string | undefined {
+  const header = request.headers['x-api-key'];
+  if (typeof header === 'string' && header.trim() !== '') return header.trim();
+  const bearer = /^bearer +(.*)$/i.exec(request.headers.authorization ?? '')?.[1]?.trim();
+  if (bearer !== undefined && bearer !== '') return bearer;
+  const parameter = queryOf(request).get('api_key');
+  return parameter === null || parameter === '' ? undefined : parameter;
+}
+
+/**
+ * Returns whether a path needs a key. Without one, callers learn nothing below these paths, not even that a path does
+ * not exist. It holds for every spelling: absolute form (RFC 9112 section 3.2.2), percent-encoded letters, other case.
+ */
+function isGuarded(url: string): boolean {
+  const path = url
+    .replace(/^https?:\/\/[^/?#]*/i, '')
+    .replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(path);
+}

@@ -1,0 +1,59 @@
+import type { Route } from '../../../common/http/route.ts';
+import type { Definition, Parameter } from '../definition/definition.ts';
+import { TRUNCATED, documentedRoutes } from './openapi.ts';
+import { parametersOf } from '../definition/params.ts';
+
+const entities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
+function html(text: string): string {
+  return text.replace(/[&<>"']/g, (c) => entities[c] ?? c);
+}
+
+function parameterRow(p: Parameter): string {
+  const notes = [
+    p.required ? 'required' : 'optional',
+    ...(p.values ? [`one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}`] : []),
+    ...(p.default !== undefined ? [`default ${p.default}`] : []),
+  ];
+  return `<tr><td><code>${html(p.name)}</code></td><td>${html(p.description)}</td><td>${html(notes.join('; '))}</td></tr>`;
+}
+
+function example(d: Definition): string {
+  const query = new URLSearchParams(
+    d.parameters
+      .filter((p) => p.required)
+      .map((p): [string, string] => [p.name, p.examples[0] ?? p.values?.[0] ?? '...']),
+  );
+  return `curl -H 'X-API-KEY: ...' '/api/endpoints/${d.name}?${query.toString()}'`;
+}
+
+function section(d: Definition): string {
+  return `<section id="${html(d.name)}"><h2>${html(d.name)}</h2><p>${html(d.description)}</p>
+<pre>${html(example(d))}</pre>
+<p>Id <code>${html(d.id)}</code>. At most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}</p>
+<h3>Parameters</h3><table>${parametersOf(d).map(parameterRow).join('')}</table>
+<h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
+}
+
+/** Returns a readable page of what /openapi.json says. It loads nothing from elsewhere. */
+export function docsPage(definitions: readonly Definition[], routes: readonly Route[] = []): string {
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>sluice: endpoints</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}code,pre{font-family:ui-monospace,monospace;background:#f3f3f3}pre{padding:.7rem;overflow:auto}table{border-collapse:collapse;width:100%}td{border-top:1px solid #ddd;padding:.3rem .6rem .3rem 0;vertical-align:top}section{margin-top:3rem}</style></head><body>
+<h1>Endpoints</h1>
+<p>Send your key as <code>X-API-KEY</code>, as <code>Authorization: Bearer</code>, or as <code>?api_key=</code>. Every parameter is a string. An answer is <code>{"result":[...]}</code>, a mistake <code>{"error":{...}}</code>. With <code>Accept: application/x-ndjson</code> it is a row a line, and with <code>Accept: text/csv</code> CSV, unless a column is nested.</p>
+<p><code>x-result-truncated</code> is ${html(TRUNCATED)}. <code>x-ignored-parameters</code> names what the endpoint does not take. Machines read <a href="/openapi.json">/openapi.json</a>.</p>
+<ul>${definitions.map((d) => `<li><a href="#${html(d.name)}">${html(d.name)}</a></li>`).join('')}</ul>
+${definitions.map(section).join('\n')}
+${documentedRoutes(routes)
+  .map(
+    ({ path, method, operation }) =>
+      `<section><h2>${html(method)} ${html(path)}</h2><p>${html(operation.summary)}</p><p>${html(operation.description)}</p></section>`,
+  )
+  .join('\n')}
+</body></html>`;
+}

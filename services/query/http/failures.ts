@@ -1,0 +1,60 @@
+/**
+ * Counts failed authentications by address. An address that failed too often is blocked until its minute is over. Until
+ * then every key gets the same answer, so nobody learns which one is right. Pure: time is an argument, milliseconds.
+ */
+export interface Failures {
+  /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
+  blockedFor(address: string, now: number): number | undefined;
+  /** Records a failed authentication. Returns true if the address is blocked from now on. */
+  note(address: string, now: number): boolean;
+  /** Returns the number of blocked addresses. */
+  blocked(now: number): number;
+}
+
+const WINDOW_MS = 60_000;
+/** The number of remembered addresses; the one with the oldest minute is evicted. */
+const ADDRESSES = 100_000;
+
+/** `most` is the number of failures a minute that do not block an address. */
+export function createFailures(most: number): Failures {
+  // in the order in which their minutes began
+  const windows = new Map<string, { readonly until: number; count: number }>();
+
+  return {
+    blockedFor(address, now) {
+      const window = windows.get(networkOf(address));
+      return window !== undefined && window.until > now && window.count >= most
+        ? Math.ceil((window.until - now) / 1000)
+        : undefined;
+    },
+    note(address, now) {
+      const network = networkOf(address);
+      const window = windows.get(network);
+      if (window !== undefined && window.until > now) return ++window.count === most;
+      windows.delete(network);
+      for (const [oldest, { until }] of windows) {
+        if (until > now && windows.size < ADDRESSES) break;
+        windows.delete(oldest);
+      }
+      windows.set(network, { until: now + WINDOW_MS, count: 1 });
+      return most === 1;
+    },
+    blocked: (now) => [...windows.values()].filter((window) => window.until > now && window.count >= most).length,
+  };
+}
+
+/** Returns an IPv4 address, or the /64 of an IPv6 address, because whoever has one address of it has all of them. */
+function networkOf(address: string): string {
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
+  if (mapped !== undefined || !address.includes(':')) return mapped ?? address;
+  const [head = '', tail] = address.toLowerCase().split('::');
+  const [left, right] = [head === '' ? [] : head.split(':'), tail === undefined || tail === '' ? [] : tail.split(':')];
+  const groups =
+    tail === undefined
+      ? left
+      : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
+  return `${groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':')}::/64`;
+}

@@ -1,0 +1,74 @@
+import { fileURLToPath } from 'node:url';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { describe, expect, it } from 'vitest';
+import { ApiError, envelope } from '../../../common/http/errors.ts';
+import { docsPage } from './docs.ts';
+import { BUILT_IN, readDefinitions } from '../definition/definition.ts';
+import { openapi } from './openapi.ts';
+
+const EXAMPLES = fileURLToPath(new URL('../../../examples/endpoints', import.meta.url));
+const { all } = readDefinitions([BUILT_IN, EXAMPLES]);
+
+describe('openapi', () => {
+  it('is valid OpenAPI 3.1', async () => {
+    const validator = new Validator();
+    expect(await validator.validate(JSON.parse(JSON.stringify(openapi(all))) as Record<string, unknown>)).toEqual({
+      valid: true,
+    });
+    expect(validator.version).toBe('3.1');
+  });
+
+  it('has every endpoint, also those of an operator, with its parameters and columns', () => {
+    const { paths } = openapi(all) as {
+      paths: Record<
+        string,
+        { get: { parameters: { name: string; required: boolean }[]; responses: Record<string, unknown> } }
+      >;
+    };
+    expect(Object.keys(paths)).toEqual(all.map((d) => `/api/endpoints/${d.name}`));
+    const added = paths['/api/endpoints/functions.errors-by-class']?.get;
+    expect(added?.parameters.map((p) => [p.name, p.required])).toEqual([
+      ['project', true],
+      ['function_id', true],
+      ['hours', false],
+    ]);
+    expect(JSON.stringify(added?.responses)).toContain('client_errors');
+    expect(JSON.stringify(openapi(all))).not.toMatch(/SELECT|\.sql|function_invocations_1m/);
+  });
+
+  it('describes errors as they are: of wrong parameters, of events that are not taken, of neither', () => {
+    const { components } = openapi(all) as { components: { schemas: { Error: object } } };
+    const isError = new Ajv2020({ strictSchema: false }).compile(components.schemas.Error);
+    for (const mistakes of [
+      [{ parameter: 'project', message: 'is required' }],
+      [{ index: 3, message: 'is not JSON' }],
+      [],
+    ]) {
+      expect(
+        isError(JSON.parse(envelope(new ApiError('invalid_request', 'a sentence', { mistakes }), 'id'))),
+        JSON.stringify(isError.errors),
+      ).toBe(true);
+    }
+    expect(isError({ error: { code: 'x' } })).toBe(false);
+  });
+
+  it('has the statement that a caller may send to a sandboxed endpoint, and so has the page', () => {
+    const sandboxed = all.map((d) => ({ ...d, sandboxed: true }));
+    const { paths } = openapi(sandboxed) as {
+      paths: Record<string, { get: { parameters: { name: string; required: boolean }[] } }>;
+    };
+    for (const { get } of Object.values(paths))
+      expect(get.parameters.at(-1)).toMatchObject({ name: 'sql', required: false });
+    expect(docsPage(sandboxed).match(/<code>sql<\/code>/g)).toHaveLength(all.length);
+    expect(docsPage(all)).not.toContain('<code>sql</code>');
+  });
+});
+
+it('the page escapes what definitions say', () => {
+  const [first] = all;
+  if (first === undefined) throw new Error('no definitions');
+  const page = docsPage([{ ...first, description: '<script>alert("x")</script> & more' }]);
+  expect(page).toContain('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more');
+  expect(page).not.toContain('<script');
+});

@@ -1,0 +1,65 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { CacheResult } from '../answer/answers.ts';
+import type { Key } from '../keys/key-ring.ts';
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** number of requests in flight */
+    inFlight: () => number;
+  }
+  interface FastifyContextConfig {
+    /** needs no key */
+    open?: true;
+    allow?: readonly string[];
+    /** Reports the answer to its route. Returns whether the route counts it. */
+    answered?: (request: FastifyRequest, status: number) => boolean;
+  }
+  interface FastifyRequest {
+    key: Key | undefined;
+    /** for the log line and the metrics */
+    outcome: { endpoint: string; cache: CacheResult | '' };
+    search: URLSearchParams | undefined;
+  }
+}
+
+export const JSON_TYPE = 'application/json; charset=utf-8';
+export const VARY = 'X-API-KEY, Authorization, Accept-Encoding, Origin';
+/** Any page may call: it has no cookies of ours, only the key that it sends. */
+export const CORS = {
+  'access-control-allow-origin': '*',
+  'access-control-expose-headers':
+    'age, allow, etag, ratelimit-limit, ratelimit-remaining, ratelimit-reset, retry-after, x-cache, x-ignored-parameters, x-request-id, x-result-truncated',
+} as const;
+/** Nothing of ours is run, framed or taken for another type. A page of ours relaxes what it needs. */
+export const SAFE = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+} as const;
+
+/** The reason of a query that is cancelled because its caller left. Nobody gets an error. */
+export const CALLER_LEFT = new Error('the caller has left');
+
+/** Returns the request's query string, parsed once. */
+export function queryOf(request: FastifyRequest): URLSearchParams {
+  if (request.search === undefined) {
+    const url = request.raw.url ?? '';
+    const at = url.indexOf('?');
+    request.search = new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
+  }
+  return request.search;
+}
+
+/** Returns a signal that fires when the caller leaves before the answer. */
+export function callerOf(reply: FastifyReply): AbortSignal {
+  const controller = new AbortController();
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableEnded) controller.abort(CALLER_LEFT);
+  });
+  return controller.signal;
+}
+
+/** Calls `release` when the request has been answered or its caller has left, at once if that has happened. */
+export function whenClosed(reply: FastifyReply, release: () => void): void {
+  if (reply.raw.destroyed) release();
+  else reply.raw.once('close', release);
+}

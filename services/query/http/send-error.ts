@@ -1,0 +1,105 @@
+import { randomUUID } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { UsageError } from '../../../common/command/command.ts';
+import { ApiError, envelope } from '../../../common/http/errors.ts';
+import type { Logger } from '../../../common/logger.ts';
+import type { QueryMetrics } from '../metrics.ts';
+import { endSocket } from './receive-body.ts';
+import { CALLER_LEFT, CORS, JSON_TYPE, SAFE } from './request.ts';
+
+/** nginx's status for a request whose caller left, used in the metrics. */
+const STATUS_CALLER_LEFT = 499;
+
+/** The log line of these refusals names the caller's address. */
+const REFUSALS = new Set([401, 403, 429]);
+
+/**
+ * Answers a request with the thrown error and logs it: mistakes of the caller at info, failures of a dependency at
+ * warn, unexpected errors at error.
+ */
+export function createSendError({ logger, metrics }: { readonly logger: Logger; readonly metrics: QueryMetrics }) {
+  return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+    if (thrown === CALLER_LEFT) {
+      metrics.requests.inc({ endpoint: request.outcome.endpoint, status: STATUS_CALLER_LEFT, cache: '' });
+      logger.debug(
+        { request_id: request.id, endpoint: request.outcome.endpoint, key_id: request.key?.id },
+        'caller_left',
+      );
+      reply.hijack();
+      return;
+    }
+    const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
+    const fields = {
+      request_id: request.id,
+      endpoint: request.outcome.endpoint,
+      key_id: request.key?.id,
+      code: error.code,
+      ...(REFUSALS.has(error.status) && { address: request.ip }),
+    };
+    if (error.status === 500) logger.error({ ...fields, ...reasonOf(error.cause ?? error) }, 'request_failed');
+    else if (error.status > 500) logger.warn({ ...fields, ...reasonOf(error.cause) }, 'request_failed');
+    else logger.info({ ...fields, status: error.status }, 'request_refused');
+    if (error.retryAfterSeconds !== undefined) reply.header('retry-after', error.retryAfterSeconds);
+    if (error.allow !== undefined) reply.header('allow', error.allow);
+    if (error.status === 401) reply.header('www-authenticate', 'Bearer');
+    void reply
+      .code(error.status)
+      .headers({ 'content-type': JSON_TYPE, 'cache-control': 'private, no-store' })
+      .send(envelope(error, request.id));
+  };
+}
+
+/**
+ * Returns fields for the log. ClickHouse's text after "In scope" repeats the statement with its parameters and is left
+ * out.
+ */
+function reasonOf(cause: unknown): Record<string, unknown> {
+  if (cause instanceof ClickHouseError)
+    return {
+      clickhouse_code: cause.code,
+      reason: cause.codeName,
+      ...(cause.kind !== 'retry' && { said: cause.message.replace(/:? In scope .*/s, '').slice(0, 300) }),
+    };
+  return cause === undefined ? {} : { err: cause };
+}
+
+/** Maps errors of Fastify itself and unexpected ones. */
+function fromFastify(error: FastifyError | UsageError): ApiError {
+  if (error instanceof UsageError) return new ApiError('invalid_request', error.message, { cause: error });
+  if (error.statusCode === 413) return new ApiError('payload_too_large', 'the body is too large', { cause: error });
+  if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
+    return new ApiError('invalid_request', 'the request cannot be read', { cause: error });
+  return new ApiError('internal', 'something went wrong on our side', { cause: error });
+}
+
+/** Answers a request that is no HTTP, or whose head is too large. There is only a socket yet, no request object. */
+export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const requestId = randomUUID();
+  const tooLarge = error.code === 'HPE_HEADER_OVERFLOW';
+  const answer = tooLarge
+    ? new ApiError('too_large', 'the request line and headers are too large', { status: 431 })
+    : new ApiError('invalid_request', 'the request cannot be read');
+  const body = envelope(answer, requestId);
+  const headers = {
+    ...CORS,
+    ...SAFE,
+    'content-type': JSON_TYPE,
+    'content-length': Buffer.byteLength(body),
+    'cache-control': 'private, no-store',
+    'x-request-id': requestId,
+    connection: 'close',
+  };
+  endSocket(
+    socket,
+    `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${Object.entries(headers)
+      .map(([k, v]) => `${k}: ${v}\r\n`)
+      .join('')}\r\n${body}`,
+  );
+}

@@ -1,0 +1,69 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../../../common/clock.ts';
+import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+import type { Answers } from '../answer/answers.ts';
+import type { Definitions } from '../definition/definition.ts';
+import { refuseEndpoint, refuseProject } from '../keys/key-ring.ts';
+import { isModified, preferredEncoding } from './negotiate.ts';
+import { CONTENT_TYPES, preferredFormat } from '../render/formats.ts';
+import { ignoredParameters, readParams } from '../definition/params.ts';
+import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
+import type { ResponseMemory } from '../answer/response-memory.ts';
+
+const COMPRESS_FROM_BYTES = 1024;
+
+export interface EndpointOptions {
+  readonly definitions: () => Definitions;
+  readonly answers: Answers;
+  readonly clock: Clock;
+  readonly responseMemory: ResponseMemory;
+}
+
+/** Returns the handler of an endpoint's paths; `:endpoint` is its id or its name. Throws ApiError, or CALLER_LEFT. */
+export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
+    const { key } = request;
+    if (key === undefined) throw new Error('unreachable: the hook has authenticated');
+    const query = queryOf(request);
+    const found = definitions().find((request.params as { endpoint: string }).endpoint);
+    const refused = refuseEndpoint(key, found);
+    if (refused !== undefined || found === undefined)
+      throw refused ?? new ApiError('not_found', 'there is no such endpoint');
+    request.outcome.endpoint = found.name;
+    const ignored = ignoredParameters(found, query);
+    if (ignored !== '') reply.header('x-ignored-parameters', ignored);
+    const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
+    if (hidden !== undefined) throw hidden;
+    const read = readParams(found, query);
+    if ('mistakes' in read) throw invalidParameters(read.mistakes);
+
+    const { answer: json, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id);
+    const format = preferredFormat(request.headers.accept, found);
+    const answer = format === undefined ? json : await answers.inForm(json, format, found);
+    const encoding =
+      answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+    const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
+    const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
+    const length = typeof body === 'string' ? answer.bytes : body.length;
+    if (isNew && request.method !== 'HEAD') responseMemory.hold(reply, length, key.id);
+
+    request.outcome.cache = cache;
+    reply.headers({
+      'content-type': format === undefined ? JSON_TYPE : CONTENT_TYPES[format],
+      'x-cache': cache,
+      'cache-control':
+        cache === 'none'
+          ? 'private, no-store'
+          : cache === 'stale'
+            ? 'no-cache'
+            : `private, max-age=${found.cacheSeconds}`,
+    });
+    if (format !== undefined) reply.header('vary', `${VARY}, Accept`);
+    if (answer.truncated) reply.header('x-result-truncated', 'true');
+    if (cache !== 'none')
+      reply.headers({ age: Math.max(0, Math.floor((clock() - answer.fetchedAt) / 1000)), etag: answer.etag });
+    if (!isNew) return await reply.code(304).send();
+    if (encoding !== undefined) reply.header('content-encoding', encoding);
+    return await reply.header('content-length', length).send(body);
+  };
+}

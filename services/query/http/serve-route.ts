@@ -1,0 +1,142 @@
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ApiError } from '../../../common/http/errors.ts';
+import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route.ts';
+import type { Logger } from '../../../common/logger.ts';
+import { hasScope } from '../keys/key-ring.ts';
+import { preferredEncoding } from './negotiate.ts';
+import { receiveBody } from './receive-body.ts';
+import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
+
+/**
+ * Serves the routes of one path. `methods` are all that Node reads; the app's hook refuses those that no route takes.
+ */
+export function serveRoutes(
+  app: FastifyInstance,
+  methods: readonly string[],
+  path: string,
+  routes: readonly Route[],
+  logger: Logger,
+): void {
+  const find = (request: FastifyRequest): Route | undefined =>
+    routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+  const answered = (request: FastifyRequest, status: number): boolean => {
+    const route = find(request);
+    route?.answered?.({ query: queryOf(request), headers: request.headers }, status);
+    return route?.answered !== undefined;
+  };
+  const routeOf = (request: FastifyRequest): Route => {
+    const route = find(request);
+    if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
+    return route;
+  };
+  app.route({
+    method: [...methods],
+    url: path,
+    bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
+    config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])), answered },
+    // before the body is read: a caller without the right should not have to send it
+    onRequest: async (request) => {
+      const route = routeOf(request);
+      if (request.key === undefined || (route.scope !== 'any' && !hasScope(request.key, route.scope)))
+        throw new ApiError('forbidden', 'the key may not do this');
+    },
+    preParsing: (request, reply, payload, done) => {
+      const route = routeOf(request);
+      const { key } = request;
+      const releases: (() => void)[] = [];
+      whenClosed(reply, () => {
+        for (const release of releases.splice(0)) release();
+      });
+      done(
+        null,
+        receiveBody(payload, {
+          take: (bytes) => {
+            if (route.admit !== undefined && key !== undefined && !reply.raw.destroyed)
+              releases.push(route.admit(bytes, key));
+          },
+        }),
+      );
+    },
+    handler: async (request, reply) => {
+      const route = routeOf(request);
+      const { key } = request;
+      if (key === undefined) throw new Error('unreachable: the hook has looked at the key');
+      const response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
+      if (route.scope === 'admin' && route.method !== 'GET') {
+        logger.info(
+          {
+            request_id: request.id,
+            key_id: key.id,
+            address: request.ip,
+            method: route.method,
+            path,
+            status: response.status,
+            ...response.audit,
+          },
+          'admin_action',
+        );
+      }
+      return await sendResponse(request, reply, response);
+    },
+  });
+}
+
+/** Serves the routes of one path that need no key. */
+export function serveOpenRoutes(
+  app: FastifyInstance,
+  methods: readonly string[],
+  path: string,
+  routes: readonly OpenRoute[],
+): void {
+  app.route({
+    method: [...methods],
+    url: path,
+    bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
+    config: { open: true, allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])) },
+    handler: async (request, reply) => {
+      const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
+      if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
+      return await sendResponse(request, reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
+    },
+  });
+}
+
+function requestOf(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  bodyLimit: number,
+): Parameters<OpenRoute['handle']>[0] {
+  const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
+  if (body.length > bodyLimit) throw new ApiError('payload_too_large', `the body is larger than ${bodyLimit} bytes`);
+  return {
+    params: request.params as Record<string, string>,
+    query: queryOf(request),
+    headers: request.headers,
+    body,
+    address: request.ip,
+    port: request.raw.socket.localPort ?? 0,
+    signal: callerOf(reply),
+  };
+}
+
+const COMPRESS_FROM_BYTES = 1024;
+const compress = {
+  gzip: promisify(gzip),
+  // quality 11, the default, takes a second for a megabyte
+  br: (json: Buffer): Promise<Buffer> =>
+    promisify(brotliCompress)(json, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
+};
+
+async function sendResponse(request: FastifyRequest, reply: FastifyReply, response: RouteResponse): Promise<unknown> {
+  reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
+  if (response.body !== undefined) return await reply.send(response.body);
+  if (response.json === undefined) return await reply.send();
+  const json = Buffer.from(JSON.stringify(response.json));
+  const encoding =
+    json.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+  reply.header('content-type', JSON_TYPE);
+  if (encoding === undefined) return await reply.send(json);
+  return await reply.header('content-encoding', encoding).send(await compress[encoding](json));
+}

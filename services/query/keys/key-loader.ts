@@ -1,0 +1,121 @@
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../../common/clock.ts';
+import type { Logger } from '../../../common/logger.ts';
+import { noteUses, readKeys } from './key-table.ts';
+import type { Key, KeyRing } from './key-ring.ts';
+
+/**
+ * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within 10
+ * s, and at once when a caller has an unknown key.
+ */
+const LOAD_EVERY_MS = 3_000;
+/** loads on demand begin at most this often */
+const LOAD_SPACING_MS = 250;
+/** a caller with an unknown key waits at most this long for a load */
+const PATIENCE_MS = 1_000;
+const NOTE_USES_EVERY_MS = 60_000;
+
+export interface KeyLoader {
+  /** Resolves when the ring has a list that was read after the call, or after a second. */
+  refresh(): Promise<void>;
+  noteUse(key: Key, now: number): void;
+  /** Undefined if the list has been loaded, else what is wrong. */
+  check(): Promise<string | undefined>;
+  /** Saves the last uses and stops. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
+ */
+export function startKeyLoader({
+  clickhouse,
+  ring,
+  clock,
+  logger,
+}: {
+  clickhouse: ClickHouse;
+  ring: KeyRing;
+  clock: Clock;
+  logger: Logger;
+}): KeyLoader {
+  let uses = new Map<string, number>();
+  const known = new Set<string>();
+  let loaded = false;
+  let failing = false;
+  let running: Promise<void> = Promise.resolve();
+  let next: Promise<void> | undefined;
+  let beganAt = Number.NEGATIVE_INFINITY;
+
+  async function load(): Promise<void> {
+    const asOf = clock();
+    try {
+      const keys = await readKeys(clickhouse, asOf);
+      known.clear();
+      for (const key of keys) known.add(key.id);
+      ring.load(keys, asOf);
+      if (failing && loaded) logger.info('keys_load_recovered');
+      failing = false;
+      loaded = true;
+    } catch (error) {
+      if (!failing && loaded)
+        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_load_failed');
+      failing = true;
+    }
+  }
+  /** Returns the load that begins next. Loads run one at a time, so an old list never replaces a newer one. */
+  function loadNext(): Promise<void> {
+    next ??= (async () => {
+      await running;
+      const wait = beganAt + LOAD_SPACING_MS - performance.now();
+      if (wait > 0)
+        await new Promise((resolve) => {
+          setTimeout(resolve, wait);
+        });
+      next = undefined;
+      beganAt = performance.now();
+      running = load();
+      await running;
+    })();
+    return next;
+  }
+  async function note(): Promise<void> {
+    const used = [...uses].filter(([id]) => known.has(id));
+    uses = new Map();
+    if (used.length === 0) return;
+    try {
+      await noteUses(clickhouse, used);
+    } catch (error) {
+      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
+    }
+  }
+
+  void loadNext();
+  const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
+  const useTimer = setInterval(() => void note(), NOTE_USES_EVERY_MS);
+  return {
+    async refresh() {
+      let timer: NodeJS.Timeout | undefined;
+      await Promise.race([
+        loadNext(),
+        new Promise<void>((resolve) => {
+          timer = setTimeout(resolve, PATIENCE_MS);
+        }),
+      ]);
+      clearTimeout(timer);
+    },
+    noteUse(key, now) {
+      uses.set(key.id, now);
+    },
+    async check() {
+      return loaded ? undefined : 'are not loaded yet';
+    },
+    async stop() {
+      clearInterval(loadTimer);
+      clearInterval(useTimer);
+      await next;
+      await running;
+      await note();
+    },
+  };
+}

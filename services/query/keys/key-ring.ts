@@ -1,0 +1,105 @@
+import { hash, timingSafeEqual } from 'node:crypto';
+import type { Definition } from '../definition/definition.ts';
+import { ApiError } from '../../../common/http/errors.ts';
+
+/**
+ * Decides who may call what. Pure: time is an argument, and key-loader.ts provides the list of keys. A key is known
+ * only by the SHA-256 of its text.
+ */
+export interface Key {
+  readonly id: string;
+  readonly name: string;
+  /** SHA-256, 32 bytes */
+  readonly hash: Buffer;
+  /** `admin` (all), `query`, `query:<endpoint name>`, `ingest` */
+  readonly scopes: readonly string[];
+  /** empty means all projects */
+  readonly projects: readonly string[];
+  /** unix milliseconds */
+  readonly expiresAt: number | undefined;
+}
+
+/** How long keys stay valid while the list cannot be loaded. */
+export const KEYS_TRUSTED_MS = 3_600_000;
+
+/**
+ * Returns the SHA-256 of a key, 32 bytes, which is all that is kept. A key has 256 random bits, so it needs no salt and
+ * no slow hash.
+ */
+export function hashKey(key: string): Buffer {
+  return hash('sha256', key, 'buffer');
+}
+
+export type Verdict = { readonly key: Key } | 'unauthorized' | 'unavailable';
+
+export interface KeyRing {
+  /**
+   * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in
+   * constant time. `unavailable` if the list was never loaded, or too long ago, because an unknown key may then be
+   * valid.
+   */
+  verdict(presented: string, now: number): Verdict;
+  /** Replaces the whole list as of `now`. */
+  load(keys: readonly Key[], now: number): void;
+}
+
+/** `first` are keys that are valid without a list (API_KEY, or the key created on the first start). */
+export function createKeyRing(first: readonly Key[]): KeyRing {
+  const bucket = (of: Buffer): number => of.readUInt32LE(0);
+  const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => bucket(k.hash));
+  const always = group(first);
+  let listed = new Map<number, Key[]>();
+  let loadedAt = Number.NEGATIVE_INFINITY;
+
+  const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined =>
+    keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
+  return {
+    verdict(presented, now) {
+      const hashed = hashKey(presented);
+      const own = find(always, hashed);
+      if (own !== undefined) return { key: own };
+      if (now - loadedAt > KEYS_TRUSTED_MS) return 'unavailable';
+      const key = find(listed, hashed);
+      return key === undefined || (key.expiresAt !== undefined && key.expiresAt <= now) ? 'unauthorized' : { key };
+    },
+    load(keys, now) {
+      listed = group(keys);
+      loadedAt = now;
+    },
+  };
+}
+
+/** `admin` has every scope. */
+export function hasScope(key: Key, scope: string): boolean {
+  return key.scopes.includes('admin') || key.scopes.includes(scope);
+}
+
+/**
+ * Returns why a key may not call an endpoint; `definition` is undefined if there is no such endpoint. A key with the
+ * scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden endpoint and a
+ * missing one.
+ */
+export function refuseEndpoint(key: Key, definition: Definition | undefined): ApiError | undefined {
+  const all = hasScope(key, 'query');
+  if (!all && (definition === undefined || !key.scopes.includes(`query:${definition.name}`)))
+    return new ApiError('forbidden', 'the key may not call this endpoint');
+  if (definition === undefined) return new ApiError('not_found', 'there is no such endpoint');
+  if (key.projects.length > 0 && definition.project === undefined)
+    return new ApiError('forbidden', 'the key is limited to projects, and this endpoint has no project');
+  return undefined;
+}
+
+/** A project reference. As a pattern it matches only URLs of that project; a shorter name would match everybody's. */
+const REFERENCE = /^[a-z]{20}$/;
+
+/**
+ * Returns whether a key may see the project that a call names. The value must be one of its projects, byte for byte. If
+ * the endpoint takes it as a pattern, it must also be a literal reference.
+ */
+export function refuseProject(key: Key, definition: Definition, given: readonly string[]): ApiError | undefined {
+  if (key.projects.length === 0 || definition.project === undefined) return undefined;
+  const isPattern = definition.project.match === 'pattern';
+  return given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value))))
+    ? undefined
+    : new ApiError('forbidden', 'the key may not see this project');
+}

@@ -1,0 +1,115 @@
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import type { Clock } from '../../../common/clock.ts';
+import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+import type { Route } from '../../../common/http/route.ts';
+import type { KeyLoader } from './key-loader.ts';
+import { createKey, listKeys, readNewKey, readOverlap, revokeKey, rotateKey } from './key-table.ts';
+import { apiErrorOf } from '../answer/clickhouse-errors.ts';
+
+const BODY_LIMIT = 64 * 1024;
+const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
+
+/** The routes that manage keys, for admin keys. */
+export function keyRoutes({
+  clickhouse,
+  loader,
+  clock,
+}: {
+  clickhouse: ClickHouse;
+  loader: KeyLoader;
+  clock: Clock;
+}): Route[] {
+  const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
+  const told = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      throw apiErrorOf(error, { parameters: [] });
+    }
+  };
+  return [
+    {
+      ...admin,
+      method: 'POST',
+      path: '/api/keys',
+      documented: {
+        summary: 'Creates a key',
+        description:
+          'The answer shows the key, only this once. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
+        responses: { 201: { description: 'The key' } },
+      },
+      async handle({ body }) {
+        const read = readNewKey(parsed(body, '{"name", "scopes", "projects", "expires_at"}'), clock());
+        if ('mistakes' in read) throw invalidParameters(read.mistakes);
+        const created = await told(createKey(clickhouse, read.key, clock()));
+        await loader.refresh();
+        return {
+          status: 201,
+          json: created,
+          audit: { action: 'key_created', created_id: created.id, scopes: created.scopes, projects: created.projects },
+        };
+      },
+    },
+    {
+      ...admin,
+      method: 'GET',
+      path: '/api/keys',
+      documented: {
+        summary: 'Lists the keys',
+        description: 'Without the keys themselves.',
+        responses: { 200: { description: 'The keys' } },
+      },
+      handle: async () => ({ status: 200, json: { keys: await told(listKeys(clickhouse, clock())) } }),
+    },
+    {
+      ...admin,
+      method: 'DELETE',
+      path: '/api/keys/:id',
+      documented: {
+        summary: 'Revokes a key',
+        description: 'Permanently. It stops working within 10 s.',
+        parameters: ID,
+        responses: { 204: { description: 'Revoked' } },
+      },
+      async handle({ params }) {
+        if (!(await told(revokeKey(clickhouse, params['id'] ?? '', clock()))))
+          throw new ApiError('not_found', 'there is no such key');
+        await loader.refresh();
+        return { status: 204, audit: { action: 'key_revoked', revoked_id: params['id'] } };
+      },
+    },
+    {
+      ...admin,
+      method: 'POST',
+      path: '/api/keys/:id/rotate',
+      documented: {
+        summary: 'Replaces a key',
+        parameters: ID,
+        responses: { 201: { description: 'The new key' } },
+        description:
+          'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
+      },
+      async handle({ params, body }) {
+        const read = readOverlap(parsed(body, '{"overlap_seconds"}'));
+        if ('mistakes' in read) throw invalidParameters(read.mistakes);
+        const id = params['id'] ?? '';
+        const rotated = await told(rotateKey(clickhouse, id, read.seconds, clock()));
+        if (rotated === undefined) throw new ApiError('not_found', 'there is no such key');
+        await loader.refresh();
+        return {
+          status: 201,
+          json: rotated,
+          audit: { action: 'key_rotated', rotated_id: id, created_id: rotated.id, overlap_seconds: read.seconds },
+        };
+      },
+    },
+  ];
+}
+
+function parsed(body: Buffer, shape: string): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch {
+    throw new ApiError('invalid_request', `the body must be JSON: ${shape}`);
+  }
+}

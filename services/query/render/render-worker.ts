@@ -1,0 +1,35 @@
+import { parentPort } from 'node:worker_threads';
+import { inFormat } from './formats.ts';
+import { etagOf, renderBytes, type Body } from './render.ts';
+import type { Done, Job } from './renderer.ts';
+
+// The worker thread of renderer.ts.
+const bufferOf = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+async function bodyOf(job: Job): Promise<Body> {
+  if ('result' in job) return renderBytes(job.shape, bufferOf(job.result));
+  const body = Buffer.from(await inFormat(bufferOf(job.body).toString('utf8'), job.format, job.columns));
+  return { body, truncated: false, etag: etagOf(body) };
+}
+
+/** Frees memory at once: it is more than the rest of the process has, and the garbage collector would take its time. */
+function free({ buffer }: Uint8Array): void {
+  if (buffer instanceof ArrayBuffer) buffer.transfer(0);
+}
+
+async function work(job: Job): Promise<void> {
+  try {
+    const { body, truncated, etag } = await bodyOf(job);
+    const given = typeof body === 'string' ? Buffer.from(body) : body;
+    const bytes =
+      given.buffer instanceof ArrayBuffer && given.byteLength === given.buffer.byteLength
+        ? given
+        : new Uint8Array(given);
+    free('result' in job ? job.result : job.body);
+    parentPort?.postMessage({ body: bytes, truncated, etag } satisfies Done, [bytes.buffer as ArrayBuffer]);
+  } catch (error) {
+    parentPort?.postMessage({ error: error instanceof Error ? error.message : String(error) } satisfies Done, []);
+  }
+}
+
+parentPort?.on('message', (job: Job) => void work(job));

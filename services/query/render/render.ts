@@ -1,0 +1,191 @@
+import { hash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
+import type { Column, Definition, Render } from '../definition/definition.ts';
+import { elements, members, nestedList } from '../../../common/json-text.ts';
+import { unixMicroseconds } from '../definition/timestamp.ts';
+
+/**
+ * Turns what ClickHouse prints into the body that callers get. Values stay text all the way: no number passes through a
+ * double.
+ */
+export const RESULT_FORMAT = 'JSONCompact';
+/** precedes the rows; in a column of this name the quotes are escaped */
+const DATA = '"data":';
+/** Settings that the meaning of that format depends on. */
+export const RESULT_SETTINGS = {
+  output_format_json_quote_64bit_integers: 0,
+  output_format_json_quote_64bit_floats: 0,
+  output_format_json_quote_denormals: 0,
+  output_format_json_quote_decimals: 0,
+  output_format_json_escape_forward_slashes: 0,
+  date_time_output_format: 'simple',
+  session_timezone: 'UTC',
+} as const;
+
+/** The event loop serves others after this many bytes, so other answers do not wait for a large one. */
+const TURN_BYTES = 128 * 1024;
+
+export interface Body {
+  /** `{"result":[...]}`; a string if it is small, because Node then sends head and body in one piece */
+  readonly body: string | Buffer;
+  /** true if there were more than max rows; the rest is cut */
+  readonly truncated: boolean;
+  /** weak, of the body */
+  readonly etag: string;
+}
+
+/** What a body depends on besides the result. */
+export type Shape = Pick<Definition, 'maxRows'> & { readonly columns: readonly Column[] | undefined };
+
+export function etagOf(body: string | Buffer): string {
+  return `W/"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
+}
+
+let checked = '';
+
+/**
+ * Returns whether a text is JSON. It remembers the last text, because several columns of a row come from the same one.
+ */
+function isJson(text: string): boolean {
+  if (text === checked) return true;
+  try {
+    JSON.parse(text);
+  } catch {
+    return false;
+  }
+  checked = text;
+  return true;
+}
+
+/** Returns the members of an object with these keys, in their order, without nulls. Invalid JSON has none. */
+function pick(text: string, keys: readonly string[]): string[] {
+  if (!isJson(text)) return [];
+  const found = members(text, keys);
+  return keys.flatMap((k) => found.get(k) ?? []).filter((v) => v !== 'null');
+}
+
+const asIs = (token: string): string => token;
+
+const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]) => string>> = {
+  string: asIs,
+  number: asIs,
+  integer: asIs,
+  boolean: asIs,
+  json: asIs,
+  unix_microseconds: (token) => (token === 'null' ? token : unixMicroseconds(token.slice(1, -1))),
+  utc: (token) => token.replace(' ', 'T').replace(/\.0+"$/, '"'),
+  text: (token, keys) => pick(String(JSON.parse(token)), keys).find((v) => v.startsWith('"')) ?? '""',
+  nested_list: (token, keys) => nestedList(pick(String(JSON.parse(token)), keys)[0]),
+};
+
+const [QUOTE, BACKSLASH, COMMA, OPEN, CLOSE] = [0x22, 0x5c, 0x2c, 0x5b, 0x5d];
+const isBlank = (byte: number | undefined): boolean => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+
+/** Returns the position after the string whose opening quote stands at `at`. */
+function stringEnd(bytes: Buffer, at: number): number {
+  for (let quote = bytes.indexOf(QUOTE, at + 1); quote >= 0; quote = bytes.indexOf(QUOTE, quote + 1)) {
+    let backslashes = 0;
+    while (bytes[quote - 1 - backslashes] === BACKSLASH) backslashes++;
+    if (backslashes % 2 === 0) return quote + 1;
+  }
+  return bytes.length;
+}
+
+/**
+ * Yields the text of each row of the list that begins after `from`. It works on bytes, so a large result never becomes
+ * one string.
+ */
+function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
+  let at = bytes.indexOf(OPEN, from) + 1;
+  for (;;) {
+    while (isBlank(bytes[at]) || bytes[at] === COMMA) at++;
+    if (bytes[at] !== OPEN) return;
+    let end = at;
+    let depth = 0;
+    do {
+      const byte = bytes[end];
+      if (byte === QUOTE) end = stringEnd(bytes, end);
+      else {
+        if (byte === OPEN) depth++;
+        else if (byte === CLOSE) depth--;
+        end++;
+      }
+    } while (depth > 0 && end < bytes.length);
+    yield bytes.toString('utf8', at, end);
+    at = end;
+  }
+}
+
+/**
+ * Yields the rows of a body, each with the number of bytes it was made from. The last one is undefined if there are
+ * more than max rows.
+ */
+function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): Generator<string | undefined, void> {
+  const metaEnd = result.indexOf(DATA);
+  if (metaEnd < 0) throw new Error('the result has no data');
+  const meta = JSON.parse(`${result.toString('utf8', 0, metaEnd).trimEnd().replace(/,$/, '')}}`) as {
+    meta: { name: string; type: string }[];
+  };
+  const asTheyAre = (): Column[] =>
+    meta.meta.map(({ name, type }) => ({
+      name,
+      from: name,
+      description: '',
+      nullable: true,
+      render: /^(Nullable\()?Date/.test(type) ? 'utc' : 'json',
+    }));
+  const columns = (declared ?? asTheyAre()).map((column) => {
+    const index = meta.meta.findIndex((m) => m.name === column.from);
+    if (index < 0) throw new Error(`the statement has no column ${column.from}`);
+    return {
+      index,
+      label: `${JSON.stringify(column.name)}:`,
+      render: renderers[column.render],
+      keys: column.keys ?? [],
+    };
+  });
+  let rows = 0;
+  for (const row of eachRow(result, metaEnd + DATA.length)) {
+    if (rows++ === maxRows) {
+      yield undefined;
+      return;
+    }
+    const tokens = elements(row);
+    yield `{${columns.map((c) => c.label + c.render(tokens[c.index] ?? 'null', c.keys)).join(',')}}`;
+  }
+}
+
+/**
+ * Returns the body of a small result in RESULT_FORMAT, which was requested with one row more than max rows. Without
+ * declared columns it takes those of the result, and prints dates without a zone. The format is
+ * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ */
+export async function renderBody(shape: Shape, result: Buffer): Promise<Body> {
+  const rows: string[] = [];
+  let truncated = false;
+  let sinceTurn = 0;
+  for (const row of renderedRows(shape, result)) {
+    if (row === undefined) truncated = true;
+    else rows.push(row);
+    sinceTurn += row?.length ?? 0;
+    if (sinceTurn > TURN_BYTES) {
+      sinceTurn = 0;
+      await setImmediate();
+    }
+  }
+  const body = `{"result":[${rows.join(',')}]}`;
+  return { body, truncated, etag: etagOf(body) };
+}
+
+/** Returns the body of a large result as bytes, in one go, for a worker thread. */
+export function renderBytes(shape: Shape, result: Buffer): Body & { readonly body: Buffer } {
+  const pieces: Buffer[] = [Buffer.from('{"result":[')];
+  let truncated = false;
+  for (const row of renderedRows(shape, result)) {
+    if (row === undefined) truncated = true;
+    else pieces.push(Buffer.from(pieces.length > 1 ? `,${row}` : row));
+  }
+  pieces.push(Buffer.from(']}'));
+  const body = Buffer.concat(pieces);
+  return { body, truncated, etag: etagOf(body) };
+}

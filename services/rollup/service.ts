@@ -1,0 +1,173 @@
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
+import { checkRights } from '../../common/clickhouse/rights.ts';
+import { systemClock, type Clock } from '../../common/clock.ts';
+import type { Part } from '../../common/lifecycle/run.ts';
+import type { Logger } from '../../common/logger.ts';
+import type { Registry } from '../../common/metrics.ts';
+import { createAudit } from './audit.ts';
+import { createRollupMetrics } from './metrics.ts';
+import { updateTableMetrics } from './table-metrics.ts';
+import { beginToday } from './periods.ts';
+import { repairOpen } from './repairs.ts';
+import { dropExpired } from './retention.ts';
+import type { Context } from './context.ts';
+import { admitNew, nextStep, publish } from './history.ts';
+
+export interface RollupOptions {
+  readonly clickhouse: ClickHouse;
+  readonly settings: Context['settings'];
+  readonly logger: Logger;
+  readonly registry: Registry;
+  readonly clock?: Clock;
+  readonly migrations?: readonly Migration[];
+}
+
+export interface RollupService extends Part {
+  readonly failed: Promise<never>;
+}
+
+const AUDIT_EVERY_MS = 60_000;
+const REPAIR_EVERY_MS = 5_000;
+const PERIOD_EVERY_MS = 1_000;
+const TABLE_METRICS_EVERY_MS = 30_000;
+const RETENTION_EVERY_MS = 3_600_000;
+const UNAVAILABLE_RETRY_MS = 5_000;
+
+/**
+ * Starts the owner of the schema and of all rollups. It migrates and lets queries read what is complete, and raw for
+ * the rest (then it resolves). It continues with repairs, history, audit and retention, one at a time. Throws
+ * StartError.
+ */
+export async function startRollup({
+  clickhouse,
+  settings,
+  logger,
+  registry,
+  clock = systemClock,
+  migrations = loadMigrations(),
+}: RollupOptions): Promise<RollupService> {
+  const stopping = new AbortController();
+  const context: Context = {
+    clickhouse,
+    settings,
+    logger,
+    metrics: createRollupMetrics(registry),
+    clock,
+    wait: waitUnless(stopping.signal),
+  };
+  if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
+    logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
+  await checkRights(clickhouse, 'rollup');
+  await migrate(clickhouse, logger, migrations, settings.FSYNC);
+  await beginToday(context);
+  await admitNew(context);
+  const running = run(context);
+  const failed = running.then(
+    () => new Promise<never>(() => {}),
+    (error: unknown) => {
+      if (stopping.signal.aborted) return new Promise<never>(() => {});
+      throw error;
+    },
+  );
+  failed.catch(() => {});
+  return {
+    name: 'rollup',
+    failed,
+    // it does not wait for a running statement: the engine ends it, and it may be repeated at any point
+    stop: () => {
+      stopping.abort(new Error('the service stops'));
+      return Promise.resolve();
+    },
+  };
+}
+
+/** The days that the tiers PAYG and ENTERPRISE are promised. */
+const FULL_TIER_DAYS = 90;
+
+interface Job {
+  readonly work: () => Promise<void>;
+  readonly everyMs: number;
+}
+
+/**
+ * Runs two lists of jobs side by side, each job when it is due: those that must not wait for a build of hours, and the
+ * rest. A repair and a build of history on the same rollup do each other no harm (build.ts).
+ */
+async function run(context: Context): Promise<never> {
+  const audit = createAudit(context);
+  const urgent: Job[] = [
+    { everyMs: PERIOD_EVERY_MS, work: () => beginToday(context) },
+    {
+      everyMs: REPAIR_EVERY_MS,
+      work: async () => {
+        await repairOpen(context);
+      },
+    },
+    // another service may have published an old state of the catalogue
+    { everyMs: REPAIR_EVERY_MS, work: () => publish(context) },
+  ];
+  const rest: Job[] = [
+    { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
+    { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
+    {
+      everyMs: AUDIT_EVERY_MS,
+      work: async () => {
+        await audit.round();
+      },
+    },
+    {
+      everyMs: RETENTION_EVERY_MS,
+      work: async () => {
+        await dropExpired(context);
+      },
+    },
+  ];
+  await Promise.all([repeat(context, urgent), repeat(context, rest)]);
+  throw new Error('the jobs of the rollup service never end');
+}
+
+/** Takes as many steps as possible now, and checks the other jobs after a minute. */
+async function buildHistory(context: Context): Promise<void> {
+  const until = performance.now() + AUDIT_EVERY_MS;
+  while ((await nextStep(context)) === 0 && performance.now() < until);
+}
+
+/** Runs each job when it is due. A job that fails because the engine is unavailable is retried. */
+async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<never> {
+  const due = jobs.map((job) => ({ ...job, at: 0 }));
+  for (;;) {
+    for (const job of due.filter((j) => j.at <= performance.now())) {
+      try {
+        await job.work();
+        job.at = performance.now() + job.everyMs;
+      } catch (error) {
+        if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+        logger.warn({ err: error, retry_in_ms: UNAVAILABLE_RETRY_MS }, 'clickhouse_unavailable');
+        job.at = performance.now() + UNAVAILABLE_RETRY_MS;
+      }
+    }
+    await wait(Math.max(0, Math.min(...due.map((j) => j.at)) - performance.now()));
+  }
+}
+
+/** Returns a sleep that rejects when the signal fires. */
+function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
+  return (ms) =>
+    new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(signal.reason as Error);
+        return;
+      }
+      const timer = setTimeout(() => {
+        signal.removeEventListener('abort', onAbort);
+        resolve();
+      }, ms);
+      const onAbort = (): void => {
+        clearTimeout(timer);
+        reject(signal.reason as Error);
+      };
+      signal.addEventListener('abort', onAbort, { once: true });
+    });
+}
