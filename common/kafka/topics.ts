@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import kafkajs from 'kafkajs';
 import { StartError } from '../errors.ts';
 import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
@@ -175,27 +174,4 @@ async function createMissing(
 async function partitionCounts(admin: Admin): Promise<Map<string, number>> {
   const { topics } = await admin.fetchTopicMetadata();
   return new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
-}
-
-/**
- * Whether members of a consumer group have this partition, or may have it: a group that is rebalancing has all that its
- * members ask for.
- */
-export async function consumesPartition(
-  admin: Admin,
-  group: string,
-  topic: string,
-  partition: number,
-): Promise<boolean> {
-  const {
-    groups: [found],
-  } = await admin.describeGroups([group]);
-  if (found === undefined) throw new Error(`the consumer group ${group} cannot be described`);
-  if (found.members.length === 0) return false;
-  if (found.state !== 'Stable') return true;
-  return found.members.some(({ memberAssignment }) => {
-    const assigned =
-      memberAssignment.length === 0 ? null : kafkajs.AssignerProtocol.MemberAssignment.decode(memberAssignment);
-    return assigned?.assignment[topic]?.includes(partition) === true;
-  });
 }

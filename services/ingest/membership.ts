@@ -76,3 +76,7 @@ export async function commitInEpoch(
     }
   }
 }
+
+export function keyOf(topic: string, partition: number): string {
+  return `${topic}:${partition}`;
+}

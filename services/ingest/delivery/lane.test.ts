@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum, type Record } from '../record.ts';
 import { encodeIntent, type Intent } from './intent.ts';
-import { createLane } from './lane.ts';
+import { Lane } from './lane.ts';
 import type { LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
 
 const NOW = 1_000_000;
@@ -229,7 +229,7 @@ async function run(setup: Setup) {
       },
     },
   };
-  const lane = createLane(ports, { maxRecords: 3, maxBytes: 1_000_000 });
+  const lane = new Lane(ports, { maxRecords: 3, maxBytes: 1_000_000 });
   await lane.run();
   return { did, entries, lane };
 }

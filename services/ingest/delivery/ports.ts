@@ -1,4 +1,3 @@
-import type { Fetched } from '../inbox.ts';
 import type { Record } from '../record.ts';
 import type { Clock } from '../../../common/clock.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
@@ -207,31 +206,8 @@ export type LaneEvent =
   | 'available_again'
   | 'lane_over';
 
-export interface Lane {
-  /**
-   * Hands over what was fetched from the offset `at`; false = not wanted now (the lane is being taken, or asked for
-   * another offset).
-   */
-  offer(fetched: Fetched & { readonly at: number }): boolean;
-  /** The client's position moved by itself, over offsets without a record up to this one. */
-  moved(to: number): void;
-  /** Runs until the lane is over; rejects when the process must not go on. */
-  run(): Promise<void>;
-  readonly inbox: {
-    readonly next: number;
-    readonly written: number;
-    readonly end: number;
-    readonly bytes: number;
-    readonly heldBytes: number;
-    readonly size: number;
-  };
-  readonly state: LaneState;
-  /** waits for the whole of a batch that was announced, perhaps under other limits than ours */
-  readonly isRecovering: boolean;
-}
-
 /**
  * taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition;
  * paused: too many bad messages
  */
-export type LaneState = 'taking' | 'comparing' | 'waiting' | 'paused' | 'running' | 'storing';
+export type LaneState = 'taking' | 'comparing' | 'waiting' | 'paused' | 'running';

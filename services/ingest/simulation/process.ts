@@ -1,5 +1,5 @@
-import { createLane } from '../delivery/lane.ts';
-import type { Lane, Ports } from '../delivery/ports.ts';
+import { Lane } from '../delivery/lane.ts';
+import type { Ports } from '../delivery/ports.ts';
 import { commitInEpoch, createMembership, type Membership } from '../membership.ts';
 import type { ClickHouse, Client } from './clickhouse.ts';
 import { SESSION_MS, type Group, type GroupClient, type Log } from './kafka.ts';
@@ -268,7 +268,7 @@ export function startProcess({
         world.trace(`${name} ${partition} ${event}`, fields);
       },
     };
-    const lane = createLane(mutation.ports?.(ports) ?? ports, LIMITS);
+    const lane = new Lane(mutation.ports?.(ports) ?? ports, LIMITS);
     const taken: Taken = {
       log,
       lane,

@@ -8,8 +8,7 @@ import { loadMigrations, migrate, type Migration } from '../../../common/clickho
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { encodeIntent } from '../../../services/ingest/delivery/intent.ts';
-import { createLane } from '../../../services/ingest/delivery/lane.ts';
-import type { Lane } from '../../../services/ingest/delivery/ports.ts';
+import { Lane } from '../../../services/ingest/delivery/lane.ts';
 import type { Record } from '../../../services/ingest/record.ts';
 import type { Context } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
@@ -223,7 +222,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
 
       const store = storeOf();
       let isOver = false;
-      const lane: Lane = createLane(
+      const lane: Lane = new Lane(
         {
           group: 'test',
           clock: Date.now,

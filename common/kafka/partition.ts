@@ -1,0 +1,59 @@
+import kafkajs from 'kafkajs';
+import type { Admin } from './client.ts';
+
+/** What Kafka says of one partition. Every function throws KafkaUnavailable after the client's own retries. */
+export interface Place {
+  readonly topic: string;
+  readonly partition: number;
+}
+
+export class KafkaUnavailable extends Error {}
+
+/** A group's commit. Undefined if there is none. */
+export async function readCommit(
+  admin: Admin,
+  groupId: string,
+  { topic, partition }: Place,
+): Promise<{ offset: number; metadata: string } | undefined> {
+  const [found] = await ofKafka(admin.fetchOffsets({ groupId, topics: [topic] }));
+  const of = found?.partitions.find((p) => p.partition === partition);
+  return of === undefined || Number(of.offset) < 0
+    ? undefined
+    : { offset: Number(of.offset), metadata: of.metadata ?? '' };
+}
+
+/** The first offset, and the one after the last. */
+export async function readWatermarks(
+  admin: Admin,
+  { topic, partition }: Place,
+): Promise<{ low: number; high: number }> {
+  const found = (await ofKafka(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
+  if (found === undefined) throw new KafkaUnavailable(`partition ${partition} of ${topic} has no leader`);
+  return { low: Number(found.low), high: Number(found.high) };
+}
+
+/**
+ * Whether members of a consumer group have this partition, or may have it: a group that is rebalancing has all that its
+ * members ask for.
+ */
+export async function hasMembers(admin: Admin, group: string, { topic, partition }: Place): Promise<boolean> {
+  const {
+    groups: [found],
+  } = await ofKafka(admin.describeGroups([group]));
+  if (found === undefined) throw new KafkaUnavailable(`the consumer group ${group} cannot be described`);
+  if (found.members.length === 0) return false;
+  if (found.state !== 'Stable') return true;
+  return found.members.some(({ memberAssignment }) => {
+    const assigned =
+      memberAssignment.length === 0 ? null : kafkajs.AssignerProtocol.MemberAssignment.decode(memberAssignment);
+    return assigned?.assignment[topic]?.includes(partition) === true;
+  });
+}
+
+async function ofKafka<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (error) {
+    throw new KafkaUnavailable(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}

@@ -1,0 +1,277 @@
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import type { Clock } from '../../common/clock.ts';
+import {
+  fetchedOffset,
+  fetchedRecords,
+  type Admin,
+  type Consumer,
+  type EachBatchPayload,
+} from '../../common/kafka/client.ts';
+import { hasMembers, KafkaUnavailable, readCommit, readWatermarks, type Place } from '../../common/kafka/partition.ts';
+import type { Logger } from '../../common/logger.ts';
+import type { Committer } from './committer.ts';
+import { Lane } from './delivery/lane.ts';
+import type { TakePermit } from './delivery/permits.ts';
+import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from './delivery/ports.ts';
+import { lingerMs } from './linger.ts';
+import { keyOf, type Membership } from './membership.ts';
+import type { IngestMetrics } from './metrics.ts';
+
+/** Records smaller than this on average end a batch by their number. */
+const BATCH_BYTES_PER_RECORD = 1024;
+/** A partition counts as active for this long after a fetch. */
+const ACTIVE_FOR_MS = 10_000;
+
+export interface AssignmentOptions {
+  readonly groupId: string;
+  /**
+   * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table;
+   * memory grows with it (bench/README.md has both).
+   * Processes of one group may differ: an announced batch is formed as announced.
+   */
+  readonly batchMaxBytes: number;
+  readonly createStore: (topic: string, partition: number) => Store;
+  readonly createBadShare: (topic: string, partition: number) => BadShare;
+  readonly logger: Logger;
+  readonly metrics: IngestMetrics;
+  readonly clock: Clock;
+}
+
+/** What the lanes of one process share. */
+interface Shared {
+  readonly consumer: Consumer;
+  readonly admin: Admin;
+  readonly membership: Membership;
+  readonly committer: Committer;
+  readonly permit: TakePermit;
+  /** called when the process must not go on */
+  readonly fail: (error: unknown) => void;
+}
+
+interface Taken extends Place {
+  readonly lane: Lane;
+  readonly ended: Promise<void>;
+  /** ends the wait of the lane */
+  wake: () => void;
+  activeAt: number;
+  /** one after the partition's last offset in Kafka, as the last fetch said */
+  end: number;
+  isPaused: boolean;
+}
+
+/** The partitions that the group gave to this process: a lane for each, and which of them are fetched. */
+export class Assignment {
+  isDraining = false;
+  readonly #taken = new Map<string, Taken>();
+  readonly #options: AssignmentOptions;
+  readonly #shared: Shared;
+
+  constructor(options: AssignmentOptions, shared: Shared) {
+    this.#options = options;
+    this.#shared = shared;
+  }
+
+  take(topic: string, partition: number): void {
+    const { batchMaxBytes, metrics } = this.#options;
+    const place = { topic, partition };
+    const limits = { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes };
+    const lane = new Lane(
+      this.#portsOf(place, () => taken),
+      limits,
+    );
+    const taken: Taken = {
+      ...place,
+      lane,
+      wake: () => {},
+      activeAt: 0,
+      end: 0,
+      isPaused: false,
+      ended: lane.run(),
+    };
+    taken.ended.catch(this.#shared.fail);
+    this.#pause(taken);
+    this.#taken.set(keyOf(topic, partition), taken);
+    metrics.partitions.set(this.#taken.size);
+  }
+
+  /** The partitions are lost: their lanes end. */
+  endAll(): void {
+    const { metrics } = this.#options;
+    this.#shared.membership.lost();
+    for (const taken of this.#taken.values()) taken.wake();
+    this.#taken.clear();
+    metrics.partitions.set(0);
+    metrics.position.reset();
+    metrics.lag.reset();
+    metrics.paused.reset();
+    metrics.waiting.reset();
+  }
+
+  /** Every lane finishes its batch in flight. Resolves when all have. */
+  async drain(): Promise<void> {
+    this.isDraining = true;
+    const running = [...this.#taken.values()];
+    for (const taken of running) {
+      this.#pause(taken);
+      taken.wake();
+    }
+    await Promise.allSettled(running.map((taken) => taken.ended));
+  }
+
+  receive(payload: EachBatchPayload): void {
+    const { batch } = payload;
+    const taken = this.#taken.get(keyOf(batch.topic, batch.partition));
+    if (taken === undefined || this.isDraining) return;
+    const fetched = fetchedRecords(batch);
+    if (!Number.isSafeInteger(fetched.to)) throw new Error(`offset ${batch.lastOffset()} is beyond 2^53`);
+    if (taken.lane.offer({ at: Number(fetchedOffset(batch)), ...fetched })) {
+      payload.resolveOffset(batch.lastOffset());
+      taken.activeAt = this.#options.clock();
+      taken.end = Number(batch.highWatermark);
+      const lag = taken.end - taken.lane.inbox.written;
+      this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
+      for (const other of this.#taken.values()) if (!other.isPaused && !this.#mayFetch(other, 1)) this.#pause(other);
+    } else {
+      this.#pause(taken);
+    }
+    taken.wake();
+  }
+
+  /** Offsets without a record are handed to nobody: the client's position moves over them by itself. */
+  moved({ topic, partition }: Place, to: number): void {
+    this.#taken.get(keyOf(topic, partition))?.lane.moved(to);
+  }
+
+  /** `<topic> <partition>` of the lanes in this state. */
+  inState(state: LaneState): string[] {
+    return [...this.#taken.values()]
+      .filter(({ lane }) => lane.state === state)
+      .map(({ topic, partition }) => `${topic} ${partition}`);
+  }
+
+  #portsOf(place: Place, taken: () => Taken): Ports {
+    const { groupId, clock, createStore, createBadShare, logger, metrics } = this.#options;
+    const { consumer, admin, membership, committer, permit } = this.#shared;
+    const { topic, partition } = place;
+    const epoch = membership.epoch;
+    const log = logger.child(place);
+    const isOver = (): boolean => !membership.owns(keyOf(topic, partition), epoch);
+    return {
+      group: groupId,
+      clock,
+      monotonic: () => performance.now(),
+      random: Math.random,
+      store: createStore(topic, partition),
+      badShare: createBadShare(topic, partition),
+      isOver,
+      isDraining: () => this.isDraining,
+      isMember: () => membership.isFresh(),
+      wait: (ms) =>
+        new Promise<void>((resolve) => {
+          if (isOver()) return resolve();
+          const timer = setTimeout(resolve, ms);
+          taken().wake = () => {
+            clearTimeout(timer);
+            resolve();
+          };
+        }),
+      commit: (offset, metadata) => committer.commit(place, epoch, offset, metadata),
+      committed: (group) => readCommit(admin, group, place),
+      hasMembers: (group) => hasMembers(admin, group, place),
+      watermarks: () => readWatermarks(admin, place),
+      fetchFrom: (offset) => {
+        if (isOver()) return;
+        consumer.seek({ topic, partition, offset: String(offset) });
+        this.#resume(taken());
+      },
+      onRoom: () => {
+        const { lane, end } = taken();
+        metrics.position.set(place, lane.inbox.written);
+        metrics.lag.set(place, Math.max(0, end - lane.inbox.written));
+        for (const other of this.#taken.values())
+          if (other.isPaused && isFetched(other) && this.#mayFetch(other, 0.8)) this.#resume(other);
+      },
+      permit,
+      lingerMs: () => {
+        const { lane, end, isPaused } = taken();
+        return lingerMs({ isFilling: !isPaused && end > lane.inbox.end, active: this.#activePartitions() });
+      },
+      unavailable,
+      log: (event, fields) => this.#onEvent(log, place, event, fields),
+    };
+  }
+
+  #onEvent(log: Logger, place: Place, event: LaneEvent, fields: object): void {
+    const { metrics } = this.#options;
+    log[LEVELS[event]](withoutStack(fields), event);
+    if (event === 'partition_paused' || event === 'partition_resumed')
+      metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
+    if (event === 'waiting_for_group' || event === 'partition_claimed')
+      metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
+    if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
+  }
+
+  #pause(taken: Taken): void {
+    this.#shared.consumer.pause([{ topic: taken.topic, partitions: [taken.partition] }]);
+    taken.isPaused = true;
+  }
+
+  #resume(taken: Taken): void {
+    this.#shared.consumer.resume([{ topic: taken.topic, partitions: [taken.partition] }]);
+    taken.isPaused = false;
+  }
+
+  /**
+   * No partition is fetched while all together hold two batches, waiting or being written, bytes. Up to the double of
+   * that, a partition that holds nothing goes on: one whose insert hangs keeps at most a batch, another that waits and
+   * a fetch, and the others shall not wait for it.
+   * `share`: of the limits. What was paused waits for more room than what goes on.
+   */
+  #mayFetch({ lane: { inbox, isRecovering } }: Taken, share: number): boolean {
+    if (isRecovering) return true;
+    const { batchMaxBytes } = this.#options;
+    let total = 0;
+    for (const { lane } of this.#taken.values()) total += lane.inbox.heldBytes;
+    // the batch that is gathered beside the one being written is one batch at most
+    return inbox.bytes < batchMaxBytes * share && total < batchMaxBytes * (inbox.heldBytes === 0 ? 4 : 2 * share);
+  }
+
+  #activePartitions(): number {
+    const since = this.#options.clock() - ACTIVE_FOR_MS;
+    return [...this.#taken.values()].filter(({ activeAt }) => activeAt > since).length;
+  }
+}
+
+/** Any other lane asks for its records itself, when it can take them. */
+function isFetched({ lane: { state } }: Taken): boolean {
+  return state === 'running';
+}
+
+const LEVELS = {
+  partition_taken: 'debug',
+  lane_over: 'debug',
+  batch_recovered: 'info',
+  intent_dropped: 'warn',
+  orphan_rows_found: 'warn',
+  topic_recreated: 'warn',
+  offsets_gone: 'warn',
+  waiting_for_group: 'warn',
+  partition_claimed: 'info',
+  partition_paused: 'error',
+  partition_resumed: 'warn',
+  kafka_unavailable: 'warn',
+  registry_unavailable: 'warn',
+  clickhouse_unavailable: 'warn',
+  available_again: 'info',
+} as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' | 'error' };
+
+/** An outage of an hour is many lines: the message of what is repeated, not its stack. */
+function withoutStack(fields: object): object {
+  return 'err' in fields && fields.err instanceof Error ? { ...fields, err: fields.err.message } : fields;
+}
+
+function unavailable(error: unknown): Service | undefined {
+  if (error instanceof KafkaUnavailable) return 'kafka';
+  if (typeof error !== 'object' || error === null || !('kind' in error) || error.kind !== 'retry') return undefined;
+  return error instanceof ClickHouseError ? 'clickhouse' : 'registry';
+}

@@ -1,0 +1,79 @@
+import type { Intake } from './intake.ts';
+import type { Ended, Ports, Service } from './ports.ts';
+
+const RETRY_FIRST_MS = 100;
+const RETRY_MAX_MS = 5_000;
+
+/** What every step of a lane passes: is the partition still ours, may it write now, is a failure worth another try. */
+export class Guard {
+  readonly #ports: Ports;
+  readonly #intake: Intake;
+  #release: (() => void) | undefined;
+
+  constructor(ports: Ports, intake: Intake) {
+    this.#ports = ports;
+    this.#intake = intake;
+  }
+
+  check(): Ended | undefined {
+    if (this.#ports.isOver()) return 'over';
+    return this.#intake.retake === undefined ? undefined : 'retake';
+  }
+
+  /** The same, for a step that need not be finished when the process stops. */
+  checkOrDrain(): Ended | undefined {
+    return this.#ports.isDraining() ? 'over' : this.check();
+  }
+
+  /** Right before an insert: no other process of our group, and no other group, can be the owner for long. */
+  async fence(): Promise<Ended | undefined> {
+    const { owner } = await this.#ports.store.register();
+    if (owner?.group !== this.#ports.group) return this.#ports.isOver() ? 'over' : 'retake';
+    return this.asMember();
+  }
+
+  /** Waits until this process is surely a member: what we write must not arrive long after another became the owner. */
+  async asMember(): Promise<Ended | undefined> {
+    while (!this.#ports.isMember() && !this.#ports.isOver()) await this.#ports.wait(RETRY_FIRST_MS);
+    return this.#ports.isOver() ? 'over' : undefined;
+  }
+
+  /** Resolves when the lane holds a write permit. */
+  async takePermit(): Promise<void> {
+    this.#release ??= await this.#ports.permit();
+  }
+
+  releasePermit(): void {
+    this.#release?.();
+    this.#release = undefined;
+  }
+
+  /**
+   * Repeats a step while a service is unavailable, for as long as the lane has its partition. Throws any other error,
+   * with what failed.
+   */
+  async persistently<T>(what: string, step: () => Promise<T>): Promise<T | Ended> {
+    const ports = this.#ports;
+    let service: Service | undefined;
+    for (let failures = 0; ; failures++) {
+      if (ports.isOver()) return 'over';
+      try {
+        const result = await step();
+        if (service !== undefined) ports.log('available_again', { service, failures });
+        return result;
+      } catch (error) {
+        service = ports.unavailable(error);
+        if (service === undefined)
+          throw new Error(`${what} failed: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`, {
+            cause: error,
+          });
+        // others can use it meanwhile
+        this.releasePermit();
+        // half of it is random, so that lanes that failed together do not retry together
+        const delay = Math.ceil(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures) * (0.5 + ports.random() / 2));
+        ports.log(`${service}_unavailable`, { failures: failures + 1, during: what, err: error, retry_in_ms: delay });
+        await ports.wait(delay);
+      }
+    }
+  }
+}

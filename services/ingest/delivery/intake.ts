@@ -1,0 +1,96 @@
+import { createInbox, type Fetched } from '../inbox.ts';
+import { isAt } from './comparison.ts';
+import type { LaneState, Ports, RecordMark } from './ports.ts';
+
+/**
+ * What a lane accepts of the client's fetches. Records reach the inbox in order, from the offset that the lane asked
+ * for, and only of the log that the ledger knows.
+ */
+export class Intake {
+  state: LaneState = 'taking';
+  inbox = createInbox(0);
+  /**
+   * Why the partition must be taken again: a fetch from another offset than ours, or another record at the ledger's
+   * end.
+   */
+  retake: 'elsewhere' | 'changed' | undefined;
+  /** the answer to peek() */
+  peeked: Fetched | undefined;
+  /**
+   * Where the next offer was fetched from. It differs if the log began again, if its start moved, or if the fetch is
+   * older than a rejoin.
+   */
+  #asked = 0;
+  /** the ledger's last record; it must be met again before anything is accepted */
+  #expected: RecordMark | undefined;
+  readonly #ports: Pick<Ports, 'fetchFrom'>;
+
+  constructor(ports: Pick<Ports, 'fetchFrom'>) {
+    this.#ports = ports;
+  }
+
+  /** Accepts nothing until open() or peek(). */
+  close(): void {
+    this.state = 'taking';
+    this.retake = undefined;
+    this.#expected = undefined;
+  }
+
+  /** Accepts records from `next` on. Offsets below `low` are gone from Kafka. */
+  open(next: number, low: number, expected: RecordMark | undefined): void {
+    this.inbox = createInbox(next);
+    if (low > next) this.inbox.offer({ to: low - 1, records: [] });
+    this.state = 'running';
+    this.#expected = expected;
+    this.#ask(expected === undefined ? this.inbox.end : expected.offset);
+  }
+
+  /** Drops what is held. */
+  drop(): void {
+    this.inbox = createInbox(this.inbox.next);
+  }
+
+  /** Asks for what the log holds at this offset and after it, for a comparison only. */
+  peek(at: number): void {
+    this.state = 'comparing';
+    this.peeked = undefined;
+    this.#ask(at);
+  }
+
+  offer(fetched: Fetched & { readonly at: number }): boolean {
+    const isWanted = this.state === 'running' || (this.state === 'comparing' && this.peeked === undefined);
+    if (!isWanted || this.retake !== undefined) return false;
+    if (fetched.at !== this.#asked) {
+      this.retake = 'elsewhere';
+      return false;
+    }
+    if (this.state === 'comparing') {
+      this.peeked = fetched;
+      return true;
+    }
+    this.#asked = fetched.to + 1;
+    const expected = this.#expected;
+    if (expected !== undefined) {
+      if (fetched.to < expected.offset) return true;
+      const record = fetched.records.find((r) => r.offset === expected.offset);
+      this.#expected = undefined;
+      if (record !== undefined && !isAt(record, expected)) {
+        this.retake = 'changed';
+        return false;
+      }
+    }
+    this.inbox.offer(fetched);
+    return true;
+  }
+
+  /** The client skipped offsets without a record, up to this one. */
+  moved(to: number): void {
+    if (this.state === 'comparing') this.peeked ??= { to, records: [] };
+    else if (this.state === 'running') this.#asked = Math.max(this.#asked, to + 1);
+  }
+
+  #ask(offset: number): void {
+    this.#asked = offset;
+    this.#ports.fetchFrom(offset);
+  }
+}

@@ -1,0 +1,130 @@
+import type { Fetched } from '../inbox.ts';
+import { compareLog } from './comparison.ts';
+import type { Guard } from './guard.ts';
+import type { Intake } from './intake.ts';
+import { decodeIntent, type Intent } from './intent.ts';
+import { planTakeover, type Compared, type Facts, type Plan } from './takeover.ts';
+import type { Ended, Ports } from './ports.ts';
+
+/** A lane whose partition belongs to another group looks this often, milliseconds. */
+const GROUP_LOOK_MS = 5_000;
+/**
+ * After a claim: a writer of the former group sends nothing later than this, because it reads the register every two
+ * seconds.
+ */
+const SETTLE_MS = 5_000;
+/** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
+export const IDLE_WAIT_MS = 60_000;
+
+export interface Taken {
+  readonly plan: Extract<Plan, { kind: 'go_on' }>;
+  readonly facts: Facts;
+  /** offset of our group's commit if no batch is announced with it */
+  readonly committedEnd: number | undefined;
+}
+
+/**
+ * Takes a partition: looks, decides (takeover.ts), does what was decided, and looks again until the lane can go on.
+ * `announced`: a batch that this process announced. `isChanged`: another record was seen at the ledger's end.
+ */
+export async function takePartition(
+  ports: Ports,
+  guard: Guard,
+  intake: Intake,
+  announced: Intent | undefined,
+  isChanged: boolean,
+): Promise<Taken | Ended> {
+  let compared: Compared | undefined;
+  for (;;) {
+    intake.close();
+    const found = await guard.persistently('the takeover', () => look(ports, announced, isChanged, compared));
+    if (typeof found === 'string') return found;
+    const { facts, committedEnd } = found;
+    const plan = planTakeover(facts);
+    if (plan.kind === 'go_on') return { plan, facts, committedEnd };
+    const done =
+      plan.kind === 'compare'
+        ? await compare(ports, guard, intake, plan, facts.high)
+        : await own(ports, guard, intake, plan);
+    if (typeof done === 'string') return done;
+    compared = done ?? compared;
+  }
+}
+
+async function look(
+  ports: Ports,
+  announced: Intent | undefined,
+  isChanged: boolean,
+  compared: Compared | undefined,
+): Promise<Pick<Taken, 'facts' | 'committedEnd'>> {
+  const { group, store } = ports;
+  await store.endRunning();
+  const { owner } = await store.register(true);
+  const end = await store.ledgerEnd();
+  const owning = owner?.group ?? end?.group ?? group;
+  const ownerHasMembers = owning !== group && (await ports.hasMembers(owning));
+  const groups = [...new Set([owning, owner?.former, end?.group, group])].filter((g) => g !== undefined);
+  const commits = await Promise.all(groups.map((of) => ports.committed(of)));
+  const intents = [...commits.map((c) => decodeIntent(c?.metadata)), announced].filter((i) => i !== undefined);
+  const orphans = await store.orphans(end?.incarnation ?? 0, end === undefined ? 0 : end.last + 1, end?.period ?? 0);
+  const own = commits[groups.indexOf(group)];
+  return {
+    committedEnd: own !== undefined && decodeIntent(own.metadata) === undefined ? own.offset : undefined,
+    facts: { group, end, owner, ownerHasMembers, intents, orphans, ...(await ports.watermarks()), isChanged, compared },
+  };
+}
+
+/** Waits for the owner, becomes it, or outwaits what the former one may still send. */
+async function own(
+  ports: Ports,
+  guard: Guard,
+  intake: Intake,
+  plan: Extract<Plan, { kind: 'wait_for_group' | 'claim' | 'settle' }>,
+): Promise<Ended | undefined> {
+  if (plan.kind === 'wait_for_group') {
+    if (ports.isDraining()) return 'over';
+    ports.log('waiting_for_group', { group: plan.group });
+    intake.state = 'waiting';
+    await ports.wait(GROUP_LOOK_MS);
+    return ports.isOver() || ports.isDraining() ? 'over' : undefined;
+  }
+  if (plan.kind === 'settle') {
+    // only the second claim says that the wait is over: the process that made the first may have been killed
+    const until = ports.monotonic() + SETTLE_MS;
+    while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
+  }
+  const claimed = await guard.persistently(
+    'the claim',
+    async () => (await guard.asMember()) ?? (await ports.store.claim(plan.epoch)),
+  );
+  if (claimed === 'over' || claimed === 'retake') return claimed;
+  if (plan.kind === 'claim') ports.log('partition_claimed', { epoch: plan.epoch, former: plan.former });
+  return ports.isOver() ? 'over' : undefined;
+}
+
+function compare(
+  ports: Ports,
+  guard: Guard,
+  intake: Intake,
+  plan: Extract<Plan, { kind: 'compare' }>,
+  high: number,
+): Promise<Compared | Ended> {
+  const { store } = ports;
+  const peek = async (at: number): Promise<Fetched | Ended> => {
+    intake.peek(at);
+    for (;;) {
+      const ended = guard.checkOrDrain();
+      if (ended !== undefined) return ended;
+      const { peeked } = intake;
+      if (peeked !== undefined) return { ...peeked, records: peeked.records.filter((r) => r.offset >= at) };
+      await ports.wait(IDLE_WAIT_MS);
+    }
+  };
+  const reads = {
+    peek,
+    marks: (life: number) => guard.persistently('the comparison', () => store.marks(life)),
+    firstDifference: (life: number, of: Fetched['records']) =>
+      guard.persistently('the comparison', () => store.firstDifference(life, of)),
+  };
+  return compareLog(reads, plan, high);
+}
