@@ -9,7 +9,7 @@ import { readSettings } from '../common/config/settings.ts';
 import { createKafka } from '../common/kafka/client.ts';
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
-import { startIngest } from '../services/ingest/ingest.ts';
+import { startIngest } from '../services/ingest/service.ts';
 import { openTestFace } from '../test/harness/clickhouse.ts';
 
 /**

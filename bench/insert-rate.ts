@@ -14,7 +14,7 @@ import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { sources } from '../common/sources.ts';
 import { createTraffic } from '../demo/traffic.ts';
-import { startIngest } from '../services/ingest/ingest.ts';
+import { startIngest } from '../services/ingest/service.ts';
 
 /**
  * How many inserts and parts a minute come of many partitions that trickle: 9 topics x 12 partitions, one event a

@@ -161,17 +161,6 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   let running: Promise<void> | undefined;
   let current: Promise<Producer> | undefined;
 
-  async function connected(): Promise<Producer> {
-    const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, retry: { retries: RETRIES } });
-    try {
-      await producer.connect();
-      return producer;
-    } catch (error) {
-      await producer.disconnect().catch(() => undefined);
-      throw error;
-    }
-  }
-
   /** Takes what waits, up to one call's worth. Pieces whose order is settled already (late) are let go. */
   function take(): Piece[] {
     const taken: Piece[] = [];
@@ -193,7 +182,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   async function call(pieces: readonly Piece[]): Promise<void> {
     since = performance.now();
     try {
-      current ??= connected();
+      current ??= connected(kafka);
       const messages = pieces.flatMap((piece) => piece.messages);
       const answers = await (
         await current
@@ -201,9 +190,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
       const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
       if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
-      for (const piece of pieces) {
-        if (--piece.order.open === 0) piece.order.settle();
-      }
+      for (const { order } of pieces) if (--order.open === 0) order.settle();
     } catch (error) {
       const failed = current;
       current = undefined;
@@ -228,10 +215,6 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
     for (const piece of pieces) done(piece);
   }
 
-  function done({ order }: Piece): void {
-    if (--order.held === 0) order.finish();
-  }
-
   async function run(): Promise<void> {
     for (let pieces = take(); pieces.length > 0; pieces = take()) await call(pieces);
     since = undefined;
@@ -250,6 +233,21 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       await current?.then((producer) => producer.disconnect()).catch(() => undefined);
     },
   };
+}
+
+async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer> {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, retry: { retries: RETRIES } });
+  try {
+    await producer.connect();
+    return producer;
+  } catch (error) {
+    await producer.disconnect().catch(() => undefined);
+    throw error;
+  }
+}
+
+function done({ order }: Piece): void {
+  if (--order.held === 0) order.finish();
 }
 
 function sizeOf({ key, value }: Message): number {

@@ -301,21 +301,22 @@ export function recordReader(
     const offset = header.baseOffset + need(varint(cursor));
     if (offset < from) return;
     const time = Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME));
-    const key = cut ? cutSpan(cursor, end) : span(cursor, end);
-    const value = cut ? cutSpan(cursor, end) : span(cursor, end);
+    const key = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
+    const value = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
     const record = new FetchedRecord(offset, time, cut ? NO_HEADERS : headers(cursor, end), cursor.data, key, value);
     records.push(record);
     budget.left -= RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.length + Math.min(end - begin, maxRecordBytes);
   }
+}
 
-  function cutSpan(cursor: Cursor, end: number): Span {
-    if (cursor.at >= end) return NULL;
-    const length = need(varint(cursor));
-    if (length < 0) return NULL;
-    const start = cursor.at;
-    cursor.at = Math.min(start + length, end);
-    return [start, Math.min(cursor.at, start + maxRecordBytes + 1)];
-  }
+/** A field of a record of which only a part is there, or only a part is kept. */
+function cutSpan(cursor: Cursor, end: number, maxRecordBytes: number): Span {
+  if (cursor.at >= end) return NULL;
+  const length = need(varint(cursor));
+  if (length < 0) return NULL;
+  const start = cursor.at;
+  cursor.at = Math.min(start + length, end);
+  return [start, Math.min(cursor.at, start + maxRecordBytes + 1)];
 }
 
 interface Cursor {

@@ -11,7 +11,7 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
 import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
-import { consumerCheck, startIngest, type RunningIngest } from '../ingest/ingest.ts';
+import { consumerCheck, startIngest, type RunningIngest } from '../ingest/service.ts';
 import { startPush } from '../push/service.ts';
 import { startQuery } from '../query/service.ts';
 import { whenOpen } from '../query/when-open.ts';

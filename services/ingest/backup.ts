@@ -7,7 +7,7 @@ import { identifier, quote } from '../../common/clickhouse/sql.ts';
 import { folderIn, type BackupPlaces } from '../../common/config/backup-places.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Logger } from '../../common/logger.ts';
-import { assertNothingUnderWay, assertStoodStill } from './standstill.ts';
+import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
 import { statements } from './statements.ts';
 
 /**
@@ -70,7 +70,7 @@ export async function createBackup(context: BackupContext, { place, base }: Back
   const { clickhouse, places } = context;
   const destination = destinationOf(places, place);
   const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base)}`];
-  const before = await assertNothingUnderWay(clickhouse, 'a backup');
+  const before = await assertQuiescent(clickhouse, 'a backup');
   makeFolder(clickhouse, places, place);
   const state = await run(
     context,
@@ -78,7 +78,7 @@ export async function createBackup(context: BackupContext, { place, base }: Back
     `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destination}`,
     settings,
   );
-  await assertStoodStill(clickhouse, before, `the backup ${place}`);
+  await assertQuiescentSince(clickhouse, before, `the backup ${place}`);
   return { ...state, last_evaluated_at: before.last_evaluated_at };
 }
 
@@ -99,7 +99,7 @@ export async function restoreBackup(
     `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destination}`,
     [],
   );
-  const { last_evaluated_at } = await assertNothingUnderWay(clickhouse, 'what was restored');
+  const { last_evaluated_at } = await assertQuiescent(clickhouse, 'what was restored');
   return { ...state, last_evaluated_at };
 }
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { createInbox, recordBytes } from './inbox.ts';
+import { Inbox, recordBytes } from './inbox.ts';
 import type { Record } from './record.ts';
 
 function record(offset: number, bytes = 1): Record {
@@ -30,7 +30,7 @@ test('cuts follow each other without a hole or an overlap, hold every record onc
       fc.record({ maxRecords: fc.integer({ min: 1, max: 9 }), maxBytes: fc.integer({ min: 1, max: 1_500 }) }),
       ({ start, slots, pieces }, limits) => {
         const log = slots.flatMap((bytes, i) => (bytes === undefined ? [] : [record(start + i, bytes)]));
-        const inbox = createInbox(start);
+        const inbox = new Inbox(start);
         const taken: Record[] = [];
         let next = start;
         let fetched = start;
@@ -71,7 +71,7 @@ test('cutAt gives the batch that ends there, however it was fetched, and nothing
     fc.property(fetches, fc.nat(60), ({ start, slots, pieces }, length) => {
       const log = slots.flatMap((bytes, i) => (bytes === undefined ? [] : [record(start + i, bytes)]));
       const last = start + length;
-      const inbox = createInbox(start);
+      const inbox = new Inbox(start);
       for (const { size } of pieces) {
         const from = inbox.end;
         const to = Math.min(from + size - 1, start + slots.length - 1);
@@ -95,14 +95,14 @@ test('cutAt gives the batch that ends there, however it was fetched, and nothing
 });
 
 test('a batch of many records does not keep the ones before it in memory', () => {
-  const inbox = createInbox(0);
+  const inbox = new Inbox(0);
   for (let i = 0; i < 5_000; i++) inbox.offer({ to: i, records: [record(i)] });
   for (let i = 0; i < 4_999; i += 7) inbox.cut({ maxRecords: 7, maxBytes: 1e9 });
   expect(inbox.size).toBe(inbox.end - inbox.next);
 });
 
 test('what was cut is held until it is released; headers weigh too', () => {
-  const inbox = createInbox(0);
+  const inbox = new Inbox(0);
   const record = {
     offset: 0,
     time: 0,
@@ -123,7 +123,7 @@ test('what was cut is held until it is released; headers weigh too', () => {
 });
 
 test('a cut counts as written when it is released', () => {
-  const inbox = createInbox(5);
+  const inbox = new Inbox(5);
   inbox.offer({ to: 9, records: [record(6), record(8)] });
   inbox.cut({ maxRecords: 1, maxBytes: 1e9 });
   expect([inbox.next, inbox.written]).toEqual([7, 5]);
@@ -132,7 +132,7 @@ test('a cut counts as written when it is released', () => {
 });
 
 test('what was fetched is given back when all of its records are written, in the order of its coming', () => {
-  const inbox = createInbox(0);
+  const inbox = new Inbox(0);
   const freed: number[] = [];
   for (const to of [3, 5, 8])
     inbox.offer({

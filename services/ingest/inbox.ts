@@ -33,111 +33,98 @@ export function recordBytes({ key, value, headers }: Record): number {
 
 /**
  * The queue between fetching and writing of one partition. Pure: knows neither Kafka nor timers.
- * Invariant: what is in it covers the offsets `next` to `end - 1` without a hole of its own; a hole has no record in
- * Kafka.
+ * Invariant: it covers the offsets `next` to `end - 1` without a gap; an offset without a record has none in Kafka.
  */
-export function createInbox(start: number) {
-  let next = start;
-  let written = start;
-  let end = start;
-  let bytes = 0;
-  let cutBytes = 0;
-  let head = 0;
-  let records: Record[] = [];
+export class Inbox {
+  /** first offset of the next cut */
+  next: number;
+  /** the first offset of the last cut while that is being written, else `next` */
+  written: number;
+  /** where the next fetch continues */
+  end: number;
+  /** of what waits */
+  bytes = 0;
+  #cutBytes = 0;
+  #head = 0;
+  #records: Record[] = [];
   /** of the same places */
-  let sizes: number[] = [];
+  #sizes: number[] = [];
   /** fetches with records that are not written yet */
-  const held: Fetched[] = [];
+  readonly #held: Fetched[] = [];
 
-  return {
-    get next() {
-      return next;
-    },
-    /** the first offset of the last cut while that is being written, else `next` */
-    get written() {
-      return written;
-    },
-    /** where the next fetch continues */
-    get end() {
-      return end;
-    },
-    /** what waits */
-    get bytes() {
-      return bytes;
-    },
-    /** what waits, and what was cut and not yet released */
-    get heldBytes() {
-      return bytes + cutBytes;
-    },
-    get size() {
-      return records.length - head;
-    },
+  constructor(start: number) {
+    this.next = this.written = this.end = start;
+  }
 
-    /**
-     * Takes what of it was not taken before. Where it begins after the last fetch's end, the offsets between hold no
-     * record.
-     */
-    offer(fetched: Fetched): void {
-      if (fetched.to < end) return;
-      for (const record of fetched.records) {
-        if (record.offset < end) continue;
-        const size = recordBytes(record);
-        records.push(record);
-        sizes.push(size);
-        bytes += size;
-      }
-      end = fetched.to + 1;
-      held.push(fetched);
-    },
+  /** of what waits, and of what was cut and not yet released */
+  get heldBytes(): number {
+    return this.bytes + this.#cutBytes;
+  }
 
-    /** The last cut is written: nobody holds it any more. */
-    release(): void {
-      cutBytes = 0;
-      written = next;
-      const unwritten = held.findIndex(({ to }) => to >= next);
-      for (const { free } of held.splice(0, unwritten < 0 ? held.length : unwritten)) free?.();
-    },
+  get size(): number {
+    return this.#records.length - this.#head;
+  }
 
-    /** The next batch within the limits (one record at least), or undefined where nothing was fetched. */
-    cut({ maxRecords, maxBytes }: CutLimits): Cut | undefined {
-      if (end === next) return undefined;
-      let count = 0;
-      let size = 0;
-      while (head + count < records.length && count < maxRecords) {
-        const recordSize = sizes[head + count]!;
-        if (count > 0 && size + recordSize > maxBytes) break;
-        size += recordSize;
-        count++;
-      }
-      return take(count, head + count === records.length ? end - 1 : records[head + count - 1]!.offset, size);
-    },
-
-    /** The batch that ends at `last` exactly, or undefined while that was not fetched yet. */
-    cutAt(last: number): Cut | undefined {
-      if (end <= last) return undefined;
-      let count = 0;
-      let size = 0;
-      while (head + count < records.length && records[head + count]!.offset <= last) {
-        size += sizes[head + count]!;
-        count++;
-      }
-      return take(count, last, size);
-    },
-  };
-
-  function take(count: number, last: number, size: number): Cut {
-    const cut: Cut = { first: next, last, records: records.slice(head, head + count), bytes: size };
-    head += count;
-    if (head > 1024 && head * 2 > records.length) {
-      records = records.slice(head);
-      sizes = sizes.slice(head);
-      head = 0;
+  /** Takes what it has not taken before. If that begins after the last fetch's end, the offsets between have no record. */
+  offer(fetched: Fetched): void {
+    if (fetched.to < this.end) return;
+    for (const record of fetched.records) {
+      if (record.offset < this.end) continue;
+      const size = recordBytes(record);
+      this.#records.push(record);
+      this.#sizes.push(size);
+      this.bytes += size;
     }
-    bytes -= size;
-    cutBytes = size;
-    next = last + 1;
+    this.end = fetched.to + 1;
+    this.#held.push(fetched);
+  }
+
+  /** The last cut is written: nobody holds it any more. */
+  release(): void {
+    this.#cutBytes = 0;
+    this.written = this.next;
+    const unwritten = this.#held.findIndex(({ to }) => to >= this.next);
+    for (const { free } of this.#held.splice(0, unwritten < 0 ? this.#held.length : unwritten)) free?.();
+  }
+
+  /** The next batch within the limits (one record at least). Undefined if nothing was fetched. */
+  cut({ maxRecords, maxBytes }: CutLimits): Cut | undefined {
+    if (this.end === this.next) return undefined;
+    let count = 0;
+    let bytes = 0;
+    while (count < this.size && count < maxRecords) {
+      const size = this.#sizes[this.#head + count]!;
+      if (count > 0 && bytes + size > maxBytes) break;
+      bytes += size;
+      count++;
+    }
+    return this.#take(count, count === this.size ? this.end - 1 : this.#records[this.#head + count - 1]!.offset, bytes);
+  }
+
+  /** The batch that ends at `last` exactly. Undefined until that was fetched. */
+  cutAt(last: number): Cut | undefined {
+    if (this.end <= last) return undefined;
+    let count = 0;
+    let bytes = 0;
+    while (count < this.size && this.#records[this.#head + count]!.offset <= last) {
+      bytes += this.#sizes[this.#head + count]!;
+      count++;
+    }
+    return this.#take(count, last, bytes);
+  }
+
+  #take(count: number, last: number, bytes: number): Cut {
+    const records = this.#records.slice(this.#head, this.#head + count);
+    const cut: Cut = { first: this.next, last, records, bytes };
+    this.#head += count;
+    if (this.#head > 1024 && this.#head * 2 > this.#records.length) {
+      this.#records = this.#records.slice(this.#head);
+      this.#sizes = this.#sizes.slice(this.#head);
+      this.#head = 0;
+    }
+    this.bytes -= bytes;
+    this.#cutBytes = bytes;
+    this.next = last + 1;
     return cut;
   }
 }
-
-export type Inbox = ReturnType<typeof createInbox>;

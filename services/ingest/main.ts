@@ -10,7 +10,7 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { serveMetrics } from '../../common/metrics-server.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { ingestCommand } from './commands/ingest.ts';
-import { consumerCheck, startIngest, type RunningIngest } from './ingest.ts';
+import { consumerCheck, startIngest, type RunningIngest } from './service.ts';
 
 let logger: Logger | undefined;
 

@@ -4,7 +4,7 @@ import { identifier, tokenize } from '../../common/clickhouse/sql.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Logger } from '../../common/logger.ts';
 import { reconcile } from './reconcile.ts';
-import { assertNothingUnderWay } from './standstill.ts';
+import { assertQuiescent } from './quiescence.ts';
 import { statements } from './statements.ts';
 
 /** One read and one insert hold about this much, bytes. */
@@ -44,7 +44,7 @@ export async function moveTables(
   retentionDays: number,
   logger: Logger,
 ): Promise<Moved> {
-  await assertNothingUnderWay(from, 'a move');
+  await assertQuiescent(from, 'a move');
   await assertEmpty(to, 'a move');
   const [source, target] = [await databaseOf(from), await databaseOf(to)];
   // parts that are read one after the other must stay, and rows must not be merged before they are counted

@@ -40,13 +40,16 @@ export interface Place {
 
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore(context: StoreContext, place: Place): Store {
-  const { clickhouse, group, register, ledger } = context;
-  const { source, topic, partition, avro, rawAvro } = place;
-  const where = { topic, partition };
-  /** one for all inserts of the partition: they are ended together */
-  const queryId = `ingest:${topic}:${partition}`;
-  const today = { retentionDays: context.retentionDays, maxEventBytes: context.maxEventBytes, rawAvro };
+  return { ...readsOf(context, place), ...writesOf(context, place) };
+}
 
+function readsOf(
+  context: StoreContext,
+  place: Place,
+): Pick<Store, 'ledgerEnd' | 'marks' | 'orphans' | 'firstDifference' | 'register'> {
+  const { clickhouse, register } = context;
+  const { source, topic, partition } = place;
+  const where = { topic, partition };
   return {
     ledgerEnd: () => ledgerEnd(clickhouse, where),
 
@@ -81,9 +84,19 @@ export function createStore(context: StoreContext, place: Place): Store {
       }));
     },
 
-    firstDifference,
+    firstDifference: (incarnation, records) => firstDifference(context, place, incarnation, records),
     register: (fresh) => register.read(topic, partition, fresh),
+  };
+}
 
+function writesOf(
+  context: StoreContext,
+  place: Place,
+): Pick<Store, 'claim' | 'rulesFor' | 'endRunning' | 'insert' | 'requestRepair' | 'record'> {
+  const { clickhouse, group, register, ledger } = context;
+  const { source, topic, partition, avro } = place;
+  const where = { topic, partition };
+  return {
     async claim(epoch) {
       const token = `owner:${topic}:${partition}:${epoch}`;
       await clickhouse.execute({
@@ -95,6 +108,7 @@ export function createStore(context: StoreContext, place: Place): Store {
     },
 
     async rulesFor(records, evaluatedAt, period) {
+      const today = settingsOf(context, place);
       const messages = confluentMessages(records, today);
       return {
         version: RULES_VERSION,
@@ -105,8 +119,8 @@ export function createStore(context: StoreContext, place: Place): Store {
       };
     },
 
-    endRunning: () => clickhouse.killInsert(queryId),
-    insert,
+    endRunning: () => clickhouse.killInsert(queryIdOf(place)),
+    insert: (batch, without, attempt, fence) => insert(context, place, batch, without, attempt, fence),
 
     async requestRepair({ incarnation, first, last }, period) {
       await clickhouse.execute({
@@ -118,97 +132,119 @@ export function createStore(context: StoreContext, place: Place): Store {
 
     record: (entry) => ledger({ source, topic, partition, group, entry }),
   };
+}
 
-  async function insert(
-    batch: Batch,
-    without: ReadonlySet<number>,
-    attempt: number,
-    fence: Fence,
-  ): Promise<Stored | 'unfinished' | Ended> {
-    const { incarnation, last: batchLast, rules, records } = batch;
-    await avro.load(rules.schemaIds);
-    const evaluated = evaluateBatch(
-      source,
-      { topic, partition, incarnation, batchLast },
-      rules,
-      records,
-      avro,
-      without,
-    );
-    const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
-    const token = tokenOf(topic, partition, batch, attempt);
-    const done = context.metrics.insertSeconds.startTimer({ source });
-    if (deadOffsets.length > 0) {
-      const ended = await fence();
-      if (ended !== undefined) return ended;
-      await insertRows('dead_letters', DEAD_LETTER_COLUMNS, evaluated.deadLetters, `${token}:dead`);
+/** What a verdict depends on today. */
+function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: Place) {
+  return { retentionDays, maxEventBytes, rawAvro };
+}
+
+/** One for all inserts of the partition: they are ended together. */
+function queryIdOf({ topic, partition }: Place): string {
+  return `ingest:${topic}:${partition}`;
+}
+
+async function insert(
+  context: StoreContext,
+  place: Place,
+  batch: Batch,
+  without: ReadonlySet<number>,
+  attempt: number,
+  fence: Fence,
+): Promise<Stored | 'unfinished' | Ended> {
+  const { source, topic, partition, avro } = place;
+  const { incarnation, last: batchLast, rules, records } = batch;
+  const insertRows = (table: string, columns: readonly string[], pieces: readonly Uint8Array[], token: string) =>
+    context.clickhouse.insertRows({
+      table,
+      columns,
+      pieces,
+      settings: { insert_deduplication_token: token },
+      queryId: queryIdOf(place),
+    });
+  await avro.load(rules.schemaIds);
+  const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, records, avro, without);
+  const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
+  const token = tokenOf(topic, partition, batch, attempt);
+  const done = context.metrics.insertSeconds.startTimer({ source });
+  if (deadOffsets.length > 0) {
+    const ended = await fence();
+    if (ended !== undefined) return ended;
+    await insertRows('dead_letters', DEAD_LETTER_COLUMNS, evaluated.deadLetters, `${token}:dead`);
+  }
+  if (rowOffsets.length > 0) {
+    const ended = await fence();
+    if (ended !== undefined) return ended;
+    try {
+      await insertRows(source, rawColumns(source), evaluated.rows, token);
+    } catch (error) {
+      // the raw rows are there by then
+      if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
+      throw error;
     }
-    if (rowOffsets.length > 0) {
-      const ended = await fence();
-      if (ended !== undefined) return ended;
-      try {
-        await insertRows(source, rawColumns(source), evaluated.rows, token);
-      } catch (error) {
-        // the raw rows are there by then
-        if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
-        throw error;
-      }
-    }
-    done();
-    observe(records, rowOffsets.length + deadOffsets.length);
-    return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
   }
+  done();
+  observe(context, source, records, rowOffsets.length + deadOffsets.length);
+  return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
+}
 
-  function insertRows(
-    table: string,
-    columns: readonly string[],
-    pieces: readonly Uint8Array[],
-    token: string,
-  ): Promise<void> {
-    return clickhouse.insertRows({ table, columns, pieces, settings: { insert_deduplication_token: token }, queryId });
-  }
+function observe(
+  { metrics, clock }: StoreContext,
+  source: SourceName,
+  records: readonly Record[],
+  events: number,
+): void {
+  metrics.events.inc({ source }, events);
+  metrics.batchEvents.observe(events);
+  const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
+  if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
+}
 
-  function observe(records: readonly Record[], events: number): void {
-    context.metrics.events.inc({ source }, events);
-    context.metrics.batchEvents.observe(events);
-    const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
-    if (newest >= 0) context.metrics.freshness.set({ source }, (context.clock() - newest) / 1000);
-  }
-
-  async function firstDifference(incarnation: number, records: readonly Record[]): Promise<number | undefined> {
-    if (records.length === 0) return undefined;
-    const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
-    const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
-      clickhouse,
-      statements.storedChecksums,
-      { ...where, source, incarnation, first, last },
-      INTEGERS_AS_TEXT,
+async function firstDifference(
+  context: StoreContext,
+  place: Place,
+  incarnation: number,
+  records: readonly Record[],
+): Promise<number | undefined> {
+  const { source, topic, partition, avro } = place;
+  if (records.length === 0) return undefined;
+  const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
+  const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
+    context.clickhouse,
+    statements.storedChecksums,
+    { topic, partition, source, incarnation, first, last },
+    INTEGERS_AS_TEXT,
+  );
+  const byOffset = Map.groupBy(stored, (s) => Number(s.offset));
+  const messages = confluentMessages(records, settingsOf(context, place));
+  const ids = new Set(messages.length === 0 ? [] : await avro.usableIds(messages));
+  return records.find((record) => {
+    const there = byOffset.get(record.offset);
+    if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
+    return !there.some(
+      (s) =>
+        s.checksum ===
+        (s.is_dead ? checksum(record) : checksum({ ...record, value: textOf(context, place, record.value!, ids) })),
     );
-    const byOffset = Map.groupBy(stored, (s) => Number(s.offset));
-    const messages = confluentMessages(records, today);
-    const ids = new Set(messages.length === 0 ? [] : await avro.usableIds(messages));
-    return records.find((record) => {
-      const there = byOffset.get(record.offset);
-      if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
-      return !there.some(
-        (s) =>
-          s.checksum === (s.is_dead ? checksum(record) : checksum({ ...record, value: textOf(record.value!, ids) })),
-      );
-    })?.offset;
-  }
+  })?.offset;
+}
 
-  /** The text that a message is stored as; of one that is a dead letter now, its bytes. */
-  function textOf(value: Buffer, ids: ReadonlySet<number>): Buffer {
-    const { kind } = formOf(value, today.maxEventBytes, rawAvro);
-    if (kind === 'json' || kind === 'dead') return value;
-    const text =
-      kind === 'confluent'
-        ? avro.confluent(value, today.maxEventBytes, ids)
-        : kind === 'single_object'
-          ? avro.singleObject(value, today.maxEventBytes)
-          : avro.raw(value, today.maxEventBytes);
-    return 'reason' in text ? value : text;
-  }
+/** The text that a message is stored as; of one that is a dead letter now, its bytes. */
+function textOf(
+  { maxEventBytes }: StoreContext,
+  { avro, rawAvro }: Place,
+  value: Buffer,
+  ids: ReadonlySet<number>,
+): Buffer {
+  const { kind } = formOf(value, maxEventBytes, rawAvro);
+  if (kind === 'json' || kind === 'dead') return value;
+  const text =
+    kind === 'confluent'
+      ? avro.confluent(value, maxEventBytes, ids)
+      : kind === 'single_object'
+        ? avro.singleObject(value, maxEventBytes)
+        : avro.raw(value, maxEventBytes);
+  return 'reason' in text ? value : text;
 }
 
 async function ledgerEnd(

@@ -7,7 +7,7 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
 import { notations } from '../../demo/timestamps.ts';
 import { urlShapes } from '../../demo/urls.ts';
-import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { startQuery } from '../../services/query/service.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';

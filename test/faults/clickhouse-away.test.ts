@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import type { Fault } from '../harness/clickhouse-face.ts';
 import { kafkaBrokers, withAdmin } from '../harness/kafka.ts';

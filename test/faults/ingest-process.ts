@@ -11,7 +11,7 @@ import {
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startIngest } from '../../services/ingest/ingest.ts';
+import { startIngest } from '../../services/ingest/service.ts';
 import { startRollup } from '../../services/rollup/service.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
 

@@ -5,7 +5,7 @@ import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { createWorld, type World } from './ledger.ts';

@@ -4,7 +4,7 @@ import { systemClock } from '../../common/clock.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createLogger } from '../../common/logger.ts';
 import { listDeadLetters, replayAll } from '../../services/ingest/dead-letters.ts';
-import { createDecoders } from '../../services/ingest/ingest.ts';
+import { createDecoders } from '../../services/ingest/service.ts';
 import type { ReplayStep } from './replay.test.ts';
 
 /**

@@ -7,7 +7,7 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import type { Clock } from '../../common/clock.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { startIngest, type RunningIngest } from '../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import {

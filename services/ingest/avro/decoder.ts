@@ -95,13 +95,10 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
     },
     usableIds: async (values) => {
       if (registry === undefined) return [];
-      const counts = new Map<number, number>();
-      for (const value of values) {
-        const id = value.length < CONFLUENT_HEADER_BYTES ? MAX_ID + 1 : value.readUInt32BE(1);
-        if (id <= MAX_ID) counts.set(id, (counts.get(id) ?? 0) + 1);
-      }
+      const counts = countIds(values);
       const ids = [...counts.keys()];
       await lookUp(
+        registry,
         ids
           .filter((id) => !isUsable(id))
           .toSorted((a, b) => counts.get(b)! - counts.get(a)!)
@@ -114,20 +111,11 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
     },
     load: async (ids) => {
       if (registry === undefined) return;
-      await lookUp(ids);
+      await lookUp(registry, ids);
       const gone = ids.find((id) => !isUsable(id));
-      if (gone !== undefined)
-        throw Object.assign(
-          new Error(`the schema registry no longer has schema id ${gone}, with which a batch was announced`),
-          { kind: 'retry' },
-        );
+      if (gone !== undefined) throw lostSchema(gone);
     },
   };
-
-  async function lookUp(ids: readonly number[]): Promise<void> {
-    for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME)
-      await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry!.lookup(id)));
-  }
 
   function isUsable(id: number): boolean {
     const known = registry?.known(id);
@@ -148,14 +136,38 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
 
   function decode(schema: Schema, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {
     const way = wayOf(schema);
-    if (typeof way === 'object') return way;
-    try {
-      return way(value, start, maxBytes);
-    } catch (error) {
-      if (error instanceof MalformedAvro) return malformed(error.message);
-      if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };
-      throw error;
-    }
+    return typeof way === 'object' ? way : transcode(way, value, start, maxBytes);
+  }
+}
+
+function countIds(values: Parameters<AvroDecoder['usableIds']>[0]): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (const value of values) {
+    const id = value.length < CONFLUENT_HEADER_BYTES ? MAX_ID + 1 : value.readUInt32BE(1);
+    if (id <= MAX_ID) counts.set(id, (counts.get(id) ?? 0) + 1);
+  }
+  return counts;
+}
+
+async function lookUp(registry: Registry, ids: readonly number[]): Promise<void> {
+  for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME)
+    await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry.lookup(id)));
+}
+
+function lostSchema(id: number): Error {
+  return Object.assign(
+    new Error(`the schema registry no longer has schema id ${id}, with which a batch was announced`),
+    { kind: 'retry' },
+  );
+}
+
+function transcode(way: Transcode, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {
+  try {
+    return way(value, start, maxBytes);
+  } catch (error) {
+    if (error instanceof MalformedAvro) return malformed(error.message);
+    if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };
+    throw error;
   }
 }
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { ApiError, invalidParameters, type ParameterMistake } from '../../../common/http/errors.ts';
-import type { Operation, Route } from '../../../common/http/route.ts';
+import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
   listDeadLetters,
   readDeadLetter,
@@ -37,7 +37,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         const limit = readLimit(query.get('limit'), LIST_DEFAULT, LIST_LIMIT, mistakes);
         const after = readPlace(query.get('after'), mistakes);
         if (mistakes.length > 0) throw invalidParameters(mistakes);
-        const found = await told(listDeadLetters(clickhouse, filter, limit + 1, after));
+        const found = await orUnavailable(listDeadLetters(clickhouse, filter, limit + 1, after));
         const page = found.slice(0, limit);
         return {
           status: 200,
@@ -57,7 +57,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         const { topic = '', partition = '', offset = '' } = params;
         if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset))
           throw new ApiError('not_found', 'there is no dead letter at this place');
-        const letter = await told(readDeadLetter(clickhouse, { topic, partition: Number(partition), offset }));
+        const letter = await orUnavailable(readDeadLetter(clickhouse, { topic, partition: Number(partition), offset }));
         if (letter === undefined) throw new ApiError('not_found', 'there is no dead letter at this place');
         const { record, incarnation, reason, detail } = letter;
         return {
@@ -84,48 +84,53 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
       method: 'POST',
       path: `${PATH}/replay`,
       documented: REPLAY,
-      handle: async ({ body, signal }) => {
-        const given = readObject(body);
-        const mistakes: ParameterMistake[] = [];
-        const filter = readFilter(given, mistakes);
-        const limit = readLimit(given['limit'], REPLAY_DEFAULT, REPLAY_LIMIT, mistakes);
-        const after = readPlace(given['after'], mistakes);
-        if (filter.topic === undefined) mistakes.push({ parameter: 'topic', message: 'is required' });
-        const { partition, offset } = given;
-        const isOne = partition !== undefined || offset !== undefined;
-        if (isOne && !(isCount(partition) && isCount(offset)))
-          mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
-        if (mistakes.length > 0) throw invalidParameters(mistakes);
-        const topic = filter.topic ?? '';
-        const found = isOne
-          ? [{ topic, partition: Number(partition), offset: String(offset) }]
-          : await told(listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after));
-        const outcomes: Record<string, number> = {};
-        let last: DeadLetter | undefined;
-        for (const letter of found.slice(0, limit)) {
-          // the caller has left, or stopped it: every letter by itself is stored once or not at all
-          if (signal.aborted) break;
-          const started = performance.now();
-          const replayed = await told(
-            deadLettersCommand.run(context, {
-              do: 'replay',
-              at: { topic, partition: letter.partition, offset: letter.offset },
-            }),
-          );
-          if ('replayed' in replayed)
-            for (const [outcome, count] of Object.entries(replayed.replayed))
-              outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
-          if ('reason' in letter) last = letter;
-          if (!isOne) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
-        }
-        return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
-      },
+      handle: (request) => replay(context, request),
     },
   ];
 }
 
-/** What ClickHouse refuses because it is unavailable is told as 503. Throws ApiError. */
-async function told<T>(work: Promise<T>): Promise<T> {
+async function replay(
+  context: CommandContext,
+  { body, signal }: Pick<RouteRequest, 'body' | 'signal'>,
+): Promise<RouteResponse> {
+  const given = readObject(body);
+  const mistakes: ParameterMistake[] = [];
+  const filter = readFilter(given, mistakes);
+  const limit = readLimit(given['limit'], REPLAY_DEFAULT, REPLAY_LIMIT, mistakes);
+  const after = readPlace(given['after'], mistakes);
+  if (filter.topic === undefined) mistakes.push({ parameter: 'topic', message: 'is required' });
+  const { partition, offset } = given;
+  const isOne = partition !== undefined || offset !== undefined;
+  if (isOne && !(isCount(partition) && isCount(offset)))
+    mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
+  if (mistakes.length > 0) throw invalidParameters(mistakes);
+  const topic = filter.topic ?? '';
+  const found = isOne
+    ? [{ topic, partition: Number(partition), offset: String(offset) }]
+    : await orUnavailable(listDeadLetters(context.clickhouse, { ...filter, open: true }, limit + 1, after));
+  const outcomes: Record<string, number> = {};
+  let last: DeadLetter | undefined;
+  for (const letter of found.slice(0, limit)) {
+    // the caller has left, or stopped it: every letter by itself is stored once or not at all
+    if (signal.aborted) break;
+    const started = performance.now();
+    const replayed = await orUnavailable(
+      deadLettersCommand.run(context, {
+        do: 'replay',
+        at: { topic, partition: letter.partition, offset: letter.offset },
+      }),
+    );
+    if ('replayed' in replayed)
+      for (const [outcome, count] of Object.entries(replayed.replayed))
+        outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
+    if ('reason' in letter) last = letter;
+    if (!isOne) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
+  }
+  return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
+}
+
+/** Answers 503 while ClickHouse is unavailable. Throws ApiError. */
+async function orUnavailable<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {

@@ -12,7 +12,7 @@ import {
   type DeadLetterFilter,
   type ReplayOutcome,
 } from '../dead-letters.ts';
-import { createDecoders } from '../ingest.ts';
+import { createDecoders } from '../service.ts';
 import { reasons } from '../record.ts';
 
 type Args =

@@ -1,6 +1,6 @@
 import { PARTITION, TOPIC, oneOfActions } from '../../../common/command/arguments.ts';
 import { UsageError, type Command } from '../../../common/command/command.ts';
-import { readPauses, resumePartition } from '../brake.ts';
+import { readPauses, resumePartition } from '../bad-share-pause.ts';
 
 type Args =
   | { readonly action: 'paused' }

@@ -1,4 +1,4 @@
-import { createInbox, type Fetched } from '../inbox.ts';
+import { Inbox, type Fetched } from '../inbox.ts';
 import { isAt } from './comparison.ts';
 import type { LaneState, Ports, RecordMark } from './ports.ts';
 
@@ -8,7 +8,7 @@ import type { LaneState, Ports, RecordMark } from './ports.ts';
  */
 export class Intake {
   state: LaneState = 'taking';
-  inbox = createInbox(0);
+  inbox = new Inbox(0);
   /**
    * Why the partition must be taken again: a fetch from another offset than ours, or another record at the ledger's
    * end.
@@ -38,7 +38,7 @@ export class Intake {
 
   /** Accepts records from `next` on. Offsets below `low` are gone from Kafka. */
   open(next: number, low: number, expected: RecordMark | undefined): void {
-    this.inbox = createInbox(next);
+    this.inbox = new Inbox(next);
     if (low > next) this.inbox.offer({ to: low - 1, records: [] });
     this.state = 'running';
     this.#expected = expected;
@@ -47,7 +47,7 @@ export class Intake {
 
   /** Drops what is held. */
   drop(): void {
-    this.inbox = createInbox(this.inbox.next);
+    this.inbox = new Inbox(this.inbox.next);
   }
 
   /** Asks for what the log holds at this offset and after it, for a comparison only. */

@@ -183,7 +183,7 @@ export function evaluateBatch(
       case 'dead':
         return form;
       case 'json':
-        return ofText(record, value);
+        return written(record, value, reader.read(value, 0, value.length, record.time, range));
       case 'single_object':
         return ofAvro(record, avro.singleObject(value, rules.maxEventBytes));
       case 'confluent':
@@ -195,10 +195,6 @@ export function evaluateBatch(
 
   function ofAvro(record: Record, text: Buffer | Refusal): Refusal | undefined {
     return 'reason' in text ? text : written(record, text, reader.judge(text, record.time, range));
-  }
-
-  function ofText(record: Record, text: Buffer): Refusal | undefined {
-    return written(record, text, reader.read(text, 0, text.length, record.time, range));
   }
 
   function written(record: Record, text: Buffer, reason: Reason | undefined): Refusal | undefined {

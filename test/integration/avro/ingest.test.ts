@@ -6,7 +6,7 @@ import { readSettings } from '../../../common/config/settings.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry as createMetricsRegistry } from '../../../common/metrics.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
-import { startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { confluent, schemaOf, singleObject, writerOf } from '../../harness/avro.ts';
 import { produceWithAvroSerializer } from '../../harness/avro-serializer.ts';

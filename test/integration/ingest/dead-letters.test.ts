@@ -5,7 +5,7 @@ import { readSettings, type Settings } from '../../../common/config/settings.ts'
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
-import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import {
   listDeadLetters,
   readDeadLetter,

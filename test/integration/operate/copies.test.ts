@@ -7,7 +7,7 @@ import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/backup.ts';
-import { startIngest } from '../../../services/ingest/ingest.ts';
+import { startIngest } from '../../../services/ingest/service.ts';
 import { moveTables } from '../../../services/ingest/move.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
 import { readParams } from '../../../services/query/definition/params.ts';

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { watchReadiness } from '../../../common/readiness.ts';
-import { consumerCheck, startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { consumerCheck, startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import { createWorld, type World } from '../../faults/ledger.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { startOwnBroker, withAdmin, type OwnBroker } from '../../harness/kafka.ts';

@@ -3,7 +3,7 @@ import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts'
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import { serveMetrics, type MetricsServer } from '../../../common/metrics-server.ts';
-import { startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import { startRollup, type RollupService } from '../../../services/rollup/service.ts';
 import { createWorld, type World } from '../../faults/ledger.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';

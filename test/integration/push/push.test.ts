@@ -7,7 +7,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import type { KafkaClient } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import { startIngest, type RunningIngest } from '../../../services/ingest/ingest.ts';
+import { startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import { startPush, type Push } from '../../../services/push/service.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { openTestEmbedded, type TestClickHouse } from '../../harness/clickhouse.ts';

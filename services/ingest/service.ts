@@ -13,7 +13,7 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
-import { createBadShare } from './brake.ts';
+import { createBadShare } from './bad-share-pause.ts';
 import { proveExactlyOnce } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';

@@ -14,7 +14,7 @@ export interface LedgerSize {
  * written. Only then do all tables
  * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
  */
-export async function assertNothingUnderWay(clickhouse: Reader, what: string): Promise<LedgerSize> {
+export async function assertQuiescent(clickhouse: Reader, what: string): Promise<LedgerSize> {
   const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted);
   if (first !== undefined) {
     throw new StartError(
@@ -25,8 +25,8 @@ export async function assertNothingUnderWay(clickhouse: Reader, what: string): P
 }
 
 /** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
-export async function assertStoodStill(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
-  const now = await assertNothingUnderWay(clickhouse, what);
+export async function assertQuiescentSince(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
+  const now = await assertQuiescent(clickhouse, what);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
 }

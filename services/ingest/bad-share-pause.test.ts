@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { createShareCount } from './brake.ts';
+import { createShareCount } from './bad-share-pause.ts';
 
 describe('a partition is paused', () => {
   test('at more than the set share of the last messages, not at the share itself', () => {
