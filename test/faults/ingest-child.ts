@@ -27,6 +27,8 @@ export interface At {
   readonly delayMs?: number;
   /** instead of a signal: the call is held back this long; what the process does beside it goes on */
   readonly holdMs?: number;
+  /** instead of a signal: every such call is held back until release(); `times` is the one that atStep waits for */
+  readonly holds?: true;
   /** SIGKILL by default */
   readonly signal?: 'SIGKILL' | 'SIGSTOP' | 'SIGTERM';
 }
@@ -39,10 +41,9 @@ export interface IngestProcessOptions {
   readonly logLevel?: string;
 }
 
-export interface ToIngest {
-  readonly id: number;
-  readonly read: Omit<Parameters<Reader['read']>[0], 'signal'>;
-}
+export type ToIngest =
+  | { readonly kind: 'read'; readonly id: number; readonly read: Omit<Parameters<Reader['read']>[0], 'signal'> }
+  | { readonly kind: 'release' };
 export type FromIngest =
   | { kind: 'running' }
   | { kind: 'at_step' }
@@ -61,10 +62,12 @@ export interface IngestChild {
   readonly log: () => string;
   /** resolves when the service runs; rejects when the process ends before */
   readonly running: Promise<void>;
-  /** resolves when it is about to signal itself */
+  /** resolves when it is about to signal itself, or holds a call back */
   readonly atStep: Promise<void>;
   readonly exited: Promise<Exit>;
   hasEnded(): boolean;
+  /** lets go what `holds` holds back, and holds nothing any more */
+  release(): void;
   signal(signal: NodeJS.Signals): void;
   /** SIGTERM, and how long it took, milliseconds */
   stop(): Promise<Exit & { readonly tookMs: number }>;
@@ -120,13 +123,14 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
         const id = ++lastId;
         const { promise, resolve } = Promise.withResolvers<FromIngest & { kind: 'answer' }>();
         answers.set(id, resolve);
-        child.send({ id, read } satisfies ToIngest, () => {});
+        child.send({ kind: 'read', id, read } satisfies ToIngest, () => {});
         const { body, error } = await promise;
         answers.delete(id);
         if (error !== undefined) throw new Error(error);
         return { body: Buffer.from(body!, 'utf8'), readRows: undefined, readBytes: undefined };
       },
     },
+    release: () => child.send({ kind: 'release' } satisfies ToIngest),
     signal: (signal) => {
       child.kill(signal);
     },

@@ -25,6 +25,7 @@ const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as 
 let logger: Logger | undefined;
 let remaining = at?.times ?? 1;
 let done = false;
+const released = Promise.withResolvers<void>();
 process.on('disconnect', () => process.exit(3));
 process.on('exit', () => logger?.info({ max_rss_kilobytes: process.resourceUsage().maxRSS }, 'ended'));
 
@@ -38,7 +39,10 @@ await runProcess(
     // repairs are the rollup service's work; beside a server it runs in the test
     if (settings.CLICKHOUSE_URL === undefined)
       add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
-    process.on('message', (message: ToIngest) => void answer(clickhouse, message));
+    process.on('message', (message: ToIngest) => {
+      if (message.kind === 'read') void answer(clickhouse, message);
+      else released.resolve();
+    });
     const kafka = createKafka({
       brokers: settings.KAFKA_BROKERS!,
       clientId: 'sluice-ingest',
@@ -60,7 +64,7 @@ await runProcess(
   },
 );
 
-async function answer(clickhouse: ClickHouse, { id, read }: ToIngest): Promise<void> {
+async function answer(clickhouse: ClickHouse, { id, read }: ToIngest & { kind: 'read' }): Promise<void> {
   try {
     const { body } = await clickhouse.read(read);
     await send({ kind: 'answer', id, body: body.toString('utf8') });
@@ -77,10 +81,14 @@ function send(message: FromIngest): Promise<void> {
 
 /** `about`: what the step is about, for instance the statement or the committed topic. */
 async function reached(step: Step, about: string): Promise<void> {
-  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about) || done || --remaining > 0)
-    return;
-  done = true;
-  await send({ kind: 'at_step' });
+  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about)) return;
+  const isNow = !done && --remaining <= 0;
+  if (isNow) {
+    done = true;
+    await send({ kind: 'at_step' });
+  }
+  if (at.holds === true) return released.promise;
+  if (!isNow) return;
   if (at.holdMs !== undefined) await sleep(at.holdMs);
   else if (at.delayMs === undefined) signalSelf(at);
   else setTimeout(signalSelf, at.delayMs, at);

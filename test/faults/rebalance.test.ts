@@ -1,6 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { select } from '../../common/clickhouse/clickhouse.ts';
+import { readCommit, type Place } from '../../common/kafka/partition.ts';
+import { decodeIntent, type Intent } from '../../services/ingest/delivery/intent.ts';
 import { temporaryFolder } from '../harness/clickhouse.ts';
+import { withAdmin } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { openFace, type FaceEngine } from './face-engine.ts';
 import { endIngestChildren, logged, startIngestChild, type At, type IngestChild } from './ingest-child.ts';
@@ -30,10 +34,10 @@ describe('rebalance', () => {
     await engine.face.inject();
   });
 
-  const start = (at?: At): IngestChild =>
+  const start = (at?: At, sessionTimeoutMs = SESSION_TIMEOUT_MS): IngestChild =>
     startIngestChild({
       env: { ...world.env, ...engine.env },
-      sessionTimeoutMs: SESSION_TIMEOUT_MS,
+      sessionTimeoutMs,
       at: at === undefined ? undefined : { match: EDGE, ...at },
     });
 
@@ -87,19 +91,39 @@ describe('rebalance', () => {
     await expectExactAndStop(old, next);
   });
 
-  test('a member that lost a partition commits for it late, and the new owner is killed while its announcement is hidden', async () => {
+  test("a member that lost a partition commits for it late, and hides the new owner's announcement of a batch whose rows are stored", async () => {
+    const topic = world.topicOf('edge_logs');
     await world.produce({ edge_logs: 600 });
-    const old = start({ step: 'before_intent', holdMs: 5_000 });
+    const old = start({ step: 'before_intent', times: 2, holds: true }, 10_000);
     await old.atStep;
-    const next = start({ step: 'in_insert', delayMs: 10, times: 4 });
-    await next.running;
-    for (let i = 0; i < 12 && !next.hasEnded(); i++) {
-      await world.produce({ edge_logs: 300 });
-      await sleep(500);
-    }
-    expect(await next.exited).toMatchObject({ signal: 'SIGKILL' });
-    await world.produce({ edge_logs: 600 });
+    await world.produce({ edge_logs: 300 });
+    const next = start({ step: 'after_insert', signal: 'SIGSTOP' }, 10_000);
+    await next.atStep;
+    // the rows of one partition are stored, under the announcement of the new owner, and the ledger lacks them
+    const [stored] = await select<{ partition: number }>(
+      engine.clickhouse,
+      'SELECT DISTINCT kafka_partition AS partition FROM edge_logs WHERE kafka_topic = {topic:String}',
+      { topic },
+    );
+    const place = { topic, partition: stored!.partition };
+    const announced = await announcement(world, place);
+    expect(await world.behind(engine.clickhouse)).toContain(`${topic}:0:${place.partition}`);
+    old.release();
+    const late = await waitFor(
+      async () => {
+        const seen = await announcement(world, place);
+        return seen !== undefined && seen.last < announced!.last ? seen : undefined;
+      },
+      10_000,
+      'the former owner commits what it would have announced',
+    );
+    expect(late).toMatchObject({ first: announced!.first, rules: { period: announced!.rules.period } });
+    expect(late.rules.evaluatedAt).toBeLessThan(announced!.rules.evaluatedAt);
+    next.signal('SIGKILL');
     await expectExactAndStop(old);
+    const ofPlace = (line: Record<string, unknown>): boolean => line['partition'] === place.partition;
+    expect(logged(old, 'intent_dropped').filter(ofPlace)).not.toEqual([]);
+    expect(logged(old, 'batch_recovered').filter(ofPlace)).toMatchObject([{ last: announced!.last, announced: false }]);
   });
 
   test('three processes started and stopped one after another while events flow', { timeout: 120_000 }, async () => {
@@ -146,3 +170,9 @@ describe('rebalance', () => {
     }
   });
 });
+
+/** The batch that the group's commit announces. */
+async function announcement(world: World, place: Place): Promise<Intent | undefined> {
+  const commit = await withAdmin((admin) => readCommit(admin, world.groupId, place));
+  return decodeIntent(commit?.metadata);
+}
