@@ -1,7 +1,7 @@
 import { cpSync, rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import type { Clock } from '../../common/clock.ts';
@@ -127,6 +127,42 @@ describe('topics, groups, backups', () => {
     await world.produce({ auth_logs: 50 });
     await start(world);
     await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('a log that comes back without its end, as after an unclean election, is stored once', async () => {
+    const world = await createWorld();
+    const topic = world.topicOf('auth_logs');
+    await start(world);
+    // several batches of each partition: the log ends inside what the ledger knows, and inside a batch
+    for (let i = 0; i < 3; i++) {
+      await world.produce({ auth_logs: 200 });
+      await expectFinished(world);
+    }
+    await stop();
+    const before = await readAll(topic);
+    expect(before.length).toBe(600);
+    await deleteTopic(topic);
+    await createTopic('', { partitions: 2 }, topic);
+    await produce(
+      before
+        .filter(({ offset }) => offset < 150n)
+        .map(({ partition, message: { key, value, time } }) => ({ topic, partition, key, value, timestamp: time })),
+    );
+    // what comes now stands at offsets that the ledger has, in the log's next life
+    world.madeAnew('auth_logs');
+    await world.produce({ auth_logs: 100, edge_logs: 50 });
+    await start(world);
+    await expectFinished(world);
+    const lives = await select<{ incarnation: number; first: number }>(
+      clickhouse,
+      'SELECT incarnation, toFloat64(min(first)) AS first FROM batches WHERE topic = {topic:String} GROUP BY incarnation ORDER BY incarnation',
+      { topic },
+    );
+    expect(lives).toEqual([
+      { incarnation: 0, first: 0 },
+      { incarnation: 1, first: 150 },
+    ]);
     expect(await gapOf(world)).toBe(0);
   });
 

@@ -4,24 +4,25 @@ import { check, minimise } from './check.ts';
 import type { Mutation } from './process.ts';
 import type { Counts } from './world.ts';
 
-// npm run simulate -- [--runs N] [--seed S] [--mutant NAME]           runs N schedules
-// npm run simulate -- --seed S --path P [--keep I,J,...] [--mutant NAME]  runs one again and tells what happens in it
+const HELP = `npm run simulate -- [--runs N] [--seed S] [--mutant NAME]
+  runs N random schedules (100000); exit code 1 where one breaks the guarantee
+npm run simulate -- --seed S --path P [--keep I,J,...] [--mutant NAME]
+  runs one schedule again and prints what happens in it
+
+  --runs N      how many schedules
+  --seed S      of the first 10000 schedules; each 10000 more take the next seed
+  --mutant NAME takes one rule of the protocol out: ${Object.keys(mutants).join(', ')}
+  --path P      the schedule, as a failure printed it
+  --keep I,J    only these of its actions
+  --help        this text
+`;
 
 /** A seed serves so many schedules; the next ones run under the next seed. */
 const CHUNK = 10_000;
 
-const { values } = parseArgs({
-  options: {
-    seed: { type: 'string', default: String(Date.now() % 1_000_000_000) },
-    runs: { type: 'string', default: '100000' },
-    path: { type: 'string' },
-    keep: { type: 'string' },
-    mutant: { type: 'string' },
-  },
-});
-const mutation: Mutation | undefined =
-  values.mutant === undefined ? {} : Object.entries(mutants).find(([name]) => name === values.mutant)?.[1];
-if (mutation === undefined) throw new Error(`no mutant ${values.mutant}; there are ${Object.keys(mutants).join(', ')}`);
+const values = readArguments();
+const mutation: Mutation =
+  values.mutant === undefined ? {} : new Map<string, Mutation>(Object.entries(mutants)).get(values.mutant)!;
 const seed = Number(values.seed);
 const counts: Counts = {};
 
@@ -54,4 +55,33 @@ if (values.path === undefined) {
   });
   console.log(failure === undefined ? 'holds' : failure.error);
   if (failure !== undefined) process.exitCode = 1;
+}
+
+/** Ends the process with a line on stderr where an argument is wrong. */
+function readArguments() {
+  try {
+    const { values } = parseArgs({
+      options: {
+        seed: { type: 'string', default: String(Date.now() % 1_000_000_000) },
+        runs: { type: 'string', default: '100000' },
+        path: { type: 'string' },
+        keep: { type: 'string' },
+        mutant: { type: 'string' },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    });
+    if (values.help) {
+      process.stdout.write(HELP);
+      process.exit();
+    }
+    for (const name of ['seed', 'runs'] as const)
+      if (!/^\d{1,15}$/.test(values[name])) throw new TypeError(`--${name} takes a whole number`);
+    if (values.mutant !== undefined && !Object.hasOwn(mutants, values.mutant))
+      throw new TypeError(`--mutant takes one of ${Object.keys(mutants).join(', ')}`);
+    return values;
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    process.stderr.write(`simulate: ${error.message}; --help says more\n`);
+    process.exit(1);
+  }
 }
