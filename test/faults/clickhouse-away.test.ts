@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { select } from '../../common/clickhouse/clickhouse.ts';
-import { createKafka } from '../../common/kafka/client.ts';
+import { createKafka, fetchedRecords, type Consumer } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { recordBytes } from '../../services/ingest/inbox.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import type { Fault } from '../harness/clickhouse-face.ts';
@@ -18,6 +19,9 @@ import { createWorld, type World } from './ledger.ts';
 // process keeps its membership, and the partitions that can write go on. An error that nobody knows ends the process,
 // with nothing committed past it.
 
+const BATCH_MAX_BYTES = 1024 ** 2;
+/** All partitions together hold four batches at most, and what one more fetch brings (common/config/settings.ts). */
+const HELD_AT_MOST = 6 * BATCH_MAX_BYTES;
 const EDGE_INSERT = 'INSERT INTO `edge_logs`';
 const LEDGER = 'INSERT INTO `batches`';
 
@@ -40,7 +44,11 @@ describe('ClickHouse over HTTP', () => {
     await endIngestChildren();
   });
 
-  async function start(): Promise<RunningIngest> {
+  /** `accepted` hears how many bytes a lane took of each fetch. */
+  async function start(
+    more: Partial<World['settings']> = {},
+    accepted: (bytes: number) => void = () => {},
+  ): Promise<RunningIngest> {
     const kafka = createKafka({
       brokers: kafkaBrokers(),
       clientId: 'faults',
@@ -49,8 +57,8 @@ describe('ClickHouse over HTTP', () => {
     });
     ingest = await startIngest({
       clickhouse: engine.clickhouse,
-      kafka,
-      settings: world.settings,
+      kafka: { ...kafka, consumer: (config) => reporting(kafka.consumer(config), accepted) },
+      settings: { ...world.settings, ...more },
       logger: testLogger,
       registry: createRegistry(),
       sessionTimeoutMs: 6_000,
@@ -145,22 +153,32 @@ describe('ClickHouse over HTTP', () => {
   });
 
   test(
-    'absent for half a minute and more than a session: membership kept, memory bounded, everything written afterwards',
+    'absent for half a minute and more than a session: membership kept, what is held bounded, everything written afterwards',
     { timeout: 120_000 },
     async () => {
-      await start();
+      let accepted = 0;
+      await start({ BATCH_MAX_BYTES }, (bytes) => {
+        accepted += bytes;
+      });
       await world.produce({ edge_logs: 500, function_edge_logs: 100 });
+      await world.finished(engine.clickhouse);
       const generation = await membership(world.groupId);
       await engine.face.down();
+      const before = accepted;
       for (let i = 0; i < 15; i++) {
         await world.produce({ edge_logs: 1_000, function_edge_logs: 200 });
         await new Promise((resolve) => {
           setTimeout(resolve, 1_500);
         });
       }
+      const held = accepted - before;
+      expect(held).toBeGreaterThan(BATCH_MAX_BYTES);
+      expect(held).toBeLessThan(HELD_AT_MOST);
       expect(await membership(world.groupId)).toEqual(generation);
       await engine.face.up();
       await world.finished(engine.clickhouse);
+      // much more stood in Kafka than was held
+      expect(accepted - before).toBeGreaterThan(2 * HELD_AT_MOST);
       await world.expectExact(engine.clickhouse);
       expect(await membership(world.groupId)).toEqual(generation);
     },
@@ -212,4 +230,23 @@ describe('ClickHouse over HTTP', () => {
 async function membership(groupId: string): Promise<readonly string[]> {
   const { groups } = await withAdmin((admin) => admin.describeGroups([groupId]));
   return [groups[0]!.state, ...groups[0]!.members.map((m) => m.memberId)];
+}
+
+/** A consumer that reports the bytes of every fetch that was accepted. */
+function reporting(consumer: Consumer, accepted: (bytes: number) => void): Consumer {
+  return {
+    ...consumer,
+    run: (config) =>
+      consumer.run({
+        ...config,
+        eachBatch: (payload) =>
+          config!.eachBatch!({
+            ...payload,
+            resolveOffset: (offset) => {
+              accepted(fetchedRecords(payload.batch).records.reduce((sum, record) => sum + recordBytes(record), 0));
+              payload.resolveOffset(offset);
+            },
+          }),
+      }),
+  };
 }

@@ -6,6 +6,7 @@ import { createLogger } from '../../common/logger.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../../services/ingest/service.ts';
+import { startRollup } from '../../services/rollup/rollup.ts';
 import { openTestEmbedded, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
@@ -18,7 +19,7 @@ import { createWorld, type World } from './ledger.ts';
 const METRIC = 'sluice_ingest_partition_waits_for_group';
 
 let engine: TestClickHouse;
-const running: RunningIngest[] = [];
+const running: Pick<RunningIngest, 'stop'>[] = [];
 beforeAll(async () => {
   engine = await openTestEmbedded();
   await migrate(engine.clickhouse, testLogger);
@@ -166,6 +167,16 @@ test('a group that takes over while the first is about to insert doubles nothing
   await world.produce({ edge_logs: 400, function_edge_logs: 50 });
   await waitFor(() => first.ingest.waiting().length >= 2, 30_000, 'the first group waits for the second');
   await world.finished(engine.clickhouse);
+  // the second group found dead letters of its batches, so it asked for repairs
+
+  running.push(
+    await startRollup({
+      clickhouse: engine.clickhouse,
+      settings: world.settings,
+      logger: testLogger,
+      registry: createRegistry(),
+    }),
+  );
   expect(held).toBe(0);
   expect(await writers(world)).toEqual([firstId, secondId]);
   await world.expectExact(engine.clickhouse);

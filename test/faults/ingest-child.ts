@@ -43,7 +43,8 @@ export interface IngestProcessOptions {
 
 export type ToIngest =
   | { readonly kind: 'read'; readonly id: number; readonly read: Omit<Parameters<Reader['read']>[0], 'signal'> }
-  | { readonly kind: 'release' };
+  | { readonly kind: 'release' }
+  | { readonly kind: 'clock'; readonly aheadMs: number };
 export type FromIngest =
   | { kind: 'running' }
   | { kind: 'at_step' }
@@ -68,6 +69,8 @@ export interface IngestChild {
   hasEnded(): boolean;
   /** lets go what `holds` holds back, and holds nothing any more */
   release(): void;
+  /** sets its clock, milliseconds ahead of the true one */
+  setClock(aheadMs: number): void;
   signal(signal: NodeJS.Signals): void;
   /** SIGTERM, and how long it took, milliseconds */
   stop(): Promise<Exit & { readonly tookMs: number }>;
@@ -130,7 +133,12 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
         return { body: Buffer.from(body!, 'utf8'), readRows: undefined, readBytes: undefined };
       },
     },
-    release: () => child.send({ kind: 'release' } satisfies ToIngest),
+    release: () => {
+      child.send({ kind: 'release' } satisfies ToIngest, () => {});
+    },
+    setClock: (aheadMs) => {
+      child.send({ kind: 'clock', aheadMs } satisfies ToIngest, () => {});
+    },
     signal: (signal) => {
       child.kill(signal);
     },

@@ -25,6 +25,7 @@ const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as 
 let logger: Logger | undefined;
 let remaining = at?.times ?? 1;
 let done = false;
+let clockAheadMs = 0;
 const released = Promise.withResolvers<void>();
 process.on('disconnect', () => process.exit(3));
 process.on('exit', () => logger?.info({ max_rss_kilobytes: process.resourceUsage().maxRSS }, 'ended'));
@@ -41,7 +42,8 @@ await runProcess(
       add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
     process.on('message', (message: ToIngest) => {
       if (message.kind === 'read') void answer(clickhouse, message);
-      else released.resolve();
+      else if (message.kind === 'release') released.resolve();
+      else clockAheadMs = message.aheadMs;
     });
     const kafka = createKafka({
       brokers: settings.KAFKA_BROKERS!,
@@ -58,6 +60,7 @@ await runProcess(
         logger,
         registry,
         sessionTimeoutMs,
+        clock: () => Date.now() + clockAheadMs,
       }),
     );
     await send({ kind: 'running' });

@@ -10,10 +10,9 @@ import { createWorld } from './ledger.ts';
 
 /**
  * npm run soak [-- --minutes 10 --seed N]
- * Random faults, one on top of another, while events of all sources flow: up to three ingest processes on one
- * ClickHouse are killed, stopped, woken
- * and started; statements fail in every way; ClickHouse and the broker are killed. At the end everything runs out, and
- * the ledger is printed:
+ * Random faults, one on top of another, while events flow. Up to three ingest processes on one ClickHouse are killed,
+ * stopped, woken and started, each with other settings; their clocks jump; another consumer group takes over. Statements
+ * fail in every way. ClickHouse and the broker are killed. At the end everything runs out, and the ledger is printed:
  * what Kafka acknowledged beside what stands in the tables. Exit code 1 where it is not exact.
  */
 const { values } = parseArgs({
@@ -33,8 +32,21 @@ const world = await createWorld({ seed, brokers: broker.brokers, partitions: 3 }
 const processes: IngestChild[] = [];
 const counts: Record<string, number> = {};
 
+const groups = [world.groupId, `${world.groupId}-other`] as const;
+let group: string = groups[0];
+
+const MIB = 1024 ** 2;
+/** No verdict on the world's events depends on them: those are small and at most four days old. */
+const settingsOfOneLife = (): Record<string, string> => ({
+  RAW_RETENTION_DAYS: pick(['10', '30', '90']),
+  MAX_EVENT_BYTES: String(pick([1, 8, 16]) * MIB),
+  BATCH_MAX_BYTES: String(pick([1, 4, 32]) * MIB),
+});
+const CLOCKS_AHEAD_MS = [-40 * 60_000, -60_000, 0, 30 * 60_000, 86_400_000, 5 * 86_400_000];
+
 const start = (at?: At): void => {
-  processes.push(startIngestChild({ env: { ...world.env, ...engine.env }, sessionTimeoutMs: 4_000, at }));
+  const env = { ...world.env, ...engine.env, ...settingsOfOneLife(), KAFKA_GROUP_ID: group };
+  processes.push(startIngestChild({ env, sessionTimeoutMs: 4_000, at }));
 };
 
 function live(): IngestChild[] {
@@ -71,6 +83,11 @@ const faults: Record<string, () => Promise<void> | void> = {
   process_killed: () => pick(live()).signal('SIGKILL'),
   process_terminated: () => pick(live()).signal('SIGTERM'),
   process_stopped: () => pick(live()).signal('SIGSTOP'),
+  clock_jumps: () => pick(live()).setClock(pick(CLOCKS_AHEAD_MS)),
+  group_changed: () => {
+    group = groups.find((g) => g !== group)!;
+    start();
+  },
   processes_woken: () => {
     for (const p of live()) p.signal('SIGCONT');
   },
