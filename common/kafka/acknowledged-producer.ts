@@ -23,7 +23,7 @@ export interface AcknowledgedProducer {
    * `finished` resolves when nothing of them is held in memory any more, which may be later.
    */
   send(topic: string, messages: readonly OutgoingMessage[]): Delivery;
-  /** Ends calls under way or waits for them, a few seconds at most; what was not sent is rejected. */
+  /** Ends calls in flight or waits for them, a few seconds at most; what was not sent is rejected. */
   stop(): Promise<void>;
 }
 
@@ -150,7 +150,7 @@ export function createAcknowledgedProducer({
 
 interface Lane {
   add(pieces: readonly Piece[]): void;
-  /** how long the call under way has taken, milliseconds */
+  /** how long the call in flight has taken, milliseconds */
   busyMs(): number;
   stop(): Promise<void>;
 }

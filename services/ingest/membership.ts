@@ -24,7 +24,7 @@ export function createMembership(clock: Clock, sessionTimeoutMs: number) {
     get joined() {
       return joined;
     },
-    /** a rebalance began, the consumer stopped or crashed: whatever is under way may not commit any more */
+    /** a rebalance began, the consumer stopped or crashed: nothing in flight may commit any more */
     lost(): void {
       epoch++;
       assigned = new Set();

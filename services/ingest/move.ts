@@ -36,7 +36,7 @@ interface Table {
  * rows, then the views, so that
  * no row is counted by a view again, and at last the table of migrations. Ends with the account of the ledger at the
  * new place.
- * Nothing may be under way at the old place, and nobody may write there. Throws StartError.
+ * No batch may be in flight at the old place, and nobody may write there. Throws StartError.
  */
 export async function moveTables(
   from: ClickHouse,

@@ -10,7 +10,7 @@ export interface LedgerSize {
 }
 
 /**
- * Throws StartError unless every row is covered by the ledger, that is: no batch is under way and none was left half
+ * Throws StartError unless every row is covered by the ledger, that is: no batch is in flight and none was left half
  * written. Only then do all tables
  * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
  */

@@ -43,7 +43,7 @@ interface UnaccountedRow {
   readonly last: string;
 }
 
-/** How long a batch under way may take to reach the ledger before its rows count as a fault, milliseconds. */
+/** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
 const UNDER_WAY_MS = 30_000;
 const RETRY_MS = 500;
 

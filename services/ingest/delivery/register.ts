@@ -23,7 +23,7 @@ type Row = {
 };
 
 /**
- * Reads the register of periods and owners, for all partitions of the process at once. `onClock` is told how far our
+ * Reads the register of periods and owners, for all partitions of the process at once. `onClock` hears how far our
  * clock is ahead of the engine's at
  * each read, milliseconds.
  */
