@@ -2,7 +2,9 @@ import type { SourceName } from '../../../common/sources.ts';
 import { readerOf } from '../evaluate/reader.ts';
 import type { Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
-import { compile, isNamed, MalformedAvro, TextTooLarge, type Transcode } from './transcode.ts';
+import { MalformedAvro, TextTooLarge } from './datum-text.ts';
+import { isNamed } from './resolution.ts';
+import { compile, type Transcode } from './transcode.ts';
 
 /** Why an Avro message is a dead letter. */
 export interface Refusal {

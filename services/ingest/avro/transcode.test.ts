@@ -5,7 +5,8 @@ import { describe, expect, test } from 'vitest';
 import { createScanner, TOO_DEEP, VALID } from '../../../common/evaluate/scanner.ts';
 import { sources } from '../../../common/sources.ts';
 import { parseSchema } from './schemas.ts';
-import { compile, MalformedAvro, MAX_DEPTH, MAX_EMPTY_ITEMS, TextTooLarge } from './transcode.ts';
+import { MalformedAvro, MAX_DEPTH, MAX_EMPTY_ITEMS, TextTooLarge } from './datum-text.ts';
+import { compile } from './transcode.ts';
 
 const MAX_BYTES = 8 * 1024 * 1024;
 

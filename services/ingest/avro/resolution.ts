@@ -1,0 +1,82 @@
+import avro from 'avsc';
+
+// How a writer's schema fits the reader's: Avro's rules of resolution, as far as transcode.ts needs them.
+
+export function isUnion(type: avro.Type): type is avro.types.WrappedUnionType {
+  return type.typeName === 'union:wrapped' || type.typeName === 'union:unwrapped';
+}
+
+/** The reader's type, or the branch of its union, that is of this kind. */
+export function branchOf(reader: avro.Type | undefined, typeName: string): avro.Type | undefined {
+  if (reader === undefined) return undefined;
+  return (isUnion(reader) ? reader.types : [reader]).find((type) => type.typeName === typeName);
+}
+
+/** The record that resolution would choose: of the same name where there are several. */
+export function readerRecord(writer: avro.Type, reader: avro.Type | undefined): avro.types.RecordType | undefined {
+  if (reader === undefined) return undefined;
+  const records = (isUnion(reader) ? reader.types : [reader]).filter(
+    (type): type is avro.types.RecordType => type.typeName === 'record',
+  );
+  return records.find((record) => isNamed(record, writer.name)) ?? records[0];
+}
+
+/** Avro's rule for named types: the same name without its namespace, or one of the reader's aliases. */
+export function isNamed(reader: avro.Type, writerName: string | undefined): boolean {
+  return (
+    writerName !== undefined &&
+    [reader.name ?? '', ...(reader.aliases ?? [])].some(
+      (name) => name === writerName || unqualified(name) === unqualified(writerName),
+    )
+  );
+}
+
+function unqualified(name: string): string {
+  return name.slice(name.lastIndexOf('.') + 1);
+}
+
+/**
+ * The reader's field for one of the writer's: by name, else by alias where the writer has none of the reader's name.
+ */
+export function fieldOf(
+  reader: avro.types.RecordType | undefined,
+  writer: avro.types.RecordType,
+  field: avro.types.Field,
+): avro.types.Field | undefined {
+  return (
+    reader?.fields.find((f) => f.name === field.name) ??
+    reader?.fields.find((f) => f.aliases.includes(field.name) && !writer.fields.some((other) => other.name === f.name))
+  );
+}
+
+/**
+ * The fewest bytes that a value of this type takes; within itself a type counts as none, which only a record behind a
+ * union can be.
+ */
+export function minBytes(type: avro.Type, known = new Map<avro.Type, number>()): number {
+  const found = known.get(type);
+  if (found !== undefined) return found;
+  known.set(type, 0);
+  const bytes = isUnion(type)
+    ? 1 + Math.min(...type.types.map((branch) => minBytes(branch, known)))
+    : minPlainBytes(type, known);
+  known.set(type, bytes);
+  return bytes;
+}
+
+function minPlainBytes(type: avro.Type, known: Map<avro.Type, number>): number {
+  switch (type.typeName) {
+    case 'null':
+      return 0;
+    case 'float':
+      return 4;
+    case 'double':
+      return 8;
+    case 'fixed':
+      return (type as avro.types.FixedType).size;
+    case 'record':
+      return (type as avro.types.RecordType).fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
+    default:
+      return 1;
+  }
+}
