@@ -13,7 +13,7 @@ import type { Committer } from './committer.ts';
 import { Lane } from './delivery/lane.ts';
 import type { TakePermit } from './delivery/permits.ts';
 import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from './delivery/ports.ts';
-import { lingerMs } from './linger.ts';
+import { dueAt } from './linger.ts';
 import { keyOf, type Membership } from './membership.ts';
 import type { IngestMetrics } from './metrics.ts';
 
@@ -156,6 +156,7 @@ export class Assignment {
     const epoch = membership.epoch;
     const log = logger.child(place);
     const isOver = (): boolean => !membership.owns(keyOf(topic, partition), epoch);
+    const phase = Math.random();
     return {
       group: groupId,
       clock,
@@ -192,9 +193,9 @@ export class Assignment {
           if (other.isPaused && isFetched(other) && this.#mayFetch(other, 0.8)) this.#resume(other);
       },
       permit,
-      lingerMs: () => {
+      dueAt: (since) => {
         const { lane, end, isPaused } = taken();
-        return lingerMs({ isFilling: !isPaused && end > lane.inbox.end, active: this.#activePartitions() });
+        return dueAt({ since, isFilling: !isPaused && end > lane.inbox.end, active: this.#activePartitions(), phase });
       },
       unavailable,
       log: (event, fields) => this.#onEvent(log, place, event, fields),

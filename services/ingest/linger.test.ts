@@ -1,12 +1,31 @@
 import { describe, expect, it } from 'vitest';
-import { lingerMs } from './linger.ts';
+import { dueAt } from './linger.ts';
 
-describe('how long a batch waits for company', () => {
-  it('keeps all partitions together to 40 inserts a second, and none for longer than 10 s', () => {
-    expect([0, 1, 27, 1_000].map((active) => lingerMs({ isFilling: false, active }))).toEqual([0, 25, 675, 10_000]);
+const trickle = { isFilling: false, phase: 0 };
+
+describe('when a batch that is not full is cut', () => {
+  it('keeps all partitions together to 30 inserts a second, and none waits longer than 10 s', () => {
+    const ticks = [1, 9, 27, 1_000].map((active) => dueAt({ ...trickle, since: 0, active }));
+    expect(ticks).toEqual([250, 300, 900, 10_000]);
   });
 
-  it('is long enough for a full batch while more of the partition stands in Kafka', () => {
-    expect([1, 3, 27].map((active) => lingerMs({ isFilling: true, active }))).toEqual([500, 500, 675]);
+  it('is at the next tick, however late in it the first record came', () => {
+    expect([0, 1, 899, 900].map((since) => dueAt({ ...trickle, since, active: 27 }))).toEqual([900, 900, 900, 1_800]);
+  });
+
+  it('is at another moment of the tick for each partition, and never later than a tick', () => {
+    for (const phase of [0.25, 0.5, 0.999]) {
+      for (const since of [0, 100, 450, 899]) {
+        const due = dueAt({ since, isFilling: false, active: 27, phase });
+        expect(due).toBeGreaterThan(since);
+        expect(due).toBeLessThanOrEqual(since + 900);
+        expect(due % 900).toBeCloseTo(phase * 900, 6);
+      }
+    }
+  });
+
+  it('leaves time for a full batch while more of the partition stands in Kafka', () => {
+    const filling = { since: 10, isFilling: true, phase: 0 };
+    expect([1, 3, 27].map((active) => dueAt({ ...filling, active }))).toEqual([510, 510, 910]);
   });
 });

@@ -1,8 +1,7 @@
-/**
- * Inserts a second, over all partitions that have traffic: the more of them trickle, the longer each waits for company.
- */
-const INSERTS_PER_SECOND = 40;
-const LINGER_MAX_MS = 10_000;
+/** Inserts a second over all partitions that have traffic. The more of them trickle, the longer each waits. */
+const INSERTS_PER_SECOND = 30;
+const TICK_MIN_MS = 250;
+const TICK_MAX_MS = 10_000;
 /**
  * Measured over a backlog: 68 batches of 150,000 edge events became 50, and an event took 96 us of CPU instead of 113
  * (two busy cores).
@@ -10,17 +9,22 @@ const LINGER_MAX_MS = 10_000;
 const FILLING_MS = 500;
 
 export interface Waiting {
+  /** when the first record of the batch was seen, monotonic milliseconds */
+  readonly since: number;
   /** more of the partition is known to stand in Kafka, and it is being fetched */
   readonly isFilling: boolean;
   /** partitions that had traffic lately */
   readonly active: number;
+  /** 0 to 1: where the partition's ticks lie between those of others */
+  readonly phase: number;
 }
 
 /**
- * How long the first record of a batch waits for company, milliseconds; a full batch does not wait. What an insert
- * costs by itself is shared by all its events.
+ * When a batch is cut that is not full by then, monotonic milliseconds. More records share what an insert costs by
+ * itself. A partition that trickles is cut at the ticks of its own clock, so a record waits half a tick on average.
  */
-export function lingerMs({ isFilling, active }: Waiting): number {
-  const trickle = Math.min(LINGER_MAX_MS, (active * 1000) / INSERTS_PER_SECOND);
-  return isFilling ? Math.max(FILLING_MS, trickle) : trickle;
+export function dueAt({ since, isFilling, active, phase }: Waiting): number {
+  const tick = Math.min(TICK_MAX_MS, Math.max(TICK_MIN_MS, (active * 1000) / INSERTS_PER_SECOND));
+  if (isFilling) return since + Math.max(FILLING_MS, tick);
+  return (Math.floor(since / tick - phase) + 1 + phase) * tick;
 }

@@ -159,7 +159,7 @@ async function run(setup: Setup) {
       fetchFrom = offset;
     },
     onRoom: () => {},
-    lingerMs: () => 0,
+    dueAt: (since) => since,
     async permit() {
       onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }));
       let isReleased = false;

@@ -226,7 +226,7 @@ export class Lane {
       }
       const now = ports.monotonic();
       waitingSince ??= now;
-      const left = ports.lingerMs() - (now - waitingSince);
+      const left = ports.dueAt(waitingSince) - now;
       if (inbox.size < this.#limits.maxRecords && inbox.bytes < this.#limits.maxBytes && left > 0) {
         await ports.wait(left);
         continue;

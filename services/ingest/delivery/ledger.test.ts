@@ -53,7 +53,7 @@ const settled = (): Promise<void> =>
 
 test('rows that come while an insert runs share the next one, and each waits for its own', async () => {
   const { inserts, insertRows } = engine();
-  const ledger = createLedger({ insertRows });
+  const ledger = createLedger({ insertRows }, () => Promise.resolve());
   const done: number[] = [];
   const write = async (n: number): Promise<void> => {
     await ledger(rowOf(n));
@@ -77,7 +77,7 @@ test('rows that come while an insert runs share the next one, and each waits for
 
 test('a failed insert fails the rows that shared it, and no others', async () => {
   const { inserts, insertRows } = engine();
-  const ledger = createLedger({ insertRows });
+  const ledger = createLedger({ insertRows }, () => Promise.resolve());
   const first = ledger(rowOf(0)).catch((error: unknown) => error);
   await settled();
   const second = ledger(rowOf(1));
@@ -86,4 +86,22 @@ test('a failed insert fails the rows that shared it, and no others', async () =>
   await settled();
   inserts[1]!.end();
   await second;
+});
+
+test('rows that come within the interval after an insert began share the next one, even when it has ended', async () => {
+  const { inserts, insertRows } = engine();
+  const intervals: (() => void)[] = [];
+  const ledger = createLedger({ insertRows }, () => new Promise((resolve) => intervals.push(resolve)));
+  const first = ledger(rowOf(0));
+  await settled();
+  inserts[0]!.end();
+  await first;
+  const others = [ledger(rowOf(1)), ledger(rowOf(2))];
+  await settled();
+  expect(inserts).toHaveLength(1);
+  intervals[0]!();
+  await settled();
+  expect(inserts).toHaveLength(2);
+  inserts[1]!.end();
+  await Promise.all(others);
 });

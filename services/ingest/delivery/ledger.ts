@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { RowBinary } from '../evaluate/row-binary.ts';
 import type { LedgerEntry, RecordMark } from './ports.ts';
@@ -46,15 +47,25 @@ const COLUMNS = [
  */
 const SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
 
-/** The ledger of one process. Rows that come while an insert runs share the next one. */
-export function createLedger(clickhouse: Pick<ClickHouse, 'insertRows'>): Ledger {
+/**
+ * An insert begins this long after the one before it at the earliest. Where partitions trickle, that is one for some
+ * batches together; a batch of full size finds the time passed.
+ */
+const INTERVAL_MS = 150;
+
+/** The ledger of one process. Rows that come before an insert begins share it. */
+export function createLedger(
+  clickhouse: Pick<ClickHouse, 'insertRows'>,
+  nextInterval: () => Promise<void> = () => setTimeout(INTERVAL_MS),
+): Ledger {
   let waiting: LedgerRow[] = [];
   let running = Promise.resolve();
   let next: Promise<void> | undefined;
+  let interval = Promise.resolve();
 
   return (row) => {
     waiting.push(row);
-    next ??= running.then(async () => {
+    next ??= Promise.all([running, interval]).then(async () => {
       const rows = waiting;
       waiting = [];
       const inserting = clickhouse.insertRows({
@@ -64,6 +75,7 @@ export function createLedger(clickhouse: Pick<ClickHouse, 'insertRows'>): Ledger
         settings: SETTINGS,
       });
       running = inserting.catch(() => {});
+      interval = nextInterval();
       next = undefined;
       return inserting;
     });

@@ -180,8 +180,8 @@ export interface Ports {
   fetchFrom(offset: number): void;
   /** called after every cut and after every batch: there is room in the inbox, then less is held */
   onRoom(): void;
-  /** how long a first record waits for company, milliseconds */
-  lingerMs(): number;
+  /** When a batch is cut that is not full by then; `since`: its first record was seen. Monotonic milliseconds. */
+  dueAt(since: number): number;
   /** Resolves when this lane may write, to an idempotent release function. */
   permit(): Promise<() => void>;
   /** Which service an error says is unavailable for now. Undefined: the error ends the process. */

@@ -254,7 +254,7 @@ export function startProcess({
         taken.isPaused = false;
         pump(taken);
       },
-      lingerMs: () => lingerMs,
+      dueAt: (since) => since + lingerMs,
       permit: async () => {
         await world.hop('permit');
         return () => {};

@@ -230,7 +230,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
           random: () => 0,
           log: () => {},
           onRoom: () => {},
-          lingerMs: () => 0,
+          dueAt: (since) => since,
           permit: async () => () => {},
           isDraining: () => false,
           isMember: () => true,
