@@ -20,10 +20,7 @@ export interface Migration {
   readonly version: number;
   /** file name */
   readonly name: string;
-  /**
-   * SHA-256 of the text with \
-   *  line ends, hex
-   */
+  /** SHA-256 of the text with LF line ends, hex */
   readonly checksum: string;
   readonly statements: readonly string[];
 }
