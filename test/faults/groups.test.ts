@@ -6,7 +6,7 @@ import { createLogger } from '../../common/logger.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../../services/ingest/service.ts';
-import { startRollup } from '../../services/rollup/rollup.ts';
+import { startRollup } from '../../services/rollup/service.ts';
 import { openTestEmbedded, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
