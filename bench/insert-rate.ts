@@ -59,9 +59,9 @@ await ensureTopics(
 let inserts = 0;
 const counted = {
   ...clickhouse,
-  insert: (insert: Parameters<typeof clickhouse.insert>[0]) => {
+  insertRows: (rows: Parameters<typeof clickhouse.insertRows>[0]) => {
     inserts++;
-    return clickhouse.insert(insert);
+    return clickhouse.insertRows(rows);
   },
 };
 const ingest = await startIngest({ clickhouse: counted, kafka, settings, logger, registry: createRegistry() });

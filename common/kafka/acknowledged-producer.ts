@@ -40,7 +40,7 @@ export interface Delivery {
 }
 
 /**
- * `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is away, or
+ * `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is unavailable, or
  * refuses; `stopping`: the process ends.
  */
 export class NotAcknowledged extends Error {

@@ -137,7 +137,7 @@ export class Assignment {
     taken.wake();
   }
 
-  /** Offsets without a record are handed to nobody: the client's position moves over them by itself. */
+  /** The client skips offsets without a record, and hands them to nobody. */
   moved({ topic, partition }: Place, to: number): void {
     this.#taken.get(keyOf(topic, partition))?.lane.moved(to);
   }
@@ -223,10 +223,9 @@ export class Assignment {
   }
 
   /**
-   * No partition is fetched while all together hold two batches, waiting or being written, bytes. Up to the double of
-   * that, a partition that holds nothing goes on: one whose insert hangs keeps at most a batch, another that waits and
-   * a fetch, and the others shall not wait for it.
-   * `share`: of the limits. What was paused waits for more room than what goes on.
+   * Together the partitions hold two batches, waiting or being written. A partition that holds nothing may fetch up to
+   * four: an insert that hangs keeps its own batch, the next one and a fetch, and must not stop the others.
+   * `share`: of the limits. A paused partition waits for more room than a running one.
    */
   #mayFetch({ lane: { inbox, isRecovering } }: Taken, share: number): boolean {
     if (isRecovering) return true;
@@ -243,7 +242,7 @@ export class Assignment {
   }
 }
 
-/** Any other lane asks for its records itself, when it can take them. */
+/** Lanes in other states ask for records themselves. */
 function isFetched({ lane: { state } }: Taken): boolean {
   return state === 'running';
 }

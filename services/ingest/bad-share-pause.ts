@@ -9,12 +9,12 @@ export interface Pause {
   readonly incarnation: number;
   /** first offset that is not yet taken */
   readonly next: number;
-  /** what it was decided by: dead letters of the last messages, and how many those were */
+  /** the decision's numbers: dead letters among the last messages, and how many messages those were */
   readonly bad: number;
   readonly messages: number;
   /** ISO 8601 */
   readonly pausedUntil: string;
-  /** milliseconds; 0 = it is over */
+  /** milliseconds; 0 = the pause is over */
   readonly leftMs: number;
 }
 
@@ -32,11 +32,9 @@ export interface Share {
 }
 
 /**
- * The decision: are more than `percent` of the last `window` messages bad? A partition with fewer than that counts as
- * if the rest were good, so that a
- * few bad ones of a small topic pause nothing. Batches count whole. The ledger is looked at only when it may be too
- * much by now: what was bad at the
- * last look, and every bad one since.
+ * Decides whether more than `percent` of the last `window` messages are bad. If a partition has fewer messages, the rest
+ * counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The ledger is read only if the
+ * share may be exceeded: the bad messages of the last look, and all bad ones since.
  */
 export function createShareCount({ percent, window }: Pick<BadShareLimits, 'percent' | 'window'>) {
   /** undefined before the first look: the last owner may have seen too many */
@@ -115,7 +113,7 @@ export async function readPauses(
   return found.map(({ paused_until: pausedUntil, left_ms: leftMs, ...pause }) => ({ ...pause, pausedUntil, leftMs }));
 }
 
-/** Lets a paused partition go on; ingest looks every two seconds. */
+/** Resumes a paused partition; ingest looks every two seconds. */
 export async function resumePartition(clickhouse: ClickHouse, topic: string, partition: number): Promise<void> {
   await clickhouse.execute({
     sql: statements.resumePartition,

@@ -10,63 +10,53 @@ const RETRY_MS = 200;
 const LAST_RETRIES = 5;
 
 /** Sends commits and heartbeats. The client hands out the way to send them with each fetch. */
-export class Committer {
-  #client: Pick<EachBatchPayload, 'commitOffsetsIfNecessary' | 'heartbeat'> | undefined;
-  readonly #membership: Membership;
-  readonly #isDraining: () => boolean;
-  readonly #logger: Logger;
-  readonly #metrics: Pick<IngestMetrics, 'commitsRefused'>;
+export function createCommitter(
+  membership: Membership,
+  isDraining: () => boolean,
+  logger: Logger,
+  { commitsRefused }: Pick<IngestMetrics, 'commitsRefused'>,
+) {
+  let client: EachBatchPayload | undefined;
+  return {
+    fetched(payload: EachBatchPayload): void {
+      client = payload;
+    },
 
-  constructor(
-    membership: Membership,
-    isDraining: () => boolean,
-    logger: Logger,
-    metrics: Pick<IngestMetrics, 'commitsRefused'>,
-  ) {
-    this.#membership = membership;
-    this.#isDraining = isDraining;
-    this.#logger = logger;
-    this.#metrics = metrics;
-  }
+    crashed(): void {
+      client = undefined;
+    },
 
-  fetched(payload: EachBatchPayload): void {
-    this.#client = payload;
-  }
+    heartbeat(): void {
+      void client?.heartbeat().catch(() => {});
+    },
 
-  crashed(): void {
-    this.#client = undefined;
-  }
-
-  heartbeat(): void {
-    void this.#client?.heartbeat().catch(() => {});
-  }
-
-  /** True: the broker took the commit from us as the partition's owner. False: we no longer are, or the process stops. */
-  commit({ topic, partition }: Place, epoch: number, offset: number, metadata: string): Promise<boolean> {
-    // kafkajs sends the metadata, and its types do not have it
-    const of = { partition, offset: String(offset), metadata } as { partition: number; offset: string };
-    const offsets = { topics: [{ topic, partitions: [of] }] };
-    let refused = 0;
-    return commitInEpoch(
-      this.#membership,
-      keyOf(topic, partition),
-      epoch,
-      () => this.#client?.commitOffsetsIfNecessary(offsets) ?? Promise.reject(new Error('nothing was fetched yet')),
-      async (attempt, error) => {
-        if (this.#client !== undefined) {
-          refused++;
-          this.#metrics.commitsRefused.inc();
-          const err = error instanceof Error ? error.message : error;
-          // a rejoin refuses one or two
-          this.#logger[refused === 3 ? 'warn' : 'debug'](
-            { err, topic, partition, offset, attempts: refused },
-            'commit_refused',
-          );
-        }
-        if (this.#isDraining() && (this.#client === undefined || attempt > LAST_RETRIES)) return false;
-        await sleep(RETRY_MS);
-        return true;
-      },
-    );
-  }
+    /** True: the broker took the commit from us as the partition's owner. False: we no longer are, or the process stops. */
+    commit({ topic, partition }: Place, epoch: number, offset: number, metadata: string): Promise<boolean> {
+      // kafkajs sends the metadata, and its types do not have it
+      const of = { partition, offset: String(offset), metadata } as { partition: number; offset: string };
+      const offsets = { topics: [{ topic, partitions: [of] }] };
+      let refused = 0;
+      return commitInEpoch(
+        membership,
+        keyOf(topic, partition),
+        epoch,
+        () => client?.commitOffsetsIfNecessary(offsets) ?? Promise.reject(new Error('nothing was fetched yet')),
+        async (attempt, error) => {
+          if (client !== undefined) {
+            refused++;
+            commitsRefused.inc();
+            const err = error instanceof Error ? error.message : error;
+            // a rejoin refuses one or two
+            const level = refused === 3 ? 'warn' : 'debug';
+            logger[level]({ err, topic, partition, offset, attempts: refused }, 'commit_refused');
+          }
+          if (isDraining() && (client === undefined || attempt > LAST_RETRIES)) return false;
+          await sleep(RETRY_MS);
+          return true;
+        },
+      );
+    },
+  };
 }
+
+export type Committer = ReturnType<typeof createCommitter>;

@@ -3,7 +3,7 @@ import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Admin, Consumer, KafkaClient } from '../../common/kafka/client.ts';
 import { Assignment, type AssignmentOptions } from './assignment.ts';
-import { Committer } from './committer.ts';
+import { createCommitter, type Committer } from './committer.ts';
 import { createPermits, type PermitLimits } from './delivery/permits.ts';
 import { createMembership, keyOf } from './membership.ts';
 
@@ -62,7 +62,7 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
   const membership = createMembership(() => performance.now(), sessionTimeoutMs);
   const consumer = createConsumer(kafka, groupId, sessionTimeoutMs);
   const admin = kafka.admin();
-  const committer: Committer = new Committer(membership, () => assignment.isDraining, logger, metrics);
+  const committer: Committer = createCommitter(membership, () => assignment.isDraining, logger, metrics);
   const permit = createPermits(options.permits);
   const assignment = new Assignment(options, { consumer, admin, membership, committer, permit, fail });
 

@@ -3,11 +3,10 @@ import type { Clock } from '../../common/clock.ts';
 /**
  * Membership of this process in the consumer group, and with it the right to commit.
  *
- * Kafka refuses a commit only to members of an old generation; a member that lost a partition may still overwrite its
- * commit, and the client
- * stamps a commit with the generation of the moment of the call. So work carries the epoch it began in, and a commit is
- * let through only
- * while epoch and assignment are still the same: compared right before the call, with no await between.
+ * Kafka refuses a commit only to members of an old generation. A member that lost a partition may still overwrite its
+ * commit, and the client stamps a commit with the generation at the moment of the call. So work carries the epoch it
+ * began in. A commit passes only while epoch and assignment are the same: compared right before the call, without an
+ * await between.
  * The epoch moves on with the answer to JoinGroup, one round trip before the client takes over the new generation.
  * The clock is a monotonic one: a wall clock set back would make an old heartbeat look fresh.
  */

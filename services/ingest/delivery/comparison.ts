@@ -14,19 +14,19 @@ export function isAt(record: Record, mark: RecordMark): boolean {
   return offset === mark.offset && time === mark.time && of === mark.checksum;
 }
 
-/** What a comparison reads, for as long as the lane has its partition. */
+/** What a comparison reads. Each function answers why the lane must stop, if it must. */
 export interface Compare {
   /** first and last records of the batches of one life, ascending */
   marks(life: number): Promise<readonly RecordMark[] | Ended>;
-  /** what stands in the log at this offset and after */
+  /** the records of the log from this offset on */
   peek(at: number): Promise<Fetched | Ended>;
-  /** the first offset of these records that is not stored in this life as it stands in the log */
+  /** the first offset of these records whose content is not stored in this life */
   firstDifference(life: number, records: readonly Record[]): Promise<number | undefined | Ended>;
 }
 
 /**
- * Finds the first offset from `from` to `high` at which the log is not what is stored. A log that was cut twice may
- * agree only with an older life.
+ * Finds the first offset from `from` to `high` at which the log differs from what is stored. A log that was cut twice
+ * may agree only with an older life.
  */
 export async function compareLog(
   compare: Compare,
@@ -44,7 +44,7 @@ export async function compareLog(
   }
 }
 
-/** The same for one life, in front of `bound`. Undefined: not even the first record of this life is in the log. */
+/** The same for one life, before `bound`. Undefined if not even the first record of this life is in the log. */
 async function compareLife(
   compare: Compare,
   life: number,
@@ -54,7 +54,7 @@ async function compareLife(
 ): Promise<number | undefined | Ended> {
   const marks = all.filter((m) => m.offset >= from && m.offset < bound);
   let same = -1;
-  /** another record stands where the first one of this life did; one that is gone, as by compaction, proves nothing */
+  /** another record is at the offset of this life's first one; a missing record (compaction) proves nothing */
   let isOther = false;
   for (let after = marks.length; same + 1 < after;) {
     const middle = (same + after) >> 1;

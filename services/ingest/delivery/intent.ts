@@ -55,11 +55,9 @@ export function decodeIntent(metadata: string | null | undefined): Intent | unde
 }
 
 /**
- * One token per batch: the same batch inserted again counts once in every table that remembers the token. It is made of
- * what each
- * row of the batch carries, so it is known also where the intent is lost. `attempt`: 0 for the batch's own token; the
- * engine may
- * have noted that one without its part, then the missing rows come under 1, 2, ...
+ * The token of a batch. A table that remembers it stores the same batch once. It consists of what each row of the batch
+ * carries, so it is known even if the intent is lost. `attempt`: 0 for the batch's own token. The engine may have noted
+ * that token without its part; then the missing rows are inserted under 1, 2, ...
  */
 export function tokenOf(
   topic: string,

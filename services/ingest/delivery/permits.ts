@@ -12,13 +12,12 @@ export interface PermitLimits {
   readonly slowMs?: number;
 }
 
-/** Others do not wait longer than this for an insert that hangs, or that takes long for reasons of its own. */
+/** Others wait at most this long for an insert that hangs or is slow. */
 const SLOW_MS = 1_000;
 
 /**
- * Write permits of one process, the longest waiting first. A batch is cut when it has its permit, so that what arrives
- * while others
- * write is in it. Whoever holds a permit for long no longer keeps the next one waiting.
+ * Write permits of one process, first come, first served. A batch is cut when it has its permit, so it takes in what
+ * arrives while others write. After a second, the holder of a permit no longer delays the next one.
  */
 export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): TakePermit {
   const waiting: (() => void)[] = [];

@@ -116,8 +116,8 @@ export interface Store {
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
    * of this attempt.
-   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; nobody knows what
-   * is there.
+   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; what is
+   * stored is unknown.
    */
   insert(
     batch: Batch,

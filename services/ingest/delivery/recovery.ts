@@ -6,7 +6,7 @@ export interface Found {
   readonly stored: Stored;
 }
 
-/** How far one batch has come. It outlives a try that failed. */
+/** How far one batch has come, over all its attempts. */
 export interface Progress {
   /** something of the batch may be stored */
   mayBeThere: boolean;
@@ -17,11 +17,12 @@ export interface Progress {
 const NONE: ReadonlySet<number> = new Set();
 
 /**
- * Stores every record of the batch that has a value exactly once. The same for a new batch, for one that a former owner
- * left, and
- * for one whose insert ended in an unknown way: ends what may still run of it, looks at what is there, inserts what is
- * missing,
- * looks again. What is there stands. Throws what the store throws; another call goes on.
+ * Stores every record of the batch that has a value exactly once. It serves new batches, batches that a former owner
+ * left, and batches whose insert ended in an unknown way:
+ * 1. It ends inserts of the batch that may still run.
+ * 2. It looks which offsets are stored. They stay as they are.
+ * 3. It inserts what is missing, and looks again.
+ * Throws what the store throws; the next call continues.
  */
 export async function storeBatch(
   store: BatchStore,

@@ -22,7 +22,7 @@ export interface Facts {
 
 export interface Compared {
   readonly incarnation: number;
-  /** the first offset that is not stored as it stands in the log; undefined = they have nothing in common */
+  /** the first offset whose record in the log is not stored; undefined = they have nothing in common */
   readonly differsFrom: number | undefined;
 }
 
@@ -126,7 +126,7 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
 }
 
 /**
- * True where this life of the topic is over: its log ends before what is known of it, or another record stands in it.
+ * True if this life of the topic is over: the log ends before what is known of this life, or holds another record.
  */
 function isOver({ end, intents, orphans, high, isChanged }: Facts, incarnation: number): boolean {
   const inLedger = end?.incarnation === incarnation;

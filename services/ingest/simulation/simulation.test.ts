@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { check } from './check.ts';
 import { mutants } from './mutants.ts';
@@ -50,3 +52,21 @@ describe('a loss or a doubling is found with one rule taken out', () => {
     TIMEOUT_MS,
   );
 });
+
+test.each([
+  ['--help', 0, /^npm run simulate -- \[--runs N\]/],
+  ['--runs=many', 1, /^simulate: --runs takes a whole number; --help says more\n$/],
+  ['--mutant=unknown', 1, /^simulate: --mutant takes one of no-intent, .*; --help says more\n$/],
+  ['--unknown', 1, /^simulate: Unknown option '--unknown'.*\n$/],
+])(
+  'the command answers %s in words',
+  (argument, code, says) => {
+    const main = fileURLToPath(new URL('main.ts', import.meta.url));
+    const { status, stdout, stderr } = spawnSync(process.execPath, [main, argument], { encoding: 'utf8' });
+    expect({ status, text: code === 0 ? stdout : stderr }).toEqual({
+      status: code,
+      text: expect.stringMatching(says) as string,
+    });
+  },
+  60_000,
+);
