@@ -99,11 +99,11 @@ describe('a call', () => {
     [
       'names of parameters',
       (text) => ignoredParameters(definition, new URLSearchParams(text)),
-      ['a', 'a=1&', '&', '%', (i) => `k${i}=&`, '%ff', '+'],
+      ['a', '&', '%', (i) => `k${i}=&`],
     ],
-    ['Accept', (text) => preferredFormat(text, definition), ['a', ',', ';', ';q=1', ' ', 'q=', 'text/csv,', ';q=1 ']],
-    ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ',', ';', ';q=1', ' ', 'q=', 'gzip,', ';q=1 ']],
-    ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ',', 'W/', '"', ' ', 'W/"y", ']],
+    ['Accept', (text) => preferredFormat(text, definition), ['a', ',', ';q=1', ' ', 'text/csv,']],
+    ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ',', ';q=1', ' ', 'gzip,']],
+    ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ',', ' ', 'W/"y", ']],
   ])('has its %s read in linear time', (_, work, units) => {
     for (const unit of units)
       expect(

@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { startFace } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
@@ -13,14 +14,14 @@ afterAll(() => {
   for (const folder of folders) folder.remove();
 });
 
-async function hanging(): Promise<{
+async function hanging(url?: string): Promise<{
   exited: Promise<[number | null, NodeJS.Signals | null]>;
   signal: (name: NodeJS.Signals) => void;
   output: () => string;
 }> {
   const folder = temporaryFolder();
   folders.push(folder);
-  const started = spawn(process.execPath, [PROCESS, folder.path], {
+  const started = spawn(process.execPath, [PROCESS, folder.path, ...(url === undefined ? [] : [url])], {
     env: { ...process.env, UV_THREADPOOL_SIZE: '16' },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -68,4 +69,21 @@ describe('a process with a native thread that does not end', () => {
     // the deadline would have ended it seven seconds later
     expect(performance.now() - from).toBeLessThan(6_000);
   });
+});
+
+it('a process whose server never answers ends within 10 s of SIGTERM, with 0', async () => {
+  const folder = temporaryFolder();
+  folders.push(folder);
+  const face = await startFace({ dataDir: folder.path, password: 'secret' });
+  try {
+    await face.inject({ match: 'materialize', action: 'hang', times: 100 });
+    const { exited, signal, output } = await hanging(face.url);
+    signal('SIGTERM');
+    const from = performance.now();
+    expect(await exited).toEqual([0, null]);
+    expect(performance.now() - from).toBeLessThan(10_000);
+    expect(output()).toContain('"msg":"stopping"');
+  } finally {
+    await face.stop();
+  }
 });
