@@ -152,6 +152,19 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
     }
   });
 
+  it('every operation has a name of its own that is an identifier, and says that it may refuse a key', async () => {
+    const { paths } = JSON.parse((await send(service.address, '/openapi.json', { headers: admin })).text) as {
+      paths: Record<string, Record<string, { operationId?: string; responses: Record<string, unknown> }>>;
+    };
+    const operations = Object.values(paths).flatMap((of) => Object.values(of));
+    const names = operations.map(({ operationId = '' }) => operationId);
+    expect(names.filter((name) => !/^[A-Za-z_]\w*$/.test(name))).toEqual([]);
+    expect(new Set(names).size).toBe(names.length);
+    expect(names).toContain('rotateKey');
+    for (const { responses } of operations)
+      expect(Object.keys(responses)).toEqual(expect.arrayContaining(['401', '429']));
+  });
+
   describe('a call', () => {
     const logs = (query: string, headers: Record<string, string> = {}): ReturnType<typeof send> =>
       send(service.address, `/api/endpoints/functions.invocation-stats?${query}`, {
