@@ -1,5 +1,6 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { startFace } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
@@ -86,4 +87,21 @@ it('a process whose server never answers ends within 10 s of SIGTERM, with 0', a
   } finally {
     await face.stop();
   }
+});
+
+it('a process that has nothing else to do closes its engine to the end, with the process for texts of callers', async () => {
+  const folder = temporaryFolder();
+  folders.push(folder);
+  const module = (path: string): string => JSON.stringify(new URL(`../../../common/${path}`, import.meta.url).href);
+  const text = `
+    import { openEmbedded } from ${module('clickhouse/embedded.ts')};
+    import { createLogger } from ${module('logger.ts')};
+    const engine = await openEmbedded({ dataDir: ${JSON.stringify(folder.path)}, logger: createLogger('warn') });
+    await engine.read({ sql: 'SELECT 1', format: 'TSV', isolated: true });
+    await engine.close();
+    process.stdout.write('closed');`;
+  const run = promisify(execFile)(process.execPath, ['--input-type=module-typescript', '--eval', text], {
+    env: { ...process.env, UV_THREADPOOL_SIZE: '16' },
+  });
+  expect((await run).stdout).toBe('closed');
 });
