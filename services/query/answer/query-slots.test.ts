@@ -94,7 +94,7 @@ describe('slots', () => {
   it('keeps neither a timer nor a listener of a wait that is over', async () => {
     const timers = (): number => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
     const before = timers();
-    const slots = createSlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
     const caller = new AbortController();
     const release = await slots.acquire(calm, someone());
     const waits = slots.acquire(caller.signal, someone());
@@ -105,7 +105,7 @@ describe('slots', () => {
   });
 
   it('gives background work none while a key waits for its share, though a slot is free', async () => {
-    const slots = createSlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
+    const slots = createQuerySlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
     const release = await slots.acquire(calm, 'a');
     const waits = slots.acquire(calm, 'a');
     expect([slots.running(), slots.waiting(), slots.tryAcquireBackground()]).toEqual([1, 1, undefined]);

@@ -179,14 +179,14 @@ describe('large answers that nobody reads', () => {
   });
 
   it('of one key take half of the room at most while another key asks', async () => {
-    sending = createSending({ roomBytes: 5 * ANSWER_BYTES, shares });
+    responseMemory = createResponseMemory({ roomBytes: 5 * ANSWER_BYTES, shares });
     expect((await ask(OTHER_KEY))[0]).toBe(200);
     const held = [await askAndWait(), await askAndWait()];
-    expect(sending.used()).toBeGreaterThan(2 * ANSWER_BYTES);
+    expect(responseMemory.used()).toBeGreaterThan(2 * ANSWER_BYTES);
     expect((await ask())[0]).toBe(503);
     expect((await ask(OTHER_KEY))[0]).toBe(200);
     for (const socket of held) socket.destroy();
-    await waitFor(() => sending.used() === 0, 5_000, 'nothing is held');
+    await waitFor(() => responseMemory.used() === 0, 5_000, 'nothing is held');
   });
 
   it('have to be read in time', async () => {
