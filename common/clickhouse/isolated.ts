@@ -61,7 +61,11 @@ export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated
     read: ({ signal, ...read }) => processes.use('', (process) => ask(process, read, signal), signal),
     async close() {
       await processes.close();
-      for (const process of live) end(process);
+      for (const process of live) {
+        // until it has ended, this process must not end either
+        process.child.ref();
+        end(process);
+      }
       await Promise.all([...live].map(({ ended }) => ended));
     },
   };

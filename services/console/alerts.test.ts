@@ -51,6 +51,9 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
       SluicePartitionPaused: ['== 1'],
       SluiceCacheCold: [`< ${1 - threshold}`, '> 1', '[30m]'],
       SluiceErrors: ['> 0.02', '[5m]', '5..'],
+      SluiceClickHouseUnreachable: ['sluice_ready{check="clickhouse"} == 0'],
+      SluiceNotConsuming: ['sluice_ready{check="consumer"}', '== 0', 'unless'],
+      SluiceCommitsRefused: ['> 0.5', '[10m]'],
       SluicePushRefused: ['> 0.02', '[5m]', '429|5..'],
     };
     for (const part of expected[alert] ?? [`> ${threshold}`]) expect(expr).toContain(part);
@@ -133,6 +136,14 @@ describe('a rule', () => {
       of.store.set('delay:auth_logs', step, 61);
     }
     expect(stateOf('SluiceStale', of)).toMatchObject({ state: 'firing', subjects: ['edge_logs firing'] });
+  });
+
+  test('of refused commits counts them a second', () => {
+    const of = facts();
+    for (let step = NOW - 200; step <= NOW; step++) of.process.set('refused commits:ingest', step, 5);
+    expect(stateOf('SluiceCommitsRefused', of)).toEqual(ok);
+    for (let step = NOW + 1; step <= NOW + 200; step++) of.process.set('refused commits:ingest', step, 6);
+    expect(stateOf('SluiceCommitsRefused', of, NOW + 200)).toMatchObject({ state: 'firing' });
   });
 
   test('of the cache fires under real traffic only', () => {

@@ -58,7 +58,13 @@ const levelOfStore =
   (prefix: string) =>
   ({ store }: Facts, subject: string, step: number): number | undefined =>
     store.get(prefix + subject, step);
+const levelOfProcess =
+  (prefix: string) =>
+  ({ process }: Facts, subject: string, step: number): number | undefined =>
+    process.get(prefix + subject, step);
 const onlyIngest = (facts: Facts): string | undefined => (facts.ingestHere ? undefined : ELSEWHERE);
+const onlyRollup = (facts: Facts): string | undefined =>
+  facts.rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.';
 
 /** From this many seconds on, one insert or one query of twenty is too slow. */
 export const SLOW_INSERT_SECONDS = 5;
@@ -68,13 +74,34 @@ export const STALLED_SECONDS = 600;
 
 export const rules: readonly Rule[] = [
   {
+    alert: 'SluiceClickHouseUnreachable',
+    severity: 'page',
+    forSeconds: 120,
+    threshold: 0,
+    rule: 'this process cannot reach ClickHouse',
+    subjects: ofProcess('unreachable:'),
+    value: levelOfProcess('unreachable:'),
+    show: () => 'does not answer',
+  },
+  {
+    alert: 'SluiceNotConsuming',
+    severity: 'page',
+    forSeconds: 180,
+    threshold: 0,
+    rule: 'ingest is no member of its consumer group: nothing is read from Kafka',
+    subjects: ofProcess('apart:'),
+    value: levelOfProcess('apart:'),
+    show: () => 'is no member of its group',
+    unknown: onlyIngest,
+  },
+  {
     alert: 'SluiceStalled',
     severity: 'page',
     forSeconds: 300,
     threshold: 0,
     rule: 'a partition has records to take and has not moved for 10 minutes',
     subjects: ofProcess('stalled:'),
-    value: ({ process }, subject, step) => process.get(`stalled:${subject}`, step),
+    value: levelOfProcess('stalled:'),
     show: () => 'does not move',
     unknown: onlyIngest,
   },
@@ -85,7 +112,7 @@ export const rules: readonly Rule[] = [
     threshold: 500_000,
     rule: 'a topic is more than 500,000 records behind',
     subjects: ofProcess('lag:'),
-    value: ({ process }, subject, step) => process.get(`lag:${subject}`, step),
+    value: levelOfProcess('lag:'),
     show: (value) => `${value.toLocaleString('en')} records behind`,
     unknown: onlyIngest,
   },
@@ -159,10 +186,53 @@ export const rules: readonly Rule[] = [
     threshold: 7200,
     rule: 'a rollup was last compared with its raw table more than 2 hours ago',
     subjects: ofProcess('unaudited:'),
-    value: ({ process }, subject, step) => process.get(`unaudited:${subject}`, step),
+    value: levelOfProcess('unaudited:'),
     show: (value) => `${Math.round(value / 60)} min ago`,
-    unknown: ({ rollupHere }) =>
-      rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.',
+    unknown: onlyRollup,
+  },
+  {
+    alert: 'SluiceRollupSourceIncomplete',
+    severity: 'page',
+    forSeconds: 300,
+    threshold: 0,
+    rule: 'a raw table has fewer rows than the ledger says, so its rollup is not rebuilt',
+    subjects: ofProcess('incomplete:'),
+    value: levelOfProcess('incomplete:'),
+    show: () => 'its raw table lacks rows',
+    unknown: onlyRollup,
+  },
+  {
+    alert: 'SluiceClockDiffers',
+    severity: 'page',
+    forSeconds: 60,
+    threshold: 60,
+    rule: "the clock of this process differs from ClickHouse's by more than 60 seconds",
+    subjects: ofProcess('clock:'),
+    value: levelOfProcess('clock:'),
+    show: seconds,
+    unknown: onlyIngest,
+  },
+  {
+    alert: 'SluiceWaitsForGroup',
+    severity: 'page',
+    forSeconds: 300,
+    threshold: 0,
+    rule: 'a topic is not ingested: members of another consumer group still have its partitions',
+    subjects: ofProcess('waits:'),
+    value: levelOfProcess('waits:'),
+    show: () => 'waits for the other group',
+    unknown: onlyIngest,
+  },
+  {
+    alert: 'SluiceCommitsRefused',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 0.5,
+    rule: 'Kafka refuses more than one commit in two seconds',
+    subjects: ofProcess('refused commits:'),
+    value: ({ process }, subject, step) => (sum(process, `refused commits:${subject}`, step, steps(600)) ?? 0) / 600,
+    show: (value) => `${value.toFixed(1)} a second`,
+    unknown: onlyIngest,
   },
   {
     alert: 'SluiceErrors',
@@ -212,20 +282,8 @@ export const rules: readonly Rule[] = [
   },
 ];
 
-/**
- * Alerts that the console leaves to Prometheus. A service cannot raise them about itself, or they need the metrics of
- * another process. The page shows
- * an unreachable service or ClickHouse by itself, when its calls fail.
- */
-export const LEFT_TO_PROMETHEUS: readonly string[] = [
-  'SluiceDown',
-  'SluiceClickHouseUnreachable',
-  'SluiceNotConsuming',
-  'SluiceRollupSourceIncomplete',
-  'SluiceClockDiffers',
-  'SluiceWaitsForGroup',
-  'SluiceCommitsRefused',
-];
+/** Left to Prometheus: a service that is down cannot say so. An open page does, when its calls fail. */
+export const LEFT_TO_PROMETHEUS: readonly string[] = ['SluiceDown'];
 
 /** The state of every rule at the end of a step, firing ones first. */
 export function evaluateAlerts(

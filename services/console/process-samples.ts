@@ -12,6 +12,13 @@ interface Sample {
 /** The label that Prometheus' histograms give a bucket's upper bound in. */
 const BOUND = 'le';
 
+/** Gauges that a rule compares as they stand, and the label that names their subject. */
+const LEVELS = [
+  { metric: 'sluice_rollup_source_incomplete', prefix: 'incomplete', subject: 'rollup' },
+  { metric: 'sluice_ingest_clock_ahead_seconds', prefix: 'clock', subject: '' },
+  { metric: 'sluice_ingest_partition_waits_for_group', prefix: 'waits', subject: 'topic' },
+] as const;
+
 /** Reads the counters of this process at the end of every step and notes what each step added. */
 export function createProcessSamples(registry: Registry, history: History) {
   const before = new Map<string, number>();
@@ -129,6 +136,23 @@ export function createProcessSamples(registry: Registry, history: History) {
       history.set(`unaudited:${rollup}`, step, (step + 1) * STEP_SECONDS - time);
   }
 
+  /** Levels as they stand; of several of one subject the largest. */
+  async function levels(step: number): Promise<void> {
+    for (const { metric, prefix, subject } of LEVELS)
+      for (const [name, of] of Map.groupBy(await read(metric), ({ labels }) => String(labels[subject] ?? 'ingest')))
+        history.set(`${prefix}:${name}`, step, Math.max(...of.map(({ value }) => Math.abs(value))));
+    for (const sample of await read('sluice_ingest_commits_refused_total'))
+      history.set('refused commits:ingest', step, gained('refused commits', sample));
+  }
+
+  /** What /readyz says. Without ClickHouse nobody joins a group: that is told once. */
+  async function readiness(step: number): Promise<void> {
+    const ready = new Map((await read('sluice_ready')).map(({ labels, value }) => [labels['check'], value]));
+    const [clickhouse, consumer] = [ready.get('clickhouse'), ready.get('consumer')];
+    if (clickhouse !== undefined) history.set('unreachable:ClickHouse', step, 1 - clickhouse);
+    if (consumer !== undefined) history.set('apart:ingest', step, clickhouse === 0 ? 0 : 1 - consumer);
+  }
+
   return {
     /** Notes what was gained since the last call as of this step. */
     async take(step: number): Promise<void> {
@@ -137,6 +161,8 @@ export function createProcessSamples(registry: Registry, history: History) {
       await ingest(step);
       await pushes(step);
       await rollups(step);
+      await levels(step);
+      await readiness(step);
       isFirst = false;
     },
     has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,

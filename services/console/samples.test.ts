@@ -98,6 +98,50 @@ test('a partition with records to take that has not moved for ten minutes is sta
   expect(history.values('lag:t', 60, 61, null)).toEqual([5, 5]);
 });
 
+test('levels are noted by subject, the largest of each; without ClickHouse a missing membership is no news', async () => {
+  const registry = createRegistry();
+  const history = createHistory();
+  const gauge = (name: string, labelNames: string[]): Gauge =>
+    new Gauge({ name, help: 'x', labelNames, registers: [registry] });
+  const waits = gauge('sluice_ingest_partition_waits_for_group', ['topic', 'partition']);
+  const clock = gauge('sluice_ingest_clock_ahead_seconds', []);
+  const incomplete = gauge('sluice_rollup_source_incomplete', ['rollup']);
+  const ready = gauge('sluice_ready', ['check']);
+  const refused = new Counter({ name: 'sluice_ingest_commits_refused_total', help: 'x', registers: [registry] });
+  const samples = createProcessSamples(registry, history);
+  const at = (step: number): Record<string, number | undefined> =>
+    Object.fromEntries(
+      [
+        'waits:t',
+        'clock:ingest',
+        'incomplete:r',
+        'unreachable:ClickHouse',
+        'apart:ingest',
+        'refused commits:ingest',
+      ].map((name) => [name, history.get(name, step)]),
+    );
+  waits.set({ topic: 't', partition: 0 }, 1);
+  waits.set({ topic: 't', partition: 1 }, 0);
+  clock.set(-61);
+  incomplete.set({ rollup: 'r' }, 1);
+  ready.set({ check: 'clickhouse' }, 1);
+  ready.set({ check: 'consumer' }, 0);
+  refused.inc(3);
+  await samples.take(1);
+  expect(at(1)).toEqual({
+    'waits:t': 1,
+    'clock:ingest': 61,
+    'incomplete:r': 1,
+    'unreachable:ClickHouse': 0,
+    'apart:ingest': 1,
+    'refused commits:ingest': 0,
+  });
+  ready.set({ check: 'clickhouse' }, 0);
+  refused.inc(2);
+  await samples.take(2);
+  expect(at(2)).toMatchObject({ 'unreachable:ClickHouse': 1, 'apart:ingest': 0, 'refused commits:ingest': 2 });
+});
+
 test('the history keeps an hour, and a late value of an hour ago does not replace one of now', () => {
   const history = createHistory();
   history.set('a', 1000, 1);

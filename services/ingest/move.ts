@@ -45,7 +45,7 @@ export async function moveTables(
   logger: Logger,
 ): Promise<Moved> {
   await assertQuiescent(from, 'a move');
-  await assertEmpty(to, 'a move');
+  await assertEmpty(to, `a move to ${to.where}`);
   const [source, target] = [await databaseOf(from), await databaseOf(to)];
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
   await from.execute({ sql: 'SYSTEM STOP MERGES' });

@@ -49,7 +49,7 @@ export interface LocalBroker extends Broker {
 
 /** A broker that was killed reads its whole log again. */
 const READY_DEADLINE_MS = 60_000;
-/** run.ts gives all parts together 9.5 s; an ordinary end takes 0.3 s. */
+/** run.ts gives all parts together 9 s; an ordinary end takes 0.3 s. */
 const STOP_DEADLINE_MS = 5_000;
 
 /**

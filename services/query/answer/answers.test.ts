@@ -1,7 +1,11 @@
+import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { refusal } from '../../../common/clickhouse/errors.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import { createAnswers, type SharedAnswer } from './answers.ts';
+import { createAnswers, type SharedAnswer, type SharedCache } from './answers.ts';
+import { STALE_MS } from './cache.ts';
 import { BUILT_IN, readDefinitions } from '../definition/definition.ts';
 import { createQueryMetrics } from '../metrics.ts';
 import { readParams } from '../definition/params.ts';
@@ -9,18 +13,26 @@ import { createResponseMemory } from './response-memory.ts';
 import { createShares } from './shares.ts';
 import { createQuerySlots } from './query-slots.ts';
 
-test('an answer that another process puts there between our look and our lock is taken, and no query made', async () => {
-  const theirs: SharedAnswer = { body: '{"result":[]}', truncated: false, fetchedAt: 1_000_000 };
-  let there: SharedAnswer | undefined;
-  let locked = false;
+const NOW = 1_000_000_000;
+const definition = readDefinitions([BUILT_IN]).find('functions.invocation-stats')!;
+const read = readParams(definition, new URLSearchParams({ project: 'p' }));
+if (!('params' in read)) throw new Error('refused');
+const { params } = read;
+const calm = new AbortController().signal;
+/** no row of the endpoint's */
+const EMPTY = Buffer.from(
+  JSON.stringify({ meta: definition.columns.map(({ from: name }) => ({ name, type: 'String' })), data: [] }),
+);
+
+function make(clickhouse: Reader, shared?: SharedCache): ReturnType<typeof createAnswers> {
   const shares = createShares();
   const zero = (): number => 0;
-  const answers = createAnswers({
-    clickhouse: { read: () => Promise.reject(new Error('a query was made')) },
-    slots: createQuerySlots({ shares, concurrency: 1, queue: 0, waitMs: 1 }),
+  return createAnswers({
+    clickhouse,
+    slots: createQuerySlots({ shares, concurrency: 8, queue: 0, waitMs: 1 }),
     responseMemory: createResponseMemory({ shares }),
     shares,
-    clock: () => 1_000_000,
+    clock: () => NOW,
     logger: createLogger('silent'),
     metrics: createQueryMetrics(createRegistry(), {
       cacheEntries: zero,
@@ -32,7 +44,17 @@ test('an answer that another process puts there between our look and our lock is
     }),
     limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 },
     cacheLimits: { maxEntries: 1, maxBytes: 1_000 },
-    shared: {
+    ...(shared && { shared }),
+  });
+}
+
+test('an answer that another process puts there between our look and our lock is taken, and no query made', async () => {
+  const theirs: SharedAnswer = { body: '{"result":[]}', truncated: false, fetchedAt: NOW };
+  let there: SharedAnswer | undefined;
+  let locked = false;
+  const answers = make(
+    { read: () => Promise.reject(new Error('a query was made')) },
+    {
       get: () => Promise.resolve(there),
       put: () => Promise.resolve(),
       lock: () => {
@@ -45,10 +67,50 @@ test('an answer that another process puts there between our look and our lock is
         return Promise.resolve();
       },
     },
-  });
-  const definition = readDefinitions([BUILT_IN]).find('functions.invocation-stats')!;
-  const read = readParams(definition, new URLSearchParams({ project: 'p' }));
-  if (!('params' in read)) throw new Error('refused');
-  const { answer } = await answers.answer(definition, read.params, () => new AbortController().signal, 'k');
+  );
+  const { answer } = await answers.answer(definition, params, () => calm, 'k');
   expect([answer.body, locked]).toEqual([theirs.body, false]);
+});
+
+test('what another process had is served for an hour while ClickHouse is away, and no longer', async () => {
+  let fetchedAt = NOW - STALE_MS;
+  const answers = make(
+    { read: () => Promise.reject(refusal(210, 'away')) },
+    {
+      get: () => Promise.resolve({ body: '{"result":[]}', truncated: false, fetchedAt }),
+      put: () => Promise.resolve(),
+      lock: () => Promise.resolve(true),
+      unlock: () => Promise.resolve(),
+    },
+  );
+  expect(await answers.answer(definition, params, () => calm, 'k')).toMatchObject({ cache: 'stale' });
+  fetchedAt -= 1;
+  await expect(answers.answer(definition, params, () => calm, 'k')).rejects.toMatchObject({ code: 'unavailable' });
+});
+
+test('who comes after the last one left shares a new query, though the old one ends later', async () => {
+  const queries: PromiseWithResolvers<void>[] = [];
+  const answers = make({
+    read: async () => {
+      const query = Promise.withResolvers<void>();
+      queries.push(query);
+      await query.promise;
+      return { body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 };
+    },
+  });
+  const first = new AbortController();
+  const left = answers.answer(definition, params, () => first.signal, 'k');
+  await setImmediate();
+  first.abort(new Error('left'));
+  await expect(left).rejects.toThrow('left');
+  const second = answers.answer(definition, params, () => calm, 'k');
+  await setImmediate();
+  expect(queries).toHaveLength(2);
+  queries[0]?.reject(new Error('cancelled'));
+  await setImmediate();
+  const third = answers.answer(definition, params, () => calm, 'k');
+  await setImmediate();
+  expect(queries).toHaveLength(2);
+  queries[1]?.resolve();
+  expect((await Promise.all([second, third])).map(({ cache }) => cache)).toEqual(['miss', 'miss']);
 });

@@ -60,6 +60,14 @@ describe('an entry', () => {
     expect(cache.due(s(800))).toEqual([]);
   });
 
+  it('takes no warm place where its endpoint does not say so', () => {
+    const cache = make();
+    cache.put('k', 'v', 10, kept, s(0), 'o');
+    for (let i = 0; i < WARM_ENTRIES; i++)
+      cache.put(`never${i}`, 'never', 1, { cacheSeconds: 900, requerySeconds: 0 }, s(1), 'o');
+    expect(cache.due(s(300))).toEqual(['v']);
+  });
+
   it('waits 30 s after a requery that failed', () => {
     const cache = make();
     cache.put('k', 'v', 10, kept, s(0), 'o');
@@ -224,6 +232,7 @@ describe('one key among others', () => {
     cache.put('shared', 'shared', 10, kept, s(0), 'a');
     for (const key of ['a1', 'a2', 'a3']) cache.put(key, key, 10, kept, s(1), 'a');
     cache.ask('shared', s(2), 'b');
+    for (const key of ['a1', 'a2', 'a3']) cache.ask(key, s(2), 'a');
     cache.put('a4', 'a4', 10, kept, s(3), 'a');
     expect(['shared', 'a1', 'a2'].map((key) => cache.ask(key, s(4), 'b')?.value)).toEqual(['shared', undefined, 'a2']);
   });

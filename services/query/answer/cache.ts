@@ -21,7 +21,6 @@ const LARGEST_PART = 8;
  * Returns the most recently used of the wanted entries. No key has more than half of them while other keys want some.
  */
 function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[] {
-  if (wanted.length <= WARM_ENTRIES) return [...wanted];
   const counts = new Map<string, number>();
   const [within, beyond]: [E[], E[]] = [[], []];
   for (const entry of wanted) {
@@ -106,7 +105,7 @@ export function createCache<T>(
     count(owner, 1, entry.bytes);
   };
   const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
-    lifetime.requerySeconds > 0 ? fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random()) : Infinity;
+    fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random());
   const evict = (): void => {
     while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
       const isGreedy = ({ owner }: Entry<T>): boolean => {
@@ -165,7 +164,6 @@ export function createCache<T>(
         askedAt,
         owner,
       };
-      if (askedBy !== undefined) entries.delete(key);
       entries.set(key, entry);
       count(owner, 1, entry.bytes);
       evict();

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { createShares } from './shares.ts';
@@ -88,6 +89,28 @@ describe('slots', () => {
     callers[0]?.();
     (await waits)();
     expect(slots.running()).toBe(3);
+  });
+
+  it('keeps neither a timer nor a listener of a wait that is over', async () => {
+    const timers = (): number => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const before = timers();
+    const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
+    const caller = new AbortController();
+    const release = await slots.acquire(calm, someone());
+    const waits = slots.acquire(caller.signal, someone());
+    expect([timers() - before, getEventListeners(caller.signal, 'abort').length]).toEqual([1, 1]);
+    release();
+    (await waits)();
+    expect([timers() - before, getEventListeners(caller.signal, 'abort').length]).toEqual([0, 0]);
+  });
+
+  it('gives background work none while a key waits for its share, though a slot is free', async () => {
+    const slots = createQuerySlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
+    const release = await slots.acquire(calm, 'a');
+    const waits = slots.acquire(calm, 'a');
+    expect([slots.running(), slots.waiting(), slots.tryAcquireBackground()]).toEqual([1, 1, undefined]);
+    release();
+    (await waits)();
   });
 
   it('gives background work none that callers have', async () => {

@@ -100,7 +100,7 @@ export async function runQuery(
   clickhouse: Reader,
   { definition, params, now, limits, signal, reserve }: QueryRun,
 ): Promise<QueryResult> {
-  const own = definition.sandboxed ? (params[RESERVED.sql] ?? '') : '';
+  const own = params[RESERVED.sql] ?? '';
   const bound = { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
   const sql = statementFor(definition.parts, params);
 

@@ -166,12 +166,12 @@ describe('parseDefinition', () => {
       sql,
       'a.b.yaml:12 text needs from and keys',
     ],
-    [
-      'a reserved name',
-      yaml.replace('kind:', 'now:'),
-      sql.replace('@kind', '@now'),
-      'a.b.yaml:9 now is a reserved name',
-    ],
+    ...['now', 'sql', 'api_key'].map((name): [string, string, string, string] => [
+      `a reserved name, ${name}`,
+      yaml.replace('kind:', `${name}:`),
+      sql.replace('@kind', `@${name}`),
+      `a.b.yaml:9 ${name} is a reserved name`,
+    ]),
     [
       'requerying without a cache',
       `${yaml}requery_seconds: 300\n`,

@@ -249,12 +249,7 @@ export function parseDefinition(
     wrong(['requery_seconds'], 'requery_seconds must be less than cache_seconds');
   for (const p of parameters) {
     const at = ['parameters', 'properties', p.name];
-    if (
-      p.name === RESERVED.now ||
-      p.name === RESERVED.apiKey ||
-      p.name === NO_MEMBER ||
-      (p.name === RESERVED.sql && file.sandboxed)
-    )
+    if (p.name === NO_MEMBER || Object.values<string>(RESERVED).includes(p.name))
       wrong(at, `${p.name} is a reserved name`);
     if (p.required && p.default !== undefined) wrong(at, `${p.name} is required and has a default`);
     for (const value of [p.default, p.otherwise, ...Object.values(p.aliases)]) {

@@ -9,6 +9,14 @@ import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 const BODY_LIMIT = 64 * 1024;
 const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
 
+/** What a documented operation answers: its success and these errors. */
+const answers = (success: object, ...errors: readonly number[]): object => ({
+  ...success,
+  ...Object.fromEntries(
+    [...errors, 401, 403, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/${status}` }]),
+  ),
+});
+
 /** The routes that manage keys, for admin keys. */
 export function keyRoutes({
   clickhouse,
@@ -33,10 +41,11 @@ export function keyRoutes({
       method: 'POST',
       path: '/api/keys',
       documented: {
+        operationId: 'createKey',
         summary: 'Creates a key',
         description:
           'The answer shows the key, only this once. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
-        responses: { 201: { description: 'The key' } },
+        responses: answers({ 201: { description: 'The key' } }, 400),
       },
       async handle({ body }) {
         const read = readNewKey(parsed(body, '{"name", "scopes", "projects", "expires_at"}'), clock());
@@ -55,9 +64,10 @@ export function keyRoutes({
       method: 'GET',
       path: '/api/keys',
       documented: {
+        operationId: 'listKeys',
         summary: 'Lists the keys',
         description: 'Without the keys themselves.',
-        responses: { 200: { description: 'The keys' } },
+        responses: answers({ 200: { description: 'The keys' } }),
       },
       handle: async () => ({ status: 200, json: { keys: await told(listKeys(clickhouse, clock())) } }),
     },
@@ -66,10 +76,11 @@ export function keyRoutes({
       method: 'DELETE',
       path: '/api/keys/:id',
       documented: {
+        operationId: 'revokeKey',
         summary: 'Revokes a key',
         description: 'Permanently. It stops working within 10 s.',
         parameters: ID,
-        responses: { 204: { description: 'Revoked' } },
+        responses: answers({ 204: { description: 'Revoked' } }, 404),
       },
       async handle({ params }) {
         if (!(await told(revokeKey(clickhouse, params['id'] ?? '', clock()))))
@@ -83,9 +94,10 @@ export function keyRoutes({
       method: 'POST',
       path: '/api/keys/:id/rotate',
       documented: {
+        operationId: 'rotateKey',
         summary: 'Replaces a key',
         parameters: ID,
-        responses: { 201: { description: 'The new key' } },
+        responses: answers({ 201: { description: 'The new key' } }, 400, 404),
         description:
           'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
       },

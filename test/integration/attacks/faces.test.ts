@@ -1,21 +1,12 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueryService } from '../../../services/query/service.ts';
-import { API_KEY, openEngine, send, startService, type Engine } from '../query/service.ts';
+import { API_KEY, modes, openEngine, send, startService, type Engine } from '../query/service.ts';
 
 /** What an answer lets browsers and strangers do. */
 let engine: Engine;
 let service: QueryService;
 const admin = { 'x-api-key': API_KEY };
-beforeAll(async () => {
-  engine = await openEngine();
-  service = await startService(engine.clickhouse, engine.dataDir);
-  await service.ready;
-});
-afterAll(async () => {
-  await service?.stop();
-  await engine?.close();
-});
 
 /** Everything that comes back for these bytes until the other side ends the connection. */
 const raw = (text: string): Promise<string> =>
@@ -29,178 +20,213 @@ const raw = (text: string): Promise<string> =>
     socket.on('close', () => resolve(answer));
   });
 
-it.each([
-  ['/livez', 200],
-  ['/metrics', 200],
-  ['/docs', 200],
-  ['/openapi.json', 200],
-  ['/nothing', 404],
-  ['/api/keys', 401],
-  ['/api/endpoints/logs.all?project=p', 401],
-])('%s is not sniffed and not framed', async (path, status) => {
-  const { status: got, headers } = await send(service.address, path);
-  expect([got, headers['x-content-type-options']]).toEqual([status, 'nosniff']);
-  expect(headers['content-security-policy']).toContain("frame-ancestors 'none'");
-  expect(headers['content-security-policy']).toContain("default-src 'none'");
-});
+describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
+  beforeAll(async () => {
+    engine = await openEngine(mode);
+    service = await startService(engine.clickhouse, engine.dataDir);
+    await service.ready;
+  });
+  afterAll(async () => {
+    await service?.stop();
+    await engine?.close();
+  });
 
-it.each([
-  ['/api/endpoints/logs.all?project=p', '*'],
-  ['/endpoints/query/logs.all?project=p', '*'],
-  ['/openapi.json', '*'],
-  ['/metrics', undefined],
-  ['/api/keys', undefined],
-  ['/api/keys/x', undefined],
-  ['/readyz', undefined],
-  ['/docs', undefined],
-])('a page elsewhere reads %s: %s', async (path, origin) => {
-  for (const [method, headers] of [
-    ['GET', admin],
-    ['GET', {}],
-    ['OPTIONS', { 'access-control-request-method': 'GET' }],
-  ] as const) {
-    const reply = await send(service.address, path, { method, headers: { ...headers, origin: 'https://app.example' } });
-    expect([method, reply.headers['access-control-allow-origin']]).toEqual([method, origin]);
-    if (method === 'OPTIONS')
-      expect([reply.status, reply.headers['access-control-allow-methods'] !== undefined]).toEqual([
-        204,
-        origin !== undefined,
-      ]);
-  }
-});
-
-describe('an error has the envelope', () => {
   it.each([
-    [
-      'without Host',
-      `GET /api/endpoints/logs.all?project=p HTTP/1.1\r\nX-API-KEY: ${API_KEY}\r\nConnection: close\r\n\r\n`,
-      400,
-      'invalid_request',
-    ],
-    ['without Host and key', 'GET /api/endpoints/logs.all HTTP/1.1\r\nConnection: close\r\n\r\n', 401, 'unauthorized'],
-    [
-      'with an expectation',
-      `GET /api/endpoints/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${API_KEY}\r\nExpect: nonsense\r\nConnection: close\r\n\r\n`,
-      417,
-      'expectation_failed',
-    ],
-    [
-      'with an expectation and without a key',
-      'GET /api/endpoints/logs.all HTTP/1.1\r\nHost: x\r\nExpect: nonsense\r\nConnection: close\r\n\r\n',
-      401,
-      'unauthorized',
-    ],
-    ['of a line that is no HTTP', 'nonsense\r\n\r\n', 400, 'invalid_request'],
-    [
-      'of headers that are too large',
-      `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(50_000)}\r\n\r\n`,
-      431,
-      'too_large',
-    ],
-  ])('%s', async (_, request, status, code) => {
-    const answer = await raw(request);
-    expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
-    const { error } = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4)) as { error: Record<string, unknown> };
-    expect(error).toMatchObject({
-      code,
-      status,
-      request_id: expect.stringMatching(/./) as string,
-      message: expect.stringMatching(/./) as string,
+    ['/livez', 200],
+    ['/metrics', 200],
+    ['/docs', 200],
+    ['/openapi.json', 200],
+    ['/nothing', 404],
+    ['/api/keys', 401],
+    ['/api/endpoints/logs.all?project=p', 401],
+  ])('%s is not sniffed and not framed', async (path, status) => {
+    const { status: got, headers } = await send(service.address, path);
+    expect([got, headers['x-content-type-options']]).toEqual([status, 'nosniff']);
+    expect(headers['content-security-policy']).toContain("frame-ancestors 'none'");
+    expect(headers['content-security-policy']).toContain("default-src 'none'");
+  });
+
+  it.each([
+    ['/api/endpoints/logs.all?project=p', '*'],
+    ['/endpoints/query/logs.all?project=p', '*'],
+    ['/openapi.json', '*'],
+    ['/metrics', undefined],
+    ['/api/keys', undefined],
+    ['/api/keys/x', undefined],
+    ['/readyz', undefined],
+    ['/docs', undefined],
+  ])('a page elsewhere reads %s: %s', async (path, origin) => {
+    for (const [method, headers] of [
+      ['GET', admin],
+      ['GET', {}],
+      ['OPTIONS', { 'access-control-request-method': 'GET' }],
+    ] as const) {
+      const reply = await send(service.address, path, {
+        method,
+        headers: { ...headers, origin: 'https://app.example' },
+      });
+      expect([method, reply.headers['access-control-allow-origin']]).toEqual([method, origin]);
+      if (method === 'OPTIONS')
+        expect([reply.status, reply.headers['access-control-allow-methods'] !== undefined]).toEqual([
+          204,
+          origin !== undefined,
+        ]);
+    }
+  });
+
+  describe('an error has the envelope', () => {
+    it.each([
+      [
+        'without Host',
+        `GET /api/endpoints/logs.all?project=p HTTP/1.1\r\nX-API-KEY: ${API_KEY}\r\nConnection: close\r\n\r\n`,
+        400,
+        'invalid_request',
+      ],
+      [
+        'without Host and key',
+        'GET /api/endpoints/logs.all HTTP/1.1\r\nConnection: close\r\n\r\n',
+        401,
+        'unauthorized',
+      ],
+      [
+        'with an expectation',
+        `GET /api/endpoints/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${API_KEY}\r\nExpect: nonsense\r\nConnection: close\r\n\r\n`,
+        417,
+        'expectation_failed',
+      ],
+      [
+        'with an expectation and without a key',
+        'GET /api/endpoints/logs.all HTTP/1.1\r\nHost: x\r\nExpect: nonsense\r\nConnection: close\r\n\r\n',
+        401,
+        'unauthorized',
+      ],
+      ['of a line that is no HTTP', 'nonsense\r\n\r\n', 400, 'invalid_request'],
+      [
+        'of headers that are too large',
+        `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(50_000)}\r\n\r\n`,
+        431,
+        'too_large',
+      ],
+    ])('%s', async (_, request, status, code) => {
+      const answer = await raw(request);
+      expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+      const { error } = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4)) as { error: Record<string, unknown> };
+      expect(error).toMatchObject({
+        code,
+        status,
+        request_id: expect.stringMatching(/./) as string,
+        message: expect.stringMatching(/./) as string,
+      });
+    });
+
+    it('HTTP/1.0 needs no Host', async () => {
+      expect(await raw(`GET /api/endpoints/logs.all?project=p HTTP/1.0\r\nX-API-KEY: ${API_KEY}\r\n\r\n`)).toMatch(
+        /^HTTP\/1\.1 200 /,
+      );
     });
   });
 
-  it('HTTP/1.0 needs no Host', async () => {
-    expect(await raw(`GET /api/endpoints/logs.all?project=p HTTP/1.0\r\nX-API-KEY: ${API_KEY}\r\n\r\n`)).toMatch(
-      /^HTTP\/1\.1 200 /,
-    );
+  it('operators alone are told of their own paths', async () => {
+    const { key } = JSON.parse(
+      (
+        await send(service.address, '/api/keys', {
+          method: 'POST',
+          headers: admin,
+          body: '{"name":"q","scopes":["query"]}',
+        })
+      ).text,
+    ) as { key: string };
+    for (const [headers, shown] of [
+      [{}, false],
+      [{ 'x-api-key': key }, false],
+      [{ 'x-api-key': 'wrong' }, false],
+      [admin, true],
+    ] as const) {
+      const { paths } = JSON.parse((await send(service.address, '/openapi.json', { headers })).text) as {
+        paths: Record<string, object>;
+      };
+      expect([Object.keys(paths['/api/keys'] ?? {}), Object.keys(paths['/api/keys/{id}/rotate'] ?? {})]).toEqual(
+        shown ? [['post', 'get'], ['post']] : [[], []],
+      );
+      expect((await send(service.address, '/docs', { headers })).text.includes('/api/keys')).toBe(shown);
+    }
   });
-});
 
-it('operators alone are told of their own paths', async () => {
-  const { key } = JSON.parse(
-    (
-      await send(service.address, '/api/keys', {
-        method: 'POST',
-        headers: admin,
-        body: '{"name":"q","scopes":["query"]}',
-      })
-    ).text,
-  ) as { key: string };
-  for (const [headers, shown] of [
-    [{}, false],
-    [{ 'x-api-key': key }, false],
-    [{ 'x-api-key': 'wrong' }, false],
-    [admin, true],
-  ] as const) {
-    const { paths } = JSON.parse((await send(service.address, '/openapi.json', { headers })).text) as {
-      paths: Record<string, object>;
+  it('every operation has a name of its own that is an identifier, and says that it may refuse a key', async () => {
+    const { paths } = JSON.parse((await send(service.address, '/openapi.json', { headers: admin })).text) as {
+      paths: Record<string, Record<string, { operationId?: string; responses: Record<string, unknown> }>>;
     };
-    expect([Object.keys(paths['/api/keys'] ?? {}), Object.keys(paths['/api/keys/{id}/rotate'] ?? {})]).toEqual(
-      shown ? [['post', 'get'], ['post']] : [[], []],
-    );
-    expect((await send(service.address, '/docs', { headers })).text.includes('/api/keys')).toBe(shown);
-  }
-});
-
-describe('a call', () => {
-  const logs = (query: string, headers: Record<string, string> = {}): ReturnType<typeof send> =>
-    send(service.address, `/api/endpoints/functions.invocation-stats?${query}`, { headers: { ...admin, ...headers } });
-
-  it('is told which of its parameters were ignored, on errors too', async () => {
-    expect((await logs('project=p&limit=1&x%0d%0ay=1&x%0d%0ay=2&api_key=k')).headers['x-ignored-parameters']).toBe(
-      'limit, x%0D%0Ay',
-    );
-    const refused = await logs('projekt=p');
-    expect([refused.status, refused.headers['x-ignored-parameters']]).toEqual([400, 'projekt']);
-    expect((await logs('project=p')).headers['x-ignored-parameters']).toBeUndefined();
-    expect(
-      (await logs(`project=p&${Array.from({ length: 500 }, (_, i) => `parameter${i}=`).join('&')}`)).headers[
-        'x-ignored-parameters'
-      ]?.length,
-    ).toBeLessThanOrEqual(1_000);
+    const operations = Object.values(paths).flatMap((of) => Object.values(of));
+    const names = operations.map(({ operationId = '' }) => operationId);
+    expect(names.filter((name) => !/^[A-Za-z_]\w*$/.test(name))).toEqual([]);
+    expect(new Set(names).size).toBe(names.length);
+    expect(names).toContain('rotateKey');
+    for (const { responses } of operations)
+      expect(Object.keys(responses)).toEqual(expect.arrayContaining(['401', '429']));
   });
 
-  it('gets CSV or lines where it prefers them and there are such', async () => {
-    const json = await logs('project=p&interval=7day');
-    const lines = await logs('project=p&interval=7day', { accept: 'application/x-ndjson' });
-    const csv = await logs('project=p&interval=7day', { accept: 'text/csv, application/json;q=0.9' });
-    expect(
-      lines.text
-        .trimEnd()
-        .split('\n')
-        .map((line) => JSON.parse(line) as unknown),
-    ).toEqual(json.rows);
-    expect([lines.headers['content-type'], csv.headers['content-type']]).toEqual([
-      'application/x-ndjson; charset=utf-8',
-      'text/csv; charset=utf-8; header=present',
-    ]);
-    const [head, ...rows] = csv.text.split('\r\n');
-    expect([head, rows.length, rows[0]]).toEqual([
-      Object.keys(json.rows[0] ?? {}).join(','),
-      9,
-      `${String(json.rows[0]?.['timestamp'])},,,,,,0,0`,
-    ]);
-    expect(new Set([json, lines, csv].map(({ headers }) => headers['etag'])).size).toBe(3);
-    expect([json.headers['vary'], csv.headers['vary']]).toEqual([
-      'X-API-KEY, Authorization, Accept-Encoding, Origin',
-      'X-API-KEY, Authorization, Accept-Encoding, Origin, Accept',
-    ]);
-    expect(
-      (await logs('project=p&interval=7day', { accept: 'text/csv', 'if-none-match': csv.headers['etag'] ?? '' }))
-        .status,
-    ).toBe(304);
-    for (const accept of [
-      '*/*',
-      'application/json',
-      'text/html,*/*;q=0.8',
-      'text/csv;q=0',
-      'application/json, text/csv',
-    ])
-      expect((await logs('project=p', { accept })).headers['content-type']).toBe('application/json; charset=utf-8');
-    // nested columns are no CSV
-    const nested = await send(service.address, '/api/endpoints/logs.all?project=p', {
-      headers: { ...admin, accept: 'text/csv' },
+  describe('a call', () => {
+    const logs = (query: string, headers: Record<string, string> = {}): ReturnType<typeof send> =>
+      send(service.address, `/api/endpoints/functions.invocation-stats?${query}`, {
+        headers: { ...admin, ...headers },
+      });
+
+    it('is told which of its parameters were ignored, on errors too', async () => {
+      expect((await logs('project=p&limit=1&x%0d%0ay=1&x%0d%0ay=2&api_key=k')).headers['x-ignored-parameters']).toBe(
+        'limit, x%0D%0Ay',
+      );
+      const refused = await logs('projekt=p');
+      expect([refused.status, refused.headers['x-ignored-parameters']]).toEqual([400, 'projekt']);
+      expect((await logs('project=p')).headers['x-ignored-parameters']).toBeUndefined();
+      expect(
+        (await logs(`project=p&${Array.from({ length: 500 }, (_, i) => `parameter${i}=`).join('&')}`)).headers[
+          'x-ignored-parameters'
+        ]?.length,
+      ).toBeLessThanOrEqual(1_000);
     });
-    expect(nested.headers['content-type']).toBe('application/json; charset=utf-8');
+
+    it('gets CSV or lines where it prefers them and there are such', async () => {
+      const json = await logs('project=p&interval=7day');
+      const lines = await logs('project=p&interval=7day', { accept: 'application/x-ndjson' });
+      const csv = await logs('project=p&interval=7day', { accept: 'text/csv, application/json;q=0.9' });
+      expect(
+        lines.text
+          .trimEnd()
+          .split('\n')
+          .map((line) => JSON.parse(line) as unknown),
+      ).toEqual(json.rows);
+      expect([lines.headers['content-type'], csv.headers['content-type']]).toEqual([
+        'application/x-ndjson; charset=utf-8',
+        'text/csv; charset=utf-8; header=present',
+      ]);
+      const [head, ...rows] = csv.text.split('\r\n');
+      expect([head, rows.length, rows[0]]).toEqual([
+        Object.keys(json.rows[0] ?? {}).join(','),
+        9,
+        `${String(json.rows[0]?.['timestamp'])},,,,,,0,0`,
+      ]);
+      expect(new Set([json, lines, csv].map(({ headers }) => headers['etag'])).size).toBe(3);
+      expect([json.headers['vary'], csv.headers['vary']]).toEqual([
+        'X-API-KEY, Authorization, Accept-Encoding, Origin',
+        'X-API-KEY, Authorization, Accept-Encoding, Origin, Accept',
+      ]);
+      expect(
+        (await logs('project=p&interval=7day', { accept: 'text/csv', 'if-none-match': csv.headers['etag'] ?? '' }))
+          .status,
+      ).toBe(304);
+      for (const accept of [
+        '*/*',
+        'application/json',
+        'text/html,*/*;q=0.8',
+        'text/csv;q=0',
+        'application/json, text/csv',
+      ])
+        expect((await logs('project=p', { accept })).headers['content-type']).toBe('application/json; charset=utf-8');
+      // nested columns are no CSV
+      const nested = await send(service.address, '/api/endpoints/logs.all?project=p', {
+        headers: { ...admin, accept: 'text/csv' },
+      });
+      expect(nested.headers['content-type']).toBe('application/json; charset=utf-8');
+    });
   });
 });

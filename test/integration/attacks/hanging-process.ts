@@ -1,16 +1,19 @@
 import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openServer } from '../../../common/clickhouse/server.ts';
 import { runProcess } from '../../../common/lifecycle/run.ts';
 import { createLogger } from '../../../common/logger.ts';
 
 /**
  * A service whose engine is in the middle of one row for a minute: neither its time limit nor KILL QUERY is looked at
- * there.
+ * there. With the URL of a server as the second argument, the statement runs there.
  */
 const logger = createLogger('info');
 await runProcess(
   () => logger,
   async (add) => {
-    const clickhouse = await openEmbedded({ dataDir: process.argv[2] ?? '', logger });
+    const [dataDir = '', url] = process.argv.slice(2);
+    const clickhouse =
+      url === undefined ? await openEmbedded({ dataDir, logger }) : await openServer({ url, logger, wait: false });
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
     const sql = "SELECT match(materialize(repeat(repeat('ab', 1000), 2000)), {pattern:String})";
     void clickhouse

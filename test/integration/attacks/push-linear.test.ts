@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { sources, type KnownSource } from '../../../common/sources.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';
+import { eventWith } from '../../evaluate/messages.ts';
 import { eventTexts } from '../../../services/push/body.ts';
 import { namesAnother, readEvent } from '../../../services/push/event.ts';
 
@@ -76,6 +77,40 @@ describe('an event', () => {
         `${before}${String(unit)}${after}`,
       ).toBeUndefined();
     }
+  });
+});
+
+describe('every column of a raw table', () => {
+  const fillings: readonly (readonly [string, Unit, string])[] = [
+    ['"', 'x', '"'],
+    ['"', '\\u0061', '"'],
+    ['"', '\\\\', '"'],
+    ['"', ' ', '"'],
+    ['"', '1', '"'],
+    ['"1.', '0', '"'],
+    ['"', '/storag', '"'],
+    ['"', 'abcdefghijklmnopqrs/', '"'],
+    ['', '7', ''],
+    ['1.', '0', ''],
+    ['[', '{"a":0},', '{}]'],
+    ['{', '"a":0,', '"z":0}'],
+  ];
+  // the three have every kind of column
+  it.each(['edge_logs', 'postgres_logs', 'function_edge_logs'] as const)('of %s is read in linear time', (name) => {
+    const source = sources.find((one) => one.name === name)!;
+    const places = [...new Set(['timestamp', 'id', ...source.columns.map(({ path }) => path)])].filter(
+      (path, _, all) => !all.some((other) => other.startsWith(`${path}.`)),
+    );
+    const event = eventWith(name, Object.fromEntries(places.map((path) => [path, '@']))).split('@');
+    expect(event.length).toBe(places.length + 1);
+    for (const [before, unit, after] of fillings)
+      expect(
+        superlinear(
+          (bytes) => Buffer.from(event.join(filled(bytes / places.length, before, unit, after))),
+          (body) => read(body, source),
+        ),
+        `${before}${String(unit)}${after}`,
+      ).toBeUndefined();
   });
 });
 

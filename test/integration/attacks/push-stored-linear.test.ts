@@ -1,11 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { elements, members, nestedList } from '../../../common/json-text.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
-import { readParams } from '../../../services/query/definition/params.ts';
+import { inFormat, preferredFormat } from '../../../services/query/render/formats.ts';
+import { isModified, preferredEncoding } from '../../../services/query/http/negotiate.ts';
+import { ignoredParameters, readParams } from '../../../services/query/definition/params.ts';
+import { renderBytes } from '../../../services/query/render/render.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';
 
-// Guarantee: no stored event and no parameter costs more than in proportion to its bytes. (HTTP takes less of a
-// parameter than is tried here.)
+// Guarantee: no stored event, no parameter and no header costs more than in proportion to its bytes. (HTTP takes less of
+// a parameter or a header than is tried here.)
 
 type Unit = string | ((i: number) => string);
 
@@ -34,6 +37,22 @@ describe('an event that is stored', () => {
     expect(superlinear(make, (event) => nestedList(event))).toBeUndefined();
     expect(superlinear(make, (event) => members(event, ['metadata', 'z']))).toBeUndefined();
     expect(superlinear(make, (event) => elements(`[${event},${event}]`))).toBeUndefined();
+    const definition = readDefinitions([BUILT_IN]).find('logs.all')!;
+    const result = (bytes: number): Buffer =>
+      Buffer.from(
+        `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6)"},{"name":"message","type":"String"}],"data":[["x","2026-03-01 09:00:00.000000",${JSON.stringify(`{"metadata":${make(bytes)}}`)}]]}`,
+      );
+    expect(superlinear(result, (bytes) => renderBytes(definition, bytes))).toBeUndefined();
+  });
+
+  it.each(stored)('of %s is a line or a cell in linear time', (_, before, unit, after) => {
+    const cell = (bytes: number): string => `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
+    const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
+    for (const format of ['csv', 'ndjson'] as const)
+      expect(
+        superlinear(cell, (body) => void inFormat(body, format, columns)),
+        format,
+      ).toBeUndefined();
   });
 });
 
@@ -71,5 +90,25 @@ describe('a parameter', () => {
         String(unit),
       ).toBeUndefined();
     }
+  });
+});
+
+describe('a call', () => {
+  const definition = readDefinitions([BUILT_IN]).find('functions.invocation-stats')!;
+  it.each<[string, (text: string) => unknown, readonly Unit[]]>([
+    [
+      'names of parameters',
+      (text) => ignoredParameters(definition, new URLSearchParams(text)),
+      ['a', '&', '%', (i) => `k${i}=&`],
+    ],
+    ['Accept', (text) => preferredFormat(text, definition), ['a', ',', ';q=1', ' ', 'text/csv,']],
+    ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ',', ';q=1', ' ', 'gzip,']],
+    ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ',', ' ', 'W/"y", ']],
+  ])('has its %s read in linear time', (_, work, units) => {
+    for (const unit of units)
+      expect(
+        superlinear((bytes) => filled(bytes, '', unit, ''), work),
+        String(unit),
+      ).toBeUndefined();
   });
 });

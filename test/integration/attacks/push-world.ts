@@ -76,38 +76,6 @@ export async function openPushWorld(mode: Mode, settings: TestSettings = {}): Pr
   };
 }
 
-const SAMPLE_MS = 100;
-/** What an attack may take from everybody else, milliseconds. */
-export const LONGEST_GAP_MS = 1_000;
-
-/** Runs `work` while it asks /livez every 100 ms; the longest time between two answers, milliseconds. */
-export async function longestGap(address: string, work: () => Promise<unknown>): Promise<number> {
-  const live = async (): Promise<number> => {
-    const reply = await send(address, '/livez');
-    if (reply.status !== 200) throw new Error(`/livez: ${reply.status}`);
-    return performance.now();
-  };
-  let longest = 0;
-  let last = await live();
-  let isOver = false;
-  const sampling = (async () => {
-    for (let done = false; !done;) {
-      done = isOver;
-      const now = await live();
-      longest = Math.max(longest, now - last);
-      last = now;
-      await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
-    }
-  })();
-  await Promise.all([
-    work().finally(() => {
-      isOver = true;
-    }),
-    sampling,
-  ]);
-  return longest;
-}
-
 export interface RawCall {
   readonly socket: Socket;
   /** what the service has sent so far */

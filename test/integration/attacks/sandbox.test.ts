@@ -98,10 +98,14 @@ describe('without the first wall, beside the embedded engine', () => {
   afterAll(() => engine?.close());
 
   it.each([
-    "SELECT editDistance(repeat('ab', 30000), repeat('ba', 30000)) FROM numbers(100)",
+    "SELECT editDistance(materialize(repeat('ab', 30000)), repeat('ba', 30000)) FROM numbers(100)",
     "SELECT match(materialize(repeat(repeat('ab', 1000), 1000)), '.{1000}.{500}\\\\x01')",
     "SELECT extractAll(repeat('a', 1000000), 'a.*?b|a')",
   ])('%s ends with its process, and the next statement is answered', async (sql) => {
+    const one = async (): Promise<string> =>
+      (await engine.clickhouse.read({ sql: 'SELECT 1', format: 'TSV', isolated: true })).body.toString();
+    // its process is there
+    expect(await one()).toBe('1\n');
     const from = performance.now();
     await expect(
       engine.clickhouse.read({
@@ -111,10 +115,9 @@ describe('without the first wall, beside the embedded engine', () => {
         isolated: true,
       }),
     ).rejects.toMatchObject({ code: 159 });
-    expect(performance.now() - from).toBeLessThan(8_000);
-    expect((await engine.clickhouse.read({ sql: 'SELECT 1', format: 'TSV', isolated: true })).body.toString()).toBe(
-      '1\n',
-    );
+    // without that end each goes on for a minute or more
+    expect(performance.now() - from).toBeLessThan(20_000);
+    expect(await one()).toBe('1\n');
   });
 
   it('a statement ends with its caller', async () => {

@@ -1,4 +1,3 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createLogger } from '../../../common/logger.ts';
@@ -9,16 +8,9 @@ import { startQuery } from '../../../services/query/service.ts';
  * The query service in a process of its own, whose memory is its own. The argument is the moment that it takes for now.
  */
 const settings = readSettings();
-const logger = createLogger('silent');
+const logger = createLogger('warn');
 const now = Number(process.argv[2]);
 const clickhouse = await openClickHouse(settings, logger, { signal: new AbortController().signal });
 const service = await startQuery({ clickhouse, settings, logger, registry: createRegistry(), clock: () => now });
 await service.ready;
 process.stdout.write(`${service.address}\n`);
-// the longest gap of its own event loop since the last SIGUSR2, milliseconds
-const delay = monitorEventLoopDelay({ resolution: 10 });
-delay.enable();
-process.on('SIGUSR2', () => {
-  process.stdout.write(`gap ${Math.round(delay.max / 1e6)}\n`);
-  delay.reset();
-});

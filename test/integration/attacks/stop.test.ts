@@ -1,6 +1,8 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { startFace } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
@@ -13,14 +15,14 @@ afterAll(() => {
   for (const folder of folders) folder.remove();
 });
 
-async function hanging(): Promise<{
+async function hanging(url?: string): Promise<{
   exited: Promise<[number | null, NodeJS.Signals | null]>;
   signal: (name: NodeJS.Signals) => void;
   output: () => string;
 }> {
   const folder = temporaryFolder();
   folders.push(folder);
-  const started = spawn(process.execPath, [PROCESS, folder.path], {
+  const started = spawn(process.execPath, [PROCESS, folder.path, ...(url === undefined ? [] : [url])], {
     env: { ...process.env, UV_THREADPOOL_SIZE: '16' },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -40,12 +42,21 @@ async function hanging(): Promise<{
 describe('a process with a native thread that does not end', () => {
   it('ends itself within 10 s of SIGTERM, with 0', async () => {
     const { exited, signal, output } = await hanging();
-    const from = performance.now();
     signal('SIGTERM');
+    const from = performance.now();
     expect(await exited).toEqual([0, null]);
-    const seconds = (performance.now() - from) / 1000;
-    expect([seconds > 5, seconds < 10]).toEqual([true, true]);
-    expect(output()).toContain('stop_deadline_passed');
+    const at = (event: string): number =>
+      output()
+        .split('\n')
+        .filter((line) => line.startsWith('{'))
+        .map((line) => JSON.parse(line) as { time: string; msg: string })
+        .filter(({ msg }) => msg === event)
+        .map(({ time }) => Date.parse(time))[0] ?? Number.NaN;
+    // by its own log: how late a signal and an exit are seen here says more about the machine
+    const ms = at('stop_deadline_passed') - at('stopping');
+    expect([ms, ms > 5_000, ms < 10_000]).toEqual([ms, true, true]);
+    // the statement goes on for minutes
+    expect(performance.now() - from).toBeLessThan(20_000);
   });
 
   it('ends itself at once at a second signal, more than a second later', async () => {
@@ -56,6 +67,41 @@ describe('a process with a native thread that does not end', () => {
     const from = performance.now();
     signal('SIGTERM');
     expect(await exited).toEqual([130, null]);
-    expect(performance.now() - from).toBeLessThan(2_000);
+    // the deadline would have ended it seven seconds later
+    expect(performance.now() - from).toBeLessThan(6_000);
   });
+});
+
+it('a process whose server never answers ends within 10 s of SIGTERM, with 0', async () => {
+  const folder = temporaryFolder();
+  folders.push(folder);
+  const face = await startFace({ dataDir: folder.path, password: 'secret' });
+  try {
+    await face.inject({ match: 'materialize', action: 'hang', times: 100 });
+    const { exited, signal, output } = await hanging(face.url);
+    signal('SIGTERM');
+    const from = performance.now();
+    expect(await exited).toEqual([0, null]);
+    expect(performance.now() - from).toBeLessThan(10_000);
+    expect(output()).toContain('"msg":"stopping"');
+  } finally {
+    await face.stop();
+  }
+});
+
+it('a process that has nothing else to do closes its engine to the end, with the process for texts of callers', async () => {
+  const folder = temporaryFolder();
+  folders.push(folder);
+  const module = (path: string): string => JSON.stringify(new URL(`../../../common/${path}`, import.meta.url).href);
+  const text = `
+    import { openEmbedded } from ${module('clickhouse/embedded.ts')};
+    import { createLogger } from ${module('logger.ts')};
+    const engine = await openEmbedded({ dataDir: ${JSON.stringify(folder.path)}, logger: createLogger('warn') });
+    await engine.read({ sql: 'SELECT 1', format: 'TSV', isolated: true });
+    await engine.close();
+    process.stdout.write('closed');`;
+  const run = promisify(execFile)(process.execPath, ['--input-type=module-typescript', '--eval', text], {
+    env: { ...process.env, UV_THREADPOOL_SIZE: '16' },
+  });
+  expect((await run).stdout).toBe('closed');
 });

@@ -17,6 +17,7 @@ import { logger } from './service.ts';
 
 /** Callers who begin and do not end, or do not read what they asked for. */
 const KEY = 'the-key';
+const OTHER_KEY = 'the-other-key';
 const ANSWER_BYTES = 20 * 1024 * 1024;
 const result = Buffer.from(
   `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`,
@@ -70,6 +71,7 @@ beforeAll(async () => {
     },
     keys: createKeyRing([
       { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
+      { id: 'o', name: 'o', hash: hashKey(OTHER_KEY), scopes: ['query'], projects: [], expiresAt: undefined },
     ]),
     onKeyUsed: () => undefined,
     refreshKeys: () => Promise.resolve(),
@@ -135,9 +137,9 @@ describe('a connection', () => {
 
 describe('large answers that nobody reads', () => {
   const path = '/api/endpoints/logs.all?project=p';
-  const ask = async (): Promise<[number, string]> => {
+  const ask = async (key = KEY): Promise<[number, string]> => {
     const reply = await fetch(`http://127.0.0.1:${port}${path}`, {
-      headers: { 'x-api-key': KEY, 'accept-encoding': 'identity' },
+      headers: { 'x-api-key': key, 'accept-encoding': 'identity' },
     });
     return [reply.status, await reply.text()];
   };
@@ -173,6 +175,17 @@ describe('large answers that nobody reads', () => {
       (await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status,
     ).toBe(200);
     one.destroy();
+    await waitFor(() => responseMemory.used() === 0, 5_000, 'nothing is held');
+  });
+
+  it('of one key take half of the room at most while another key asks', async () => {
+    responseMemory = createResponseMemory({ roomBytes: 5 * ANSWER_BYTES, shares });
+    expect((await ask(OTHER_KEY))[0]).toBe(200);
+    const held = [await askAndWait(), await askAndWait()];
+    expect(responseMemory.used()).toBeGreaterThan(2 * ANSWER_BYTES);
+    expect((await ask())[0]).toBe(503);
+    expect((await ask(OTHER_KEY))[0]).toBe(200);
+    for (const socket of held) socket.destroy();
     await waitFor(() => responseMemory.used() === 0, 5_000, 'nothing is held');
   });
 
