@@ -98,7 +98,7 @@ const isAny = async (server: TestServer, sql: string): Promise<boolean> => (awai
 async function createUsers(server: TestServer): Promise<void> {
   await server.query('CREATE DATABASE sluice');
   for (const [name, rights] of Object.entries(RIGHTS)) {
-    await server.query(`CREATE USER ${name} IDENTIFIED BY 'x'`);
+    await server.query(`CREATE USER ${name} IDENTIFIED BY 'x' SETTINGS PROFILE 'ours'`);
     for (const right of rights) await server.query(`GRANT ${right.replace('{database}', 'sluice')} TO ${name}`);
   }
 }

@@ -42,7 +42,7 @@ const opened: ClickHouse[] = [];
 beforeAll(async () => {
   server = await startServer({ ...serverOfRun(), dataDir: folder.path });
   await server.query('CREATE DATABASE sluice');
-  for (const name of SERVICES) await server.query(`CREATE USER ${name} IDENTIFIED BY 'x'`);
+  for (const name of SERVICES) await server.query(`CREATE USER ${name} IDENTIFIED BY 'x' SETTINGS PROFILE 'ours'`);
   for (const [, grant] of GUIDE.matchAll(/^(GRANT .*);$/gm)) await server.query(grant!);
 });
 afterAll(async () => {
