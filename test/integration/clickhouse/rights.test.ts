@@ -13,7 +13,7 @@ import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
 import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
-import { startRollup } from '../../../services/rollup/rollup.ts';
+import { startRollup } from '../../../services/rollup/service.ts';
 import { startServer, type TestServer } from '../../harness/clickhouse-server.ts';
 import { serverOfRun } from '../../harness/clickhouse-run.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
