@@ -34,9 +34,11 @@ export function onClickHouse(
 // topics.
 // browser: a real browser on a real service.
 // retry 0 everywhere: a test that fails once has found something.
-// server, hostile: what says most about a ClickHouse server, on a genuine one under a plain and under a hostile
-// profile. The suites on every server, whole: vitest.servers.config.ts.
-// What needs a server of its own starts one in every project (test/harness/clickhouse-server.ts).
+// server, hostile: the guarantees that depend on the server, on a genuine one under a plain and under a hostile profile:
+// deduplication by token, dead letters, delivery through kills, and every endpoint's answers.
+// Many tests start a server of their own (test/harness/clickhouse-server.ts). They run in integration and faults, on
+// 25.8 unless they name versions: canary, rights, own-server, server, long-writes, kill-stack, clickhouse-away.
+// The whole suites on every server: vitest.servers.config.ts.
 export default defineConfig({
   test: {
     retry: 0,
@@ -53,14 +55,18 @@ export default defineConfig({
       },
       onClickHouse('integration', 'embedded', ['test/{integration,e2e}/**/*.test.ts'], 1),
       onClickHouse('faults', 'embedded', ['test/faults/**/*.test.ts'], 2),
-      onClickHouse('server', '25.8 plain', ['test/integration/ingest/**/*.test.ts', 'test/e2e/oracle.test.ts'], 3),
+      onClickHouse(
+        'server',
+        '25.8 plain',
+        ['test/integration/ingest/{token-semantics,dead-letters}.test.ts', 'test/e2e/oracle.test.ts'],
+        3,
+      ),
       onClickHouse(
         'hostile',
         '25.8 hostile',
         [
-          'test/integration/ingest/**/*.test.ts',
-          'test/integration/rollup/{oracle,service}.test.ts',
-          'test/integration/query/{answers,contract}.test.ts',
+          'test/integration/ingest/token-semantics.test.ts',
+          'test/faults/kill-stack.test.ts',
           'test/e2e/oracle.test.ts',
         ],
         4,

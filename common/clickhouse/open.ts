@@ -3,25 +3,26 @@ import { makeDataFolder } from '../config/data-folder.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse } from './clickhouse.ts';
+import { checkRights, type Service } from './rights.ts';
 
 const OTHER_READERS = 2;
 
 /**
  * Opens the server of CLICKHOUSE_URL, waiting for it until `signal` fires, else the embedded engine in DATA_DIR. Throws
- * StartError.
+ * StartError, also if the server's user lacks a right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
     Partial<Pick<Settings, 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>,
   logger: Logger,
-  { wait = true, signal }: { wait?: boolean; signal?: AbortSignal } = {},
+  { wait = true, signal, service }: { wait?: boolean; signal?: AbortSignal; service?: Service } = {},
 ): Promise<ClickHouse> {
   // beside the callers' queries, keys, audit and commands always have readers
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
   // load only the one that is needed: the other one's packages cost 10 MB at rest
   if (settings.CLICKHOUSE_URL !== undefined) {
     const { openServer } = await import('./server.ts');
-    return await openServer({
+    const server = await openServer({
       url: settings.CLICKHOUSE_URL,
       logger,
       wait,
@@ -30,6 +31,13 @@ export async function openClickHouse(
       ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }),
       ...(signal === undefined ? {} : { signal }),
     });
+    try {
+      if (service !== undefined) await checkRights(server, service);
+      return server;
+    } catch (error) {
+      await server.close();
+      throw error;
+    }
   }
   if (!makeDataFolder(settings.DATA_DIR))
     logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');

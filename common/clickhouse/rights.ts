@@ -2,26 +2,34 @@ import { EXIT_CONFIG, StartError } from '../errors.ts';
 import type { ClickHouse } from './clickhouse.ts';
 import { identifier } from './sql.ts';
 
+const READ_AND_WRITE = 'SELECT, INSERT ON {database}.*';
+/** A long write is watched in system.processes. Its own user may kill it without a right. */
+const PROCESSES = 'SELECT ON system.processes';
+const PARTS = 'SELECT ON system.parts';
+
 /**
- * What a service's user needs. A long insert is looked after in system.processes, and an abandoned one is killed by
- * what stands there. Materialized views insert with
- * the rights of whoever made them.
+ * What the user of each service needs on a server with the access control that ClickHouse ships. docs/security.md lists
+ * the same rights. A materialized view inserts with the rights of the user that created it.
  */
-const RIGHTS = {
-  // the last: of input(), from which an insert reads its rows
-  ingest: ['SELECT, INSERT ON {database}.*', 'SELECT ON system.processes', 'CREATE TEMPORARY TABLE ON *.*'],
-  query: ['SELECT, INSERT ON {database}.*', 'SELECT ON system.processes'],
+export const RIGHTS = {
+  // input(), from which an insert reads its rows, is a temporary table
+  ingest: [READ_AND_WRITE, PROCESSES, 'CREATE TEMPORARY TABLE ON *.*'],
+  query: [READ_AND_WRITE, PROCESSES, PARTS],
   rollup: [
     'SELECT, INSERT, ALTER, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE ON {database}.*',
-    'SELECT ON system.processes',
+    'TABLE ENGINE ON MergeTree',
+    'TABLE ENGINE ON AggregatingMergeTree',
+    'TABLE ENGINE ON ReplacingMergeTree',
+    'TABLE ENGINE ON SummingMergeTree',
+    PROCESSES,
+    PARTS,
   ],
 } as const;
 
-/**
- * Throws StartError with the GRANT statements that are missing, where the server says that our user lacks a right of
- * this service.
- */
-export async function checkRights(clickhouse: ClickHouse, service: keyof typeof RIGHTS): Promise<void> {
+export type Service = keyof typeof RIGHTS;
+
+/** Throws StartError, one line with the missing GRANT statements, if our user lacks a right that the service needs. */
+export async function checkRights(clickhouse: ClickHouse, service: Service): Promise<void> {
   const rights = await clickhouse.rights(RIGHTS[service]);
   if (rights === undefined) return;
   const { isReadOnly, missing, user } = rights;

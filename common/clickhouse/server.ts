@@ -72,6 +72,8 @@ const CONTROL_SETTINGS = {
   max_execution_time: 0,
   use_query_cache: 0,
   additional_result_filter: '',
+  // a count of nothing is 0
+  empty_result_for_aggregation_by_empty_set: 0,
   limit: 0,
   offset: 0,
   max_result_rows: 0,

@@ -52,7 +52,11 @@ export async function runProcess(
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
 
+  const failures = new Set<unknown>();
   const fail = (error: unknown): void => {
+    // one error may end several parts
+    if (failures.has(error)) return;
+    failures.add(error);
     if (exitCode === 0) exitCode = error instanceof StartError ? error.exitCode : 1;
     if (error instanceof StartError) process.stderr.write(`sluice: ${error.message}\n`);
     else {

@@ -40,7 +40,7 @@ else {
           }),
         );
       }
-      const opened = await openClickHouse(settings, logger, { signal: stopping });
+      const opened = await openClickHouse(settings, logger, { signal: stopping, service: 'ingest' });
       clickhouse = opened;
       add({ name: 'clickhouse', stop: () => opened.close() });
       await waitForSchema(opened, logger, { signal: stopping });

@@ -1,6 +1,5 @@
 import { availableParallelism } from 'node:os';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { checkRights } from '../../common/clickhouse/rights.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -99,7 +98,6 @@ export async function startIngest({
   clock = systemClock,
   sessionTimeoutMs,
 }: IngestOptions): Promise<RunningIngest> {
-  await checkRights(clickhouse, 'ingest');
   await proveExactlyOnce(clickhouse);
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];

@@ -24,7 +24,10 @@ await runProcess(
     const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
     const log = createLogger(settings.LOG_LEVEL);
     logger = log;
-    const opening: Promise<ClickHouse> = openClickHouse(settings, log, { signal: stopping });
+    const opening: Promise<ClickHouse> = openClickHouse(settings, log, {
+      signal: stopping,
+      service: 'query',
+    });
     const clickhouse = whenOpen(opening);
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
     const schema = opening

@@ -38,7 +38,7 @@ else {
           }),
         );
       }
-      const opened = await openClickHouse(settings, logger, { signal: stopping });
+      const opened = await openClickHouse(settings, logger, { signal: stopping, service: 'rollup' });
       clickhouse = opened;
       add({ name: 'clickhouse', stop: () => opened.close() });
       add(await startRollup({ clickhouse: opened, settings, logger, registry }));

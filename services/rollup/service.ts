@@ -1,7 +1,6 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
-import { checkRights } from '../../common/clickhouse/rights.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -59,7 +58,6 @@ export async function startRollup({
   };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
-  await checkRights(clickhouse, 'rollup');
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);

@@ -6,7 +6,7 @@ import { readSettings, type Settings } from '../../common/config/settings.ts';
 import { ensureTopics } from '../../common/kafka/topics.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import { createRandom } from '../../demo/random.ts';
-import { createTraffic } from '../../demo/traffic.ts';
+import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { statements as rollupStatements } from '../../services/rollup/catalogue.ts';
 import {
@@ -18,6 +18,7 @@ import {
   type ProduceOptions,
   type TestRecord,
 } from '../harness/kafka.ts';
+import type { StoredEvent } from '../harness/oracle.ts';
 import { waitFor } from '../harness/wait-for.ts';
 
 /** What must become of a message: a row of its raw table, a dead letter with this reason, or nothing (a null value). */
@@ -51,6 +52,8 @@ export interface World {
     counts: Partial<Record<SourceName, number>>,
     options?: ProduceOptions & { partitions?: number },
   ): Promise<void>;
+  /** Returns the events of `produce` that become rows, for the oracle. */
+  rows(): StoredEvent[];
   /** Takes note of what was produced elsewhere. */
   acknowledged(
     source: SourceName,
@@ -122,15 +125,18 @@ export async function createWorld({
   /** by source and checksum: what was handed to the producer, acknowledged or not */
   const sent = new Map<string, Outcome>();
   const lives = new Map<SourceName, number>();
+  const events: { event: TrafficEvent; topic: string; partition: number; offset: number }[] = [];
 
   function message(source: SourceName): {
+    event: TrafficEvent;
     value: string | null;
     outcome: Outcome;
     timestamp: number;
     key: string | null;
   } {
-    const { json, key, recordMillis: timestamp } = traffic.next(Date.now() * 1000, source);
-    const of = (value: string | null, outcome: Outcome) => ({ value, outcome, timestamp, key });
+    const event = traffic.next(Date.now() * 1000, source);
+    const { json, key, recordMillis: timestamp } = event;
+    const of = (value: string | null, outcome: Outcome) => ({ event, value, outcome, timestamp, key });
     switch (random.below(40)) {
       case 0:
         return of(null, 'skipped');
@@ -159,7 +165,7 @@ export async function createWorld({
     topicOf,
 
     async produce(counts, { partitions: over = partitions, ...options } = {}) {
-      const records: (TestRecord & { value: string | null; source: SourceName; outcome: Outcome })[] = [];
+      const records: (TestRecord & ReturnType<typeof message> & { source: SourceName })[] = [];
       for (const [source, count] of Object.entries(counts) as [SourceName, number][]) {
         for (let i = 0; i < count; i++)
           records.push({ source, topic: topicOf(source), partition: i % over, ...message(source) });
@@ -167,14 +173,24 @@ export async function createWorld({
       for (const { source, value, outcome } of records)
         sent.set(`${source}:${value === null ? 0 : crc32(value)}`, outcome);
       const reports = await produce(records, { brokers, ...options });
-      records.forEach(({ source, value, outcome }, i) => {
+      records.forEach(({ source, value, outcome, event }, i) => {
         const { topic, partition, offset } = reports[i]!;
+        if (outcome === 'row') events.push({ event, topic, partition, offset: Number(offset) });
         expected.set(`${topic}:${lives.get(source) ?? 0}:${partition}:${offset}`, {
           outcome,
           checksum: value === null ? 0 : crc32(value),
         });
       });
     },
+
+    rows: () =>
+      events.map(({ event, ...place }) => ({
+        source: event.source,
+        project: event.project,
+        timestamp: event.timestampMicros,
+        content: contentOf(event),
+        ...place,
+      })),
 
     acknowledged(source, partition, offsets, value, outcome) {
       for (const offset of offsets)

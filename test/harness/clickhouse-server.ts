@@ -51,6 +51,15 @@ export interface TestServer {
 export const NOBODY = 'nobody';
 /** the harness's own user, under no profile, with the password of the other */
 const ADMIN = 'admin';
+/** As in the configuration that ClickHouse ships: a user has no right that nobody granted. */
+const ACCESS_CONTROL = `<access_control_improvements>
+    <users_without_row_policies_can_read_rows>true</users_without_row_policies_can_read_rows>
+    <on_cluster_queries_require_cluster_grant>true</on_cluster_queries_require_cluster_grant>
+    <select_from_system_db_requires_grant>true</select_from_system_db_requires_grant>
+    <select_from_information_schema_requires_grant>true</select_from_information_schema_requires_grant>
+    <settings_constraints_replace_previous>true</settings_constraints_replace_previous>
+    <table_engines_require_grant>true</table_engines_require_grant>
+  </access_control_improvements>`;
 const LAUNCHER = fileURLToPath(new URL('clickhouse-server.py', import.meta.url));
 const START_TIMEOUT_MS = 30_000;
 /** A server finishes what runs before it ends; its data are in order after a kill too. */
@@ -199,7 +208,8 @@ function configXml(library: Library, home: string, ports: Ports, more: string): 
   <backups><allowed_path>/</allowed_path></backups>
   <mark_cache_size>67108864</mark_cache_size>
   <keep_alive_timeout>10</keep_alive_timeout>
-  <shutdown_wait_unfinished>0</shutdown_wait_unfinished>${own}
+  <shutdown_wait_unfinished>0</shutdown_wait_unfinished>
+  ${ACCESS_CONTROL}${own}
 ${more}
 </clickhouse>
 `;

@@ -3,6 +3,7 @@ import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { openServer } from '../../../common/clickhouse/server.ts';
 import { startFace, type Face } from '../../harness/clickhouse-face.ts';
+import { startServer } from '../../harness/clickhouse-server.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
@@ -167,4 +168,14 @@ test('a server that was replaced by another version is told the settings of that
   } finally {
     await newer.kill();
   }
+});
+
+test('an insert that has ended is known to be over, whatever the profile sets', async () => {
+  const own = temporaryFolder();
+  const server = await startServer({ profile: 'hostile', dataDir: own.path });
+  const hostile = await openServer({ url: `${server.url}/default`, logger: testLogger, wait: false });
+  await expect(hostile.killInsert('batch')).resolves.toBeUndefined();
+  await hostile.close();
+  await server.kill();
+  own.remove();
 });

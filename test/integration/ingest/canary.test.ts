@@ -7,9 +7,8 @@ import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
 import { openTestEmbedded, temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { startServer, type ServerOptions, type TestServer } from '../../harness/clickhouse-server.ts';
 
-// Guarantee: ingest begins only on a ClickHouse that counts a batch once however often it is inserted, keeps nothing of
-// one that fails, and lets our user do what it has to;
-// else it ends with one line that names the setting, the right or the version.
+// Guarantee: ingest begins only on a ClickHouse that counts a batch once however often it is inserted, and keeps nothing
+// of one that fails. Otherwise it ends with one line that names the setting or the version. Rights: clickhouse/rights.test.ts.
 
 const ends: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
@@ -107,24 +106,6 @@ describe('ingest refuses to begin', () => {
     await failure(proveExactlyOnce(clickhouse));
   });
 
-  test('where our user lacks a right, with the statement that gives it', async () => {
-    const server = await start({});
-    await migrate(await open(server.url), testLogger);
-    await server.query("CREATE USER limited IDENTIFIED BY 'x'");
-    await server.query('GRANT SELECT ON sluice.* TO limited');
-    const clickhouse = await open(server.url.replace('sluice@', 'limited:x@'));
-    const where = clickhouse.where;
-    expect(await failure(checkRights(clickhouse, 'ingest'))).toMatchObject({
-      name: 'StartError',
-      exitCode: 78,
-      message: `the user limited of ClickHouse at ${where} lacks rights that ingest needs; run there: GRANT SELECT, INSERT ON \`sluice\`.* TO \`limited\`; GRANT SELECT ON system.processes TO \`limited\`; GRANT CREATE TEMPORARY TABLE ON *.* TO \`limited\`;`,
-    });
-    for (const grant of (await failure(checkRights(clickhouse, 'ingest'))).message.match(/GRANT [^;]*/g)!)
-      await server.query(grant);
-    await checkRights(clickhouse, 'ingest');
-    await proveExactlyOnce(clickhouse);
-  });
-
   test('where its profile is read-only', async () => {
     const server = await start({ settings: { readonly: 1 } });
     // a user whose profile is read-only may change no setting, so it is told before anything else
@@ -132,17 +113,5 @@ describe('ingest refuses to begin', () => {
       name: 'StartError',
       message: expect.stringMatching(/readonly/) as string,
     });
-  });
-
-  test('and rollup with the rights that its check asks for makes the whole schema', async () => {
-    const server = await start({});
-    await server.query("CREATE USER limited IDENTIFIED BY 'x'");
-    await server.query('GRANT SELECT ON system.one TO limited');
-    const clickhouse = await open(server.url.replace('sluice@', 'limited:x@'));
-    for (const grant of (await failure(checkRights(clickhouse, 'rollup'))).message.match(/GRANT [^;]*/g)!)
-      await server.query(grant);
-    await checkRights(clickhouse, 'rollup');
-    await migrate(clickhouse, testLogger);
-    await expect(proveExactlyOnce(clickhouse)).resolves.toBeUndefined();
   });
 });
