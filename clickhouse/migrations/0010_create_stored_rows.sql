@@ -1,4 +1,4 @@
--- Where the rows of all raw tables stand in Kafka, for the account of offsets.
+-- The Kafka coordinates of the rows of all raw tables, for the account of offsets.
 CREATE VIEW stored_rows AS
 SELECT 'edge_logs' AS source, kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, batch_last, period FROM edge_logs
 UNION ALL

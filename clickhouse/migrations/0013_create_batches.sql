@@ -1,14 +1,14 @@
 -- The ledger: one row per finished batch, written last, after every row of the batch is in its table.
--- For ingest it is the position of truth; for `reconcile` the account of every offset ever taken.
+-- Ingest resumes each partition at its end. `reconcile` reads it as the account of every offset ever taken.
 -- The same row may be written twice (a retry): ReplacingMergeTree and readers that take one row per `first`.
---   ranges of one topic, incarnation and partition follow each other without a hole: first = previous last + 1
+--   ranges of one topic, incarnation and partition follow each other without a gap: first = previous last + 1
 --   consumed = last - first + 1 = stored + dead_lettered + null_values + no_records + gap
 --   consumer_group: who wrote it; another group takes over only when this one has no members
 --   evaluated_at, rules: when, and by which version of the rules, the messages were evaluated
 --   period: the least one that its rows may have (docs/rollups.md)
 --   begin_offset, begin_record_time, begin_checksum: its first record; NULL where it has none
---   end_offset, end_record_time, end_checksum: the last record at or before `last` (record time in ms, -1 = none; CRC-32 of the value), to recognise the
---     topic by; control records, compaction or a gap may follow it. NULL where this life of the topic had no record yet
+--   end_offset, end_record_time, end_checksum: the last record at or before `last` (record time in ms, -1 = none; CRC-32 of the value), which
+--     identifies the topic; control records, compaction or a gap may follow it. NULL if this incarnation had no record yet
 --   closes: nothing follows in this incarnation
 --   min_timestamp: of its rows; NULL where it has none. Rows past retention are gone, so only batches with nothing before it are compared with their raw table
 CREATE TABLE batches

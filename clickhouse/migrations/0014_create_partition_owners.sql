@@ -1,6 +1,6 @@
 -- Which consumer group may write a partition: the row with the highest epoch. An epoch is claimed by inserting its row under a token of its own, which
 -- ClickHouse takes once, so two groups cannot claim the same one. A group claims twice: the second
--- row, some seconds later, says that nothing of the former group can be on its way any more.
+-- row, some seconds later, says that no insert of the former group can be in flight any more.
 CREATE TABLE partition_owners
 (
     topic          LowCardinality(String),

@@ -1,7 +1,7 @@
 -- Partitions that were paused because too many of their last messages were bad. One row per partition that ever was: the last pause.
 --   next: first offset that is not yet taken; messages before it do not count again
 --   bad of messages: what the pause was decided by
---   until: the partition goes on then, by the server's clock; resumed by command: the moment of the command
+--   until: the partition resumes then, by the server's clock; after a resume by command, the moment of the command
 CREATE TABLE paused_partitions
 (
     topic       LowCardinality(String),

@@ -1,4 +1,4 @@
--- Up to where retention has dropped the days of a raw table: rows of events before this may be gone, also where a longer retention is set by now.
+-- The event time up to which retention has dropped days of a raw table. Earlier rows may be gone, even if a longer retention is set now.
 CREATE TABLE expired_days
 (
     source LowCardinality(String),

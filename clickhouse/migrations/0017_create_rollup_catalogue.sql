@@ -3,7 +3,7 @@
 --   source: the raw table; widest: the widest bucket, seconds
 --   state: new (just migrated), building (history is being added), serving, retired (its data is gone)
 --   pending: periods that are not built yet: queries get them from raw, or from the version that still serves
---   progress: grows with every step, so that a service that wakes up late cannot undo another's step
+--   progress: grows with every step, so a delayed service cannot undo another's step
 CREATE TABLE rollups
 (
     name     LowCardinality(String),
@@ -26,10 +26,10 @@ CREATE TABLE rollup_periods
 ENGINE = ReplacingMergeTree
 ORDER BY begin;
 
--- Spans of event time in one period that have to be built anew: ingest was killed between raw and views, the audit found a difference, or an operator
+-- Spans of event time in one period that must be rebuilt: ingest was killed between raw and views, the audit found a difference, or an operator
 -- asked for it. The rollup service builds them and adds the row with done = true, which carries the requested_at of the newest request that it answers.
---   reason: recovery, audit or command; accept_loss: build although raw has fewer rows than the ledger says
---   outcome: what came of the last attempt; '' = none yet
+--   reason: recovery, audit or command; accept_loss: build although raw has fewer rows than the ledger counts
+--   outcome: of the last attempt; '' if there was none
 CREATE TABLE rollup_repairs
 (
     source       LowCardinality(String),

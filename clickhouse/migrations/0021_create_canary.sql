@@ -1,5 +1,5 @@
--- What ingest tries at its start, before it takes a message: that an insert under the same token counts once, in a table and in its view, and that one which
--- fails leaves nothing. Two partitions, a day each, so that a batch of the canary makes parts as batches of messages do. Nothing of it is kept for longer than a day.
+-- Ingest tests the engine here at its start, before it takes a message: an insert under the same token must count once, in a table and in its view, and a
+-- failing one must leave nothing. It has two partitions, a day each, so a canary batch makes parts like any batch. Its rows expire after a day.
 CREATE TABLE canary
 (
     attempt  String,

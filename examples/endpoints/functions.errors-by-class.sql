@@ -12,7 +12,7 @@ WHERE width = 60
   AND project = @project
   AND function_id = @function_id
   AND at >= first_bucket
-  -- every row of an event at X has period >= the start of the day of X - 1 h: older periods need not be looked at
+  -- every row of an event at X has period >= the start of the day of X - 1 h: so older periods are skipped
   AND period >= toStartOfDay(first_bucket - 3600, 'UTC')
   AND at <= @now
 GROUP BY at

@@ -1,5 +1,5 @@
--- The catalogue of rollups without retired versions, and what is to be repaired of them. Reads rollups and rollup_repairs; one row per rollup and version.
--- pending: periods that are not built yet; repairs: spans that have to be built anew; differences: those that differ from raw after they were.
+-- The catalogue of rollups without retired versions, and their open repairs. Reads rollups and rollup_repairs; one row per rollup and version.
+-- pending: periods that are not built yet; repairs: spans that must be rebuilt; differences: those that still differ from raw after a rebuild.
 SELECT r.name AS name, r.version AS version, r.state AS state, length(r.pending) AS pending, o.repairs AS repairs, o.differences AS differences
 FROM (SELECT name, version, source, state, pending FROM rollups FINAL WHERE state != 'retired') AS r
 LEFT JOIN

@@ -1,12 +1,12 @@
--- functions.invocation-stats: invocations of one project's functions as a series of buckets, also where nothing ran.
+-- functions.invocation-stats: invocations of one project's functions as a series of buckets, including empty ones.
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
 -- Reads: 5min raw function_edge_logs (five minutes of one project), the others function_invocations:
 --   minutes for 15min and 1hr, hours for 1day and 7day;
---   branches of another interval are not sent (`-- only`), or folded away before anything is read.
--- Every row of an event at X has period >= the start of the day of X - 1 h: older periods have nothing of the series (docs/rollups.md), and are not planned over.
+--   branches of other intervals are not sent (`-- only`), or removed before anything is read.
+-- Every row of an event at X has period >= the start of the day of X - 1 h: so older periods have nothing of the series and are skipped (docs/rollups.md).
 -- One SELECT and short expressions: planning is most of what an answer costs.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
--- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket is the one that @now is in.
+-- Rows: 301, 16, 61, 25 or 8, ascending; the last bucket contains @now.
 WITH
     indexOf(['5min', '15min', '1hr', '1day', '7day'], @interval) AS chosen,
     toUInt32([1, 60, 60, 3600, 86400][chosen]) AS bucket_width,

@@ -3,7 +3,7 @@
 --   (inclusive), NULL = open; @limit, 1 to 100; @now.
 -- Reads: edge_logs by (project, timestamp): backwards for the time of the oldest entry to show, first in the last six hours, which opens a partition or two,
 --   then in the window from there on; then the rows since that time. Where those hours have fewer, every part of the window gives its newest granule.
---   The other eight sources have their filters below and are not selected from, so nothing of them is read.
+--   The other eight sources have their filters below, but the result does not select from them, so they are not read.
 -- Rows: at most @limit, newest first; ties by id, partition, offset, all descending.
 WITH
     @now - toIntervalDay(multiIf(@project_tier IN ('PAYG', 'ENTERPRISE'), 90, @project_tier = 'PRO', 7, 1)) AS retained_from,
@@ -16,7 +16,7 @@ WITH
           AND (isNull(@iso_timestamp_start) OR timestamp > @iso_timestamp_start)
           AND (isNull(@iso_timestamp_end) OR timestamp <= @iso_timestamp_end)
     ),
-    -- ordered by time alone, which is the order of the key: by more, all rows of the window are read and sorted, half a million for one page
+    -- ordered by time alone, which is the order of the key: with more columns, all rows of the window would be read and sorted, half a million for one page
     oldest_of_late AS
     (
         SELECT timestamp

@@ -1,3 +1,3 @@
--- Lets a period begin. Parameters: begin (unix seconds).
+-- Begins a period. Parameters: begin (unix seconds).
 INSERT INTO rollup_periods (begin)
 SELECT toDateTime({begin:UInt32}, 'UTC')

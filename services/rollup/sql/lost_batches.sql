@@ -1,4 +1,4 @@
--- Batches of which the raw table has fewer rows than the ledger says, and replayed dead letters whose rows it lacks. At most 100 rows.
+-- Batches of which the raw table has fewer rows than the ledger counts, and replayed dead letters whose rows it lacks. At most 100 rows.
 -- Parameters: source; period and the one that began before it, `since` (unix seconds): a batch announced before the register knew the period is in it too;
 --   until: how far the batch's rows are looked for, period or the end of time; horizon: retention has dropped events before it, so a batch with older ones is not compared.
 WITH

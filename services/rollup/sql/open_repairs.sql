@@ -1,5 +1,5 @@
--- Repairs that were asked for and are not done. Reads rollup_repairs; one row per source, period and span, the oldest request first.
---   requested_at: of the newest request for the span, as text: the row that closes it carries it, so a request that came meanwhile stays open
+-- Open repairs. Reads rollup_repairs; one row per source, period and span, the oldest request first.
+--   requested_at: of the newest request for the span, as text: the row that closes it carries it, so a request that arrived meanwhile stays open
 SELECT
     source,
     toUnixTimestamp(r.period) AS period,

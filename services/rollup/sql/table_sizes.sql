@@ -1,4 +1,4 @@
--- What every table of the database takes. One row per table that has rows.
+-- Sizes of the tables of the database. One row per table that has rows.
 --   parts: active ones; fullest: of them, those in the partition that has most (the engine slows inserts down at 1,000 and refuses them at 3,000)
 SELECT table, sum(partition_parts) AS parts, max(partition_parts) AS fullest, sum(partition_bytes) AS bytes, sum(partition_rows) AS rows
 FROM

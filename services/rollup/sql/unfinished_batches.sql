@@ -1,5 +1,5 @@
 -- Batches with rows in a period that the ledger lacks, and replays of dead letters with a row in it that are not done: their views may still be filled.
--- A batch of a life of the topic that is over is none of them: nobody finishes what an owner sent for it too late.
+-- A batch of a finished incarnation does not count: nobody completes what a former owner sent too late.
 -- Parameters: source (the raw table), period (unix seconds). At most 100 rows.
 WITH held AS
 (

@@ -1,4 +1,4 @@
--- A new key. Parameters: id, name, hash (SHA-256, hex), scopes, projects, created_at and expires_at (unix milliseconds, NULL = never).
+-- Creates a key. Parameters: id, name, hash (SHA-256, hex), scopes, projects, created_at and expires_at (unix milliseconds, NULL = never).
 INSERT INTO api_keys (id, name, hash, scopes, projects, created_at, expires_at)
 SELECT
     {id:String},

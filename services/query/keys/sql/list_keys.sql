@@ -1,4 +1,4 @@
--- The keys that are not revoked, expired ones included. A key that another one has taken the place of expires when it is to be revoked.
+-- The keys that are not revoked, expired ones included. A replaced key expires at the moment of its revocation.
 -- Parameter: now (unix milliseconds). Reads: api_keys. Rows: one per key, oldest first; times as unix milliseconds.
 SELECT
     id,

@@ -1,4 +1,4 @@
--- A key in the place of another: a new one, and the moment at which the old one ends. One insert, so that both happen or neither does.
+-- Replaces a key: creates a new one and sets the moment at which the old one ends. It is one insert, so both happen or neither does.
 -- Parameters: of the new key id, name, hash (SHA-256, hex), scopes, projects, created_at and expires_at (unix milliseconds, NULL = never); old_id and ends_at.
 INSERT INTO api_keys (id, name, hash, scopes, projects, created_at, expires_at, revoked_at)
 SELECT
