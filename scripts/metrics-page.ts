@@ -55,14 +55,26 @@ function namesIn(registry: Registry): Metric[] {
 }
 
 const WHERE: Readonly<Record<string, string>> = {
-  ingest: 'Per process: each partition belongs to one of them.',
-  rollup: 'One process for the installation; what it says of tables is true for all of it, and looked up every 30 s.',
+  ingest: 'Per process. Each partition belongs to one process.',
+  rollup: 'One process for the installation. It reads the state of all tables every 30 s.',
   query:
-    'Per process. `endpoint` is the name of a definition, or `other`; `cache` is what the header `x-cache` says; status 499 is a caller that left before its answer.',
-  push: 'Per process, beside query where KAFKA_BROKERS is set.',
+    'Per process. `endpoint` is the name of a definition, or `other`. `cache` is the value of the header `x-cache`. Status 499 means that the caller left before its answer.',
+  push: 'Per process, beside query if KAFKA_BROKERS is set.',
   readiness:
-    'Per process. `check` is `clickhouse` in every process, `consumer` where ingest runs, `rollups` where rollup runs, `endpoints` and `keys` where query runs.',
+    'Per process. `check` is `clickhouse` in every process, `consumer` beside ingest, `rollups` beside rollup, `endpoints` and `keys` beside query.',
 };
+
+const RENAMED = `## Renamed
+| until 0.1.0 | now |
+|---|---|
+| metric \`sluice_query_requests_under_way\` | \`sluice_query_requests_in_flight\` |
+| metric \`sluice_query_sending_bytes\` | \`sluice_query_response_memory_bytes\` |
+| log \`redis_away\`, \`redis_back\` | \`redis_unavailable\`, \`redis_recovered\` |
+| log \`keys_not_loaded\`, \`keys_loaded_again\` | \`keys_load_failed\`, \`keys_load_recovered\` |
+| log \`key_uses_not_noted\` | \`key_use_update_failed\` |
+| log \`endpoints_not_reloaded\` | \`endpoints_reload_failed\` |
+| log \`clickhouse_write_goes_on\` | \`clickhouse_write_running\` |
+`;
 
 export function metricsMarkdown(): string {
   const { process, ...own } = metricsOf();
@@ -78,16 +90,17 @@ export function metricsMarkdown(): string {
   );
   return `# Metrics
 
-Made by \`npm run metrics-page\` from what the services register; a test compares. \`npm start\` serves all of them at \`/metrics\`; a query service its own there, and
-every service its own at \`METRICS_PORT\`. Names are \`sluice_<service>_<what>_<unit>\`; no label holds anything that a caller or a producer wrote.
-Freshness is now minus the record's time in Kafka, at the moment at which the record became visible to queries. \`deploy/prometheus/\` has what Prometheus scrapes and
-the alerts (each in [runbook.md](runbook.md)), \`deploy/grafana/sluice.json\` the dashboard.
+\`npm run metrics-page\` makes this page from what the services register; a test compares. \`npm start\` serves all metrics at \`/metrics\`. A query service serves its
+own there, and every service serves its own at \`METRICS_PORT\`. Names are \`sluice_<service>_<what>_<unit>\`. No label contains text from a caller or a producer.
+Freshness is now minus the record's time in Kafka, at the moment at which the record became visible to queries. \`deploy/prometheus/\` has the scrape
+configuration and the alerts (each in [runbook.md](runbook.md)), \`deploy/grafana/sluice.json\` the dashboard.
 
 ${sections.join('\n\n')}
 
-## Of every process
-${process?.map((m) => `\`${m.name}\``).join(', ')}: by prom-client.
-`;
+## Every process
+prom-client registers ${process?.map((m) => `\`${m.name}\``).join(', ')}.
+
+${RENAMED}`;
 }
 
 export const METRICS_PAGE = new URL('../docs/metrics.md', import.meta.url);
