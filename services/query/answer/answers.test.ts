@@ -6,7 +6,7 @@ import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createAnswers, type SharedAnswer, type SharedCache } from './answers.ts';
 import { STALE_MS } from './cache.ts';
-import { BUILT_IN, readDefinitions } from '../definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../definition/definition-files.ts';
 import { createQueryMetrics } from '../metrics.ts';
 import { readParams } from '../definition/params.ts';
 import { createResponseMemory } from './response-memory.ts';

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { statementFor } from './branches.ts';
-import { BUILT_IN, parseDefinition, readDefinitions } from './definition.ts';
+import { BUILT_IN, readDefinitions } from './definition-files.ts';
+import { parseDefinition } from './parse-definition.ts';
 
 const yaml = `id: 00000000-0000-4000-8000-000000000001
 name: a.b

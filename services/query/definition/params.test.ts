@@ -1,6 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { BUILT_IN, readDefinitions, type Definition } from './definition.ts';
+import { BUILT_IN, readDefinitions } from './definition-files.ts';
+import type { Definition } from './definition.ts';
 import { readParams } from './params.ts';
 
 const definitions = readDefinitions([BUILT_IN]);

@@ -4,7 +4,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { ApiError, envelope } from '../../../common/http/errors.ts';
 import { docsPage } from './docs.ts';
-import { BUILT_IN, readDefinitions } from '../definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../definition/definition-files.ts';
 import { openapi } from './openapi.ts';
 
 const EXAMPLES = fileURLToPath(new URL('../../../examples/endpoints', import.meta.url));

@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../../common/clock.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import type { Answers } from '../answer/answers.ts';
-import type { Definitions } from '../definition/definition.ts';
+import type { Definitions } from '../definition/definition-files.ts';
 import { refuseEndpoint, refuseProject } from '../keys/key-ring.ts';
 import { isModified, preferredEncoding } from './negotiate.ts';
 import { CONTENT_TYPES, preferredFormat } from '../render/formats.ts';

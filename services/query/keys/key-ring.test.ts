@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { BUILT_IN, readDefinitions, type Definition } from '../definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../definition/definition-files.ts';
+import type { Definition } from '../definition/definition.ts';
 import { readNewKey } from './key-table.ts';
 import {
   KEYS_TRUSTED_MS,

@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkDefinition } from '../../../services/query/definition/check.ts';
-import { BUILT_IN, parseDefinition, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
+import { parseDefinition } from '../../../services/query/definition/parse-definition.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { modes, openEngine, type Engine } from '../query/service.ts';

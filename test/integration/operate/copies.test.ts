@@ -9,7 +9,7 @@ import { createRegistry } from '../../../common/metrics.ts';
 import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/backup.ts';
 import { startIngest } from '../../../services/ingest/service.ts';
 import { moveTables } from '../../../services/ingest/move.ts';
-import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
 import { startRollup } from '../../../services/rollup/service.ts';

@@ -5,7 +5,7 @@ import { parse } from 'yaml';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readSettings } from '../../../common/config/settings.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
-import { BUILT_IN } from '../../../services/query/definition/definition.ts';
+import { BUILT_IN } from '../../../services/query/definition/definition-files.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { call, openEngine, send, startService, store, type Engine, type Row } from './service.ts';
 

@@ -6,7 +6,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createAnswers } from '../../../services/query/answer/answers.ts';
 import { createApp } from '../../../services/query/http/app.ts';
-import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { createKeyRing, hashKey } from '../../../services/query/keys/key-ring.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
 import { createResponseMemory } from '../../../services/query/answer/response-memory.ts';

@@ -5,7 +5,7 @@ import { readSettings, type Settings } from '../../../common/config/settings.ts'
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
 import { statementFor } from '../../../services/query/definition/branches.ts';
-import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition.ts';
+import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
 import { DAY, floorTo, HOUR, type Context } from '../../../services/rollup/context.ts';
