@@ -1,7 +1,7 @@
 import { createHmac, hash, randomUUID, timingSafeEqual } from 'node:crypto';
 import { createClient } from '@redis/client';
 import type { Logger } from '../../../common/logger.ts';
-import type { SharedAnswer, SharedCache } from './answers.ts';
+import type { SharedAnswer, SharedCache } from './shared-cache.ts';
 import { STALE_MS } from './cache.ts';
 
 /**

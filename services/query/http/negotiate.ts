@@ -1,4 +1,4 @@
-import type { Encoding } from '../answer/answers.ts';
+import type { Encoding } from '../answer/answer.ts';
 
 /** Returns the accepted encoding that we prefer, by RFC 9110 section 12.5.3. Undefined for no encoding. */
 export function preferredEncoding(header: string | string[] | undefined): Encoding | undefined {

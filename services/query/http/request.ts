@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { CacheResult } from '../answer/answers.ts';
+import type { CacheResult } from '../answer/answer.ts';
 import type { Key } from '../keys/key-ring.ts';
 
 declare module 'fastify' {

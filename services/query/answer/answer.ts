@@ -1,0 +1,50 @@
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import type { Definition } from '../definition/definition.ts';
+import { inFormat, type OtherFormat } from '../render/formats.ts';
+import { etagOf } from '../render/render.ts';
+import { convert } from '../render/renderer.ts';
+
+/** A result as callers get it. */
+export interface Answer {
+  /** bytes if it is large */
+  readonly body: string | Buffer;
+  /** of the body in UTF-8 */
+  readonly bytes: number;
+  /** weak, of the uncompressed body */
+  readonly etag: string;
+  readonly truncated: boolean;
+  /** the instant the answer is true for, unix milliseconds */
+  readonly fetchedAt: number;
+  /** compressed copies and other forms, made on demand */
+  readonly copies: Map<Encoding, Promise<Buffer>>;
+  readonly forms: Map<OtherFormat, Promise<Answer>>;
+}
+export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
+export type Encoding = 'br' | 'gzip';
+
+/** Returns an answer made of a body. All answers are made here. */
+export function answerOf({
+  body,
+  truncated,
+  fetchedAt,
+  etag,
+}: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
+  return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag, copies: new Map(), forms: new Map() };
+}
+
+/** Returns the answer in another form than JSON. */
+export async function formOf(
+  { body, truncated, fetchedAt }: Answer,
+  format: OtherFormat,
+  columns: Definition['columns'],
+): Promise<Answer> {
+  if (typeof body !== 'string') return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
+  const text = await inFormat(body, format, columns);
+  return answerOf({ body: text, truncated, fetchedAt, etag: etagOf(text) });
+}
+
+export const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {
+  br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
+  gzip: (body) => promisify(gzip)(body),
+};

@@ -1,0 +1,90 @@
+import type { Clock } from '../../../common/clock.ts';
+import { etagOf } from '../render/render.ts';
+import { answerOf, type Answer } from './answer.ts';
+import { STALE_MS } from './cache.ts';
+
+export type SharedAnswer = Pick<Answer, 'truncated' | 'fetchedAt'> & { readonly body: string };
+
+/**
+ * A cache that several processes share. Never throws: while it is unavailable, it finds nothing and grants every lock.
+ */
+export interface SharedCache {
+  get(key: string): Promise<SharedAnswer | undefined>;
+  put(key: string, answer: SharedAnswer): Promise<void>;
+  /**
+   * True if this process should run the query, which takes at most `queryMs`. False if another process is running it.
+   */
+  lock(key: string, queryMs: number): Promise<boolean>;
+  unlock(key: string): Promise<void>;
+}
+
+/** The result of a query that one of several processes ran. */
+export interface Landed {
+  readonly answer: Answer;
+  /** true if this process ran the query, false if another process had the answer */
+  readonly ran: boolean;
+}
+
+/** Larger answers are not shared: they would stall Redis and its readers. */
+const SHARED_BYTES = 8 * 1024 * 1024;
+/** how often a process asks whether another one has the answer, milliseconds */
+const SHARED_POLL_MS = 25;
+/** An answer further in the future comes from a process with a wrong clock, so its age is unknown. */
+const CLOCKS_DIFFER_MS = 10_000;
+
+export interface SharedQueries {
+  /**
+   * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its answer.
+   * An answer from before `newerThan` does not count. The query takes at most `queryMs`.
+   */
+  once(
+    key: string,
+    newerThan: number,
+    queryMs: number,
+    run: () => Promise<Answer>,
+    signal: AbortSignal,
+  ): Promise<Landed>;
+  /** Returns the answer of another process while it may still be served. */
+  last(key: string, now: number): Promise<Answer | undefined>;
+}
+
+/** Without a shared cache, every process runs its own queries. */
+export function createSharedQueries(shared: SharedCache | undefined, clock: Clock): SharedQueries {
+  async function look(key: string, newerThan: number): Promise<Landed | undefined> {
+    const found = await shared?.get(key);
+    return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS
+      ? { answer: sharedAnswerOf(found), ran: false }
+      : undefined;
+  }
+  return {
+    async once(key, newerThan, queryMs, run, signal) {
+      if (shared === undefined) return { answer: await run(), ran: true };
+      for (;;) {
+        signal.throwIfAborted();
+        const found = await look(key, newerThan);
+        if (found !== undefined) return found;
+        if (await shared.lock(key, queryMs)) break;
+        await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
+      }
+      try {
+        // the last holder of the lock may have stored its answer since we looked
+        const found = await look(key, newerThan);
+        if (found !== undefined) return found;
+        const answer = await run();
+        const { body, bytes, truncated, fetchedAt } = answer;
+        if (bytes <= SHARED_BYTES) await shared.put(key, { body: body.toString(), truncated, fetchedAt });
+        return { answer, ran: true };
+      } finally {
+        await shared.unlock(key);
+      }
+    },
+    async last(key, now) {
+      const found = await shared?.get(key);
+      return found !== undefined && now - found.fetchedAt <= STALE_MS ? sharedAnswerOf(found) : undefined;
+    },
+  };
+}
+
+function sharedAnswerOf(shared: SharedAnswer): Answer {
+  return answerOf({ ...shared, etag: etagOf(shared.body) });
+}
