@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs';
+import type { FastifyInstance } from 'fastify';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import { SHORTEST_API_KEY, type Settings } from '../../common/config/settings.ts';
-import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
 import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -11,13 +10,13 @@ import { portError, serveMetrics, type MetricsServer } from '../../common/metric
 import type { Registry } from '../../common/metrics.ts';
 import type { Check } from '../../common/readiness.ts';
 import { createAnswers } from './answer/answers.ts';
+import type { RedisCache } from './answer/redis-cache.ts';
 import { createApp } from './http/app.ts';
-import { checkDefinition } from './definition/check.ts';
-import { describe } from './definition/definition.ts';
-import { foldersOf, readDefinitions, type Definitions } from './definition/definition-files.ts';
+import { foldersOf } from './definition/definition-files.ts';
+import { serveDefinitions, type ServedDefinitions } from './definition/served-definitions.ts';
 import { firstKey } from './keys/first-key.ts';
 import { keyRoutes } from './keys/key-routes.ts';
-import { startKeyLoader } from './keys/key-loader.ts';
+import { startKeyLoader, type KeyLoader } from './keys/key-loader.ts';
 import { createKeyRing, hashKey } from './keys/key-ring.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './answer/query.ts';
@@ -65,21 +64,6 @@ const DRAIN_MS = 5_000;
 /** and this long after that to receive their error. */
 const ANSWER_MS = 1_500;
 const IDLE_CHECK_MS = 20;
-const RETRY_MS = 1_000;
-
-/**
- * Throws StartError (exit code 78) that names file and line of every mistake, or ClickHouseError if the engine is
- * unavailable.
- */
-async function checkAll(clickhouse: ClickHouse, definitions: Definitions): Promise<void> {
-  const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
-  if (mistakes.length > 0)
-    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, {
-      exitCode: EXIT_CONFIG,
-    });
-}
-
-const never = new Promise<void>(() => {});
 
 /**
  * Starts the query service. It listens at once and answers 503 until ClickHouse and the schema are available. Throws
@@ -87,65 +71,29 @@ const never = new Promise<void>(() => {});
  */
 export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
-  const folders = foldersOf(settings);
-  let definitions = readDefinitions(folders);
+  const definitions = serveDefinitions({
+    folders: foldersOf(settings),
+    clickhouse,
+    logger,
+    onReload: ({ all }) => answers.keep(all),
+  });
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
-  const shares = createShares();
-  const slots = createQuerySlots({
-    shares,
-    concurrency: settings.QUERY_CONCURRENCY,
-    queue: settings.QUERY_QUEUE,
-    waitMs: QUEUE_WAIT_MS,
-  });
-  const responseMemory = createResponseMemory({ shares });
-  const metrics = createQueryMetrics(registry, {
-    cacheEntries: () => answers.cache.size,
-    cacheBytes: () => answers.cache.bytes,
-    queriesRunning: slots.running,
-    queriesWaiting: slots.waiting,
-    requestsInFlight: () => app.inFlight(),
-    responseMemoryBytes: responseMemory.used,
-  });
-  const shared =
-    settings.REDIS_URL === undefined
-      ? undefined
-      : (await import('./answer/redis-cache.ts')).openRedisCache({
-          url: settings.REDIS_URL,
-          secret: settings.REDIS_SECRET === undefined ? first.key.hash : hashKey(settings.REDIS_SECRET),
-          lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS,
-          logger,
-        });
-  const answers = createAnswers({
+  const { answers, responseMemory, metrics, shared } = await startAnswers(options, {
+    clock,
     // wait for the schema: statements of this build may need what only its schema has
     clickhouse: whenOpen(schema.then(() => clickhouse)),
-    slots,
-    responseMemory,
-    shares,
-    clock,
-    logger,
-    metrics,
-    ...(shared && { shared }),
-    limits: limitsOf(settings),
-    cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
+    firstKeyHash: first.key.hash,
+    requestsInFlight: () => app.inFlight(),
   });
   const ring = createKeyRing([first.key]);
   const loader = startKeyLoader({ clickhouse, ring, clock, logger });
 
-  let definitionsChecked = false;
-  const checks: Readonly<Record<string, Check>> = {
-    clickhouse: async () => {
-      await clickhouse.ping();
-      return undefined;
-    },
-    endpoints: async () => (definitionsChecked ? undefined : 'are not checked yet'),
-    keys: () => loader.check(),
-    ...options.checks,
-  };
+  const checks = checksOf(options, definitions, loader);
   const app = await createApp({
-    definitions: () => definitions,
+    definitions: definitions.current,
     answers,
     responseMemory,
     clock,
@@ -161,72 +109,26 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
-    ...(settings.HTTPS_CERT !== undefined &&
-      settings.HTTPS_KEY !== undefined && {
-        tls: { cert: readFileSync(settings.HTTPS_CERT), key: readFileSync(settings.HTTPS_KEY) },
-      }),
+    ...tlsOf(settings),
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 
-  let address: string;
-  try {
-    address = await app.listen({ host: settings.HOST, port: settings.PORT });
-  } catch (error) {
+  const { address, metricsServer } = await listen(app, settings, registry, checks).catch(async (error: unknown) => {
     await loader.stop();
     shared?.close();
-    throw portError('PORT', settings.PORT, settings.HOST, error);
-  }
-  let metricsServer: MetricsServer | undefined;
-  try {
-    if (settings.METRICS_PORT !== undefined)
-      metricsServer = await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks });
-  } catch (error) {
-    await Promise.all([app.close(), loader.stop()]);
-    shared?.close();
     throw error;
-  }
+  });
 
   const stopping = new AbortController();
-  async function checkWhenReachable(): Promise<void> {
-    await schema;
-    while (!stopping.signal.aborted) {
-      try {
-        await checkAll(clickhouse, definitions);
-        definitionsChecked = true;
-        return;
-      } catch (error) {
-        if (!(error instanceof ClickHouseError)) throw error;
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      }
-    }
-    await never;
-  }
-  const ready = checkWhenReachable();
+  const ready = definitions.checkFirst(schema, stopping.signal);
   ready.catch(() => undefined);
   const failed = ready.then(() => new Promise<never>(() => {}));
   failed.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
-  /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
-  let reloading: Promise<void> = Promise.resolve();
-  function reload(): Promise<void> {
-    reloading = reloading.then(reloadNow);
-    return reloading;
-  }
-  async function reloadNow(): Promise<void> {
-    try {
-      const next = readDefinitions(folders);
-      await checkAll(clickhouse, next);
-      definitions = next;
-      answers.keep(next.all);
-      logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
-    } catch (error) {
-      logger.error({ err: error }, 'endpoints_reload_failed');
-    }
-  }
-  const onHangUp = (): void => void reload();
+  const onHangUp = (): void => void definitions.reload();
   process.on('SIGHUP', onHangUp);
-  logger.info({ address, endpoints: definitions.all.map((d) => d.name) }, 'query_listening');
+  logger.info({ address, endpoints: definitions.current().all.map((d) => d.name) }, 'query_listening');
 
   return {
     name: 'query',
@@ -235,26 +137,145 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     createdKey: first.made,
     ready,
     failed,
-    reload,
+    reload: definitions.reload,
     async stop() {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
       clearInterval(requeryTimer);
-      const closed = app.close();
-      const drain = setTimeout(() => answers.close(), DRAIN_MS);
-      // close connections without a request; Node calls only some of them idle
-      const idle = setInterval(() => {
-        if (app.inFlight() === 0) app.server.closeAllConnections();
-      }, IDLE_CHECK_MS);
-      const force = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS + ANSWER_MS);
-      await closed;
-      clearTimeout(drain);
-      clearInterval(idle);
-      clearTimeout(force);
+      await drain(app, () => answers.close());
       answers.close();
       await metricsServer?.stop();
       await loader.stop();
       shared?.close();
     },
   };
+}
+
+function checksOf(
+  { clickhouse, checks }: QueryOptions,
+  definitions: ServedDefinitions,
+  loader: KeyLoader,
+): Readonly<Record<string, Check>> {
+  return {
+    clickhouse: async () => {
+      await clickhouse.ping();
+      return undefined;
+    },
+    endpoints: async () => (definitions.areChecked() ? undefined : 'are not checked yet'),
+    keys: () => loader.check(),
+    ...checks,
+  };
+}
+
+/** Builds everything between a request and ClickHouse: slots, memory, metrics and cache. */
+async function startAnswers(
+  { settings, logger, registry }: QueryOptions,
+  {
+    clock,
+    clickhouse,
+    firstKeyHash,
+    requestsInFlight,
+  }: {
+    readonly clock: Clock;
+    readonly clickhouse: ClickHouse;
+    readonly firstKeyHash: Buffer;
+    readonly requestsInFlight: () => number;
+  },
+) {
+  const shares = createShares();
+  const slots = createQuerySlots({
+    shares,
+    concurrency: settings.QUERY_CONCURRENCY,
+    queue: settings.QUERY_QUEUE,
+    waitMs: QUEUE_WAIT_MS,
+  });
+  const responseMemory = createResponseMemory({ shares });
+  const metrics = createQueryMetrics(registry, {
+    cacheEntries: () => answers.cache.size,
+    cacheBytes: () => answers.cache.bytes,
+    queriesRunning: slots.running,
+    queriesWaiting: slots.waiting,
+    requestsInFlight,
+    responseMemoryBytes: responseMemory.used,
+  });
+  const shared = await openSharedCache(settings, firstKeyHash, logger);
+  const answers = createAnswers({
+    clickhouse,
+    slots,
+    responseMemory,
+    shares,
+    clock,
+    logger,
+    metrics,
+    ...(shared && { shared }),
+    limits: limitsOf(settings),
+    cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
+  });
+  return { answers, responseMemory, metrics, shared };
+}
+
+/** Undefined without REDIS_URL. Its client is loaded only if needed. */
+async function openSharedCache(
+  { REDIS_URL, REDIS_SECRET }: Settings,
+  firstKeyHash: Buffer,
+  logger: Logger,
+): Promise<RedisCache | undefined> {
+  if (REDIS_URL === undefined) return undefined;
+  const { openRedisCache } = await import('./answer/redis-cache.ts');
+  return openRedisCache({
+    url: REDIS_URL,
+    secret: REDIS_SECRET === undefined ? firstKeyHash : hashKey(REDIS_SECRET),
+    lockMarginMs: QUEUE_WAIT_MS + LOCK_MARGIN_MS,
+    logger,
+  });
+}
+
+function tlsOf({ HTTPS_CERT, HTTPS_KEY }: Settings): { tls?: { readonly cert: Buffer; readonly key: Buffer } } {
+  if (HTTPS_CERT === undefined || HTTPS_KEY === undefined) return {};
+  return { tls: { cert: readFileSync(HTTPS_CERT), key: readFileSync(HTTPS_KEY) } };
+}
+
+interface Listening {
+  readonly address: string;
+  readonly metricsServer: MetricsServer | undefined;
+}
+
+/** Opens PORT and METRICS_PORT. Throws StartError if one is not available. */
+async function listen(
+  app: FastifyInstance,
+  settings: Settings,
+  registry: Registry,
+  checks: Readonly<Record<string, Check>>,
+): Promise<Listening> {
+  let address: string;
+  try {
+    address = await app.listen({ host: settings.HOST, port: settings.PORT });
+  } catch (error) {
+    throw portError('PORT', settings.PORT, settings.HOST, error);
+  }
+  if (settings.METRICS_PORT === undefined) return { address, metricsServer: undefined };
+  try {
+    return {
+      address,
+      metricsServer: await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks }),
+    };
+  } catch (error) {
+    await app.close();
+    throw error;
+  }
+}
+
+/** Closes the app. Requests in flight get DRAIN_MS, then `cancel` is called, and their sockets close ANSWER_MS later. */
+async function drain(app: FastifyInstance, cancel: () => void): Promise<void> {
+  const closed = app.close();
+  const cancelling = setTimeout(cancel, DRAIN_MS);
+  // close connections without a request; Node calls only some of them idle
+  const idle = setInterval(() => {
+    if (app.inFlight() === 0) app.server.closeAllConnections();
+  }, IDLE_CHECK_MS);
+  const force = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS + ANSWER_MS);
+  await closed;
+  clearTimeout(cancelling);
+  clearInterval(idle);
+  clearTimeout(force);
 }
