@@ -1,7 +1,7 @@
 import type { History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus } from './wire.ts';
 
-/** What the rules look at: what ClickHouse says, and what this process has counted. */
+/** What the rules read: samples of ClickHouse and of this process. */
 export interface Facts {
   readonly store: History;
   readonly process: History;
@@ -12,9 +12,8 @@ export interface Facts {
 }
 
 /**
- * A rule of deploy/prometheus/alerts.yml: it fires where the value of a subject is above the threshold for
- * `forSeconds`.
- * This table is the only place in the console that has thresholds; alerts.test.ts compares it with the file.
+ * A rule of deploy/prometheus/alerts.yml: it fires when the value of a subject stays above the threshold for
+ * `forSeconds`. All thresholds of the console are in this table; alerts.test.ts compares it with the file.
  */
 export interface Rule {
   readonly alert: string;
@@ -24,7 +23,7 @@ export interface Rule {
   readonly rule: string;
   /** prefix of the series whose names are the subjects */
   readonly subjects: (facts: Facts) => { readonly history: History; readonly prefix: string };
-  /** undefined = not known of this step */
+  /** undefined if unknown for this step */
   readonly value: (facts: Facts, subject: string, step: number) => number | undefined;
   readonly show: (value: number) => string;
   /** why this process cannot tell */
@@ -36,13 +35,13 @@ const steps = (seconds: number): number => seconds / STEP_SECONDS;
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 const seconds = (value: number): string => `${value.toFixed(value < 10 ? 1 : 0)} s`;
 
-/** Sum of a series over the steps that end with this one; undefined where none of them has a value. */
+/** Returns the sum of a series over the steps that end with this one. Undefined if none of them has a value. */
 function sum(history: History, name: string, step: number, over: number): number | undefined {
   const known = history.values(name, step - over + 1, step, null).filter((v) => v !== null);
   return known.length === 0 ? undefined : known.reduce((a, b) => a + b, 0);
 }
 
-/** Part of the whole over a time; undefined where the whole is nothing. */
+/** Returns the share of a part in the whole over a time. Undefined if the whole is 0. */
 function share(history: History, part: string, whole: string, step: number, overSeconds: number): number | undefined {
   const all = sum(history, whole, step, steps(overSeconds));
   return all === undefined || all === 0 ? undefined : (sum(history, part, step, steps(overSeconds)) ?? 0) / all;
@@ -66,10 +65,10 @@ const onlyIngest = (facts: Facts): string | undefined => (facts.ingestHere ? und
 const onlyRollup = (facts: Facts): string | undefined =>
   facts.rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.';
 
-/** From this many seconds on, one insert or one query of twenty is too slow. */
+/** If one insert or one query in twenty takes longer than this, they are too slow. */
 export const SLOW_INSERT_SECONDS = 5;
 export const SLOW_QUERY_SECONDS = 2;
-/** A partition that has records to take and has not moved for this long is stalled. */
+/** A partition with records to take that has not moved for this long is stalled. */
 export const STALLED_SECONDS = 600;
 
 export const rules: readonly Rule[] = [
@@ -285,7 +284,7 @@ export const rules: readonly Rule[] = [
 /** Left to Prometheus: a service that is down cannot say so. An open page does, when its calls fail. */
 export const LEFT_TO_PROMETHEUS: readonly string[] = ['SluiceDown'];
 
-/** The state of every rule at the end of a step, firing ones first. */
+/** Returns the state of every rule at the end of a step, firing ones first. */
 export function evaluateAlerts(
   facts: Facts,
   step: number,
@@ -334,8 +333,8 @@ function evaluateRule(
 }
 
 /**
- * For how many steps up to now the value has been above the threshold, and the value; undefined where it is not. Steps
- * of which nothing is known count as those around them.
+ * Returns for how many steps up to now the value has been above the threshold, and the value. Undefined if it is not
+ * above. Unknown steps count like their neighbours.
  */
 function heldSteps(
   rule: Rule,

@@ -14,7 +14,7 @@ export interface Asset {
 }
 
 export interface Assets {
-  /** names the content of all files: a changed file has another address */
+  /** a hash of all files, so a changed file has another address */
   readonly version: string;
   readonly index: Asset;
   /** by path below /console/<version>/ */
@@ -22,7 +22,7 @@ export interface Assets {
 }
 
 const PAGE = fileURLToPath(new URL('page', import.meta.url));
-/** What the page's modules import by name, and the file of the package that is served for it. */
+/** The names that the page's modules import, and the file of the package that is served for each. */
 const libraries = {
   preact: ['preact', 'dist/preact.mjs'],
   'preact/hooks': ['preact', 'hooks/dist/hooks.mjs'],
@@ -34,9 +34,8 @@ const JAVASCRIPT = 'text/javascript; charset=utf-8';
 const CSS = 'text/css; charset=utf-8';
 
 /**
- * The page as it is served, without a build: TypeScript modules with their types taken out by Node, libraries as their
- * packages ship them. Takes 80 ms of CPU or more,
- * so that it is done at the first request and not at the start of the service.
+ * Builds the page without a build step: TypeScript modules whose types Node strips, and libraries as their packages
+ * ship them. It takes 80 ms of CPU or more, so the first request does it, not the start of the service.
  */
 export function buildAssets(): Assets {
   const sources = new Map<string, { type: string; text: string }>();
@@ -46,7 +45,7 @@ export function buildAssets(): Assets {
     if (path.endsWith('.ts') && !path.endsWith('.test.ts'))
       sources.set(path.replaceAll('\\', '/'), { type: JAVASCRIPT, text: withoutTypes(read(join(PAGE, path))) });
   }
-  // shared with the service; only its constants are left of it
+  // shared with the service; only its constants remain
   sources.set('wire.ts', {
     type: JAVASCRIPT,
     text: withoutTypes(read(fileURLToPath(new URL('wire.ts', import.meta.url)))),
@@ -76,7 +75,7 @@ const vendorPath = (name: string): string => `vendor/${name.replace('/', '-')}.j
 
 function packageFile(packageName: string, file: string): string {
   const resolved = createRequire(import.meta.url).resolve(packageName);
-  // the packages do not export the files by themselves
+  // the packages do not export these files
   const root = resolved.slice(
     0,
     resolved.lastIndexOf(join('node_modules', packageName)) + join('node_modules', packageName).length,
@@ -85,7 +84,7 @@ function packageFile(packageName: string, file: string): string {
 }
 
 /**
- * Node calls it experimental in a line on stderr, where logs are JSON; a test of the browser suite notices if it
+ * Node prints that this is experimental, as a plain line on stderr, where logs are JSON. A browser test notices if it
  * changes.
  */
 function stripped(source: string): string {
@@ -98,7 +97,7 @@ function stripped(source: string): string {
   }
 }
 
-/** Types become blanks, which cost nothing compressed; so do comment lines. */
+/** Types become blanks, which cost nothing when compressed; so do comment lines. */
 function withoutTypes(source: string): string {
   return stripped(source).replace(/^\s*(\/\/.*|\/\*\*[^]*?\*\/)\n/gm, '');
 }
@@ -107,14 +106,14 @@ function withoutSourceMap(source: string): string {
   return source.replace(/^\/\/# sourceMappingURL=.*$/m, '');
 }
 
-/** Names of libraries become addresses: an import map would have to stand in the page as an inline script. */
+/** Replaces names of libraries by addresses: an import map would have to be an inline script in the page. */
 function withAddresses(source: string, base: string): string {
   return (
     source
       .replace(/(\bfrom\s*|\bimport\s*)(["'])([a-z/]+)\2/g, (whole, before: string, quote: string, name: string) =>
         name in libraries ? `${before}${quote}${base}${vendorPath(name)}${quote}` : whole,
       )
-      // outside of the page's folder, beside the modules of it once served
+      // outside of the page's folder, but beside its modules when served
       .replace(/(["'])(?:\.\.\/)+wire\.ts\1/g, `"${base}wire.ts"`)
   );
 }

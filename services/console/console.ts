@@ -13,7 +13,7 @@ import { createOneTimeToken, isLoopback } from './sign-in.ts';
 import { startStatus } from './status.ts';
 
 export interface ConsoleOptions {
-  /** refuses statements until the schema is there */
+  /** refuses statements until the schema exists */
   readonly clickhouse: Reader;
   readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;
   readonly registry: Registry;
@@ -25,7 +25,7 @@ export interface Console extends Part {
   readonly routes: readonly Route[];
   readonly openRoutes: readonly OpenRoute[];
   /**
-   * Signs in once, as `<address>/#token=<it>`; undefined where the first key is the operator's own or other machines
+   * Signs in once, as `<address>/#token=<it>`. Undefined if the operator chose the first key, or other machines can
    * reach the service.
    */
   readonly signInToken: string | undefined;
@@ -37,7 +37,7 @@ const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
 
-/** The page for people at `/`: its files, what it shows of the system, and how a newcomer signs in. */
+/** Serves the page at `/`: its files, the state of the system, and the sign-in of a newcomer. */
 export function startConsole({ clickhouse, settings, registry, logger, clock }: ConsoleOptions): Console {
   const source = startStatus({ clickhouse, registry, logger, clock });
   const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken(clock()) : undefined;
@@ -110,7 +110,9 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
   };
 }
 
-/** Compressed as the browser accepts it: all of them accept gzip, and br over HTTPS and from this machine. */
+/**
+ * Chooses the encoding that the browser accepts: every browser accepts gzip, and br over HTTPS and from this machine.
+ */
 function answer(asset: Asset, headers: RouteRequest['headers'], more: Readonly<Record<string, string>>): RouteResponse {
   const accepted = String(headers['accept-encoding'] ?? '')
     .split(',')

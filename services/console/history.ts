@@ -1,22 +1,22 @@
 import { HISTORY_STEPS, STEP_SECONDS } from './wire.ts';
 
-/** Steps kept: the last hour, the step that is not over, and one more for readers that began before it. */
+/** Steps kept: the last hour, the current step, and one more for readers that began before it. */
 const KEPT = HISTORY_STEPS + 2;
 
-/** Number of the step that holds an instant, unix milliseconds. */
+/** Returns the number of the step of an instant, unix milliseconds. */
 export function stepOf(ms: number): number {
   return Math.floor(ms / 1000 / STEP_SECONDS);
 }
 
-/** Numbers by name and step for the last hour, in a ring. Pure: time comes as the number of a step. */
+/** Numbers by name and step for the last hour, in a ring. Pure: time is the number of a step. */
 export interface History {
   set(name: string, step: number, value: number): void;
   get(name: string, step: number): number | undefined;
-  /** Forgets, of names with this prefix, what is known of this step and the later ones. */
+  /** Forgets the values of this step and later ones, for names with this prefix. */
   clearFrom(step: number, prefix: string): void;
-  /** Every name that has a value within the steps. */
+  /** Returns every name with a value within the steps. */
   names(from: number, to: number): string[];
-  /** Values of the steps from..to, both included; `missing` where there is none. */
+  /** Returns the values of the steps from..to, both included; `missing` for unknown ones. */
   values<T extends number | null>(name: string, from: number, to: number, missing: T): (number | T)[];
 }
 
@@ -36,7 +36,7 @@ export function createHistory(): History {
         rings.set(name, ring);
       }
       const at = step % KEPT;
-      // a late value of an hour ago must not replace one of now
+      // a late value from an hour ago must not replace a current one
       if ((ring.steps[at] ?? -1) > step) return;
       ring.steps[at] = step;
       ring.values[at] = value;

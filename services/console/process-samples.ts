@@ -9,17 +9,17 @@ interface Sample {
   readonly metricName?: string;
 }
 
-/** The label that Prometheus' histograms give a bucket's upper bound in. */
+/** The label with a bucket's upper bound in Prometheus' histograms. */
 const BOUND = 'le';
 
-/** Gauges that a rule compares as they stand, and the label that names their subject. */
+/** Gauges that a rule compares directly, and the label that names their subject. */
 const LEVELS = [
   { metric: 'sluice_rollup_source_incomplete', prefix: 'incomplete', subject: 'rollup' },
   { metric: 'sluice_ingest_clock_ahead_seconds', prefix: 'clock', subject: '' },
   { metric: 'sluice_ingest_partition_waits_for_group', prefix: 'waits', subject: 'topic' },
 ] as const;
 
-/** Reads the counters of this process at the end of every step and notes what each step added. */
+/** Reads the counters of this process at the end of every step and records their increase. */
 export function createProcessSamples(registry: Registry, history: History) {
   const before = new Map<string, number>();
   const positions = new Map<string, { position: number; since: number }>();
@@ -28,7 +28,7 @@ export function createProcessSamples(registry: Registry, history: History) {
   async function read(name: string): Promise<readonly Sample[]> {
     return (await registry.getSingleMetric(name)?.get())?.values ?? [];
   }
-  /** What a counter has gained since the step before. One that is new began at 0. */
+  /** Returns the increase of a counter since the previous step. A new counter began at 0. */
   function gained(metric: string, { labels, value, metricName = metric }: Sample): number {
     const key = `${metricName} ${JSON.stringify(labels)}`;
     const last = before.get(key) ?? 0;
@@ -54,7 +54,7 @@ export function createProcessSamples(registry: Registry, history: History) {
       for (const [name, value] of Object.entries(count)) history.set(`${name}:${endpoint}`, step, value);
   }
 
-  /** What the buckets of a histogram have gained. */
+  /** Returns the increase of the buckets of a histogram. */
   async function bucketGains(metric: string): Promise<BucketGain[]> {
     return (await read(metric))
       .filter(({ metricName }) => metricName === `${metric}_bucket`)
@@ -125,7 +125,7 @@ export function createProcessSamples(registry: Registry, history: History) {
     history.set('refused pushes:push', step, refused);
   }
 
-  /** Event time up to which each rollup was compared with its raw table, unix seconds. */
+  /** Returns the event time up to which each rollup was compared with its raw table, unix seconds. */
   async function auditedTo(): Promise<ReadonlyMap<string, number>> {
     return new Map(
       (await read('sluice_rollup_audited_to_seconds')).map(({ labels, value }) => [String(labels['rollup']), value]),
@@ -136,7 +136,7 @@ export function createProcessSamples(registry: Registry, history: History) {
       history.set(`unaudited:${rollup}`, step, (step + 1) * STEP_SECONDS - time);
   }
 
-  /** Levels as they stand; of several of one subject the largest. */
+  /** Records gauges; of several for one subject the largest. */
   async function levels(step: number): Promise<void> {
     for (const { metric, prefix, subject } of LEVELS)
       for (const [name, of] of Map.groupBy(await read(metric), ({ labels }) => String(labels[subject] ?? 'ingest')))
@@ -145,7 +145,7 @@ export function createProcessSamples(registry: Registry, history: History) {
       history.set('refused commits:ingest', step, gained('refused commits', sample));
   }
 
-  /** What /readyz says. Without ClickHouse nobody joins a group: that is told once. */
+  /** Records what /readyz says. Without ClickHouse no member joins a group, so only ClickHouse is reported then. */
   async function readiness(step: number): Promise<void> {
     const ready = new Map((await read('sluice_ready')).map(({ labels, value }) => [labels['check'], value]));
     const [clickhouse, consumer] = [ready.get('clickhouse'), ready.get('consumer')];
@@ -154,7 +154,7 @@ export function createProcessSamples(registry: Registry, history: History) {
   }
 
   return {
-    /** Notes what was gained since the last call as of this step. */
+    /** Records the increase since the last call as that of this step. */
     async take(step: number): Promise<void> {
       await requests(step);
       await durations(step);
@@ -167,7 +167,7 @@ export function createProcessSamples(registry: Registry, history: History) {
     },
     has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,
     auditedTo,
-    /** Records that wait now, by topic. */
+    /** Returns the records that wait now, by topic. */
     async lagNow(): Promise<ReadonlyMap<string, number>> {
       const byTopic = Map.groupBy(await read('sluice_ingest_lag_records'), ({ labels }) => String(labels['topic']));
       return new Map([...byTopic].map(([topic, of]) => [topic, of.reduce((sum, { value }) => sum + value, 0)]));
@@ -177,7 +177,7 @@ export function createProcessSamples(registry: Registry, history: History) {
 
 export type ProcessSamples = ReturnType<typeof createProcessSamples>;
 
-/** Observations at or below a bound, as Prometheus counts them; ascending, the last one +Inf. */
+/** Observations at or below a bound, as Prometheus counts them, ascending; the last bound is +Inf. */
 export interface Bucket {
   readonly bound: number;
   readonly atMost: number;
@@ -198,7 +198,7 @@ function bucketsOf(gains: readonly BucketGain[]): Bucket[] {
 const countOf = (buckets: readonly Bucket[]): number => buckets.at(-1)?.atMost ?? 0;
 
 /**
- * As Prometheus' histogram_quantile: linear within a bucket, the largest finite bound beyond it. NaN without
+ * Returns Prometheus' histogram_quantile: linear within a bucket, the largest finite bound beyond it. NaN without
  * observations.
  */
 export function quantile(buckets: readonly Bucket[], q: number): number {
@@ -212,7 +212,7 @@ export function quantile(buckets: readonly Bucket[], q: number): number {
 }
 
 /**
- * Observations above a bound, linear within the bucket that holds it: the quantile q is above it exactly where more
+ * Returns the observations above a bound, linear within its bucket. The quantile q is above the bound exactly if more
  * than 1 - q of all are.
  */
 export function countAbove(buckets: readonly Bucket[], bound: number): number {

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 const FILE = new URL('../../docs/runbook.md', import.meta.url);
 
-/** The runbook's section of an alert, Markdown without its heading; undefined where there is none. */
+/** Returns the runbook's section of an alert, in Markdown without its heading. Undefined if there is none. */
 export function createRunbook(
   read: () => string = () => readFileSync(FILE, 'utf8'),
 ): (alert: string) => string | undefined {

@@ -3,10 +3,10 @@ import { ApiError } from '../../common/http/errors.ts';
 
 const VALID_MS = 600_000;
 
-/** A token that signs in once, within ten minutes: it stands in the printed address, where the key must not. */
+/** A token that signs in once, within ten minutes. It is part of the printed address, where the key must not be. */
 export interface OneTimeToken {
   readonly text: string;
-  /** Throws ApiError unless it is the token, for the first time and in time. */
+  /** Throws ApiError unless the token is right, unused and not expired. */
   use(given: string, now: number): void;
 }
 
@@ -31,7 +31,7 @@ export function createOneTimeToken(now: number): OneTimeToken {
 
 const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i;
 
-/** Whether only this machine reaches an address to listen on. */
+/** Returns whether only this machine can reach a listening address. */
 export function isLoopback(host: string): boolean {
   return LOOPBACK.test(host);
 }

@@ -19,7 +19,7 @@ import {
   type SystemStatus,
 } from './wire.ts';
 
-/** What was read is shown to everybody who asks within this time. */
+/** A sample serves everybody who asks within this time. */
 const REFRESH_MS = 800;
 
 export interface StatusOptions {
@@ -30,14 +30,14 @@ export interface StatusOptions {
 }
 
 export interface StatusSource extends Part {
-  /** What a caller may see; `since`: unix seconds from which the series are wanted. */
+  /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
   status(caller: Caller, since: number | undefined): Promise<Status>;
 }
 
 /**
- * The state of the system over the last hour. Traffic, dead letters, pauses and rollups come from ClickHouse, so that
- * they are right whichever process
- * ingests; requests and lag come from this process' own metrics, read at the end of every step.
+ * Reports the state of the system over the last hour. Traffic, dead letters, pauses and rollups come from ClickHouse,
+ * so they are right whichever process ingests. Requests and lag come from this process' own metrics, read at the end of
+ * every step.
  */
 export function startStatus({ clickhouse, registry, logger, clock }: StatusOptions): StatusSource {
   const startedAt = clock();
@@ -50,7 +50,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   let timer: NodeJS.Timeout;
   let isStopped = false;
   async function sample(): Promise<void> {
-    // the end of a step: what was gained belongs to the step that is over
+    // at the end of a step, so the increase belongs to that step
     await samples.take(stepOf(clock()) - 1);
   }
   function atNextStep(): void {
@@ -66,7 +66,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     );
     timer.unref();
   }
-  // what was counted before the first step is over is no gain of it
+  // what was counted before the end of the first step is no increase
   samples.take(stepOf(startedAt) - 1).catch((error: unknown) => logger.warn({ err: error }, 'console_sample_failed'));
   atNextStep();
 
@@ -86,7 +86,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     }
     refreshedAt = clock();
   }
-  /** One at a time, for all who ask. */
+  /** One refresh at a time, shared by all callers. */
   async function refresh(): Promise<void> {
     if (clock() - refreshedAt < REFRESH_MS) return;
     refreshing ??= refreshNow().finally(() => {
@@ -156,7 +156,9 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     };
   }
 
-  /** Age of the newest visible record at the end of each step: it goes on growing where nothing new becomes visible. */
+  /**
+   * Returns the age of the newest visible record at the end of each step. It grows while nothing new becomes visible.
+   */
   function ages(topic: string, from: number, to: number): (number | null)[] {
     let newest: number | null = null;
     const all = store.values(`newest:${topic}`, to - HISTORY_STEPS + 1, to, null).map((value, i) => {

@@ -13,12 +13,12 @@ const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = [
   'parts',
 ].map(statement) as [string, string, string, string, string, string];
 
-/** What one look may take; ClickHouse ends a statement that takes longer. */
+/** Limits of one sample; ClickHouse ends a statement that takes longer. */
 const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
-/** Only the last steps are read again: nothing is written into older ones. */
+/** Only the last steps are read again, because nothing is written into older ones. */
 const TAIL_STEPS = 2;
 const SLOW_FACTS_EVERY_MS = 10_000;
-/** Totals read whole tables: they may take one part in this many of the time. */
+/** Totals read whole tables, so they get at most one part in this many of the time. */
 const TOTALS_SHARE = 50;
 const TOTALS_EVERY_MS = 2_000;
 
@@ -29,7 +29,7 @@ export interface StoreFacts {
   readonly rollups: readonly CataloguedRollup[];
 }
 
-/** What the catalogue says of a rollup. */
+/** A rollup as the catalogue has it. */
 export type CataloguedRollup = Omit<RollupStatus, 'audited_to'>;
 
 interface Traffic {
@@ -43,13 +43,13 @@ interface Traffic {
 }
 
 /**
- * What ClickHouse knows of the last hour, whichever process has ingested it: the ledger, dead letters, pauses, rollups.
- * Read while somebody looks.
+ * Samples ClickHouse for the last hour, whichever process ingested it: the ledger, dead letters, pauses, rollups. It
+ * reads only while somebody looks.
  */
 export function createStoreSamples(clickhouse: Reader, history: History) {
   let slowAt = Number.NEGATIVE_INFINITY;
   let totalsAt = Number.NEGATIVE_INFINITY;
-  /** first step of which nothing has been read yet */
+  /** first step that has not been read yet */
   let unread = 0;
   const sources = new Map<string, string>();
   let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly CataloguedRollup[]] =
@@ -96,7 +96,7 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
   async function readPaused(now: number): Promise<void> {
     paused = await read<PausedPartition>(PAUSED);
     const step = stepOf(now);
-    // also of those that go on: the last value known of them says that they are paused
+    // pauses that have ended too, whose last known value says that they are paused
     for (const name of history.names(step - HISTORY_STEPS, step))
       if (name.startsWith('paused:')) history.set(name, step, 0);
     for (const { topic, partition } of paused) history.set(`paused:${topic} partition ${partition}`, step, 1);
@@ -110,7 +110,7 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
   }
 
   return {
-    /** Brings the history and the facts up to now. Throws ClickHouseError. */
+    /** Brings the history and the facts up to date. Throws ClickHouseError. */
     async refresh(now: number): Promise<void> {
       await Promise.all([readTraffic(now), readSlowFacts(now), readPaused(now), readTotals(now)]);
     },

@@ -1,5 +1,6 @@
 /**
- * What the console's routes answer, shared with the page. No imports: the page's modules are served without a build.
+ * The answers of the console's routes, shared with the page. It imports nothing, because the page's modules are served
+ * without a build.
  */
 
 /** Seconds of one step of every series. */
@@ -7,7 +8,7 @@ export const STEP_SECONDS = 10;
 /** Steps of the last hour. */
 export const HISTORY_STEPS = 360;
 
-/** One value per step; null = not known. */
+/** One value per step; null if unknown. */
 export type Series = readonly (number | null)[];
 
 export interface TopicStatus {
@@ -15,13 +16,13 @@ export interface TopicStatus {
   readonly source: string;
   /** events that became visible in each step, by the ledger: rows and dead letters */
   readonly events: Series;
-  /** the same of the last hour, up to now */
+  /** the sum over the last hour, up to now */
   readonly events_last_hour: number;
   /** age of the newest visible record at the end of each step, milliseconds */
   readonly age_ms: Series;
-  /** Kafka's time of the newest visible record, unix milliseconds; null = none in the last hour */
+  /** Kafka's time of the newest visible record, unix milliseconds; null if there was none in the last hour */
   readonly newest_ms: number | null;
-  /** records that wait in Kafka or in memory; null where ingest runs in another process */
+  /** records that wait in Kafka or in memory; null if ingest runs in another process */
   readonly lag: Series;
   readonly lag_now: number | null;
 }
@@ -53,13 +54,13 @@ export interface RollupStatus {
   readonly name: string;
   readonly version: number;
   readonly state: string;
-  /** periods that are not built yet: queries get them from raw */
+  /** periods that are not built yet, which queries read from raw */
   readonly pending: number;
-  /** spans that have to be built anew */
+  /** spans that must be rebuilt */
   readonly repairs: number;
-  /** spans that differ from raw after they were built anew */
+  /** spans that still differ from raw after a rebuild */
   readonly differences: number;
-  /** unix seconds; null = not compared yet, or the rollup service runs in another process */
+  /** unix seconds; null if not compared yet, or if the rollup service runs in another process */
   readonly audited_to: number | null;
 }
 
@@ -69,7 +70,7 @@ export interface EndpointStatus {
   /** answered with 5xx */
   readonly errors: Series;
   readonly hits: Series;
-  /** misses, stale answers and hits: what could have come from the cache */
+  /** misses, stale answers and hits: all that could have come from the cache */
   readonly cacheable: Series;
   readonly p50_ms: Series;
   readonly p95_ms: Series;
@@ -83,11 +84,11 @@ export interface AlertStatus {
   /** the rule in words */
   readonly rule: string;
   readonly state: AlertState;
-  /** what it is about: topics, tables, endpoints; with their values */
+  /** its subjects (topics, tables, endpoints) with their values */
   readonly subjects: readonly { readonly name: string; readonly value: string; readonly state: 'pending' | 'firing' }[];
-  /** why the state is not known here */
+  /** why the state is unknown here */
   readonly reason?: string;
-  /** the section of docs/runbook.md, Markdown; only of alerts that are pending or firing */
+  /** the section of docs/runbook.md, Markdown; only for pending or firing alerts */
   readonly runbook?: string;
 }
 
@@ -95,7 +96,7 @@ export interface KeyStatus {
   readonly id: string;
   readonly name: string;
   readonly scopes: readonly string[];
-  /** empty = all */
+  /** empty means all */
   readonly projects: readonly string[];
   /** ISO 8601 */
   readonly expires_at: string | null;
@@ -109,11 +110,11 @@ export interface SystemStatus {
   readonly paused: readonly PausedPartition[];
   readonly rollups: readonly RollupStatus[];
   readonly alerts: readonly AlertStatus[];
-  /** false = ClickHouse did not answer; what comes from it is as of `store_seen_at` */
+  /** false if ClickHouse did not answer; its data is then as of `store_seen_at` */
   readonly store_answers: boolean;
-  /** unix milliseconds; null = not since the start */
+  /** unix milliseconds; null if ClickHouse has not answered since the start */
   readonly store_seen_at: number | null;
-  /** false = ingest runs in another process, so the lag is not known here */
+  /** false if ingest runs in another process, so the lag is unknown here */
   readonly ingest_here: boolean;
 }
 
@@ -127,9 +128,9 @@ export interface Status {
   readonly from: number;
   readonly steps: number;
   readonly key: KeyStatus;
-  /** those that the key may call and that were asked since the start of this process */
+  /** those that the key may call and that were requested since the start of this process */
   readonly endpoints: readonly EndpointStatus[];
-  /** null: the key has not the scope admin */
+  /** null if the key lacks the scope admin */
   readonly system: SystemStatus | null;
 }
 
@@ -146,12 +147,12 @@ export interface DeadLetterRow {
 
 export interface DeadLetterPage {
   readonly result: readonly DeadLetterRow[];
-  /** send it as `after` for the next page; null = that was the last */
+  /** pass it as `after` for the next page; null if that was the last */
   readonly next: string | null;
 }
 
 export interface DeadLetterBytes extends Omit<DeadLetterRow, 'replayed_at'> {
-  /** ISO 8601; null = the record had none */
+  /** ISO 8601; null if the record had none */
   readonly record_time: string | null;
   readonly key_base64: string | null;
   readonly headers: readonly { readonly name: string; readonly value_base64: string | null }[];
@@ -159,8 +160,8 @@ export interface DeadLetterBytes extends Omit<DeadLetterRow, 'replayed_at'> {
 }
 
 export interface ReplayResult {
-  /** how many letters had which outcome: `stored`, or the reason why it is still a dead letter */
+  /** the number of letters per outcome: `stored`, or the reason of a letter that is still dead */
   readonly result: Readonly<Record<string, number>>;
-  /** send it as `after` to go on; null = all were tried */
+  /** pass it as `after` to continue; null if all were tried */
   readonly next: string | null;
 }

@@ -1,6 +1,6 @@
 const KEY = 'sluice.key';
 
-/** The key of this browser session: gone when the tab is closed, never in an address. */
+/** The key of this browser session. It is gone when the tab is closed, and never in an address. */
 export const session = {
   key: (): string | undefined => sessionStorage.getItem(KEY) ?? undefined,
   signIn: (key: string): void => sessionStorage.setItem(KEY, key),
@@ -12,7 +12,7 @@ export interface Mistake {
   readonly message: string;
 }
 
-/** An answer that is no success. `code` is the service's, or `unreachable` where none came. */
+/** An unsuccessful answer. `code` is the service's, or `unreachable` if none arrived. */
 export class CallError extends Error {
   readonly code: string;
   readonly status: number;
@@ -52,7 +52,7 @@ export interface Call {
   readonly method?: 'GET' | 'POST' | 'DELETE';
   readonly body?: unknown;
   readonly signal?: AbortSignal | undefined;
-  /** another key than that of the session */
+  /** a key other than the session's */
   readonly key?: string;
 }
 
@@ -64,7 +64,7 @@ export async function call(
   { method = 'GET', body, signal, key = session.key() }: Call = {},
 ): Promise<Answer> {
   const started = performance.now();
-  // throws by itself for a key with characters that no header may have
+  // throws for a key with characters that no header may contain
   const headers = new Headers({
     ...(key !== undefined && { 'x-api-key': key }),
     ...(body !== undefined && { 'content-type': 'application/json' }),
@@ -105,7 +105,7 @@ function parsed(text: string): ErrorBody {
   }
 }
 
-/** The body of a success. */
+/** Returns the body of a successful answer. */
 export async function callJson<T>(path: string, options: Call = {}): Promise<T> {
   return JSON.parse((await call(path, options)).text) as T;
 }

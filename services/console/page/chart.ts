@@ -7,7 +7,7 @@ export interface Curve {
   readonly label: string;
   readonly values: readonly (number | null)[];
   readonly shape: 'line' | 'bar';
-  /** of the second axis */
+  /** true for the second axis */
   readonly isRight?: boolean;
   /** a colour of the style sheet by its number, or `bad` */
   readonly color?: number | 'bad';
@@ -21,9 +21,9 @@ export interface ChartProps {
   readonly times: readonly number[];
   readonly curves: readonly Curve[];
   readonly zone: Zone;
-  /** bars on top of each other */
+  /** bars are stacked */
   readonly isStacked?: boolean;
-  /** for values of many sizes; 0 is drawn at its foot */
+  /** for values of many magnitudes; 0 is drawn at the bottom */
   readonly isLogarithmic?: boolean;
   readonly show?: (value: number) => string;
   readonly showRight?: (value: number) => string;
@@ -40,12 +40,12 @@ const COLORS = 9;
 const HEIGHT = 190;
 const FOOT = 0.001;
 const LONG_SECONDS = 20 * 3600;
-/** uPlot's enums exist as types only, so their numbers stand here. */
+/** uPlot's enums exist only as types, so their numbers are repeated here. */
 const LOGARITHMIC = { distr: 3 } as object as Pick<uPlot.Scale, 'distr'>;
 const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
 
 /**
- * Curves over time with a legend that tells the values under the pointer, else the latest ones; a click on a name hides
+ * Draws curves over time. The legend shows the values under the pointer, else the latest ones; a click on a name hides
  * its curve.
  */
 export function Chart(props: ChartProps): View {
@@ -146,7 +146,7 @@ function lastKnown(curves: readonly Curve[]): number {
   return Math.max(0, ...curves.map((c) => c.values.findLastIndex((v) => v !== null)));
 }
 
-/** What the picture shows, for those who do not see it. */
+/** Returns what the picture shows, for readers who do not see it. */
 function describe({ title, unit, curves, times, show = compact, showRight = compact, zone }: ChartProps): string {
   const i = lastKnown(curves);
   const time = times[i];
@@ -167,9 +167,7 @@ function useTheme(): boolean {
   return isDark;
 }
 
-/**
- * The curves in the order in which they are drawn: of a stack the highest first, so that the others stand before it.
- */
+/** Returns the curves in drawing order: of a stack the highest first, so the others are drawn over it. */
 function drawn(
   { curves, isStacked = false }: ChartProps,
   hidden: ReadonlySet<string>,
@@ -211,7 +209,7 @@ function options(
   };
   const curves = drawn(props, hidden);
   const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
-  // dates only where the curves reach over midnight for long
+  // shows dates only if the curves cross midnight over a long span
   const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
   const powers = (_u: uPlot, splits: number[]): (number | null)[] =>
     splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
@@ -226,7 +224,7 @@ function options(
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
     hooks: { setCursor: [(u) => onIndex(u.cursor.idx ?? undefined)] },
     scales: {
-      // half a bucket on both sides, so that the first and the last bar are whole
+      // half a bucket on both sides, so the first and the last bar are complete
       x: {
         time: true,
         range: (_u, min, max) =>

@@ -5,7 +5,7 @@ const UNITS = [
   ['s', 1000],
 ] as const;
 
-/** A length of time in its largest unit: 850 ms, 4.2 s, 12 min. */
+/** Returns a duration in its largest unit: 850 ms, 4.2 s, 12 min. */
 export function duration(ms: number): string {
   const [unit, size] = UNITS.find(([, of]) => ms >= of) ?? ['ms', 1];
   const value = ms / size;
@@ -16,12 +16,12 @@ const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat('en', { maximumFractionDigits: 2 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 
-/** 1,234 or 0.25: whole numbers from 100 on. */
+/** Returns 1,234 or 0.25: whole numbers from 100 on. */
 export function number(value: number): string {
   return (Math.abs(value) >= 100 ? whole : fine).format(value);
 }
 
-/** 12.3K: for axes and tiles. */
+/** Returns 12.3K, for axes and tiles. */
 export function compact(value: number): string {
   return Math.abs(value) < 1000 ? fine.format(value) : short.format(value);
 }
@@ -40,9 +40,7 @@ export type Zone = 'utc' | 'local';
 
 const pad = (value: number, length = 2): string => String(value).padStart(length, '0');
 
-/**
- * 2026-03-01 09:00:00.123456 of an instant in unix microseconds; digits of the second only as far as they are not 0.
- */
+/** Returns 2026-03-01 09:00:00.123456 for an instant in unix microseconds, without trailing zeros of the second. */
 export function timestamp(micros: number, zone: Zone): string {
   const at = new Date(Math.floor(micros / 1000));
   const fraction = pad(((micros % 1_000_000) + 1_000_000) % 1_000_000, 6).replace(/(000){1,2}$/, '');
@@ -60,22 +58,22 @@ export function timestamp(micros: number, zone: Zone): string {
   return `${y}-${pad(mo + 1)}-${pad(d)} ${pad(h)}:${pad(mi)}:${pad(s)}${fraction === '' ? '' : `.${fraction}`}`;
 }
 
-/** hh:mm:ss of an instant in unix milliseconds. */
+/** Returns hh:mm:ss of an instant in unix milliseconds. */
 export function clock(ms: number, zone: Zone): string {
   return timestamp(ms * 1000, zone).slice(11, 19);
 }
 
-/** The same instant as the service reads it, to the microsecond. */
+/** Returns the same instant in the service's notation, to the microsecond. */
 export function isoMicros(micros: number): string {
   return `${timestamp(micros, 'utc').replace(' ', 'T')}Z`;
 }
 
-/** Words of a POSIX shell that stand for exactly this text. */
+/** Returns the text as one word of a POSIX shell. */
 export function shellWord(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** `12 stored, 3 still unknown_schema`. */
+/** Returns `12 stored, 3 still unknown_schema`. */
 export function outcomeText(outcomes: Readonly<Record<string, number>>): string {
   const parts = Object.entries(outcomes).map(([outcome, count]) =>
     outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`,

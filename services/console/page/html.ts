@@ -1,10 +1,10 @@
 import { html as bound } from 'htm/preact';
 import type { ComponentChildren } from 'preact';
 
-/** What a component gives. Texts in it are texts: nothing that an event holds becomes markup. */
+/** The result of a component. Texts stay texts: no content of an event becomes markup. */
 export type View = ComponentChildren;
 
-/** Markup in the template, Preact elements out of it. */
+/** Turns a template with markup into Preact elements. */
 export function html(strings: TemplateStringsArray, ...values: unknown[]): View {
   return bound(strings, ...values);
 }

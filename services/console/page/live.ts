@@ -2,17 +2,17 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { HISTORY_STEPS, type Series, type Status } from '../wire.ts';
 import { CallError, callJson } from './api.ts';
 
-/** Between the end of one look and the next. */
+/** Between the end of one request and the next, milliseconds. */
 const EVERY_MS = 1_000;
 const AFTER_FAILURE_MS = 1_500;
-/** Steps that are asked for again: late batches may have changed them. */
+/** Steps that are requested again, because late batches may have changed them. */
 const AGAIN_STEPS = 6;
 
-/** How the page hears from the service. */
+/** The state of the page's connection to the service. */
 export interface Connection {
-  /** unix ms since when it has not answered; undefined = it does */
+  /** unix ms since when the service has not answered; undefined if it answers */
   readonly awaySince: number | undefined;
-  /** what the reader should know after it came back; undefined = nothing */
+  /** a message for the reader after a reconnection; undefined if there is none */
   readonly notice: string | undefined;
 }
 
@@ -23,7 +23,8 @@ export interface Live {
 }
 
 /**
- * The state of the system, looked at every second while the tab is visible. `onRefused`: the key is not valid any more.
+ * Loads the state of the system every second while the tab is visible. `onRefused` is called when the key is no longer
+ * valid.
  */
 export function useLive(isOn: boolean, onRefused: (message: string) => void): Live {
   const [status, setStatus] = useState<Status | undefined>(undefined);
@@ -40,7 +41,7 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     let timer = 0;
 
     async function look(): Promise<void> {
-      // a tab that nobody sees costs nothing
+      // a hidden tab costs nothing
       if (document.hidden) return again(EVERY_MS);
       try {
         const since =
@@ -88,7 +89,7 @@ function noticeOf(before: Status | undefined, now: Status, awaySince: number | u
   return awaySince === undefined ? undefined : 'The service answers again.';
 }
 
-/** The last hour, of what was known and what is new: the new answer is right about every step that it has. */
+/** Merges the known hour with the new answer, which is right about every step that it contains. */
 export function mergeStatus(before: Status | undefined, now: Status): Status {
   if (before === undefined || now.steps >= HISTORY_STEPS) return now;
   const end = now.from + now.steps * now.step_seconds;
@@ -140,7 +141,7 @@ export function mergeStatus(before: Status | undefined, now: Status): Status {
   return { ...now, from, steps, endpoints, system };
 }
 
-/** Items of both lists by name: what was known, what is new, and the newer of the two. */
+/** Merges two lists by name: items of both, and the newer one of each pair. */
 function union<T>(
   before: readonly T[],
   now: readonly T[],

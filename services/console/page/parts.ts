@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { CallError } from './api.ts';
 import { html, type View } from './html.ts';
 
-/** What went wrong, with every parameter that is, and the request's id to look for in the log. */
+/** Shows what went wrong, every wrong parameter, and the request's id for the log. */
 export function Failure({ error }: { readonly error: unknown }): View {
   const known = error instanceof CallError ? error : undefined;
   const message = known?.message ?? 'Something went wrong in this page. Reload it.';
@@ -23,7 +23,7 @@ export function Empty({ title, children }: { readonly title: string; readonly ch
   return html`<div class="empty"><strong>${title}</strong>${children !== undefined && html`<p>${children}</p>`}</div>`;
 }
 
-/** A text that a click copies. */
+/** Shows a text that a click copies. */
 export function Copy({ text, label }: { readonly text: string; readonly label: string }): View {
   const [state, setState] = useState(label);
   const onClick = async (): Promise<void> => {
@@ -46,7 +46,7 @@ export interface Column<T> {
 
 const PAGE_ROWS = 50;
 
-/** Rows a page at a time: ten thousand of them cost as little as fifty. */
+/** Shows rows a page at a time, so ten thousand cost as little as fifty. */
 export function Table<T>({
   label,
   columns,
@@ -91,7 +91,7 @@ export function Table<T>({
     }`;
 }
 
-/** A dialog over the page; Escape and a click beside it close it. */
+/** Shows a dialog over the page. Escape or a click beside it closes it. */
 export function Dialog({
   title,
   onClose,
@@ -120,7 +120,7 @@ export function Dialog({
   </dialog>`;
 }
 
-/** Runs a call at a time and keeps how it ended. */
+/** Runs one call at a time and keeps its result. */
 export function useWork(): {
   readonly isBusy: boolean;
   readonly error: unknown;

@@ -1,13 +1,13 @@
 import { useEffect, useState } from 'preact/hooks';
 
 /**
- * Where the reader is, as the address says it: `#/explore/logs.all?project=p`. A link to it shows the same. Never holds
+ * The reader's place as in the address: `#/explore/logs.all?project=p`. A link to it shows the same. It never contains
  * a key.
  */
 export interface Place {
   /** `overview`, `explore`, `dead-letters`, `keys` */
   readonly page: string;
-  /** what follows it: an endpoint's name */
+  /** the rest of the path: an endpoint's name */
   readonly item: string;
   readonly params: URLSearchParams;
 }

@@ -5,8 +5,8 @@ import { html, type View } from './html.ts';
 const TOKEN = /^#token=([\w-]+)$/;
 
 /**
- * Exchanges the one-time token of the printed address, which leaves the address at once, for a key. Undefined = there
- * was none; else why it failed, or nothing.
+ * Exchanges the one-time token of the printed address for a key, and removes it from the address at once. Undefined if
+ * there was no token; else why it failed, or nothing.
  */
 export async function signInByToken(): Promise<{ readonly message: string | undefined } | undefined> {
   const token = TOKEN.exec(location.hash)?.[1];
@@ -24,7 +24,7 @@ export async function signInByToken(): Promise<{ readonly message: string | unde
   }
 }
 
-/** Asks for a key and tries it before it is kept. */
+/** Asks for a key and tries it before it keeps it. */
 export function SignIn({
   message,
   onSignedIn,

@@ -20,7 +20,7 @@ export function isEntries(rows: readonly Row[]): rows is readonly (Row & Entry)[
   );
 }
 
-/** Entries that open into a tree, with a filter in what is loaded. */
+/** Shows entries that open into a tree, with a filter over the loaded ones. */
 export function Events({
   entries,
   zone,
@@ -78,7 +78,7 @@ function Event_({ entry, zone }: { readonly entry: Entry; readonly zone: Zone })
 const OPEN_DEPTH = 4;
 const MAX_CHILDREN = 200;
 
-/** A JSON value; what is inside of an object or list is drawn when it is open. */
+/** Shows a JSON value. The content of an object or list is drawn when it is opened. */
 export function Tree({
   name,
   value,

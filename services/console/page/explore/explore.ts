@@ -18,7 +18,7 @@ interface Props {
   readonly scopes: readonly string[];
 }
 
-/** Every endpoint: a form of its parameters, and the answer. What was asked stands in the address. */
+/** Shows every endpoint: a form of its parameters, and the answer. The address holds the call. */
 export function Explore({ place, zone, scopes }: Props): View {
   const [endpoints, setEndpoints] = useState<readonly Endpoint[] | undefined>(undefined);
   const [error, setError] = useState<unknown>(undefined);
@@ -52,7 +52,7 @@ export function Explore({ place, zone, scopes }: Props): View {
     }`;
 }
 
-/** What another endpoint can use of the parameters: usually the project. */
+/** Returns the parameters that another endpoint can use, usually the project. */
 function kept(endpoint: Endpoint, params: URLSearchParams): Record<string, string> {
   const project = params.get('project') ?? '';
   return endpoint.parameters.some((p) => p.name === 'project') && project !== '' ? { project } : {};

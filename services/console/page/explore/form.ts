@@ -13,7 +13,7 @@ interface Props {
   readonly onAsk: (values: Readonly<Record<string, string>>) => void;
 }
 
-/** A field for every parameter of an endpoint. */
+/** Shows a field for every parameter of an endpoint. */
 export function Form({ endpoint, values, zone, isBusy, mistakes, onAsk }: Props): View {
   const [entered, setEntered] = useState(values);
   useEffect(() => setEntered(values), [endpoint.name, JSON.stringify(values)]);
@@ -84,7 +84,7 @@ function Field({ parameter: p, value, zone, mistake, onInput }: FieldProps): Vie
   </div>`;
 }
 
-/** Chooses an instant in the zone that the page shows, and says it in both. */
+/** Chooses an instant in the zone of the page and shows it in both. */
 function Picker({
   id,
   name,

@@ -1,15 +1,15 @@
 import { isoMicros } from '../format.ts';
 import type { Entry } from './events.ts';
 
-/** Parameter of the page, not of the endpoint: how many entries at the end instant the pages before have shown. */
+/** A parameter of the page, not of the endpoint: how many entries at the end instant earlier pages have shown. */
 export const SHOWN = 'shown';
 
-/** Entries of one answer without those at its end instant that were on the pages before. */
+/** Returns the entries of an answer without those at its end instant that earlier pages have shown. */
 export function withoutShown(entries: readonly Entry[], end: string, shown: number): readonly Entry[] {
   if (shown === 0) return entries;
   const first = entries[0]?.timestamp;
-  // the end is inclusive, and ties have a fixed order: those of the end instant come first, and the first of them were
-  // shown
+  // the end is inclusive and ties have a fixed order, so entries of the end instant come first, and the first of them
+  // were shown
   return first !== undefined && isoMicros(first) === end
     ? entries.slice(Math.min(shown, tiesAtStart(entries)))
     : entries;
@@ -28,10 +28,9 @@ export interface NextPage {
 }
 
 /**
- * Where the next page begins; undefined = this was the last one. It ends at the instant of the oldest entry, which
- * others may share, and leaves out as
- * many of that instant as were shown. If a whole answer is of one instant, the rest of that instant is out of reach,
- * and the page after begins below it.
+ * Returns where the next page begins. Undefined if this was the last one. The next page ends at the instant of the
+ * oldest entry, which others may share, and skips as many of that instant as were shown. If a whole answer has one
+ * instant, the rest of that instant cannot be reached, and the next page begins below it.
  */
 export function nextPage(entries: readonly Entry[], limit: number): NextPage | undefined {
   const oldest = entries.at(-1);

@@ -14,13 +14,12 @@ const TIME = 'timestamp';
 const COUNT = /(^|_)(count|counts|total|requests|errors|rows|events|n)(_|$)/;
 const LENGTH = /(_time|_ms|_seconds|duration|latency)$/;
 const BAD = /error|fail/;
-/** Of the lengths of time these are drawn; the others stand in the table. */
+/** Of the durations only these are drawn; the table shows the others. */
 const CHOSEN = /^p\d+/;
 
 /**
- * The rows of an answer as a series, or undefined where they are none: a column `timestamp` in order, and numbers
- * beside it.
- * Counts become bars, parts of the same kind (total_*) on top of each other; lengths of time become lines on the second
+ * Returns the rows of an answer as a series: a column `timestamp` in order, and numbers beside it. Undefined if they
+ * are none. Counts become bars, parts of the same kind (total_*) are stacked, and durations become lines on the second
  * axis.
  */
 export function seriesOf(rows: readonly Row[]): Answered | undefined {
@@ -71,7 +70,7 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
 
 const isMeasure = (name: string): boolean => COUNT.test(name) || LENGTH.test(name);
 
-/** Unix microseconds, or `2026-03-01T09:00:00` in UTC. */
+/** Parses unix microseconds, or `2026-03-01T09:00:00` in UTC. */
 export function secondsOf(value: unknown): number | undefined {
   if (typeof value === 'number' && value > 1e14) return value / 1e6;
   if (typeof value !== 'string' || !/^\d{4}-\d\d-\d\d[T ]\d\d:\d\d/.test(value)) return undefined;
@@ -82,8 +81,8 @@ export function secondsOf(value: unknown): number | undefined {
 const MAX_BUCKETS = 2_000;
 
 /**
- * With the buckets that an answer leaves out because nothing happened in them: their counts are 0. Only where all
- * distances are multiples of the smallest.
+ * Adds the buckets that an answer omits because they are empty: their counts are 0. Only if all distances are multiples
+ * of the smallest one.
  */
 export function withEmptyBuckets({ times, curves, ...more }: Answered): Answered {
   const distances = times.slice(1).map((t, i) => t - (times[i] ?? 0));

@@ -49,12 +49,12 @@ export interface Parameter {
   readonly name: string;
   readonly isRequired: boolean;
   readonly description: string;
-  /** worth choosing; undefined = any text */
+  /** suggested values; undefined for any text */
   readonly choices: readonly string[] | undefined;
   readonly example: string;
   readonly standard: string;
   readonly isTimestamp: boolean;
-  /** a SELECT of one's own */
+  /** true for the caller's own SELECT */
   readonly isStatement: boolean;
 }
 
@@ -69,7 +69,7 @@ export interface Endpoint {
 
 const PREFIX = '/api/endpoints/';
 
-/** Every endpoint that the service offers, operators' own ones too, by name. */
+/** Returns every endpoint that the service offers, operators' routes included, by name. */
 export function endpointsOf({ paths }: Specification): Endpoint[] {
   return Object.entries(paths)
     .flatMap(([path, { get }]) => (path.startsWith(PREFIX) && get !== undefined ? [endpointOf(path, get)] : []))
@@ -102,7 +102,7 @@ function endpointOf(path: string, { description = '', parameters = [], responses
   };
 }
 
-/** Whether the service has an operation, for what older or newer services may lack. */
+/** Returns whether the service has an operation, which older or newer services may lack. */
 export function hasOperation({ paths }: Specification, path: string, method: string): boolean {
   return Object.entries(paths).some(
     ([known, operations]) =>

@@ -16,7 +16,7 @@ interface Props {
 
 const PAGE_LETTERS = '100';
 
-/** Messages that could not be stored: which, why, their bytes, and replaying them. */
+/** Shows messages that could not be stored: which, why, their bytes, and their replay. */
 export function DeadLetters({ place, zone, totals }: Props): View {
   const filter = {
     topic: place.params.get('topic') ?? '',
@@ -199,10 +199,12 @@ interface Progress {
   readonly state: 'running' | 'stopped' | 'done';
 }
 
-/** At most 25 are replayed in a second, and fewer on a busy machine: the progress moves at least every few seconds. */
+/**
+ * At most 25 are replayed in a second, and fewer on a busy machine, so the progress moves at least every few seconds.
+ */
 const AT_A_TIME = 10;
 
-/** Replays what the filter names, some letters a call, so that its progress shows and it can be stopped. */
+/** Replays the filtered letters, some per call, so that progress is visible and it can be stopped. */
 function ReplayAll({
   topic,
   reason,

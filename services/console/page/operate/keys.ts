@@ -23,7 +23,7 @@ interface CreatedKey {
 
 const ROTATE = '/api/keys/{id}/rotate';
 
-/** API keys: made, shown once, rotated, revoked. */
+/** Shows API keys: create (shown once), rotate, revoke. */
 export function Keys({ zone }: { readonly zone: Zone }): View {
   const [keys, setKeys] = useState<readonly ListedKey[] | undefined>(undefined);
   const [specification, setSpecification] = useState<Specification>({ paths: {} });

@@ -13,7 +13,7 @@ interface Props {
   readonly onReplayed: () => void;
 }
 
-/** One dead letter with everything that Kafka had of it. */
+/** Shows one dead letter with everything that Kafka had of it. */
 export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
   const { topic, partition, offset } = letter;
   const [content, setContent] = useState<DeadLetterBytes | undefined>(undefined);

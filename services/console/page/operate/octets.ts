@@ -1,8 +1,8 @@
 const [TAB, LINE_FEED, CARRIAGE_RETURN] = [9, 10, 13];
 
 /**
- * The text of bytes that are valid UTF-8 without control characters but line ends and tabs; undefined where they are
- * not.
+ * Returns the text of bytes that are valid UTF-8 without control characters, except line ends and tabs. Undefined if
+ * they are not.
  */
 export function textOf(octets: Uint8Array): string | undefined {
   try {
@@ -15,7 +15,7 @@ export function textOf(octets: Uint8Array): string | undefined {
 
 const WIDTH = 16;
 
-/** Lines of an offset, sixteen bytes in hexadecimal and their ASCII characters. */
+/** Returns lines with an offset, sixteen bytes in hexadecimal, and their ASCII characters. */
 export function hexDump(octets: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < octets.length; at += WIDTH) {

@@ -3,10 +3,10 @@ import { html, type View } from '../html.ts';
 
 const words = { firing: 'fires', pending: 'is about to fire', ok: 'is fine', unknown: 'is not known here' } as const;
 
-/** Subjects that are named: of what fires all that a page can show, of what does not only the first. */
+/** The number of subjects shown: all that fit for a firing rule, else only the first. */
 const shownOf = ({ state }: AlertStatus): number => (state === 'firing' ? 100 : 3);
 
-/** Rules that fire or will, each with its section of the runbook; the others in one line. */
+/** Shows rules that fire or are pending, each with its section of the runbook, and the others in one line. */
 export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }): View {
   const active = alerts.filter((a) => a.state === 'firing' || a.state === 'pending');
   const unknown = alerts.filter((a) => a.state === 'unknown');
@@ -48,7 +48,7 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
 
 const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
-/** Markdown of the runbook as far as it is used there: code. */
+/** Renders the runbook's Markdown as far as it is used there: code. */
 function inline(text: string): View {
   return text.split('`').map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part));
 }

@@ -20,11 +20,11 @@ const RANGES = [
   ['1 hour', 360],
 ] as const;
 
-/** The last hour of the system, live. */
+/** Shows the last hour of the system, live. */
 export function Overview({ status, zone }: Omit<Props, 'shown'>): View {
   const { system } = status;
   const [chosen, setChosen] = useState<number | undefined>(undefined);
-  // of a system that was started just now, an hour would be an empty chart
+  // if the system has just started, an hour would be an empty chart
   const shown = chosen ?? RANGES.map(([, steps]) => steps).find((steps) => steps >= knownSteps(status)) ?? status.steps;
   return html`<div class="heading">
       <h1>Overview</h1>
@@ -47,7 +47,7 @@ export function Overview({ status, zone }: Omit<Props, 'shown'>): View {
     ${system !== null && html`<${Tables} system=${system} status=${status} zone=${zone} />`}`;
 }
 
-/** Steps since the first one in which anything was counted. */
+/** Returns the number of steps since the first one with a count. */
 function knownSteps({ steps, system, endpoints }: Status): number {
   const first = Math.min(
     steps,
@@ -213,7 +213,7 @@ function Requests({ status, zone, shown }: Props): View {
   </section>`;
 }
 
-/** Of the last five minutes at each step: single requests would only jump between none and all. */
+/** Averages the last five minutes at each step: single requests would jump between 0 and 1. */
 function shareOf({ hits, cacheable }: EndpointStatus): (number | null)[] {
   const steps = 30;
   return cacheable.map((_, i) => {
