@@ -6,7 +6,7 @@ import type { Part } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
-import { createHistory, stepOf } from './history.ts';
+import { createHistory, stepOf, type History } from './history.ts';
 import { createProcessSamples } from './process-samples.ts';
 import { createRunbook } from './runbook.ts';
 import { createStoreSamples } from './store-samples.ts';
@@ -117,28 +117,9 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   async function systemStatus(from: number, to: number): Promise<SystemStatus> {
     const facts = storeSamples.facts();
     const hourFrom = to - HISTORY_STEPS + 1;
-    const topics = new Set(
-      [...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap(
-        (name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? [],
-      ),
-    );
     const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
-      topics: [...topics].sort().map((topic) => ({
-        topic,
-        source: facts.sources.get(topic) ?? topic,
-        events:
-          seenAt === null
-            ? store.values(`events:${topic}`, from, to, null)
-            : store.values(`events:${topic}`, from, to, 0),
-        events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
-        age_ms: ages(topic, from, to),
-        newest_ms: store
-          .values(`newest:${topic}`, hourFrom, to + 1, null)
-          .reduce<number | null>((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null),
-        lag: ofProcess.values(`lag:${topic}`, from, to, null),
-        lag_now: lagNow.get(topic) ?? null,
-      })),
+      topics: topicStatus({ store, ofProcess, from, to }, { sources: facts.sources, seenAt, lagNow }),
       dead_letters: store
         .names(hourFrom, to)
         .filter((name) => name.startsWith('letters:'))
@@ -154,39 +135,6 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
       store_seen_at: seenAt,
       ingest_here: samples.has('sluice_ingest_lag_records'),
     };
-  }
-
-  /**
-   * Returns the age of the newest visible record at the end of each step. It grows while nothing new becomes visible.
-   */
-  function ages(topic: string, from: number, to: number): (number | null)[] {
-    let newest: number | null = null;
-    const all = store.values(`newest:${topic}`, to - HISTORY_STEPS + 1, to, null).map((value, i) => {
-      if (value !== null) newest = Math.max(newest ?? 0, value);
-      return newest === null ? null : Math.max(0, (to - HISTORY_STEPS + 2 + i) * STEP_SECONDS * 1000 - newest);
-    });
-    return all.slice(from - (to - HISTORY_STEPS + 1));
-  }
-
-  function endpointStatus(caller: Caller, from: number, to: number): EndpointStatus[] {
-    const mayCall = (endpoint: string): boolean =>
-      ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
-    return ofProcess
-      .names(to - HISTORY_STEPS + 1, to)
-      .flatMap((name) => /^requests:(.*)$/s.exec(name)?.[1] ?? [])
-      .filter(mayCall)
-      .map((endpoint) => {
-        const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
-        return {
-          endpoint,
-          requests: of('requests'),
-          errors: of('errors'),
-          hits: of('hits'),
-          cacheable: of('cacheable'),
-          p50_ms: of('p50'),
-          p95_ms: of('p95'),
-        };
-      });
   }
 
   return {
@@ -211,7 +159,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
           projects,
           expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString(),
         },
-        endpoints: endpointStatus(caller, from, to),
+        endpoints: endpointStatus(ofProcess, caller, from, to),
         system: isAdmin ? await systemStatus(from, to) : null,
       };
     },
@@ -221,4 +169,76 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
       return Promise.resolve();
     },
   };
+}
+
+/** Returns the topics with events or lag within the hour up to `to`. */
+function topicStatus(
+  {
+    store,
+    ofProcess,
+    from,
+    to,
+  }: { readonly store: History; readonly ofProcess: History; readonly from: number; readonly to: number },
+  {
+    sources,
+    seenAt,
+    lagNow,
+  }: {
+    readonly sources: ReadonlyMap<string, string>;
+    readonly seenAt: number | null;
+    readonly lagNow: ReadonlyMap<string, number>;
+  },
+): SystemStatus['topics'] {
+  const hourFrom = to - HISTORY_STEPS + 1;
+  const topics = new Set(
+    [...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap(
+      (name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? [],
+    ),
+  );
+  return [...topics].sort().map((topic) => ({
+    topic,
+    source: sources.get(topic) ?? topic,
+    events:
+      seenAt === null ? store.values(`events:${topic}`, from, to, null) : store.values(`events:${topic}`, from, to, 0),
+    events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
+    age_ms: ages(store, topic, from, to),
+    newest_ms: store
+      .values(`newest:${topic}`, hourFrom, to + 1, null)
+      .reduce<number | null>((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null),
+    lag: ofProcess.values(`lag:${topic}`, from, to, null),
+    lag_now: lagNow.get(topic) ?? null,
+  }));
+}
+
+/**
+ * Returns the age of the newest visible record at the end of each step. It grows while nothing new becomes visible.
+ */
+function ages(store: History, topic: string, from: number, to: number): (number | null)[] {
+  let newest: number | null = null;
+  const all = store.values(`newest:${topic}`, to - HISTORY_STEPS + 1, to, null).map((value, i) => {
+    if (value !== null) newest = Math.max(newest ?? 0, value);
+    return newest === null ? null : Math.max(0, (to - HISTORY_STEPS + 2 + i) * STEP_SECONDS * 1000 - newest);
+  });
+  return all.slice(from - (to - HISTORY_STEPS + 1));
+}
+
+function endpointStatus(ofProcess: History, caller: Caller, from: number, to: number): EndpointStatus[] {
+  const mayCall = (endpoint: string): boolean =>
+    ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
+  return ofProcess
+    .names(to - HISTORY_STEPS + 1, to)
+    .flatMap((name) => /^requests:(.*)$/s.exec(name)?.[1] ?? [])
+    .filter(mayCall)
+    .map((endpoint) => {
+      const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
+      return {
+        endpoint,
+        requests: of('requests'),
+        errors: of('errors'),
+        hits: of('hits'),
+        cacheable: of('cacheable'),
+        p50_ms: of('p50'),
+        p95_ms: of('p95'),
+      };
+    });
 }

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
-import { createSharedBudget } from '../../common/http/budget.ts';
+import { createSharedBudget, type SharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import {
@@ -82,26 +82,9 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
         retryAfterSeconds: RETRY_KAFKA_SECONDS,
       });
     const timestamp = clock();
-    const { messages, release } = await inTurn(request.key.id, async () => {
-      if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
-      const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
-      metrics.bytes.inc({ source: source.name }, body.length);
-      const releaseBytes = memory.take(request.key.id, body.length);
-      try {
-        const read = await readEvents(body, source, request.key.projects, settings.MAX_EVENT_BYTES, timestamp);
-        const releaseEvents = memory.take(request.key.id, read.length * EVENT_BYTES);
-        return {
-          messages: read,
-          release: () => {
-            releaseBytes();
-            releaseEvents();
-          },
-        };
-      } catch (error) {
-        releaseBytes();
-        throw error;
-      }
-    });
+    const { messages, release } = await inTurn(request.key.id, () =>
+      receive(request, source, { memory, metrics, maxEventBytes: settings.MAX_EVENT_BYTES, timestamp }),
+    );
     const readAt = performance.now();
     const { acknowledged, finished } = producer.send(settings.KAFKA_TOPICS[source.name], messages);
     void finished.then(release);
@@ -144,6 +127,42 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       await producer?.stop();
     },
   };
+}
+
+/** Decompresses and reads a body, and takes the memory for it until `release` is called. Throws ApiError. */
+async function receive(
+  request: RouteRequest,
+  source: KnownSource,
+  {
+    memory,
+    metrics,
+    maxEventBytes,
+    timestamp,
+  }: {
+    readonly memory: SharedBudget;
+    readonly metrics: ReturnType<typeof createPushMetrics>;
+    readonly maxEventBytes: number;
+    readonly timestamp: number;
+  },
+): Promise<{ readonly messages: OutgoingMessage[]; readonly release: () => void }> {
+  if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
+  const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
+  metrics.bytes.inc({ source: source.name }, body.length);
+  const releaseBytes = memory.take(request.key.id, body.length);
+  try {
+    const read = await readEvents(body, source, request.key.projects, maxEventBytes, timestamp);
+    const releaseEvents = memory.take(request.key.id, read.length * EVENT_BYTES);
+    return {
+      messages: read,
+      release: () => {
+        releaseBytes();
+        releaseEvents();
+      },
+    };
+  } catch (error) {
+    releaseBytes();
+    throw error;
+  }
 }
 
 /**

@@ -9,13 +9,44 @@ import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 const BODY_LIMIT = 64 * 1024;
 const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
 
-/** What a documented operation answers: its success and these errors. */
+/** Returns the documented answers of an operation: its success and these errors. */
 const answers = (success: object, ...errors: readonly number[]): object => ({
   ...success,
   ...Object.fromEntries(
     [...errors, 401, 403, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/${status}` }]),
   ),
 });
+
+const DOCUMENTED = {
+  create: {
+    operationId: 'createKey',
+    summary: 'Creates a key',
+    description:
+      'The answer shows the key, only this once. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
+    responses: answers({ 201: { description: 'The key' } }, 400),
+  },
+  list: {
+    operationId: 'listKeys',
+    summary: 'Lists the keys',
+    description: 'Without the keys themselves.',
+    responses: answers({ 200: { description: 'The keys' } }),
+  },
+  revoke: {
+    operationId: 'revokeKey',
+    summary: 'Revokes a key',
+    description: 'Permanently. It stops working within 10 s.',
+    parameters: ID,
+    responses: answers({ 204: { description: 'Revoked' } }, 404),
+  },
+  rotate: {
+    operationId: 'rotateKey',
+    summary: 'Replaces a key',
+    parameters: ID,
+    responses: answers({ 201: { description: 'The new key' } }, 400, 404),
+    description:
+      'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
+  },
+} as const;
 
 /** The routes that manage keys, for admin keys. */
 export function keyRoutes({
@@ -28,7 +59,7 @@ export function keyRoutes({
   clock: Clock;
 }): Route[] {
   const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
-  const told = async <T>(work: Promise<T>): Promise<T> => {
+  const withApiErrors = async <T>(work: Promise<T>): Promise<T> => {
     try {
       return await work;
     } catch (error) {
@@ -40,17 +71,11 @@ export function keyRoutes({
       ...admin,
       method: 'POST',
       path: '/api/keys',
-      documented: {
-        operationId: 'createKey',
-        summary: 'Creates a key',
-        description:
-          'The answer shows the key, only this once. The body is `{"name", "scopes", "projects", "expires_at"}`; scopes are admin, query, query:<endpoint> and ingest.',
-        responses: answers({ 201: { description: 'The key' } }, 400),
-      },
+      documented: DOCUMENTED.create,
       async handle({ body }) {
         const read = readNewKey(parsed(body, '{"name", "scopes", "projects", "expires_at"}'), clock());
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
-        const created = await told(createKey(clickhouse, read.key, clock()));
+        const created = await withApiErrors(createKey(clickhouse, read.key, clock()));
         await loader.refresh();
         return {
           status: 201,
@@ -63,27 +88,16 @@ export function keyRoutes({
       ...admin,
       method: 'GET',
       path: '/api/keys',
-      documented: {
-        operationId: 'listKeys',
-        summary: 'Lists the keys',
-        description: 'Without the keys themselves.',
-        responses: answers({ 200: { description: 'The keys' } }),
-      },
-      handle: async () => ({ status: 200, json: { keys: await told(listKeys(clickhouse, clock())) } }),
+      documented: DOCUMENTED.list,
+      handle: async () => ({ status: 200, json: { keys: await withApiErrors(listKeys(clickhouse, clock())) } }),
     },
     {
       ...admin,
       method: 'DELETE',
       path: '/api/keys/:id',
-      documented: {
-        operationId: 'revokeKey',
-        summary: 'Revokes a key',
-        description: 'Permanently. It stops working within 10 s.',
-        parameters: ID,
-        responses: answers({ 204: { description: 'Revoked' } }, 404),
-      },
+      documented: DOCUMENTED.revoke,
       async handle({ params }) {
-        if (!(await told(revokeKey(clickhouse, params['id'] ?? '', clock()))))
+        if (!(await withApiErrors(revokeKey(clickhouse, params['id'] ?? '', clock()))))
           throw new ApiError('not_found', 'there is no such key');
         await loader.refresh();
         return { status: 204, audit: { action: 'key_revoked', revoked_id: params['id'] } };
@@ -93,19 +107,12 @@ export function keyRoutes({
       ...admin,
       method: 'POST',
       path: '/api/keys/:id/rotate',
-      documented: {
-        operationId: 'rotateKey',
-        summary: 'Replaces a key',
-        parameters: ID,
-        responses: answers({ 201: { description: 'The new key' } }, 400, 404),
-        description:
-          'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
-      },
+      documented: DOCUMENTED.rotate,
       async handle({ params, body }) {
         const read = readOverlap(parsed(body, '{"overlap_seconds"}'));
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
         const id = params['id'] ?? '';
-        const rotated = await told(rotateKey(clickhouse, id, read.seconds, clock()));
+        const rotated = await withApiErrors(rotateKey(clickhouse, id, read.seconds, clock()));
         if (rotated === undefined) throw new ApiError('not_found', 'there is no such key');
         await loader.refresh();
         return {
