@@ -137,7 +137,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     createdKey: first.made,
     ready,
     failed,
-    reload: definitions.reload,
+    reload: () => definitions.reload(),
     async stop() {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
