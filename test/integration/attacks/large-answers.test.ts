@@ -43,7 +43,15 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
     // a folder has one process at a time
     if (mode === 'embedded') await test.clickhouse.close();
     child = spawn(process.execPath, [PROCESS, String(NOW)], {
-      env: { ...process.env, ...test.env, UV_THREADPOOL_SIZE: '16', PORT: '0', API_KEY },
+      env: {
+        ...process.env,
+        ...test.env,
+        UV_THREADPOOL_SIZE: '16',
+        PORT: '0',
+        API_KEY,
+        // the limits here are those of size and memory
+        QUERY_TIMEOUT_SECONDS: '60',
+      },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     output = '';

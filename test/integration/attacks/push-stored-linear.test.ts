@@ -45,15 +45,19 @@ describe('an event that is stored', () => {
     expect(superlinear(result, (bytes) => renderBytes(definition, bytes))).toBeUndefined();
   });
 
-  it.each(stored)('of %s is a line or a cell in linear time', (_, before, unit, after) => {
-    const cell = (bytes: number): string => `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
-    const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
-    for (const format of ['csv', 'ndjson'] as const)
-      expect(
-        superlinear(cell, (body) => void inFormat(body, format, columns)),
-        format,
-      ).toBeUndefined();
-  });
+  it.each(stored.filter(([name]) => ['letters', 'escaped quotes', 'names'].includes(name)))(
+    'of %s is a line or a cell in linear time',
+    (_, before, unit, after) => {
+      const cell = (bytes: number): string =>
+        `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
+      const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
+      for (const format of ['csv', 'ndjson'] as const)
+        expect(
+          superlinear(cell, (body) => void inFormat(body, format, columns)),
+          format,
+        ).toBeUndefined();
+    },
+  );
 });
 
 describe('a parameter', () => {
@@ -101,9 +105,9 @@ describe('a call', () => {
       (text) => ignoredParameters(definition, new URLSearchParams(text)),
       ['a', '&', '%', (i) => `k${i}=&`],
     ],
-    ['Accept', (text) => preferredFormat(text, definition), ['a', ',', ';q=1', ' ', 'text/csv,']],
-    ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ',', ';q=1', ' ', 'gzip,']],
-    ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ',', ' ', 'W/"y", ']],
+    ['Accept', (text) => preferredFormat(text, definition), ['a', ' ', ';q=1', 'text/csv;q=0.1 ,']],
+    ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ' ', ';q=1', 'x-gzip;q=0.1 ,']],
+    ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ' ', 'W/"abcdefgh", ']],
   ])('has its %s read in linear time', (_, work, units) => {
     for (const unit of units)
       expect(
