@@ -75,7 +75,9 @@ async function peakOf(world: World, settings: Readonly<Record<string, string>> =
   try {
     const env = { ...world.env, ...settings, DATA_DIR: folder.path };
     const child = startIngestChild({ env, sessionTimeoutMs: 10_000 });
-    await world.finished(child.reader, 60_000);
+    await world.finished(child.reader, 60_000).catch((cause: unknown) => {
+      throw new Error(`${String(cause)}: ${child.log().slice(-3_000)}`, { cause });
+    });
     expect(await child.stop()).toMatchObject({ code: 0 });
     const peak = Number((await waitForLog(child, 'ended', 1_000))['max_rss_kilobytes']) * 1024;
     console.log(`peak ${Math.round(peak / 1e6)} MB resident`);
