@@ -41,20 +41,14 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
     });
     const rows = 5_000;
     let running = true;
+    const frames = Buffer.from(Uint32Array.from({ length: rows }, (_row, i) => i).buffer);
     const insert = clickhouse
-      .execute({
-        sql: `INSERT INTO raw SELECT number % 3, number FROM numbers(${rows})`,
+      .insert({
+        sql: 'INSERT INTO raw SELECT number % 3, number FROM frames',
+        structure: 'number UInt32',
+        frames: [frames],
         settings: {
-          insert_deduplicate: 1,
-          deduplicate_blocks_in_dependent_materialized_views: 1,
           insert_deduplication_token: JSON.stringify(settings),
-          async_insert: 0,
-          max_insert_threads: 1,
-          max_threads: 1,
-          max_block_size: 10_000_000,
-          max_insert_block_size: 10_000_000,
-          min_insert_block_size_rows: 0,
-          min_insert_block_size_bytes: 0,
           function_sleep_max_microseconds_per_block: 100_000_000,
           ...settings,
         },
