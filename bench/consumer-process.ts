@@ -14,8 +14,7 @@ import { openTestFace } from '../test/harness/clickhouse.ts';
 
 /**
  * One contestant in a process of its own: opens an empty embedded engine with all migrations and says so; consumes when
- * told to; answers reads meanwhile,
- * through the same engine; ends when its parent lets go.
+ * told to; answers reads meanwhile, through the same engine; ends when its parent lets go.
  *   sluice: services/ingest as it is. kafka_engine: ClickHouse's own table engine. plain: kafkajs, JSON.parse and the
  * official client's insert.
  */

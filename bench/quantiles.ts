@@ -43,10 +43,8 @@ const MAX_VALUES = 3_000_000;
 
 /**
  * The tables of docs/quantiles.md: of each function the rank error of p95 and p99 over the distributions, counts and
- * ways of splitting into states that a
- * rollup meets, how often an answer leaves the bounds that callers are promised, what a state takes and how long states
- * take to merge. The values
- * are the same at every run.
+ * ways of splitting into states that a rollup meets, how often an answer leaves the bounds that callers are promised,
+ * what a state takes and how long states take to merge. The values are the same at every run.
  */
 export async function benchQuantiles(): Promise<void> {
   const engine = await openTestEmbedded();

@@ -26,8 +26,7 @@ export interface Sender {
 
 /**
  * kafkajs makes one record batch of all messages of a call and partition, however large, and brokers refuse batches
- * above
- * message.max.bytes (1 MiB by default). So a call gets at most this many characters of events.
+ * above message.max.bytes (1 MiB by default). So a call gets at most this many characters of events.
  */
 const MAX_CALL_LENGTH = 800_000;
 /** About 50 MB at the sizes of real events. */

@@ -2,10 +2,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 /**
  * npm leaves the optional packages of other platforms out of package-lock.json when the registry it was made against
- * does not serve them,
- * and `npm ci` then refuses the lockfile as out of step. This adds them, from their name and the version that is asked
- * for: enough for every platform to
- * know which ones are not its own. To be run after every `npm install`.
+ * does not serve them, and `npm ci` then refuses the lockfile as out of step. This adds them, from their name and the
+ * version that is asked for: enough for every platform to know which ones are not its own. To be run after every `npm
+ * install`.
  */
 interface Entry {
   version?: string;

@@ -7,15 +7,12 @@ import { CompressionTypes, type KafkaClient, type Message, type Producer } from 
  * Two habits of kafkajs 2.2.4 could make a yes out of a message that Kafka does not have; the shape of this module is
  * what excludes them:
  * - A produce request with an unknown outcome (the connection broke) gives its sequence numbers back
- *   (producer/sendMessages.js:105-111). If another request
- *   takes them, the broker holds it for the repetition of the first, and acknowledges it without storing it. So each
- * topic has a lane with one call at
- *   a time, which kafkajs repeats with the same numbers; a call that fails in the end takes its producer, with its
- * numbers, along.
+ *   (producer/sendMessages.js:105-111). If another request takes them, the broker holds it for the repetition of the
+ *   first, and acknowledges it without storing it. So each topic has a lane with one call at a time, which kafkajs
+ *   repeats with the same numbers; a call that fails in the end takes its producer, with its numbers, along.
  * - A call that one broker answered and another did not is repeated only for brokers without an answer
- *   (sendMessages.js:71-73). If the unanswered partition
- *   has moved to the broker that has answered, nobody is asked and the call succeeds. So every partition's own
- * acknowledgement is looked for.
+ *   (sendMessages.js:71-73). If the unanswered partition has moved to the broker that has answered, nobody is asked and
+ *   the call succeeds. So every partition's own acknowledgement is looked for.
  */
 export interface AcknowledgedProducer {
   /**

@@ -105,9 +105,8 @@ function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
 
 /**
  * LZ4 and snappy unfold 2 to 3 GB/s: up to this many bytes (1 to 2 ms) are unfolded in the event loop. A turn through
- * the thread pool costs more, and the allocator of
- * both packages (mimalloc) keeps a heap per thread, into which what another thread has freed comes back late: 570 MB
- * were held where the event loop's own heap holds 120 MB.
+ * the thread pool costs more, and the allocator of both packages (mimalloc) keeps a heap per thread, into which what
+ * another thread has freed comes back late: 570 MB were held where the event loop's own heap holds 120 MB.
  */
 const AT_ONCE_BYTES = 4 * 1024 * 1024;
 

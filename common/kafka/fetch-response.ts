@@ -61,9 +61,8 @@ const UNREADABLE_WAIT_MS = 1_000;
 
 /**
  * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it (plus one record
- * batch while it is taken apart); what is over is not handed
- * to kafkajs, which then fetches it again. Every response with data gives at least one record, or a position further
- * on.
+ * batch while it is taken apart); what is over is not handed to kafkajs, which then fetches it again. Every response
+ * with data gives at least one record, or a position further on.
  * undefined where there are records in the format before 0.11.
  */
 export async function decodeFetchResponse(
@@ -209,8 +208,7 @@ async function readBatch(
   const reader = recordReader(header, from, budget, maxBytes, records);
   const { codec } = header;
   // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not
-  // compressed is copied, or it would keep
-  // the whole response with those of all other partitions
+  // compressed is copied, or it would keep the whole response with those of all other partitions
   const whole = codec === undefined ? copyWhole(data, budget.left) : await decompressWhole(codec, data, budget.left);
   if (whole === undefined) {
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))

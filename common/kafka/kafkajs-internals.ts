@@ -16,13 +16,11 @@ let timersStopped = false;
 
 /**
  * Stops a timer of kafkajs that never ends. After every response RequestQueue.scheduleCheckPendingRequests sets a timer
- * for
- * `throttledUntil - Date.now()`, which is about minus 55 years while the broker does not throttle: current Node prints
- * a
- * TimeoutNegativeWarning, makes it 1 ms, and as the timer's callback schedules the next one, each connection wakes
- * a thousand times a second for ever (three idle connections: 4 % of a core; without the timer 0.3 %).
- * A timer is needed only while requests wait for a throttled broker; a request that comes to wait later schedules its
- * own (push, line 167).
+ * for `throttledUntil - Date.now()`, which is about minus 55 years while the broker does not throttle: current Node
+ * prints a TimeoutNegativeWarning, makes it 1 ms, and as the timer's callback schedules the next one, each connection
+ * wakes a thousand times a second for ever (three idle connections: 4 % of a core; without the timer 0.3 %). A timer is
+ * needed only while requests wait for a throttled broker; a request that comes to wait later schedules its own (push,
+ * line 167).
  */
 export function scheduleOnlyWhilePending(): void {
   if (timersStopped) return;

@@ -1,9 +1,8 @@
 /**
  * The partition that Kafka's Java producer chooses for a key: murmur2 of its bytes, without the sign, modulo the number
- * of partitions.
- * The client's own function is not used: it multiplies in BigInt and never cuts the product to 32 bits, so that its
- * time grows with
- * the square of the key's length. It froze the process for 6.5 minutes with a key of one million bytes.
+ * of partitions. The client's own function is not used: it multiplies in BigInt and never cuts the product to 32 bits,
+ * so that its time grows with the square of the key's length. It froze the process for 6.5 minutes with a key of one
+ * million bytes.
  */
 export function partitionOf(key: Uint8Array, partitions: number): number {
   return (murmur2(key) & 0x7fffffff) % partitions;

@@ -5,9 +5,8 @@ import type { Codec } from './codecs.ts';
  * since 0.11 writes.
  * Read here and not by kafkajs, whose reader (2.2.4)
  * - hands over records of aborted transactions where several were open at once (filterAbortedMessages.js:45 takes up
- *   one transaction per record, in the order of the broker's
- *   list, which is not that of their starts; Java's consumer takes up all that have started), so that what is read
- * depends on where the fetch began;
+ *   one transaction per record, in the order of the broker's list, which is not that of their starts; Java's consumer
+ *   takes up all that have started), so that what is read depends on where the fetch began;
  * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a
  *   call: stack exceeded, not retried);
  * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and
@@ -126,8 +125,8 @@ export type FetchedHeaders = readonly (readonly [name: string, value: Buffer | n
 
 /**
  * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers
- * kept for each record, the collection of
- * garbage took more than the reading of them (5 us an event, where now all of JavaScript takes about as much).
+ * kept for each record, the collection of garbage took more than the reading of them (5 us an event, where now all of
+ * JavaScript takes about as much).
  */
 export class FetchedRecord {
   readonly offset: number;
@@ -206,8 +205,8 @@ const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
 /**
  * What a record costs in memory beside its bytes, with its places in lists, and each of its headers; bytes. Measured
- * with 200,000 records in an inbox, heap after a
- * collection, node 24: 143 without headers, 128 to 134 more for each of one to five.
+ * with 200,000 records in an inbox, heap after a collection, node 24: 143 without headers, 128 to 134 more for each of
+ * one to five.
  */
 export const RECORD_OVERHEAD = 150;
 export const HEADER_OVERHEAD = 150;
@@ -229,9 +228,8 @@ export interface RecordReader {
 
 /**
  * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`: those from offset `from`
- * on, until the budget is used up (one at least,
- * the rest is fetched again). A record of more than maxRecordBytes keeps only the first maxRecordBytes + 1 bytes of its
- * value and no headers, and is never held whole.
+ * on, until the budget is used up (one at least, the rest is fetched again). A record of more than maxRecordBytes keeps
+ * only the first maxRecordBytes + 1 bytes of its value and no headers, and is never held whole.
  */
 export function recordReader(
   header: BatchHeader,

@@ -63,8 +63,7 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
 
 /**
  * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Ingest has to stand still from
- * its beginning to its end, which is
- * checked: the tables are read one after the other. Throws StartError.
+ * its beginning to its end, which is checked: the tables are read one after the other. Throws StartError.
  */
 export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
   const { clickhouse, places } = context;

@@ -6,9 +6,8 @@ import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
 
 /**
  * Before ingest takes a message it tries, on tables of its own (clickhouse/migrations/*_create_canary.sql), what every
- * guarantee rests on: the same batch under the same
- * token counts once, in its table and in the view behind it, and a batch that fails at its last row leaves none. Both
- * ways of inserting are tried.
+ * guarantee rests on: the same batch under the same token counts once, in its table and in the view behind it, and a
+ * batch that fails at its last row leaves none. Both ways of inserting are tried.
  */
 const STRUCTURE = 'number UInt64, text String';
 /** Of a batch of the canary: several blocks where a server cuts blocks small. */

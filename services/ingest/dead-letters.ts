@@ -140,10 +140,9 @@ export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
 
 /**
  * Evaluates a dead letter again with today's rules. Where it passes, it writes the row with its original coordinates
- * and marks the letter. The replay is
- * announced before: however often it is repeated, by how many at once or where it is killed, all write the same row.
- * Throws ClickHouseError or
- * RegistryError when the answer is not known.
+ * and marks the letter. The replay is announced before: however often it is repeated, by how many at once or where it
+ * is killed, all write the same row.
+ * Throws ClickHouseError or RegistryError when the answer is not known.
  */
 export async function replayDeadLetter(options: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
   const { clickhouse, clock } = options;

@@ -33,10 +33,9 @@ interface Table {
 
 /**
  * Copies every table of one engine to another, the ledger included, into an empty database: first the tables with their
- * rows, then the views, so that
- * no row is counted by a view again, and at last the table of migrations. Ends with the account of the ledger at the
- * new place.
- * No batch may be in flight at the old place, and nobody may write there. Throws StartError.
+ * rows, then the views, so that no row is counted by a view again, and at last the table of migrations. Ends with the
+ * account of the ledger at the new place. No batch may be in flight at the old place, and nobody may write there.
+ * Throws StartError.
  */
 export async function moveTables(
   from: ClickHouse,

@@ -11,8 +11,8 @@ export interface LedgerSize {
 
 /**
  * Throws StartError unless every row is covered by the ledger, that is: no batch is in flight and none was left half
- * written. Only then do all tables
- * say the same, so that a copy of them can be taken up without the deduplication windows, which are not copied.
+ * written. Only then do all tables say the same, so that a copy of them can be taken up without the deduplication
+ * windows, which are not copied.
  */
 export async function assertQuiescent(clickhouse: Reader, what: string): Promise<LedgerSize> {
   const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted);

@@ -49,10 +49,10 @@ const RETRY_MS = 500;
 
 /**
  * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
- * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing.
- * Batches that hold events older than the raw retention, or than a shorter one of before, are compared by the ledger
- * only. While ingest runs, a difference counts
- * when it is still there after half a minute (`patienceMs`): the ledger's row of a batch follows its rows.
+ * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing. Batches that
+ * hold events older than the raw retention, or than a shorter one of before, are compared by the ledger only. While
+ * ingest runs, a difference counts when it is still there after half a minute (`patienceMs`): the ledger's row of a
+ * batch follows its rows.
  */
 export async function reconcile(
   clickhouse: Reader,

@@ -10,9 +10,8 @@ import { visit } from './visit.ts';
 
 /**
  * `npm run screenshots`: pictures of every page of the console of a running `npm start` with `npm run demo`, light,
- * dark and of a phone, in the folder
- * screenshots/, and the README's one in docs/console.png. Some calls of the busiest project are made first, so that
- * there are requests to see.
+ * dark and of a phone, in the folder screenshots/, and the README's one in docs/console.png. Some calls of the busiest
+ * project are made first, so that there are requests to see.
  */
 const HELP = `npm run screenshots: pictures of the console of a running npm start, beside npm run demo, in screenshots/ and docs/console.png
 The service is at HOST and PORT; the key is API_KEY, else the one in DATA_DIR.

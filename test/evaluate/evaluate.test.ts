@@ -2,8 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { edgesOfFields, edgesOfJson, edgesOfRequests, edgesOfTimes, mutatedEvents, randomMessages } from './checks.ts';
 
 // Guarantee: whatever a message is, evaluation makes of it what a plain reading of its bytes makes (oracle.ts): the
-// same row in every column, or the same
-// reason. Longer: npm run fuzz -- --events 1000000.
+// same row in every column, or the same reason. Longer: npm run fuzz -- --events 1000000.
 
 const SEED = Number(process.env['SEED'] ?? Date.now() % 1e9);
 

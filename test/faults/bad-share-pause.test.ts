@@ -13,8 +13,7 @@ import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: a partition of whose last messages too many are bad is paused, alone, and says so; it stays paused for
-// whoever has it, goes on by command
-// or by itself, and nothing of it is lost or doubled by that.
+// whoever has it, goes on by command or by itself, and nothing of it is lost or doubled by that.
 
 let engine: TestClickHouse;
 let ingest: RunningIngest | undefined;

@@ -13,11 +13,9 @@ import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: whatever becomes of a statement on its way to a ClickHouse server (never sent, cut in the middle, executed
-// without an answer, refused,
-// hanging), the batch is written once: what is there is looked at, and what is missing is inserted, for as long as it
-// takes. Meanwhile intake pauses, the
-// process keeps its membership, and the partitions that can write go on. An error that nobody knows ends the process,
-// with nothing committed past it.
+// without an answer, refused, hanging), the batch is written once: what is there is looked at, and what is missing is
+// inserted, for as long as it takes. Meanwhile intake pauses, the process keeps its membership, and the partitions that
+// can write go on. An error that nobody knows ends the process, with nothing committed past it.
 
 const BATCH_MAX_BYTES = 1024 ** 2;
 /** All partitions together hold four batches at most, and what one more fetch brings (common/config/settings.ts). */

@@ -17,9 +17,8 @@ import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ing
 
 /**
  * The child process of ingest-child.ts: the real ingest service, composed as services/ingest/main.ts and
- * all-in-one/main.ts compose it,
- * with its two outer seams wrapped: the engine and the Kafka client. At the step named by its argument it kills or
- * stops itself.
+ * all-in-one/main.ts compose it, with its two outer seams wrapped: the engine and the Kafka client. At the step named
+ * by its argument it kills or stops itself.
  */
 const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as IngestProcessOptions;
 let logger: Logger | undefined;

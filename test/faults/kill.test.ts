@@ -5,10 +5,9 @@ import { endIngestChildren, logged, startIngestChild, type At, type IngestChild 
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: kill -9 of the ingest process at any step of a batch, on the embedded engine, neither loses nor doubles a
-// message, also when the
-// process that recovers is killed again. Afterwards every acknowledged message is once in its raw table or in
-// dead_letters, and once in every
-// rollup. A batch that was announced keeps its boundaries: no row is ever found that no intent explains.
+// message, also when the process that recovers is killed again. Afterwards every acknowledged message is once in its
+// raw table or in dead_letters, and once in every rollup. A batch that was announced keeps its boundaries: no row is
+// ever found that no intent explains.
 
 const SESSION_TIMEOUT_MS = 2_000;
 

@@ -11,8 +11,8 @@ import { kafkaBrokers } from '../harness/kafka.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that
-// are slow hold back no other partition for longer
-// than a second. (That inserts which hang hold back nobody, through the pools of a server: clickhouse-away.test.ts.)
+// are slow hold back no other partition for longer than a second. (That inserts which hang hold back nobody, through
+// the pools of a server: clickhouse-away.test.ts.)
 
 const SLOW_MS = 300;
 /** of two partitions each */

@@ -11,10 +11,9 @@ import { endIngestChildren, logged, startIngestChild, type At, type IngestChild 
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: however partitions move between processes, and whatever a former owner still does, every message is once
-// in its table and in every
-// rollup. A former owner may finish an insert that it began, or begin one that it announced, at any later moment: the
-// token makes it count once.
-// Its late commit may hide the new owner's: the ledger decides where the next one goes on.
+// in its table and in every rollup. A former owner may finish an insert that it began, or begin one that it announced,
+// at any later moment: the token makes it count once. Its late commit may hide the new owner's: the ledger decides
+// where the next one goes on.
 
 const SESSION_TIMEOUT_MS = 3_000;
 const EDGE = '^edge_logs\\b';

@@ -5,8 +5,7 @@ import { endIngestChildren, startIngestChild, steps, waitForLog, type At, type I
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: SIGTERM at any moment ends the process with code 0 within 10 s, with nothing lost and nothing doubled; a
-// client that cannot go on
-// ends the process with another code, and leaves everything for the next one.
+// client that cannot go on ends the process with another code, and leaves everything for the next one.
 
 afterEach(endIngestChildren);
 

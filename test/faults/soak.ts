@@ -9,10 +9,10 @@ import { endIngestChildren, startIngestChild, steps, type At, type IngestChild }
 import { createWorld } from './ledger.ts';
 
 /**
- * npm run soak [-- --minutes 10 --seed N]
- * Random faults, one on top of another, while events flow. Up to three ingest processes on one ClickHouse are killed,
- * stopped, woken and started, each with other settings; their clocks jump; another consumer group takes over. Statements
- * fail in every way. ClickHouse and the broker are killed. At the end everything runs out, and the ledger is printed:
+ * npm run soak [-- --minutes 10 --seed N] Random faults, one on top of another, while events flow. Up to three ingest
+ * processes on one ClickHouse are killed, stopped, woken and started, each with other settings; their clocks jump;
+ * another consumer group takes over. Statements fail in every way. ClickHouse and the broker are killed. At the end
+ * everything runs out, and the ledger is printed:
  * what Kafka acknowledged beside what stands in the tables. Exit code 1 where it is not exact.
  */
 const { values } = parseArgs({

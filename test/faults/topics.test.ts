@@ -28,10 +28,9 @@ import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: what happens to topics, groups and the store's own past does not change the account: the ledger says where
-// a partition goes on.
-// Messages that Kafka still has are stored once; offsets that it has no longer are a recorded gap; a topic made anew is
-// a new life of it, read from
-// its start; ClickHouse set back to a backup gets again what Kafka still has.
+// a partition goes on. Messages that Kafka still has are stored once; offsets that it has no longer are a recorded gap;
+// a topic made anew is a new life of it, read from its start; ClickHouse set back to a backup gets again what Kafka
+// still has.
 
 /** A partition without records is fetched about four times a second: by then its new, shorter log has been met. */
 const FETCH_AGAIN_MS = 2_000;

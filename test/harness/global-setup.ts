@@ -33,12 +33,10 @@ const shared = globalThis as { testServices?: { readonly started: Promise<Servic
 
 /**
  * What integration and fault tests run on (choice.ts): Kafka of KAFKA_BROKERS, else in a container where Docker
- * answers, else Apache Kafka on Java in a
- * folder of its own. ClickHouse by the project's TEST_CLICKHOUSE: each test embeds its own, or the project's tests
- * share a server: a plain one is that of
- * CLICKHOUSE_URL, else in a container, else one out of a Python wheel; one under a hostile profile always the last. All
- * of it is gone with its data after the run.
- * Where a service cannot be had the run fails here, saying what to install.
+ * answers, else Apache Kafka on Java in a folder of its own. ClickHouse by the project's TEST_CLICKHOUSE: each test
+ * embeds its own, or the project's tests share a server: a plain one is that of CLICKHOUSE_URL, else in a container,
+ * else one out of a Python wheel; one under a hostile profile always the last. All of it is gone with its data after
+ * the run. Where a service cannot be had the run fails here, saying what to install.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const services = (shared.testServices ??= { started: start(), users: 0 });

@@ -61,8 +61,8 @@ export interface AvroDecoderOptions {
 
 /**
  * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its
- * namespace), or of one of its aliases,
- * is that of another source or of nothing known here: unknown_schema, though it may be well known itself.
+ * namespace), or of one of its aliases, is that of another source or of nothing known here: unknown_schema, though it
+ * may be well known itself.
  */
 export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions): AvroDecoder {
   const reader = schemas.current[source];

@@ -47,9 +47,8 @@ import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution
  *
  * What is written, and why it loses nothing:
  * - Everything that the WRITER's schema has, under the writer's names: fields that the reader (the schema of this
- *   folder) does not know are kept,
- *   which Avro's resolution would drop. What resolution would do to the fields that are read is done here or by
- * evaluation:
+ *   folder) does not know are kept, which Avro's resolution would drop. What resolution would do to the fields that are
+ *   read is done here or by evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
  *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the
  * reader has a string
@@ -59,18 +58,16 @@ import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution
  * - null, as the value of a record's field, is an absent key: that is the same event, and a third of the bytes where a
  *   schema has many fields.
  * - int and long: all digits, also beyond 2^53. float (as the double it is) and double: the shortest text that reads
- *   back as the same, null where
- *   it is not finite. bytes and fixed: one character U+0000 to U+00FF for each byte, as in Avro's own JSON encoding.
- * enum: its symbol.
- *   map: an object. union: the value of its branch, without the branch's name.
+ *   back as the same, null where it is not finite. bytes and fixed: one character U+0000 to U+00FF for each byte, as in
+ *   Avro's own JSON encoding. enum: its symbol. map: an object. union: the value of its branch, without the branch's
+ *   name.
  *
  * What the columns are read from is noted on the way, as the scanner would note it of the text: a scan of the text
  * would cost half as much again.
  *
  * Hostile datums: every read is within the datum, every count is checked against the bytes that are left, so time and
- * memory are linear in
- * the datum; what takes no bytes (lists of nulls or of empty records) is bounded by MAX_EMPTY_ITEMS, nesting by
- * MAX_DEPTH, the text by the caller.
+ * memory are linear in the datum; what takes no bytes (lists of nulls or of empty records) is bounded by
+ * MAX_EMPTY_ITEMS, nesting by MAX_DEPTH, the text by the caller.
  */
 
 /**
@@ -160,9 +157,8 @@ function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: C
 
 /**
  * A writer that notes at the node what it has written, unless something is noted there already: of duplicate keys the
- * first counts. isItem: it is the
- * first of a list, which stands for the list where it is an object. Nodes are a tree, so this ends also where a type
- * holds itself.
+ * first counts. isItem: it is the first of a list, which stands for the list where it is an object. Nodes are a tree,
+ * so this ends also where a type holds itself.
  */
 function notedWriter(
   writer: avro.Type,

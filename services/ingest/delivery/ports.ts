@@ -115,9 +115,8 @@ export interface Store {
   endRunning(): Promise<void>;
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
-   * of this attempt.
-   * `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows; what is
-   * stored is unknown.
+   * of this attempt. `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows;
+   * what is stored is unknown.
    */
   insert(
     batch: Batch,

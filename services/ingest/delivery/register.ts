@@ -24,8 +24,7 @@ type Row = {
 
 /**
  * Reads the register of periods and owners, for all partitions of the process at once. `onClock` hears how far our
- * clock is ahead of the engine's at
- * each read, milliseconds.
+ * clock is ahead of the engine's at each read, milliseconds.
  */
 export function createRegister(
   clickhouse: Reader,

@@ -8,8 +8,8 @@ import { RowBinary } from './row-binary.ts';
 
 /**
  * Message → row, dead letter, or nothing (a null value): one pure function for ingest, recovery and replays. It knows
- * no engine, no client and no clock,
- * so the same bytes under the same rules are the same row, whenever and by whomever they are evaluated.
+ * no engine, no client and no clock, so the same bytes under the same rules are the same row, whenever and by whomever
+ * they are evaluated.
  */
 
 /** Raise it with any change that gives a message another verdict or another column. */

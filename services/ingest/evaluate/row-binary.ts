@@ -1,7 +1,6 @@
 /**
  * Rows in RowBinary, in pieces of a megabyte. Integers are little-endian; strings and arrays begin with their length as
- * LEB128; a nullable value begins
- * with 1 where it is NULL. https://clickhouse.com/docs/interfaces/formats/RowBinary
+ * LEB128; a nullable value begins with 1 where it is NULL. https://clickhouse.com/docs/interfaces/formats/RowBinary
  */
 const PIECE_BYTES = 1024 * 1024;
 

@@ -8,8 +8,7 @@ import type { Row } from './tables.ts';
  * - the ledger's ranges of an incarnation follow each other without hole or overlap, and their counts are what stands
  *   in the tables
  * - every event is in raw, in dead letters or skipped by the ledger; skipped are null values, offsets without a record,
- *   and events that were
- *   gone from Kafka before the ledger had them
+ *   and events that were gone from Kafka before the ledger had them
  */
 export function checkAccount(logs: readonly Log[], clickhouse: ClickHouse): void {
   const { ledger, late } = clickhouse;

@@ -52,8 +52,8 @@ export type ClickHouse = ReturnType<typeof createClickHouse>;
 
 /**
  * The tables as the protocol needs them, without evaluation: a verdict is a function of the event and the rules. A
- * request on the server lives until it
- * is done, killed, or the server restarts. What an insert writes, part by part, is tables.ts.
+ * request on the server lives until it is done, killed, or the server restarts. What an insert writes, part by part, is
+ * tables.ts.
  */
 export function createClickHouse(world: World, logs: readonly Log[]) {
   const tables = createTables(world, onPart);

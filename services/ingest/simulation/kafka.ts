@@ -51,8 +51,8 @@ export type Group = ReturnType<typeof createGroup>;
 
 /**
  * The log of one partition: offsets from `low` to `high` - 1, holes among them. Its start is cut by retention. Its
- * topic may be recreated
- * (a new life, from offset 0; the group's commits go with the old one). An unclean election may cut its end.
+ * topic may be recreated (a new life, from offset 0; the group's commits go with the old one). An unclean election may
+ * cut its end.
  */
 export function createLog(world: World, partition: number) {
   let life = 0;
@@ -190,9 +190,8 @@ interface Member {
 
 /**
  * A consumer group of the classic protocol. Every join begins a rebalance; it ends when all members have joined again
- * or were dropped,
- * with a generation more and an owner for each partition. A commit is taken from any member that stamps the present
- * generation:
+ * or were dropped, with a generation more and an owner for each partition. A commit is taken from any member that
+ * stamps the present generation:
  * also for a partition that it does not own, and also while a rebalance is in progress. The answer of a commit may be
  * lost; its order is kept.
  */

@@ -3,11 +3,9 @@ import type { World } from './world.ts';
 
 /**
  * Token semantics of ClickHouse's tables as the protocol relies on them. An insert is one part per table and partition.
- * Raw parts come first, then
- * rollups, 1h after 1m. A part is left out while its table's window remembers its token and partition; that keeps no
- * later part from being written.
- * test/integration/ingest/token-semantics.test.ts runs random sequences of these operations here and on real engines,
- * and compares.
+ * Raw parts come first, then rollups, 1h after 1m. A part is left out while its table's window remembers its token and
+ * partition; that keeps no later part from being written. test/integration/ingest/token-semantics.test.ts runs random
+ * sequences of these operations here and on real engines, and compares.
  */
 export interface Row {
   readonly event: Event;

@@ -6,11 +6,9 @@ export interface Counts {
 }
 
 /**
- * What every model of one schedule shares: time, order and chance.
- * Order: every message between a process and a server waits in fast-check's scheduler (`hop`), which picks the next one
- * to arrive; a delayed one
- * has to be picked several times.
- * Time stands still but for timers and the operator's actions. Chance comes from the scenario's seed: faults of
+ * What every model of one schedule shares: time, order and chance. Order: every message between a process and a server
+ * waits in fast-check's scheduler (`hop`), which picks the next one to arrive; a delayed one has to be picked several
+ * times. Time stands still but for timers and the operator's actions. Chance comes from the scenario's seed: faults of
  * servers, sizes, kinds of records.
  */
 export interface World {

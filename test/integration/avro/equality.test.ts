@@ -17,8 +17,7 @@ import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhous
 import { startRegistry, type TestRegistry } from '../../harness/schema-registry.ts';
 
 // An Avro event gives the same row as the same event in JSON. Each way of writing it is one batch of the same partition
-// and offsets in another
-// life of the topic, so that derived ids are the same too.
+// and offsets in another life of the topic, so that derived ids are the same too.
 
 const SEED = Number(process.env['SEED'] ?? 20_260_301);
 const RECORD_TIME = Date.UTC(2026, 2, 1, 12);

@@ -9,9 +9,8 @@ import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
 // Guarantee: a write takes as long as the server works on it, however long that is. One that is given up is over when
-// its error comes: it writes nothing behind the back of
-// whoever looks at what it left. Where the server cannot be asked, the error says so. The fixed time of a request is 60
-// s in a service, and half a second here.
+// its error comes: it writes nothing behind the back of whoever looks at what it left. Where the server cannot be
+// asked, the error says so. The fixed time of a request is 60 s in a service, and half a second here.
 
 const REQUEST_TIMEOUT_MS = 500;
 /** A view that sleeps for every row, three tenths of a second. */

@@ -7,8 +7,8 @@ import { createTables, type Row, type Target } from '../../../services/ingest/si
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
 // What delivery rests on, checked on the engine: an insert commits all parts of its table before those of its views, a
-// view's before those of the views
-// behind it; a token keeps out a part that a table remembers, and no later one. The simulation's tables do the same:
+// view's before those of the views behind it; a token keeps out a part that a table remembers, and no later one. The
+// simulation's tables do the same:
 // random sequences run on both.
 
 const WINDOW = 24;

@@ -11,8 +11,7 @@ import { kafkaBrokers } from '../../harness/kafka.ts';
 import { composeClient } from '../../harness/tools.ts';
 
 // Guarantee: Docker's own compose client reads docker-compose.yml, starts the containers in an order in which each
-// finds what it needs,
-// and the check that they wait for tells a broker that answers from everything else.
+// finds what it needs, and the check that they wait for tells a broker that answers from everything else.
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const run = promisify(execFile);

@@ -27,9 +27,8 @@ import { openTestStore, type TestStore } from '../../harness/ingest-store.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
 // Guarantee: with FSYNC=true no table of the database acknowledges, merges or moves what its disk does not have; so a
-// row of the ledger is on the disk only
-// where the rows are that it speaks of. The engine's tokens never wait for the disk: a batch whose rows outlived them
-// is not stored twice.
+// row of the ledger is on the disk only where the rows are that it speaks of. The engine's tokens never wait for the
+// disk: a batch whose rows outlived them is not stored twice.
 
 const one = async <T>(clickhouse: ClickHouse, sql: string): Promise<T> =>
   rows<T>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]!;

@@ -2,12 +2,11 @@ import { gzipSync } from 'node:zlib';
 
 /**
  * Requests as Vector's http sink forms them, by its source (src/sinks/http/{config,encoder,service}.rs, src/http.rs):
- * `encoding.codec: json` without `framing`
- * makes a list, the bytes `[`, events joined by `,`, `]`; with `framing.method: newline_delimited` an event per line
- * without a last newline; payload_prefix and
- * payload_suffix wrap the list. Keys of an event are sorted, times are RFC 3339. Custom headers of `request.headers`
- * come after the content's own, then those
- * of its HTTP client. The events are those of the usual self-hosted configuration, with its aliases in `?source_name=`.
+ * `encoding.codec: json` without `framing` makes a list, the bytes `[`, events joined by `,`, `]`; with
+ * `framing.method: newline_delimited` an event per line without a last newline; payload_prefix and payload_suffix wrap
+ * the list. Keys of an event are sorted, times are RFC 3339. Custom headers of `request.headers` come after the
+ * content's own, then those of its HTTP client. The events are those of the usual self-hosted configuration, with its
+ * aliases in `?source_name=`.
  */
 export interface VectorSink {
   readonly name: string;

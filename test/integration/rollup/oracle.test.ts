@@ -10,9 +10,8 @@ import { apiCounts, invocationsOf, invocationStats, type Invocation, type Stored
 import { openWorld, type World } from './world.ts';
 
 // Rollups that equal the raw logs, for every caller, at every moment: over eight days with 29 February, a month's end
-// and midnight in them,
-// before there are rollups, while history is built, while it is built anew, after a restart; each time against a plain
-// recomputation.
+// and midnight in them, before there are rollups, while history is built, while it is built anew, after a restart; each
+// time against a plain recomputation.
 
 const SEED = Number(process.env['SEED'] ?? 20_280_229);
 const EVENTS = 200_000;

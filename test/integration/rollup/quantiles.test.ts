@@ -3,8 +3,7 @@ import { admitNew } from '../../../services/rollup/history.ts';
 import { openWorld, type World } from './world.ts';
 
 // p95 and p99 out of the real tables, through both tiers, against the sorted values: never further off than one per
-// cent in rank,
-// and least <= p95 <= p99 <= greatest. The alternatives that were tried: docs/quantiles.md.
+// cent in rank, and least <= p95 <= p99 <= greatest. The alternatives that were tried: docs/quantiles.md.
 
 const NOW = Date.parse('2026-03-08T00:00:00Z');
 const MINUTES = 7 * 24 * 60;
