@@ -155,7 +155,8 @@ export async function build(
       sql:
         filled.length > 0
           ? `ALTER TABLE ${table} REPLACE PARTITION ID '${period}' FROM ${side}`
-          : `ALTER TABLE ${table} DROP PARTITION ID '${period}'`,
+          : // an error where the side table is gone: another service dropped it, and its emptiness says nothing
+            `ALTER TABLE ${table} MOVE PARTITION ID '${period}' TO TABLE ${side}`,
       settings: DROP_SETTINGS,
     });
     return isSame(before, await look(source)) ? { kind: 'built', rows: before.rows } : 'changed';

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { build } from '../../../services/rollup/build.ts';
-import { readRollups, type Rollup } from '../../../services/rollup/catalogue.ts';
+import { readRollups, statements, type Rollup } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
@@ -458,6 +458,30 @@ describe('history', { timeout: 240_000 }, () => {
       await Promise.all([one, other]);
       expect(await answered(), `killed at ${at}`).toBe(expected);
     }
+    await buildAll();
+    expect(await outcome()).toEqual(right());
+  });
+
+  test('a service whose side table another one has dropped takes nothing from what that one built', async () => {
+    await makeRollups();
+    const engine = world.clickhouse;
+    let meanwhile = 0;
+    // the first service has filled its side table, and has not yet looked at what is in it
+    const late: typeof engine = {
+      ...engine,
+      read: async (read) => {
+        if (
+          read.sql === statements.partitions &&
+          String(read.params?.['tables']).includes('_build_') &&
+          meanwhile++ === 0
+        )
+          await nextStep(world.context);
+        return engine.read(read);
+      },
+    };
+    await nextStep({ ...world.context, clickhouse: late });
+    expect(meanwhile).toBeGreaterThan(0);
+    expect(await answered()).toBe(expected);
     await buildAll();
     expect(await outcome()).toEqual(right());
   });
