@@ -83,8 +83,8 @@ function App({ message: first }: { readonly message: string | undefined }): View
         ? view()
         : html`<h1>${PAGES.find(([p]) => p === place.page)?.[1]}</h1>
             <p class="note">
-              This page needs a key with the scope <code>admin</code>. Your key ${status.key.name} has
-              ${status.key.scopes.join(', ')}.
+              This page needs a key with the scope <code>admin</code>. Your key
+              ${` ${status.key.name} has ${status.key.scopes.join(', ')}.`}
             </p>`;
     switch (place.page) {
       case 'overview':

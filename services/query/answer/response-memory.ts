@@ -25,7 +25,7 @@ export interface ResponseMemory {
  * memory is used up.
  */
 const LARGE_BYTES = 256 * 1024;
-const ROOM_BYTES = 256 * 1024 * 1024;
+const ROOM_BYTES = 192 * 1024 * 1024;
 const READ_WITHIN_MS = 300_000;
 const RETRY_SECONDS = 5;
 const RESERVE_WAIT_MS = 2_000;

@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -50,7 +51,7 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
         PORT: '0',
         API_KEY,
         // the limits here are those of size and memory
-        QUERY_TIMEOUT_SECONDS: '60',
+        QUERY_TIMEOUT_SECONDS: '55',
       },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -61,11 +62,11 @@ describe.each(['embedded', 'server'] as const)('%s', (mode) => {
     address = await waitFor(() => /^http:\/\/\S+$/m.exec(output)?.[0], 60_000, 'it listens');
   });
   afterAll(async () => {
-    const exited = new Promise((resolve) => {
-      child.once('exit', resolve);
-    });
-    child.kill('SIGKILL');
-    await exited;
+    if (child.exitCode === null) {
+      const exited = once(child, 'exit');
+      child.kill('SIGKILL');
+      await exited;
+    }
     // what closes a folder needs it open
     if (mode === 'embedded') await (await openEmbedded({ dataDir: test.env.DATA_DIR, logger })).close();
     await test.close().catch(() => undefined);

@@ -86,8 +86,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
           type="checkbox"
           checked=${filter.open === 'true'}
           onChange=${(e: Event) => select({ open: (e.target as HTMLInputElement).checked ? 'true' : 'false' })}
-        />
-        only those that were not replayed</label
+        /> only those that were not replayed</label
       >
     </form>
     <${ReplayAll}
@@ -278,9 +277,7 @@ function ReplayAll({
       progress !== undefined &&
       html`<div class="progress" role="status">
         <progress max=${Math.max(1, progress.of)} value=${progress.tried} aria-label="Replayed letters"></progress>
-        <span
-          >${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')}
-          tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span
+        <span>${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')} tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span
         >
       </div>`
     }
