@@ -277,6 +277,16 @@ test('a key limited to an endpoint and a project sees what it may, and is told w
     expect((await send(service.address, path, { headers: { 'x-api-key': key } })).status).toBe(403);
 });
 
+test('the page comes up in a browser whose language Intl refuses, as Chromium names it under the locale POSIX', async () => {
+  const { page, errors } = await open('', { key: '' });
+  await page.context().addInitScript(() => {
+    Object.defineProperty(navigator, 'language', { value: 'en-US@posix', configurable: true });
+  });
+  await page.reload();
+  await page.getByLabel('API key').waitFor();
+  expect(errors).toEqual([]);
+});
+
 test('a wrong key is refused, and none is ever kept beyond the session or written into an address', async () => {
   const { page } = await open('', { key: 'not-a-key' });
   await page.getByText('You were signed out').waitFor();

@@ -1,3 +1,5 @@
+// oxlint-disable-next-line import/no-unassigned-import -- it must run before the others load
+import './locale.ts';
 import { render, type ComponentChild } from 'preact';
 import { useCallback, useState } from 'preact/hooks';
 import { session } from './api.ts';
