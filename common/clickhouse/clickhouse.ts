@@ -116,11 +116,6 @@ export interface ClickHouse extends Reader, Writer {
   rights(wanted: readonly string[]): Promise<Rights | undefined>;
   /** resolves when the engine answers, else throws ClickHouseError */
   ping(): Promise<void>;
-  /**
-   * when the engine's machine started (unix ms, by the engine's clock): writes before that without fsync may never have
-   * reached its disk; undefined if unknown
-   */
-  machineStartedAt(): Promise<number | undefined>;
   /** Ends reads, lets writes finish for a few seconds, then ends them too. */
   close(): Promise<void>;
 }

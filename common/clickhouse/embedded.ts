@@ -9,7 +9,6 @@ import {
   rmSync,
 } from 'node:fs';
 import { open as openFile, unlink } from 'node:fs/promises';
-import { uptime } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -263,8 +262,6 @@ export async function openEmbedded({
     async ping() {
       await control.use('', (session) => run1(session, 'SELECT 1', 'Null', false, killWrites.signal));
     },
-
-    machineStartedAt: () => Promise.resolve(Date.now() - uptime() * 1000),
 
     async close() {
       closing.abort();

@@ -90,11 +90,6 @@ const PING_TIMEOUT_MS = 5_000;
  * Counted in characters, each of which becomes at most nine bytes.
  */
 const LONGEST_PARAMETER = 12_000;
-/** no row if the server does not run on Linux */
-const MACHINE_STARTED_AT =
-  "SELECT toUnixTimestamp64Milli(now64(3)) - toInt64(value * 1000) FROM system.asynchronous_metrics WHERE metric = 'OSUptime'";
-/** UNKNOWN_TABLE, ACCESS_DENIED */
-const UNTOLD = new Set<number | undefined>([60, 497]);
 const CONNECT_RETRY_MS = 1_000;
 /** How long close() lets writes finish, milliseconds. */
 const CLOSE_GRACE_MS = 4_000;
@@ -303,15 +298,6 @@ export async function openServer({
 
     async ping() {
       await ask('SELECT 1');
-    },
-
-    async machineStartedAt() {
-      try {
-        return numberOf((await ask(MACHINE_STARTED_AT)) || undefined);
-      } catch (error) {
-        if (error instanceof ClickHouseError && UNTOLD.has(error.code)) return undefined;
-        throw error;
-      }
     },
 
     async close() {

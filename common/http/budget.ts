@@ -1,27 +1,5 @@
 import type { ApiError } from './errors.ts';
 
-/** Limits the bytes that are held at a time. */
-export interface Budget {
-  /** Takes bytes until the returned function is called. Throws ApiError if fewer are left. */
-  readonly take: (bytes: number) => () => void;
-  readonly used: () => number;
-}
-
-/** `refuse` makes the error for a caller for whom nothing is left. */
-export function createBudget(limit: number, refuse: () => ApiError): Budget {
-  let used = 0;
-  return {
-    used: () => used,
-    take(bytes) {
-      if (used + bytes > limit) throw refuse();
-      used += bytes;
-      return () => {
-        used -= bytes;
-      };
-    },
-  };
-}
-
 /** Limits the bytes that several owners hold at a time. */
 export interface SharedBudget {
   /**

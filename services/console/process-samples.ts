@@ -175,8 +175,6 @@ export function createProcessSamples(registry: Registry, history: History) {
   };
 }
 
-export type ProcessSamples = ReturnType<typeof createProcessSamples>;
-
 /** Observations at or below a bound, as Prometheus counts them, ascending; the last bound is +Inf. */
 export interface Bucket {
   readonly bound: number;

@@ -25,7 +25,6 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
       return opened?.writers ?? 0;
     },
     ping: async () => await get().ping(),
-    machineStartedAt: async () => await get().machineStartedAt(),
     read: async (read) => await get().read(read),
     execute: async (statement) => await get().execute(statement),
     insert: async (insert) => await get().insert(insert),
