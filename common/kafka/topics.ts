@@ -151,27 +151,30 @@ async function createMissing(
   partitions: number,
   created: string[],
 ): Promise<Record<string, number>> {
-  let known = await partitionCounts(admin);
+  let known = await readPartitions(admin);
   const missing = topics.filter((topic) => !known.has(topic));
   await Promise.all(
     missing.map(async (topic) => {
-      // a request each: to one for all, kafkajs answers a mixture of "made" and "another process was faster" (false)
-      // with an error
-      if (await admin.createTopics({ topics: [{ topic, numPartitions: partitions, replicationFactor: -1 }] }))
-        created.push(topic);
+      // A request each: to one for all, kafkajs answers a mixture of "made" and "another process was faster" (false)
+      // with an error. Its own wait for leaders fails while the broker does not know the new topic: it was made, and
+      // the error hid that.
+      const topics = [{ topic, numPartitions: partitions, replicationFactor: -1 }];
+      if (await admin.createTopics({ topics, waitForLeaders: false })) created.push(topic);
     }),
   );
-  if (missing.length > 0) known = await partitionCounts(admin);
+  if (missing.length > 0) known = await readPartitions(admin);
   return Object.fromEntries(
     topics.map((topic) => {
-      const count = known.get(topic);
-      if (count === undefined) throw new Error(`the topic ${topic} has no leader yet`);
-      return [topic, count];
+      const leaders = known.get(topic);
+      if (leaders === undefined || (missing.includes(topic) && leaders.some((leader) => leader < 0)))
+        throw new Error(`the topic ${topic} has no leader yet`);
+      return [topic, leaders.length];
     }),
   );
 }
 
-async function partitionCounts(admin: Admin): Promise<Map<string, number>> {
+/** Returns the leader of every partition of every topic; -1 for one without. */
+async function readPartitions(admin: Admin): Promise<Map<string, number[]>> {
   const { topics } = await admin.fetchTopicMetadata();
-  return new Map(topics.map(({ name, partitions }) => [name, partitions.length]));
+  return new Map(topics.map(({ name, partitions }) => [name, partitions.map(({ leader }) => leader)]));
 }

@@ -186,22 +186,17 @@ test('an event is seen within three seconds of its acknowledgement by Kafka', as
   const { page } = await open('#/overview');
   const topic = topicOf('storage_logs');
   await page.locator(`[data-topic="${topic}"]`).waitFor();
-  let least = Infinity;
-  // Each is produced right after the page was brought up to date, so that luck helps nobody. Other work on the machine
-  // may delay one of them.
-  for (let i = 0; i < 10 && (i < 3 || least > 3_000); i++) {
+  for (let i = 0; i < 3; i++) {
+    // produced right after the page was brought up to date, so that luck helps nobody
     const before = await shownEvents(page, topic);
     await produce([{ topic, value: JSON.stringify({ event_message: 'hello', metadata: { project: 'p' } }) }]);
-    const from = performance.now();
     const seen = await waitFor(
       async () => (await shownEvents(page, topic)) > before && (await shownEvents(page, topic)),
-      30_000,
+      3_000,
       'the event is counted',
     );
-    least = Math.min(least, performance.now() - from);
     expect(seen).toBe(before + 1);
   }
-  expect(least).toBeLessThanOrEqual(3_000);
 });
 
 test('a dead letter is replayed, and all of a filter are, with progress and a result', async () => {
@@ -238,8 +233,7 @@ test('a dead letter is replayed, and all of a filter are, with progress and a re
   await page.getByText('Result: 1 stored.').waitFor();
   await page.locator('dialog').getByRole('button', { name: 'Close' }).click();
 
-  // a busy store is asked for totals less often
-  await page.getByRole('button', { name: 'Replay 24 of' }).click({ timeout: 90_000 });
+  await page.getByRole('button', { name: 'Replay 24 of' }).click();
   await page.getByText('24 of 24 tried, done: 24 stored').waitFor({ timeout: 60_000 });
   await page.getByText('No dead letter matches.').waitFor();
   // totals are some seconds old
@@ -248,12 +242,12 @@ test('a dead letter is replayed, and all of a filter are, with progress and a re
       (await askStatus()).system!.dead_letter_totals.find(
         (t) => t.topic === topic && t.reason === 'timestamp_out_of_range' && t.replayed > 24,
       ),
-    90_000,
+    20_000,
     'all of them are marked',
   );
   expect(totals).toMatchObject({ letters: 25, replayed: 25 });
   expect(errors).toEqual([]);
-}, 400_000);
+}, 240_000);
 
 test('a key is made in the page, shown once, works, and its session ends when it is revoked', async () => {
   const { page } = await open('#/keys');

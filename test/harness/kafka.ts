@@ -93,11 +93,18 @@ export async function createTopic(
   name: string = uniqueName(prefix),
 ): Promise<string> {
   const configEntries = Object.entries(config).map(([key, value]) => ({ name: key, value }));
-  await withAdmin(
-    (admin) =>
-      admin.createTopics({ topics: [{ topic: name, numPartitions: partitions, replicationFactor: 1, configEntries }] }),
-    brokers,
-  );
+  await withAdmin(async (admin) => {
+    const topic = { topic: name, numPartitions: partitions, replicationFactor: 1, configEntries };
+    await admin.createTopics({ topics: [topic], waitForLeaders: false });
+    // kafkajs waits for leaders itself, but ends with an error while the broker does not know the topic at all
+    await waitFor(
+      async () =>
+        (await admin.fetchTopicMetadata({ topics: [name] })).topics[0]!.partitions.filter((p) => p.leader >= 0)
+          .length === partitions,
+      10_000,
+      `${name} has leaders`,
+    );
+  }, brokers);
   return name;
 }
 

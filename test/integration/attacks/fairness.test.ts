@@ -37,7 +37,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
     writeEndpoint(folder.path, 'slow', 'SELECT sleep(1.5) + length(@project) AS n', 'max_seconds: 20\n');
-    writeEndpoint(folder.path, 'brief', 'SELECT sleep(0.25) + length(@project) AS n', 'max_seconds: 20\n');
+    writeEndpoint(folder.path, 'brief', 'SELECT sleep(0.1) + length(@project) AS n', 'max_seconds: 20\n');
     service = await startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path });
     await service.ready;
     for (const name of ['much', 'little'])

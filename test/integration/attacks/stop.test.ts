@@ -45,18 +45,9 @@ describe('a process with a native thread that does not end', () => {
     signal('SIGTERM');
     const from = performance.now();
     expect(await exited).toEqual([0, null]);
-    const at = (event: string): number =>
-      output()
-        .split('\n')
-        .filter((line) => line.startsWith('{'))
-        .map((line) => JSON.parse(line) as { time: string; msg: string })
-        .filter(({ msg }) => msg === event)
-        .map(({ time }) => Date.parse(time))[0] ?? Number.NaN;
-    // by its own log: how late a signal and an exit are seen here says more about the machine
-    const ms = at('stop_deadline_passed') - at('stopping');
-    expect([ms, ms > 5_000, ms < 10_000]).toEqual([ms, true, true]);
-    // the statement goes on for minutes
-    expect(performance.now() - from).toBeLessThan(20_000);
+    const seconds = (performance.now() - from) / 1000;
+    expect([seconds, seconds > 5, seconds < 10]).toEqual([seconds, true, true]);
+    expect(output()).toContain('stop_deadline_passed');
   });
 
   it('ends itself at once at a second signal, more than a second later', async () => {
@@ -67,8 +58,7 @@ describe('a process with a native thread that does not end', () => {
     const from = performance.now();
     signal('SIGTERM');
     expect(await exited).toEqual([130, null]);
-    // the deadline would have ended it seven seconds later
-    expect(performance.now() - from).toBeLessThan(6_000);
+    expect(performance.now() - from).toBeLessThan(2_000);
   });
 });
 
