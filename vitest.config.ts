@@ -39,6 +39,8 @@ export function onClickHouse(
 // Many tests start a server of their own (test/harness/clickhouse-server.ts). They run in integration and faults, on
 // 25.8 unless they name versions: canary, rights, own-server, server, long-writes, kill-stack, clickhouse-away.
 // The whole suites on every server: vitest.servers.config.ts.
+const INGEST = ['test/integration/ingest/{dead-letters,examples,reconcile,token-semantics}.test.ts'];
+
 export default defineConfig({
   test: {
     retry: 0,
@@ -55,17 +57,14 @@ export default defineConfig({
       },
       onClickHouse('integration', 'embedded', ['test/{integration,e2e}/**/*.test.ts'], 1),
       onClickHouse('faults', 'embedded', ['test/faults/**/*.test.ts'], 2),
-      onClickHouse(
-        'server',
-        '25.8 plain',
-        ['test/integration/ingest/{token-semantics,dead-letters}.test.ts', 'test/e2e/oracle.test.ts'],
-        3,
-      ),
+      onClickHouse('server', '25.8 plain', [...INGEST, 'test/e2e/oracle.test.ts'], 3),
       onClickHouse(
         'hostile',
         '25.8 hostile',
         [
-          'test/integration/ingest/token-semantics.test.ts',
+          ...INGEST,
+          'test/integration/rollup/{oracle,service}.test.ts',
+          'test/integration/query/{answers,contract}.test.ts',
           'test/faults/kill-stack.test.ts',
           'test/e2e/oracle.test.ts',
         ],
