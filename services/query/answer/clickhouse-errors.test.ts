@@ -79,13 +79,18 @@ describe('what a caller is told of a failed query', () => {
     ).toEqual([]);
   });
 
-  it('memory of the server is not that of the query', () => {
-    expect(apiErrorOf(engineSays(241, 'Memory limit (total) exceeded: would use 10.00 GiB'), definition).code).toBe(
-      'unavailable',
-    );
-    expect(apiErrorOf(engineSays(241, 'Query memory limit exceeded: would use 1.00 GiB'), definition).code).toBe(
+  it.each([
+    ['Memory limit (total) exceeded: would use 10.00 GiB', 'unavailable'],
+    ['(total) memory limit exceeded: would use 10.00 GiB', 'unavailable'],
+    ['User memory limit exceeded: would use 1.00 GiB', 'unavailable'],
+    ['Query memory limit exceeded: would use 1.00 GiB', 'timeout'],
+    ['Memory limit (for query) exceeded: would use 1.00 GiB', 'timeout'],
+    [
+      'Query memory limit exceeded: would use 1.00 GiB: (while reading from part /srv/clickhouse-server/data/a/: user)',
       'timeout',
-    );
+    ],
+  ])('memory of all queries may be free later, that of one is its limit: %s', (said, code) => {
+    expect(apiErrorOf(engineSays(241, said), definition).code).toBe(code);
   });
 
   it('a pattern is named by its parameter; one of the statement itself is no mistake of the caller', () => {

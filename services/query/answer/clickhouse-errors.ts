@@ -17,9 +17,18 @@ const MEMORY_LIMIT = 241;
 /** Returns the name of the limit that a query exceeded, in the contract's words. Undefined for any other error. */
 export function passedLimit(error: unknown): string | undefined {
   if (!(error instanceof ClickHouseError)) return undefined;
-  if (error.code === MEMORY_LIMIT && /\(total\)|server/i.test(error.message)) return undefined;
+  if (error.code === MEMORY_LIMIT && isShared(error.message)) return undefined;
   return LIMITS.get(error.code);
 }
+
+/**
+ * Whether the memory that ran out is that of all queries, or of all of our user's: later there may be enough. Only the
+ * text before `exceeded` is looked at, because a path follows (`while reading from part /srv/server/..`).
+ */
+function isShared(message: string): boolean {
+  return /\(total\)|\b(?:server|user)\b/i.test(message.split(' exceeded', 1)[0] ?? '');
+}
+
 const BAD_PATTERN = 427;
 /** There is no table or database yet, or no access: the schema is being created, or an operator must act. */
 const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);

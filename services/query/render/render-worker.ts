@@ -6,9 +6,12 @@ import type { Done, Job } from './renderer.ts';
 // The worker thread of renderer.ts.
 const bufferOf = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-async function bodyOf(job: Job): Promise<Body> {
+async function bodyOf(job: Job): Promise<Body & { readonly body: Buffer }> {
   if ('result' in job) return renderBytes(job.shape, bufferOf(job.result));
-  const body = Buffer.from(await inFormat(bufferOf(job.body).toString('utf8'), job.format, job.columns));
+  const text = await inFormat(bufferOf(job.body).toString('utf8'), job.format, job.columns);
+  // not Buffer.from: a small one would share its memory with others
+  const body = Buffer.allocUnsafeSlow(Buffer.byteLength(text));
+  body.write(text);
   return { body, truncated: false, etag: etagOf(body) };
 }
 
@@ -20,13 +23,8 @@ function free({ buffer }: Uint8Array): void {
 async function work(job: Job): Promise<void> {
   try {
     const { body, truncated, etag } = await bodyOf(job);
-    const given = typeof body === 'string' ? Buffer.from(body) : body;
-    const bytes =
-      given.buffer instanceof ArrayBuffer && given.byteLength === given.buffer.byteLength
-        ? given
-        : new Uint8Array(given);
     free('result' in job ? job.result : job.body);
-    parentPort?.postMessage({ body: bytes, truncated, etag } satisfies Done, [bytes.buffer as ArrayBuffer]);
+    parentPort?.postMessage({ body, truncated, etag } satisfies Done, [body.buffer as ArrayBuffer]);
   } catch (error) {
     parentPort?.postMessage({ error: error instanceof Error ? error.message : String(error) } satisfies Done, []);
   }
