@@ -94,6 +94,17 @@ describe('statements', () => {
     expect(() => oneStatement('SELECT 1 /*;*/; SET readonly = 0')).toThrow(code(62));
     expect(() => oneStatement('-- nothing')).toThrow(code(62));
   });
+
+  test('a text read again gets the same verdict, also after many others', () => {
+    for (let round = 0; round < 2; round++) {
+      expect(() => oneStatement('SELECT 1; SELECT 2')).toThrow(code(62));
+      expect(() => checkReads('DROP TABLE t')).toThrow(code(164));
+      for (let i = 0; i < 500; i++) {
+        expect(oneStatement(`SELECT ${i};`)).toBe(`SELECT ${i}`);
+        expect([...parameterNames(`SELECT {p${i}:String}`)]).toEqual([`p${i}`]);
+      }
+    }
+  });
 });
 
 describe('reads', () => {

@@ -14,6 +14,7 @@ import {
   rawColumns,
   RULES_VERSION,
 } from './evaluate/evaluate.ts';
+import { recycle } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { checksum, formOf, type Record } from './record.ts';
 import { statements } from './statements.ts';
@@ -184,6 +185,9 @@ async function insert(
     }
   }
   done();
+  // not where an insert failed: it may still be read then
+  recycle(evaluated.rows);
+  recycle(evaluated.deadLetters);
   observe(context, source, records, rowOffsets.length + deadOffsets.length);
   return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
 }

@@ -11,10 +11,16 @@ export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>):
   return (await select<{ begin: number }>(clickhouse, statements.newestPeriod))[0]?.begin ?? 0;
 }
 
-/** Begins today's period if it has not begun. */
-export async function beginToday(context: Context): Promise<void> {
+/**
+ * Begins today's period if it has not begun. Returns the newest period. `known`: what the last call returned; nothing is
+ * read while that is of today.
+ */
+export async function beginToday(context: Context, known = 0): Promise<number> {
   const midnight = floorTo(nowSeconds(context), DAY);
-  if ((await newestPeriod(context)) < midnight) await begin(context, midnight);
+  const newest = known < midnight ? await newestPeriod(context) : known;
+  if (newest >= midnight) return newest;
+  await begin(context, midnight);
+  return midnight;
 }
 
 /**

@@ -52,6 +52,8 @@ const SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
  * batches together; a batch of full size finds the time passed.
  */
 const INTERVAL_MS = 150;
+/** a row has some 200 bytes */
+const PIECE_BYTES = 16 * 1024;
 
 /** The ledger of one process. Rows that come before an insert begins share it. */
 export function createLedger(
@@ -85,7 +87,7 @@ export function createLedger(
 
 /** As RowBinary, in the order of COLUMNS. */
 function encodeRows(rows: readonly LedgerRow[]): Uint8Array[] {
-  const out = new RowBinary();
+  const out = new RowBinary(PIECE_BYTES);
   for (const { source, topic, partition, group, entry } of rows) {
     const { incarnation, first, last, rules, stored, nullValues, noRecords, gap, begin, end, closes } = entry;
     out.begin();

@@ -43,7 +43,7 @@ export interface Place {
 }
 
 export interface EvaluatedBatch {
-  /** RowBinary of `rawColumns(source)`, in pieces; they stay valid, so an insert may be repeated with them */
+  /** RowBinary of `rawColumns(source)`, in pieces; they stay valid until they are recycled */
   readonly rows: readonly Uint8Array[];
   /** RowBinary of DEAD_LETTER_COLUMNS, in pieces */
   readonly deadLetters: readonly Uint8Array[];

@@ -7,13 +7,31 @@ const PIECE_BYTES = 1024 * 1024;
 /** Room for everything of a row that is of bounded size. */
 const SPARE_BYTES = 4 * 1024;
 
+/** Memory of pieces that nobody needs any more, at most a batch of them. */
+const free: ArrayBuffer[] = [];
+const MAX_FREE = 32;
+
+/**
+ * Gives the memory of whole pieces to the next rows; the pieces must not be used afterwards. Without it every batch
+ * allocates its size outside of the heap, and V8 marks the heap each time: 7 us of CPU an edge event.
+ */
+export function recycle(pieces: readonly Uint8Array[]): void {
+  for (const { buffer } of pieces)
+    if (buffer instanceof ArrayBuffer && buffer.byteLength === PIECE_BYTES && free.length < MAX_FREE) free.push(buffer);
+}
+
 export class RowBinary {
+  readonly #pieceBytes: number;
   #piece: Buffer = Buffer.alloc(0);
-  /** where the pieces begin that are not closed yet: the whole one, and the row that was begun last */
-  #pieceStart = 0;
+  /** where the row begins that was begun last */
   #rowStart = 0;
   #at = 0;
   readonly #pieces: Buffer[] = [];
+
+  /** `pieceBytes`: less than the default where rows are few */
+  constructor(pieceBytes = PIECE_BYTES) {
+    this.#pieceBytes = pieceBytes;
+  }
 
   /** Begins a row. */
   begin(): void {
@@ -21,10 +39,12 @@ export class RowBinary {
     this.#reserve(0);
   }
 
-  /** Returns all rows since the last call. */
+  /** Returns all rows since the last call. No later row is written into their memory until they are recycled. */
   take(): Buffer[] {
     this.#close(this.#at);
-    this.#pieceStart = this.#at;
+    this.#piece = Buffer.alloc(0);
+    this.#rowStart = 0;
+    this.#at = 0;
     return this.#pieces.splice(0);
   }
 
@@ -36,15 +56,16 @@ export class RowBinary {
   #grow(bytes: number): void {
     const row = this.#piece.subarray(this.#rowStart, this.#at);
     this.#close(this.#rowStart);
-    this.#piece = Buffer.allocUnsafeSlow(Math.max(PIECE_BYTES, row.length + bytes + SPARE_BYTES));
+    const length = Math.max(this.#pieceBytes, row.length + bytes + SPARE_BYTES);
+    const freed = length === PIECE_BYTES ? free.pop() : undefined;
+    this.#piece = freed === undefined ? Buffer.allocUnsafeSlow(length) : Buffer.from(freed);
     this.#piece.set(row);
-    this.#pieceStart = 0;
     this.#rowStart = 0;
     this.#at = row.length;
   }
 
   #close(end: number): void {
-    if (end > this.#pieceStart) this.#pieces.push(this.#piece.subarray(this.#pieceStart, end));
+    if (end > 0) this.#pieces.push(this.#piece.subarray(0, end));
   }
 
   uint8(value: number): void {

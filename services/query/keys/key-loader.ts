@@ -8,7 +8,7 @@ import type { Key, KeyRing } from './key-ring.ts';
  * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within 10
  * s, and at once when a caller has an unknown key.
  */
-const LOAD_EVERY_MS = 3_000;
+const LOAD_EVERY_MS = 5_000;
 /** loads on demand begin at most this often */
 const LOAD_SPACING_MS = 250;
 /** a caller with an unknown key waits at most this long for a load */
