@@ -6,6 +6,9 @@ import { commitInEpoch, keyOf, type Membership } from './membership.ts';
 import type { IngestMetrics } from './metrics.ts';
 
 const RETRY_MS = 200;
+/** Before the first fetch there is no way to send anything; a lane only looks this often whether the process stops. */
+const UNFETCHED_RETRY_MS = 1_000;
+const NOTHING_FETCHED = new Error('nothing was fetched yet');
 /** A stopping process gives up a commit after so many retries. */
 const LAST_RETRIES = 5;
 
@@ -17,13 +20,16 @@ export function createCommitter(
   { commitsRefused }: Pick<IngestMetrics, 'commitsRefused'>,
 ) {
   let client: EachBatchPayload | undefined;
+  let first = Promise.withResolvers<void>();
   return {
     fetched(payload: EachBatchPayload): void {
       client = payload;
+      first.resolve();
     },
 
     crashed(): void {
       client = undefined;
+      first = Promise.withResolvers();
     },
 
     heartbeat(): void {
@@ -40,7 +46,7 @@ export function createCommitter(
         membership,
         keyOf(topic, partition),
         epoch,
-        () => client?.commitOffsetsIfNecessary(offsets) ?? Promise.reject(new Error('nothing was fetched yet')),
+        () => client?.commitOffsetsIfNecessary(offsets) ?? Promise.reject(NOTHING_FETCHED),
         async (attempt, error) => {
           if (client !== undefined) {
             refused++;
@@ -51,7 +57,7 @@ export function createCommitter(
             logger[level]({ err, topic, partition, offset, attempts: refused }, 'commit_refused');
           }
           if (isDraining() && (client === undefined || attempt > LAST_RETRIES)) return false;
-          await sleep(RETRY_MS);
+          await (client === undefined ? Promise.race([first.promise, sleep(UNFETCHED_RETRY_MS)]) : sleep(RETRY_MS));
           return true;
         },
       );
