@@ -31,7 +31,6 @@ const SIDE_TABLES =
 
 const ends: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
-  await endAll();
   for (const end of ends.splice(0).toReversed()) await end();
 });
 
@@ -93,6 +92,14 @@ async function underLoad(world: World, strike: () => Promise<void>): Promise<voi
   }
 }
 
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
 const isAny = async (server: TestServer, sql: string): Promise<boolean> => (await server.query(sql)) !== '0';
 
 async function createUsers(server: TestServer): Promise<void> {
@@ -134,8 +141,12 @@ async function startStack(server: TestServer, world: World, dataDir: string): Pr
   };
   const names = ['rollup', 'ingest', 'query'] as const;
   for (const name of names) keep(name);
-  ends.push(() => {
+  let frozen: number | undefined;
+  ends.push(async () => {
     isOver = true;
+    // a stopped process does not end
+    if (frozen !== undefined && isRunning(frozen)) process.kill(frozen, 'SIGCONT');
+    await endAll();
   });
   for (const name of names)
     await waitFor(
@@ -155,6 +166,7 @@ async function startStack(server: TestServer, world: World, dataDir: string): Pr
         async () => {
           if (!(await inFlight())) return false;
           process.kill(pid, 'SIGSTOP');
+          frozen = pid;
           if (await inFlight()) return true;
           process.kill(pid, 'SIGCONT');
           return false;

@@ -4,7 +4,7 @@ import { waitFor } from './wait-for.ts';
 
 const running = new Set<ChildProcess>();
 
-/** Ends what a failed test left running. */
+/** Ends what a test left running. Throws an error if something was started meanwhile: it would outlive the tests. */
 export async function endAll(): Promise<void> {
   await Promise.all(
     [...running].map(
@@ -15,6 +15,7 @@ export async function endAll(): Promise<void> {
         }),
     ),
   );
+  if (running.size > 0) throw new Error(`${running.size} services were started while all were ended`);
 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
