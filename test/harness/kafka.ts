@@ -96,13 +96,14 @@ export async function createTopic(
   await withAdmin(async (admin) => {
     const topic = { topic: name, numPartitions: partitions, replicationFactor: 1, configEntries };
     await admin.createTopics({ topics: [topic], waitForLeaders: false });
-    // kafkajs waits for leaders itself, but ends with an error while the broker does not know the topic at all
+    // kafkajs waits for leaders itself, but ends with an error while the broker does not know the topic at all. A
+    // leader that answers for one partition and not yet for another gets a producer's whole request twice
     await waitFor(
       async () =>
         (await admin.fetchTopicMetadata({ topics: [name] })).topics[0]!.partitions.filter((p) => p.leader >= 0)
-          .length === partitions,
+          .length === partitions && (await admin.fetchTopicOffsets(name)).length === partitions,
       10_000,
-      `${name} has leaders`,
+      `${name} has leaders that answer`,
     );
   }, brokers);
   return name;
