@@ -6,7 +6,7 @@ import { readSettings } from '../../common/config/settings.ts';
 import type { RouteRequest } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
 import { commandRoutes } from './commands.ts';
-import { UsageError } from '../../common/command/command.ts';
+import { UsageError } from '../../common/errors.ts';
 import { ApiError } from '../../common/http/errors.ts';
 
 const underWay = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';

@@ -16,7 +16,7 @@ let logger: Logger | undefined;
 
 // One service of a cluster: Kafka → ClickHouse server. The tables are made by the rollup service. With words behind it:
 // a command, which needs no service of its own.
-if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(ingestCommand);
+if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(ingestCommand, process.argv.slice(2));
 else {
   await runProcess(
     () => logger,

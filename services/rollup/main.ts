@@ -13,7 +13,7 @@ import { startRollup } from './service.ts';
 let logger: Logger | undefined;
 
 // `npm run rollup`: the service; with arguments a command, which needs no service of its own.
-if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand);
+if (process.argv.length > 2 && !isConfigCheck()) await runCommandLine(rollupCommand, process.argv.slice(2));
 else {
   await runProcess(
     () => logger,
