@@ -11,7 +11,7 @@ export interface MetricsServer extends Part {
   readonly address: string;
 }
 
-export interface MetricsServerOptions {
+interface MetricsServerOptions {
   readonly registry: Registry;
   readonly host: string;
   /** 0 for any free one */

@@ -6,7 +6,7 @@ import { Gauge, type Registry } from './metrics.ts';
  */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
-export interface Readiness {
+interface Readiness {
   readonly status: 'ready' | 'not_ready';
   /** `ok`, `ok, <note>`, or the problem */
   readonly checks: Readonly<Record<string, string>>;

@@ -4,9 +4,7 @@ import { checkArguments } from './arguments.ts';
 import type { Command, Form } from './command.ts';
 
 /** A command line, understood. */
-export type CommandLine<Args> =
-  | 'help'
-  | { readonly args: Args; readonly url: string | undefined; readonly isJson: boolean };
+type CommandLine<Args> = 'help' | { readonly args: Args; readonly url: string | undefined; readonly isJson: boolean };
 
 const EVERYWHERE = {
   url: { type: 'string' },

@@ -15,7 +15,7 @@ import {
 import { calendarToMicros, digitsToMicros } from './timestamp.ts';
 
 /** Why a raw table cannot take an event. */
-export type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
+type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
 
 /** The range that an event's time must lie in, both inclusive, unix microseconds. */
 export interface TimeRange {

@@ -31,7 +31,7 @@ export interface OutgoingMessage {
   readonly timestamp: number;
 }
 
-export interface Delivery {
+interface Delivery {
   readonly acknowledged: Promise<void>;
   readonly finished: Promise<void>;
 }

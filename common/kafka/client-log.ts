@@ -1,7 +1,7 @@
 import kafkajs, { type LogEntry } from 'kafkajs';
 
 /** A line of kafkajs as ours: level, and the fields beside the constant name `kafka_client`. */
-export interface ClientLogLine {
+interface ClientLogLine {
   readonly level: 'error' | 'warn' | 'debug';
   readonly fields: Readonly<Record<string, unknown>>;
 }

@@ -44,7 +44,7 @@ export function fetchedOffset(batch: Batch): string {
   return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
 }
 
-export interface FetchedRecords {
+interface FetchedRecords {
   readonly records: readonly FetchedRecord[];
   /** the last offset that they cover; some may have no record */
   readonly to: number;
@@ -95,7 +95,7 @@ export interface KafkaOptions {
   readonly sasl?: Sasl;
 }
 
-export interface Sasl {
+interface Sasl {
   readonly mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512';
   readonly username: string;
   readonly password: string;

@@ -21,7 +21,7 @@ export interface FetchResponse {
   readonly responses: readonly { readonly topicName: string; readonly partitions: readonly FetchedPartition[] }[];
 }
 
-export interface FetchedPartition {
+interface FetchedPartition {
   readonly partition: number;
   readonly errorCode: number;
   readonly highWatermark: string;

@@ -121,7 +121,7 @@ const CRC_TABLES: CrcTables = (() => {
   return tables as unknown as CrcTables;
 })();
 
-export type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
+type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
 
 /**
  * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers
@@ -216,7 +216,7 @@ export interface Budget {
   left: number;
 }
 
-export interface RecordReader {
+interface RecordReader {
   /**
    * Takes the next decompressed bytes of the batch; false when it needs no more: all records read, or the budget used
    * up. Throws when they are not records.

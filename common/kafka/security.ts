@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/settings.ts';
 import type { KafkaOptions } from './client.ts';
 
-export type SecuritySettings = Pick<
+type SecuritySettings = Pick<
   Settings,
   | 'KAFKA_SSL'
   | 'KAFKA_SSL_CA'

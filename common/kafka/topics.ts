@@ -4,7 +4,7 @@ import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
 import { parseAddress, probe, type Probe } from './probe.ts';
 
-export interface EnsuredTopics {
+interface EnsuredTopics {
   /** made by this call */
   readonly created: readonly string[];
   /** partitions of every wanted topic, also of those that were there */

@@ -12,7 +12,7 @@ import { buildAssets, type Asset, type Assets } from './assets.ts';
 import { createOneTimeToken, isLoopback } from './sign-in.ts';
 import { startStatus } from './status.ts';
 
-export interface ConsoleOptions {
+interface ConsoleOptions {
   /** refuses statements until the schema exists */
   readonly clickhouse: Reader;
   readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;

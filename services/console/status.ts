@@ -22,14 +22,14 @@ import {
 /** A sample serves everybody who asks within this time. */
 const REFRESH_MS = 800;
 
-export interface StatusOptions {
+interface StatusOptions {
   readonly clickhouse: Reader;
   readonly registry: Registry;
   readonly logger: Logger;
   readonly clock: Clock;
 }
 
-export interface StatusSource extends Part {
+interface StatusSource extends Part {
   /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
   status(caller: Caller, since: number | undefined): Promise<Status>;
 }

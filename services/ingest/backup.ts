@@ -14,7 +14,7 @@ import { statements } from './statements.ts';
  * Where backups stand, and who hears what the engine says of them: its words may name hosts, paths and accounts, so
  * callers do not.
  */
-export interface BackupContext {
+interface BackupContext {
   readonly clickhouse: ClickHouse;
   readonly places: BackupPlaces;
   readonly logger: Logger;
@@ -23,7 +23,7 @@ export interface BackupContext {
 /** A backup as `place/name`: a place of BACKUP_PLACES, and a folder in it. */
 export const BACKUP_NAME = /^([A-Za-z0-9_-]{1,64})\/([A-Za-z0-9][A-Za-z0-9._-]{0,127})$/;
 
-export interface BackupOptions {
+interface BackupOptions {
   readonly place: string;
   /** the backup that this one adds to */
   readonly base?: string;

@@ -29,7 +29,7 @@ export interface DeadLetter extends Coordinates {
   readonly replayed_at: string | null;
 }
 
-export interface DeadLetterContent extends DeadLetter {
+interface DeadLetterContent extends DeadLetter {
   readonly source: SourceName;
   readonly batchLast: number;
   readonly record: Record;

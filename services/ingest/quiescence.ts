@@ -3,7 +3,7 @@ import { StartError } from '../../common/errors.ts';
 import { statements } from './statements.ts';
 
 /** How far the ledger goes. */
-export interface LedgerSize {
+interface LedgerSize {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;

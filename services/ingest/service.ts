@@ -40,7 +40,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   };
 }
 
-export interface IngestOptions {
+interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
   readonly settings: Pick<
@@ -65,7 +65,7 @@ export interface IngestOptions {
   readonly sessionTimeoutMs?: number;
 }
 
-export type DecoderSettings = Pick<
+type DecoderSettings = Pick<
   Settings,
   'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'
 >;

@@ -20,7 +20,7 @@ import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
 import { createFairQueue } from './fair-queue.ts';
 
-export interface PushOptions {
+interface PushOptions {
   /** resolves when a broker is available; until then callers get 503 */
   readonly kafka: Promise<KafkaClient>;
   readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;

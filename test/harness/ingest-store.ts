@@ -10,7 +10,7 @@ import type { Record } from '../../services/ingest/record.ts';
 import { createStore } from '../../services/ingest/store.ts';
 import { testDecoder } from './avro.ts';
 
-export interface TestStoreOptions {
+interface TestStoreOptions {
   readonly source: SourceName;
   /** the name of the source by default */
   readonly topic?: string;
@@ -20,7 +20,7 @@ export interface TestStoreOptions {
   readonly maxEventBytes?: number;
 }
 
-export interface TestBatch {
+interface TestBatch {
   readonly incarnation?: number;
   /** offset of the first record by default */
   readonly first?: number;

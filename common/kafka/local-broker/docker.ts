@@ -33,7 +33,7 @@ export function containerName(home: string): string {
   return `sluice-kafka-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`;
 }
 
-export interface DockerLayout {
+interface DockerLayout {
   /** the broker's folder on the host */
   readonly home: string;
   readonly port: number;

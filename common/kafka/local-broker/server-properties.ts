@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 
-export interface BrokerLayout {
+interface BrokerLayout {
   /** where clients connect: 127.0.0.1 and this port */
   readonly port: number;
   /** any free port on 127.0.0.1; only the broker itself uses it */

@@ -13,7 +13,7 @@ export interface Curve {
   readonly color?: number | 'bad';
 }
 
-export interface ChartProps {
+interface ChartProps {
   readonly title: string;
   readonly unit: string;
   readonly rightUnit?: string;

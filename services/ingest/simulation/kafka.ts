@@ -22,12 +22,12 @@ export interface Event extends Record {
  */
 type Slot = Event | 'control' | 'absent';
 
-export interface Commit {
+interface Commit {
   readonly offset: number;
   readonly metadata: string;
 }
 
-export interface JoinAnswer {
+interface JoinAnswer {
   readonly memberId: string;
   readonly generation: number;
   readonly assigned: readonly number[];

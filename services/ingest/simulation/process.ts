@@ -21,7 +21,7 @@ export interface Mutation {
   readonly fence?: 'off';
 }
 
-export interface ProcessOptions {
+interface ProcessOptions {
   readonly world: World;
   readonly logs: readonly Log[];
   readonly clickhouse: ClickHouse;

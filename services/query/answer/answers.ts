@@ -47,7 +47,7 @@ interface Kept {
   readonly params: Params;
 }
 
-export interface AnswersOptions {
+interface AnswersOptions {
   readonly clickhouse: Reader;
   readonly slots: QuerySlots;
   readonly responseMemory: Pick<ResponseMemory, 'reserve'>;

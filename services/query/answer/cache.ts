@@ -31,7 +31,7 @@ function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[]
   return [...within, ...beyond].slice(0, WARM_ENTRIES);
 }
 
-export interface Lifetime {
+interface Lifetime {
   readonly cacheSeconds: number;
   readonly requerySeconds: number;
 }

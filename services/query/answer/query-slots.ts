@@ -20,7 +20,7 @@ export interface QuerySlots {
   readonly waiting: () => number;
 }
 
-export interface SlotLimits {
+interface SlotLimits {
   readonly concurrency: number;
   readonly queue: number;
   readonly waitMs: number;
