@@ -180,6 +180,19 @@ export function createAnswers(options: AnswersOptions): Answers {
     }
   }
 
+  async function requery(): Promise<void> {
+    const now = clock();
+    cache.sweep(now);
+    const started: Promise<void>[] = [];
+    for (const kept of cache.due(now)) {
+      if (flights.has(kept.key)) continue;
+      const release = slots.tryAcquireBackground();
+      if (release === undefined) break;
+      started.push(requeryOne(kept).finally(release));
+    }
+    await Promise.all(started);
+  }
+
   return {
     async answer(definition, params, caller, owner) {
       shares.note(owner);
@@ -205,18 +218,7 @@ export function createAnswers(options: AnswersOptions): Answers {
     },
     inForm,
     encoded,
-    async requery() {
-      const now = clock();
-      cache.sweep(now);
-      const started: Promise<void>[] = [];
-      for (const kept of cache.due(now)) {
-        if (flights.has(kept.key)) continue;
-        const release = slots.tryAcquireBackground();
-        if (release === undefined) break;
-        started.push(requeryOne(kept).finally(release));
-      }
-      await Promise.all(started);
-    },
+    requery,
     keep(definitions) {
       const hashes = new Set(definitions.map((d) => d.hash));
       cache.drop((kept) => hashes.has(kept.definition.hash));

@@ -158,10 +158,8 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
       else if (size > limits.maxBytes / LARGEST_PART) return;
-      const askedAt = Math.max(
-        askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt,
-        before?.askedAt ?? Number.NEGATIVE_INFINITY,
-      );
+      const askedBefore = before?.askedAt ?? Number.NEGATIVE_INFINITY;
+      const askedAt = askedBy === undefined ? askedBefore : Math.max(fetchedAt, askedBefore);
       const entry: Entry<T> = {
         value,
         bytes: size + key.length * 2,
