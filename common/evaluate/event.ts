@@ -82,14 +82,11 @@ function createTexts(found: Scanner['found']) {
   const text = { bytes: NOTHING, from: 0, to: 0 };
   let event = NOTHING;
 
-  return {
-    text,
-    locate,
-    numberAt,
-    setEvent(bytes: Buffer): void {
-      event = bytes;
-    },
-  };
+  return { text, setEvent, locate, numberAt };
+
+  function setEvent(bytes: Buffer): void {
+    event = bytes;
+  }
 
   function locate(node: number, numbersToo: boolean): boolean {
     const kind = found[node * 3]!;

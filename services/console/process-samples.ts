@@ -25,9 +25,9 @@ type Positions = Map<string, { position: number; since: number }>;
 /** The counters of this process, the increase of each since the previous step, and where it is recorded. */
 interface Counters {
   readonly history: History;
-  read(name: string): Promise<readonly Sample[]>;
+  readonly read: (name: string) => Promise<readonly Sample[]>;
   /** Returns the increase of a counter since the previous step. A new counter began at 0. */
-  gained(metric: string, sample: Sample): number;
+  readonly gained: (metric: string, sample: Sample) => number;
 }
 
 async function requests({ history, read, gained }: Counters, step: number): Promise<void> {

@@ -47,8 +47,8 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   const storeSamples = createStoreSamples(clickhouse, store);
   const runbook = createRunbook();
 
-  const stopSampling = sampleEveryStep(samples.take, clock, logger);
-  const refresher = createRefresher(storeSamples.refresh, clock, logger);
+  const stopSampling = sampleEveryStep((step) => samples.take(step), clock, logger);
+  const refresher = createRefresher((now) => storeSamples.refresh(now), clock, logger);
 
   let alerts: readonly AlertStatus[] = [];
   let alertsOf = '';

@@ -87,68 +87,67 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
     return answerOf({ body, truncated, fetchedAt, etag });
   }
 
-  return {
-    query,
-    async queryInSlot(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
-      const since = performance.now();
-      const release = await slots.acquire(signal, owner);
-      metrics.queueSeconds.observe((performance.now() - since) / 1000);
-      try {
-        return await query(definition, params, signal, owner);
-      } finally {
-        release();
-      }
-    },
-  };
+  async function queryInSlot(
+    definition: Definition,
+    params: Params,
+    signal: AbortSignal,
+    owner: string,
+  ): Promise<Answer> {
+    const since = performance.now();
+    const release = await slots.acquire(signal, owner);
+    metrics.queueSeconds.observe((performance.now() - since) / 1000);
+    try {
+      return await query(definition, params, signal, owner);
+    } finally {
+      release();
+    }
+  }
+  return { query, queryInSlot };
 }
 
 /** Cached answers, with their other forms and compressed copies, which are charged to their entry. */
 function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
   const cache = createCache<Kept>(limits);
   const cached = new WeakMap<Answer, Kept>();
-  return {
-    cache,
-    put(kept: Kept, askedBy: string | undefined): void {
-      cached.set(kept.answer, kept);
-      cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
-    },
-    async inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
-      let form = answer.forms.get(format);
-      if (form === undefined) {
-        form = formOf(answer, format, columns);
-        answer.forms.set(format, form);
-        const kept = cached.get(answer);
-        if (kept !== undefined) {
-          const made = await form;
-          cached.set(made, kept);
-          cache.grow(kept.key, kept, made.bytes);
-        }
+  function put(kept: Kept, askedBy: string | undefined): void {
+    cached.set(kept.answer, kept);
+    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
+  }
+  async function inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
+    let form = answer.forms.get(format);
+    if (form === undefined) {
+      form = formOf(answer, format, columns);
+      answer.forms.set(format, form);
+      const kept = cached.get(answer);
+      if (kept !== undefined) {
+        const made = await form;
+        cached.set(made, kept);
+        cache.grow(kept.key, kept, made.bytes);
       }
-      return await form;
-    },
-    async encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
-      let copy = answer.copies.get(encoding);
-      if (copy === undefined) {
-        copy = compressors[encoding](answer.body);
-        answer.copies.set(encoding, copy);
-        const kept = cached.get(answer);
-        if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
-      }
-      return await copy;
-    },
-  };
+    }
+    return await form;
+  }
+  async function encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
+    let copy = answer.copies.get(encoding);
+    if (copy === undefined) {
+      copy = compressors[encoding](answer.body);
+      answer.copies.set(encoding, copy);
+      const kept = cached.get(answer);
+      if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+    }
+    return await copy;
+  }
+  return { cache, put, inForm, encoded };
 }
 
-/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
-export function createAnswers(options: AnswersOptions): Answers {
-  const { slots, shares, clock, limits, logger, metrics, shared } = options;
-  const { query, queryInSlot } = createQueries(options);
-  const { cache, put, inForm, encoded } = createKeptAnswers(options.cacheLimits);
+/** One query at a time for each answer, shared by all who wait for it here and in other processes. */
+function createLandings(
+  { shared, clock, limits }: AnswersOptions,
+  put: (kept: Kept, askedBy: string | undefined) => void,
+) {
   const flights = createSingleFlight<Landed>();
   const sharedQueries = createSharedQueries(shared, clock);
-  const closing = new AbortController();
-
-  /** Runs one query for all who wait for this answer here and in other processes, and caches it. */
+  /** Joins the query of an answer, or runs it and caches its answer. */
   const land = (
     { key, definition, params }: Omit<Kept, 'answer'>,
     caller: AbortSignal,
@@ -163,6 +162,17 @@ export function createAnswers(options: AnswersOptions): Answers {
       put({ key, definition, params, answer: landed.answer }, askedBy);
       return landed;
     });
+
+  return { flights, sharedQueries, land };
+}
+
+/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
+export function createAnswers(options: AnswersOptions): Answers {
+  const { slots, shares, clock, logger, metrics } = options;
+  const { query, queryInSlot } = createQueries(options);
+  const { cache, put, inForm, encoded } = createKeptAnswers(options.cacheLimits);
+  const { flights, sharedQueries, land } = createLandings(options, put);
+  const closing = new AbortController();
 
   async function requeryOne(kept: Kept): Promise<void> {
     const { key, definition, params } = kept;

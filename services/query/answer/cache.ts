@@ -100,25 +100,20 @@ function createShelf<T>(limits: Limits) {
     const of = held.get(owner) ?? { entries: 0, bytes: 0 };
     return entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes;
   }
-  return {
-    entries,
-    count,
-    remove,
-    /** Evicts what does not fit: first the least recently used entry of a key that holds more than half. */
-    evict(): void {
-      while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
-        let [found] = entries;
-        for (const one of entries) {
-          if (!isGreedy(one[1])) continue;
-          found = one;
-          break;
-        }
-        if (found === undefined) return;
-        remove(...found);
+  /** Evicts what does not fit: first the least recently used entry of a key that holds more than half. */
+  function evict(): void {
+    while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
+      let [found] = entries;
+      for (const one of entries) {
+        if (!isGreedy(one[1])) continue;
+        found = one;
+        break;
       }
-    },
-    bytes: () => bytes,
-  };
+      if (found === undefined) return;
+      remove(...found);
+    }
+  }
+  return { entries, count, remove, evict, bytes: () => bytes };
 }
 
 /**

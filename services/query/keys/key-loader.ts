@@ -113,7 +113,7 @@ export function startKeyLoader({
       ]);
       clearTimeout(timer);
     },
-    noteUse: uses.note,
+    noteUse: (key, now) => uses.note(key, now),
     async check() {
       return loaded ? undefined : 'are not loaded yet';
     },
