@@ -1,4 +1,4 @@
-import { Gauge, type Registry } from './metrics.ts';
+import { Gauge, type Registry } from 'prom-client';
 
 /**
  * Resolves to what is not ready, in a few words that complete "<name> ...". Undefined means ready, and a note means

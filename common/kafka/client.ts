@@ -13,13 +13,13 @@ import kafkajs, {
 } from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
-import { installCodecs } from './codecs.ts';
-import type { Place } from './fetch-response.ts';
-import { readFetchesWith, scheduleOnlyWhilePending } from './kafkajs-internals.ts';
+import { installCodecs } from './wire/codecs.ts';
+import type { Place } from './wire/fetch-response.ts';
+import { readFetchesWith, scheduleOnlyWhilePending } from './wire/kafkajs-internals.ts';
 import { partitionOf } from './partitioner.ts';
-import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
+import { FetchedRecord, type FetchedBlock } from './wire/record-batch.ts';
 
-export type { FetchedRecord } from './record-batch.ts';
+export type { FetchedRecord } from './wire/record-batch.ts';
 
 export type {
   Admin,

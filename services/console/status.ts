@@ -2,7 +2,7 @@ import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Caller } from '../../common/http/route.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
@@ -29,7 +29,7 @@ interface StatusOptions {
   readonly clock: Clock;
 }
 
-interface StatusSource extends Part {
+interface StatusSource extends Component {
   /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
   status(caller: Caller, since: number | undefined): Promise<Status>;
 }

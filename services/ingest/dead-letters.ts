@@ -11,7 +11,7 @@ import {
   type EvaluatedBatch,
   type Rules,
 } from './evaluate/evaluate.ts';
-import type { Reason, Record } from './record.ts';
+import type { Reason, Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** Where a message stands. */

@@ -11,7 +11,7 @@ import {
   type OutgoingMessage,
 } from '../../common/kafka/acknowledged-producer.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { findSource, sources, type KnownSource } from '../../common/sources.ts';
@@ -31,7 +31,7 @@ interface PushOptions {
   readonly acknowledgeMs?: number;
 }
 
-export interface Push extends Part {
+export interface Push extends Component {
   readonly routes: readonly Route[];
 }
 

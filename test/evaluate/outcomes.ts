@@ -7,7 +7,7 @@ import {
   type EvaluatedBatch,
   type Rules,
 } from '../../services/ingest/evaluate/evaluate.ts';
-import type { Record as KafkaRecord } from '../../services/ingest/record.ts';
+import type { Record as KafkaRecord } from '../../services/ingest/evaluate/record.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
 

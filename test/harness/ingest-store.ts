@@ -6,7 +6,7 @@ import type { RecordMark, Store, Stored } from '../../services/ingest/delivery/p
 import { createRegister } from '../../services/ingest/delivery/register.ts';
 import { RULES_VERSION, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
 import { createIngestMetrics } from '../../services/ingest/metrics.ts';
-import type { Record } from '../../services/ingest/record.ts';
+import type { Record } from '../../services/ingest/evaluate/record.ts';
 import { createStore } from '../../services/ingest/store.ts';
 import { testDecoder } from './avro.ts';
 

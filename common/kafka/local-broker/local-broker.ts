@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeDataFolder } from '../../config/data-folder.ts';
 import { StartError } from '../../errors.ts';
-import type { Part } from '../../lifecycle/run.ts';
+import type { Component } from '../../lifecycle/run.ts';
 import type { Logger } from '../../logger.ts';
 import { probe } from '../probe.ts';
 import { Unavailable, type Backend, type Run } from './backend.ts';
@@ -31,7 +31,7 @@ export interface LocalBrokerOptions {
 }
 
 /** A Kafka that this process uses. */
-export interface Broker extends Part {
+export interface Broker extends Component {
   /** host:port each */
   readonly brokers: readonly string[];
   /** rejects if it ends without stop() */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { UsageError } from '../../../common/errors.ts';
 import { argsOf } from '../../../test/harness/command.ts';
-import { reasons } from '../record.ts';
+import { reasons } from '../evaluate/record.ts';
 import { deadLettersCommand } from './dead-letters.ts';
 
 const read = (words: string): unknown => argsOf(deadLettersCommand, ...words.split(' '));

@@ -13,7 +13,7 @@ import {
   type ReplayOutcome,
 } from '../dead-letters.ts';
 import { createDecoders } from '../service.ts';
-import { reasons } from '../record.ts';
+import { reasons } from '../evaluate/record.ts';
 
 type Args =
   | { readonly do: 'list'; readonly filter: DeadLetterFilter; readonly limit: number }

@@ -1,7 +1,7 @@
 import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
-import { moveTables, type Moved } from '../move.ts';
+import { moveTables, type Moved } from '../copies/move.ts';
 
 export const moveCommand: Command<Record<string, never>, Moved> = {
   name: 'move',

@@ -1,5 +1,5 @@
 import type { Fetched } from '../inbox.ts';
-import type { Record } from '../record.ts';
+import type { Record } from '../evaluate/record.ts';
 import type { World } from './world.ts';
 
 /** A record with what the model of ClickHouse evaluates it by. */

@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
-import { identifier, quote } from '../../common/clickhouse/sql.ts';
-import { folderIn, type BackupPlaces } from '../../common/config/backup-places.ts';
-import { StartError } from '../../common/errors.ts';
-import type { Logger } from '../../common/logger.ts';
+import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
+import { identifier, quote } from '../../../common/clickhouse/sql.ts';
+import { folderIn, type BackupPlaces } from '../../../common/config/backup-places.ts';
+import { StartError } from '../../../common/errors.ts';
+import type { Logger } from '../../../common/logger.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
-import { statements } from './statements.ts';
+import { statements } from '../statements.ts';
 
 /**
  * Where backups stand, and who hears what the engine says of them: its words may name hosts, paths and accounts, so

@@ -1,6 +1,6 @@
-import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { StartError } from '../../common/errors.ts';
-import { statements } from './statements.ts';
+import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { StartError } from '../../../common/errors.ts';
+import { statements } from '../statements.ts';
 
 /** How far the ledger goes. */
 interface LedgerSize {
