@@ -197,7 +197,7 @@ describe('runbook', () => {
     for (const section of alerts.split('\n### ').slice(1)) expect(section, section.split('\n')[0]).toMatch(/`[^`]+`/);
   });
 
-  test('every command of it exists, with the flags that it is given', () => {
+  test('every command of the runbook exists, with its flags', () => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
     const options: Record<string, readonly string[]> = Object.fromEntries(
       all
@@ -216,7 +216,7 @@ describe('runbook', () => {
       expect(existsSync(new URL(path, ROOT)), path).toBe(true);
   });
 
-  test('every variable and metric of it exists', () => {
+  test('every variable and metric of the runbook exists', () => {
     for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g))
       expect([...series.keys()]).toContain(name);
     for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g))
