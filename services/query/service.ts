@@ -31,9 +31,9 @@ export interface QueryOptions {
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
-  /** readiness of other parts of the process, for /readyz */
+  /** readiness of other components, for /readyz */
   readonly checks?: Readonly<Record<string, Check>>;
-  /** routes of other parts of the process */
+  /** routes of other components */
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
