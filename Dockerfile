@@ -13,7 +13,7 @@ ENV NODE_ENV=production \
     DATA_DIR=/data
 WORKDIR /app
 COPY --from=packages /app/node_modules node_modules
-COPY package.json LICENSE ./
+COPY package.json LICENSE cli.ts ./
 COPY clickhouse clickhouse
 COPY schemas schemas
 COPY common common

@@ -6,7 +6,7 @@ import { createTraffic } from '../demo/traffic.ts';
 import { createAvroDecoder } from '../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../services/ingest/avro/schemas.ts';
 import { evaluateBatch, rawColumns, RULES_VERSION, type Rules } from '../services/ingest/evaluate/evaluate.ts';
-import type { Record as KafkaRecord } from '../services/ingest/record.ts';
+import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
 import { schemaOf, singleObject } from '../test/harness/avro.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { ofRuns, report, type Measurement } from './report.ts';

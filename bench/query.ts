@@ -1,7 +1,7 @@
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { readSettings } from '../common/config/settings.ts';
-import { statementFor } from '../services/query/definition/branches.ts';
+import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';
 import { RESERVED } from '../services/query/definition/definition.ts';
 import { readParams } from '../services/query/definition/params.ts';

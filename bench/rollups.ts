@@ -5,7 +5,7 @@ import { build } from '../services/rollup/build.ts';
 import { DAY, floorTo, MINUTE } from '../services/rollup/context.ts';
 import { publicView, readDefinition } from '../services/rollup/definition.ts';
 import { differencesOf } from '../services/rollup/repairs.ts';
-import { statementFor } from '../services/query/definition/branches.ts';
+import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';
 import { readParams } from '../services/query/definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render/render.ts';

@@ -1,5 +1,7 @@
 /** EX_CONFIG of sysexits.h: a setting is wrong, so a restart alone cannot help. */
 export const EXIT_CONFIG = 78;
+/** EX_USAGE of sysexits.h: the arguments are wrong. */
+export const EXIT_USAGE = 64;
 
 /**
  * Something outside of the process is wrong (port taken, data folder in use, no broker). It is printed as one line
@@ -13,3 +15,6 @@ export class StartError extends Error {
     this.exitCode = options?.exitCode ?? 1;
   }
 }
+
+/** The arguments of a command are wrong; the message says which. */
+export class UsageError extends Error {}

@@ -2,16 +2,16 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { StartError } from './errors.ts';
 import { addressOf } from './http/address.ts';
-import type { Part } from './lifecycle/run.ts';
+import type { Component } from './lifecycle/run.ts';
 import type { Registry } from './metrics.ts';
 import { readinessOf, watchReadiness, type Check } from './readiness.ts';
 
-export interface MetricsServer extends Part {
+export interface MetricsServer extends Component {
   /** `http://host:port` */
   readonly address: string;
 }
 
-export interface MetricsServerOptions {
+interface MetricsServerOptions {
   readonly registry: Registry;
   readonly host: string;
   /** 0 for any free one */

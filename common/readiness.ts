@@ -1,4 +1,4 @@
-import { Gauge, type Registry } from './metrics.ts';
+import { Gauge, type Registry } from 'prom-client';
 
 /**
  * Resolves to what is not ready, in a few words that complete "<name> ...". Undefined means ready, and a note means
@@ -6,7 +6,7 @@ import { Gauge, type Registry } from './metrics.ts';
  */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
-export interface Readiness {
+interface Readiness {
   readonly status: 'ready' | 'not_ready';
   /** `ok`, `ok, <note>`, or the problem */
   readonly checks: Readonly<Record<string, string>>;

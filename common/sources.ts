@@ -2,7 +2,7 @@
  * The nine log sources as data. Each has one name everywhere: topic, schema file, raw table, name in code. A tenth
  * source is one entry here, schemas/<name>.avsc and a migration for its table.
  */
-export interface Source {
+interface Source {
   /** topic = schema = raw table = name in code */
   readonly name: string;
   /** the name that existing producers use, as topic or as `?source_name=` */

@@ -3,7 +3,7 @@ import { EXIT_CONFIG, StartError } from '../common/errors.ts';
 import { findSource, sources, type SourceName } from '../common/sources.ts';
 import { naturalShares, type TrafficOptions } from './traffic.ts';
 
-export interface DemoOptions {
+interface DemoOptions {
   readonly help: boolean;
   readonly json: boolean;
   /** mean, events a second */

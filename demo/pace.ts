@@ -11,7 +11,7 @@ export function dailyFactor(millis: number): number {
   return 1 + SWING * Math.cos(2 * Math.PI * ((millis % DAY_MS) / DAY_MS - PEAK_HOUR / 24));
 }
 
-export interface Pace {
+interface Pace {
   /**
    * Times (unix microseconds) of the events that are due since the last call, evenly spread and ascending; at most
    * `limit` of them, the others are not made up for.

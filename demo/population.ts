@@ -26,7 +26,7 @@ export interface Project {
   drawFunction(random: Random): ProjectFunction;
 }
 
-export interface ProjectFunction {
+interface ProjectFunction {
   readonly id: string;
   readonly slug: string;
   readonly version: number;

@@ -13,7 +13,7 @@ export interface Totals {
   readonly failed: number;
 }
 
-export interface Sender {
+interface Sender {
   send(events: readonly TrafficEvent[]): void;
   /** how many more events may be sent now: those that wait for an answer are bounded */
   room(): number;

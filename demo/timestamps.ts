@@ -32,7 +32,7 @@ export const notations = [
 ] as const;
 export type Notation = (typeof notations)[number];
 
-export interface WrittenTimestamp {
+interface WrittenTimestamp {
   /** JSON of the value; undefined where the key is absent */
   readonly json: string | undefined;
   /** the instant that it says, unix microseconds: the notation may be coarser than the time it was given */

@@ -58,7 +58,7 @@ export interface TrafficOptions {
 
 /** uuid; number: a JSON number; the others: the id is to be derived from topic, partition and offset */
 export const idForms = ['uuid', 'number', 'empty', 'null', 'absent'] as const;
-export type IdForm = (typeof idForms)[number];
+type IdForm = (typeof idForms)[number];
 
 export interface TrafficEvent {
   readonly source: SourceName;

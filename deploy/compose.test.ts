@@ -219,6 +219,7 @@ describe('Dockerfile', () => {
     expect([...new Set(copied)].toSorted()).toEqual([
       '.npmrc',
       'LICENSE',
+      'cli.ts',
       'clickhouse',
       'common',
       'docs/runbook.md',

@@ -16,29 +16,8 @@ interface Entry {
   optionalDependencies?: Record<string, string>;
 }
 
-const systems: Readonly<Record<string, string>> = {
-  darwin: 'darwin',
-  linux: 'linux',
-  win32: 'win32',
-  freebsd: 'freebsd',
-  android: 'android',
-  openharmony: 'openharmony',
-  sunos: 'sunos',
-  netbsd: 'netbsd',
-  openbsd: 'openbsd',
-  aix: 'aix',
-};
-const processors: Readonly<Record<string, string>> = {
-  arm64: 'arm64',
-  x64: 'x64',
-  ia32: 'ia32',
-  arm: 'arm',
-  ppc64: 'ppc64',
-  riscv64: 'riscv64',
-  s390x: 's390x',
-  loong64: 'loong64',
-  mips64el: 'mips64el',
-};
+const SYSTEMS = 'darwin linux win32 freebsd android openharmony sunos netbsd openbsd aix'.split(' ');
+const PROCESSORS = 'arm64 x64 ia32 arm ppc64 riscv64 s390x loong64 mips64el'.split(' ');
 
 /**
  * The entry of a platform's package by its name (`@scope/binding-linux-arm-gnueabihf`), or undefined where the name
@@ -46,8 +25,8 @@ const processors: Readonly<Record<string, string>> = {
  */
 export function platformEntry(name: string, version: string): Entry | undefined {
   const words = name.split(/[/-]/);
-  const os = words.map((w) => systems[w]).find((w) => w !== undefined);
-  const cpu = words.map((w) => processors[w]).find((w) => w !== undefined);
+  const os = words.find((w) => SYSTEMS.includes(w));
+  const cpu = words.find((w) => PROCESSORS.includes(w));
   if (os === undefined || cpu === undefined) return undefined;
   const libc = words.some((w) => w.startsWith('musl'))
     ? ['musl']

@@ -12,7 +12,7 @@ interface Entry {
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
-export interface Licence {
+interface Licence {
   readonly name: string;
   readonly version: string;
   /** SPDX expression */
@@ -21,7 +21,7 @@ export interface Licence {
   readonly isShipped: boolean;
 }
 
-export type Copyleft = 'none' | 'of its own files' | 'of the whole work';
+type Copyleft = 'none' | 'of its own files' | 'of the whole work';
 
 const PERMISSIVE = new Set([
   'MIT',

@@ -73,6 +73,7 @@ const RENAMED = `## Renamed
 | log \`keys_not_loaded\`, \`keys_loaded_again\` | \`keys_load_failed\`, \`keys_load_recovered\` |
 | log \`key_uses_not_noted\` | \`key_use_update_failed\` |
 | log \`endpoints_not_reloaded\` | \`endpoints_reload_failed\` |
+| log \`stop_deadline_passed\`, field \`parts\` | \`components\` |
 | log \`clickhouse_write_goes_on\` | \`clickhouse_write_running\` |
 `;
 

@@ -1,42 +1,38 @@
 import { Ajv, type ErrorObject, type ValidateFunction } from 'ajv';
-import { UsageError } from './usage-error.ts';
-
-/** JSON Schema, draft 7: an object, or a choice of objects by one member. */
-export type ArgumentsSchema = Readonly<Record<string, unknown>>;
+import { UsageError } from '../errors.ts';
+import type { Command } from './command.ts';
 
 const ajv = new Ajv({ allErrors: true, strict: true, strictRequired: false, discriminator: true });
-const validators = new WeakMap<ArgumentsSchema, ValidateFunction>();
+const validators = new WeakMap<object, ValidateFunction>();
 const MOST_MISTAKES = 5;
 
 export const TOPIC = { type: 'string', pattern: '^[A-Za-z0-9._-]{1,249}$' } as const;
 export const PARTITION = { type: 'integer', minimum: 0, maximum: 2 ** 31 - 1 } as const;
 
-/** The schema of a command without arguments. */
-export const NO_ARGUMENTS: ArgumentsSchema = { type: 'object', properties: {}, additionalProperties: false };
+/** Returns the number that a word of a command line writes, or NaN, which no schema accepts. */
+export function wholeNumber(word: string): number {
+  return /^\d{1,15}$/.test(word) ? Number(word) : Number.NaN;
+}
 
-/** Returns the schema of a command with several actions, named by the member `by`. */
-export function oneOfActions(
-  by: string,
-  actions: Readonly<
-    Record<string, { readonly properties?: Readonly<Record<string, unknown>>; readonly required?: readonly string[] }>
-  >,
-): ArgumentsSchema {
+/** Returns the schema of a command's arguments: a choice of its forms, named by the member `by`. */
+function schemaOf({ by, forms }: Pick<Command, 'by' | 'forms'>): object {
+  if (by === undefined) return { type: 'object', properties: {}, additionalProperties: false };
   return {
     type: 'object',
     discriminator: { propertyName: by },
     required: [by],
-    oneOf: Object.entries(actions).map(([name, { properties = {}, required = [] }]) => ({
-      properties: { [by]: { const: name }, ...properties },
-      required: [by, ...required],
+    oneOf: Object.entries(forms).map(([name, { schema }]) => ({
+      properties: { [by]: { const: name }, ...schema?.properties },
+      required: [by, ...(schema?.required ?? [])],
       additionalProperties: false,
     })),
   };
 }
 
-/** Throws UsageError that names the members that do not fit the schema, never their values. */
-export function checkArguments(schema: ArgumentsSchema, given: unknown): void {
-  let validate = validators.get(schema);
-  if (validate === undefined) validators.set(schema, (validate = ajv.compile(schema)));
+/** Throws UsageError that names the arguments that are wrong, never their values. */
+export function checkArguments(command: Pick<Command, 'by' | 'forms'>, given: unknown): void {
+  let validate = validators.get(command);
+  if (validate === undefined) validators.set(command, (validate = ajv.compile(schemaOf(command))));
   if (validate(given)) return;
   throw new UsageError(
     `the arguments are wrong: ${(validate.errors ?? []).slice(0, MOST_MISTAKES).map(sentence).join('; ')}`,

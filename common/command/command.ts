@@ -1,5 +1,3 @@
-import type { ParseArgsConfig } from 'node:util';
-import type { ArgumentsSchema } from './arguments.ts';
 import type { ClickHouse } from '../clickhouse/clickhouse.ts';
 import type { Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
@@ -11,6 +9,64 @@ export interface CommandContext {
   readonly logger: Logger;
 }
 
+/** An option of a command line: `--name` alone, or with a value that help shows as `value`. */
+interface Option {
+  readonly value?: string;
+  readonly isRequired?: true;
+  readonly isRepeatable?: true;
+}
+type Options = Readonly<Record<string, Option>>;
+
+type OptionValue<O extends Option> = O extends { readonly isRepeatable: true }
+  ? readonly string[]
+  : O extends { readonly isRequired: true }
+    ? string
+    : O extends { readonly value: string }
+      ? string | undefined
+      : boolean;
+
+/** JSON Schema, draft 7, of the members that a form's arguments have. */
+interface MembersSchema {
+  readonly properties: Readonly<Record<string, unknown>>;
+  readonly required: readonly string[];
+}
+
+/** One way to call a command. */
+export interface Form<Args = unknown> {
+  /** one line for help */
+  readonly help: string;
+  /** the action's word where it is not the form's name */
+  readonly action?: string;
+  /** values behind the action, as help names them: TOPIC */
+  readonly words?: readonly string[];
+  readonly options?: Options;
+  /** true: takes any other option too, with one value */
+  readonly hasAnyOption?: true;
+  /** schema of the arguments beside the name of the form */
+  readonly schema?: MembersSchema;
+  /** Returns the arguments of a command line as JSON. Throws UsageError. */
+  read(
+    options: Readonly<Record<string, string | boolean | readonly string[] | undefined>>,
+    words: readonly string[],
+    others: Readonly<Record<string, string>>,
+  ): Args;
+}
+
+/** Declares a form, so that `read` gets its options and words typed. */
+export function form<Args, const O extends Options = {}, const W extends readonly string[] = []>(
+  declared: Omit<Form<Args>, 'read'> & {
+    readonly options?: O;
+    readonly words?: W;
+    read(
+      options: { readonly [K in keyof O]: OptionValue<O[K]> },
+      words: { readonly [K in keyof W]: string },
+      others: Readonly<Record<string, string>>,
+    ): Args;
+  },
+): Form<Args> {
+  return declared;
+}
+
 /**
  * A command for operators. It runs where the engine is: in the running service (POST /api/commands/<name> with an admin
  * key). If none runs, or ClickHouse is a server, it runs in the process that was called.
@@ -18,24 +74,18 @@ export interface CommandContext {
 export interface Command<Args = unknown, Result = unknown> {
   /** `npm run <name>` */
   readonly name: string;
-  /** what --help prints */
-  readonly help: string;
-  readonly options: NonNullable<ParseArgsConfig['options']>;
-  /** JSON Schema of the arguments, for calls by command line and over HTTP alike */
-  readonly args: ArgumentsSchema;
-  /** Returns the arguments of a command line as JSON. Throws UsageError. */
-  readArgs(values: Readonly<Record<string, string | boolean | undefined>>, positionals: readonly string[]): Args;
+  /** what help says besides its forms */
+  readonly about: string;
+  /** the member of the arguments that names the form; undefined if there is only one */
+  readonly by?: string;
+  /** by name: the first word of the command line, and the value of the member `by` */
+  readonly forms: Readonly<Record<string, Form<Args>>>;
   /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;
   /** Returns the result for people, on stdout. */
   print(result: Result): string | Buffer;
-  /** 0 for success */
-  exitCode(result: Result): number;
+  /** Returns 0 for success, which is the default. */
+  exitCode?(result: Result): number;
   /** Returns what --json prints; the result itself by default. */
   json?(result: Result): unknown;
 }
-
-export { UsageError } from './usage-error.ts';
-
-/** Exit code for wrong arguments (EX_USAGE of sysexits.h). */
-export const EXIT_USAGE = 64;

@@ -5,85 +5,52 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
-import { parseArgs } from 'node:util';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { keepToOwner } from '../config/data-folder.ts';
 import { keyFile } from '../config/key-file.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
-import { StartError } from '../errors.ts';
+import { EXIT_USAGE, StartError, UsageError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
 import { createLogger } from '../logger.ts';
-import { checkArguments } from './arguments.ts';
-import { EXIT_USAGE, UsageError, type Command } from './command.ts';
+import { helpOf, readCommandLine } from './command-line.ts';
+import type { Command } from './command.ts';
 import { printable } from './printable.ts';
-
-const COMMON_HELP = `
-  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
-  --json       one JSON document on stdout
-  --help       this text
-The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.`;
 
 /** How long a running service may work on a command, milliseconds. */
 const COMMAND_TIMEOUT_MS = 600_000;
 
-/** Runs a command line and sets the exit code. Never throws. */
-export async function runCommandLine<Args, Result>(command: Command<Args, Result>): Promise<void> {
+/** Runs a command line, given the words behind the command's name, and sets the exit code. Never throws. */
+export async function runCommandLine<Args, Result>(
+  command: Command<Args, Result>,
+  words: readonly string[],
+): Promise<void> {
   keepToOwner();
   try {
-    const { values, positionals } = parse(command);
-    if (values['help'] === true) {
-      process.stdout.write(`${command.help}\n${COMMON_HELP}\n`);
+    const line = readCommandLine(command, words);
+    if (line === 'help') {
+      process.stdout.write(helpOf(command));
       return;
     }
-    const args = command.readArgs(values, positionals);
-    checkArguments(command.args, args);
-    const settings = readSettings();
-    const result = await resultOf(
-      command,
-      args,
-      settings,
-      typeof values['url'] === 'string' ? values['url'] : undefined,
-    );
-    const text =
-      values['json'] === true ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
+    const result = await resultOf(command, line.args, readSettings(), line.url);
+    const text = line.isJson ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
     // foreign bytes go to a file unchanged, to a terminal as safe text
     const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
     await new Promise<void>((resolve) => {
       process.stdout.write(shown, () => resolve());
     });
-    process.exitCode = command.exitCode(result);
+    process.exitCode = command.exitCode?.(result) ?? 0;
   } catch (error) {
-    if (error instanceof UsageError)
-      process.stderr.write(printable(`${error.message}; see npm run ${command.name} -- --help\n`));
-    else
-      process.stderr.write(
-        printable(
-          `sluice: ${error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error)}\n`,
-        ),
-      );
     process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
-  }
-}
-
-function parse<Args, Result>(
-  command: Command<Args, Result>,
-): { values: Record<string, string | boolean | undefined>; positionals: string[] } {
-  try {
-    const { values, positionals } = parseArgs({
-      options: {
-        ...command.options,
-        url: { type: 'string' },
-        json: { type: 'boolean' },
-        help: { type: 'boolean', short: 'h' },
-      },
-      allowPositionals: true,
-      strict: true,
-    });
-    return { values, positionals };
-  } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error));
+    const message = error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error);
+    process.stderr.write(
+      printable(
+        error instanceof UsageError
+          ? `${error.message}; see npm run ${command.name} -- --help\n`
+          : `sluice: ${message}\n`,
+      ),
+    );
   }
 }
 

@@ -1,5 +1,5 @@
 /** A place for backups: one of ClickHouse's engines for backups, and its arguments, one of which is the folder. */
-export interface BackupPlace {
+interface BackupPlace {
   readonly engine: 'File' | 'Disk' | 'S3' | 'AzureBlobStorage';
   readonly args: readonly string[];
 }

@@ -23,6 +23,8 @@ interface Setting<T> {
 }
 
 const setting = <T>(s: Setting<T>): Setting<T> => s;
+const optional = <T>(s: Omit<Setting<T>, 'default'>): Setting<T | undefined> =>
+  setting<T | undefined>({ default: undefined, shown: 'none', ...s });
 
 const text = (value: string): string => value;
 
@@ -69,10 +71,7 @@ function url(...protocols: string[]): (value: string) => string {
 }
 
 function brokers(value: string): string[] {
-  const list = value
-    .split(',')
-    .map((b) => b.trim())
-    .filter((b) => b !== '');
+  const list = names(value);
   for (const b of list) {
     if (b.startsWith('['))
       throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
@@ -91,10 +90,7 @@ const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) a
 function topics(value: string): Topics {
   const result: Topics = { ...defaultTopics };
   const named = new Set<SourceName>();
-  for (const pair of value
-    .split(',')
-    .map((p) => p.trim())
-    .filter((p) => p !== '')) {
+  for (const pair of names(value)) {
     const [name, topic, ...rest] = pair.split('=').map((p) => p.trim());
     const source = sources.find((s) => s.name === name);
     if (source === undefined || rest.length > 0)
@@ -218,12 +214,7 @@ function names(value: string): string[] {
 const LARGEST_EVENT_BYTES = 32 * 1024 * 1024;
 
 export const settingsTable = {
-  KAFKA_BROKERS: setting<string[] | undefined>({
-    default: undefined,
-    shown: 'local broker',
-    description: 'Kafka, `host:port,host:port`',
-    parse: brokers,
-  }),
+  KAFKA_BROKERS: optional({ shown: 'local broker', description: 'Kafka, `host:port,host:port`', parse: brokers }),
   KAFKA_TOPICS: setting<Topics>({
     default: defaultTopics,
     shown: 'source name = topic name',
@@ -236,16 +227,12 @@ export const settingsTable = {
     description: "topics whose values are raw Avro datums of the source's own schema, `edge_logs,...`",
     parse: names,
   }),
-  SCHEMA_REGISTRY_URL: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  SCHEMA_REGISTRY_URL: optional({
     secret: true,
     description: "schema registry for messages in Confluent's wire format, `http://user:password@host:8081`",
     parse: url('http', 'https'),
   }),
-  AVRO_SCHEMAS_DIR: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  AVRO_SCHEMAS_DIR: optional({
     description: "folder with further writers' schemas, `*.avsc`, for messages in Avro's single-object encoding",
     parse: folder,
   }),
@@ -256,44 +243,23 @@ export const settingsTable = {
   }),
   KAFKA_GROUP_ID: setting({ default: 'sluice', description: 'consumer group', parse: text }),
   KAFKA_SSL: setting({ default: false, description: 'true: use TLS to the brokers', parse: yesOrNo }),
-  KAFKA_SSL_CA: setting<string | undefined>({
-    default: undefined,
+  KAFKA_SSL_CA: optional({
     shown: "Node's own list",
     description: "PEM file with the authorities of the brokers' certificates",
     parse: certificateFile,
   }),
-  KAFKA_SSL_CERT: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  KAFKA_SSL_CERT: optional({
     description: 'PEM file with the client certificate, for brokers that require one',
     parse: certificateFile,
   }),
-  KAFKA_SSL_KEY: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
-    description: 'PEM file with the private key',
-    parse: privateKeyFile,
-  }),
-  KAFKA_SASL_MECHANISM: setting<ReturnType<typeof mechanisms> | undefined>({
-    default: undefined,
-    shown: 'none',
+  KAFKA_SSL_KEY: optional({ description: 'PEM file with the private key', parse: privateKeyFile }),
+  KAFKA_SASL_MECHANISM: optional({
     description:
       'plain, scram-sha-256 or scram-sha-512; without KAFKA_SSL, plain sends the password readably over the network',
     parse: (value) => mechanisms(value.toLowerCase()),
   }),
-  KAFKA_SASL_USERNAME: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
-    description: 'user for SASL',
-    parse: text,
-  }),
-  KAFKA_SASL_PASSWORD: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
-    secret: true,
-    description: 'password for SASL',
-    parse: text,
-  }),
+  KAFKA_SASL_USERNAME: optional({ description: 'user for SASL', parse: text }),
+  KAFKA_SASL_PASSWORD: optional({ secret: true, description: 'password for SASL', parse: text }),
   KAFKA_PORT: setting({
     default: 9092,
     description: 'port of the local broker on 127.0.0.1',
@@ -320,23 +286,19 @@ export const settingsTable = {
       'memory of HTTP push for bodies and events that Kafka has not acknowledged; one key gets at most half. More is refused with 429',
     parse: integer(64 * 1024 * 1024, 1024 ** 4),
   }),
-  CLICKHOUSE_URL: setting<string | undefined>({
-    default: undefined,
+  CLICKHOUSE_URL: optional({
     shown: 'embedded engine',
     secret: true,
     description: 'ClickHouse server, `http://user:password@host:8123/database`',
     parse: url('http', 'https'),
   }),
-  CLICKHOUSE_SANDBOX_URL: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  CLICKHOUSE_SANDBOX_URL: optional({
     secret: true,
     description:
       'the same server with a user without any rights; required with CLICKHOUSE_URL for `sandboxed` endpoints',
     parse: url('http', 'https'),
   }),
-  CLICKHOUSE_SSL_CA: setting<string | undefined>({
-    default: undefined,
+  CLICKHOUSE_SSL_CA: optional({
     shown: "Node's own list",
     description: "PEM file with the authorities of the server's certificate, for an `https` CLICKHOUSE_URL",
     parse: certificateFile,
@@ -360,8 +322,7 @@ export const settingsTable = {
     description: "folder of the local broker's jars (54 MB, only without Docker), shared by all data folders",
     parse: text,
   }),
-  JAVA_HOME: setting<string | undefined>({
-    default: undefined,
+  JAVA_HOME: optional({
     shown: '`java` on the PATH',
     description: 'Java 17 or newer for the local broker',
     parse: text,
@@ -378,28 +339,20 @@ export const settingsTable = {
     description: 'port the HTTP service listens on; 0 picks a free one',
     parse: integer(0, 65535),
   }),
-  HTTPS_CERT: setting<string | undefined>({
-    default: undefined,
+  HTTPS_CERT: optional({
     shown: 'plain HTTP',
     description:
       "PEM file with the HTTP service's certificate and its intermediates; if set, the service speaks TLS only",
     parse: certificateFile,
   }),
-  HTTPS_KEY: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
-    description: 'PEM file with the private key',
-    parse: privateKeyFile,
-  }),
-  API_KEY: setting<string | undefined>({
-    default: undefined,
+  HTTPS_KEY: optional({ description: 'PEM file with the private key', parse: privateKeyFile }),
+  API_KEY: optional({
     shown: 'created on the first start',
     secret: true,
     description: 'first admin key, valid only while it is set; at least 16 characters, unless HOST is loopback',
     parse: headerText,
   }),
-  METRICS_PORT: setting<number | undefined>({
-    default: undefined,
+  METRICS_PORT: optional({
     shown: 'served on PORT',
     description: 'separate port for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there',
     parse: integer(0, 65535),
@@ -422,9 +375,7 @@ export const settingsTable = {
     description: 'limit per address and process; 0 means none',
     parse: integer(0, 1_000_000),
   }),
-  ENDPOINTS_DIR: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  ENDPOINTS_DIR: optional({
     description: 'folder with further endpoints, `<name>.sql` and `<name>.yaml` each',
     parse: folder,
   }),
@@ -462,15 +413,12 @@ export const settingsTable = {
     description: 'memory for cached answers',
     parse: integer(0, 1024 ** 4),
   }),
-  REDIS_URL: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  REDIS_URL: optional({
     secret: true,
     description: 'Redis in which several query services share answers, `redis://host:6379/0`',
     parse: url('redis', 'rediss'),
   }),
-  REDIS_SECRET: setting<string | undefined>({
-    default: undefined,
+  REDIS_SECRET: optional({
     shown: 'the first admin key',
     secret: true,
     description:

@@ -1,6 +1,5 @@
 import { writeSync } from 'node:fs';
-import { EXIT_USAGE } from '../command/command.ts';
-import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { EXIT_CONFIG, EXIT_USAGE, StartError } from '../errors.ts';
 import { describeSettings, isGiven, readSettings, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';

@@ -15,7 +15,7 @@ import {
 import { calendarToMicros, digitsToMicros } from './timestamp.ts';
 
 /** Why a raw table cannot take an event. */
-export type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
+type EventFault = 'malformed_json' | 'missing_project' | 'bad_timestamp' | 'timestamp_out_of_range';
 
 /** The range that an event's time must lie in, both inclusive, unix microseconds. */
 export interface TimeRange {
@@ -77,65 +77,15 @@ const FEW_DIGITS = 9;
 const DETAIL_LENGTH = 100;
 const NOTHING: Buffer = Buffer.alloc(0);
 
-export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
-  const scanner = createScanner([
-    'id',
-    'timestamp',
-    project,
-    ...(orText === undefined ? [] : [orText]),
-    ...columns.map(({ path }) => path),
-  ]);
-  const { paths, found } = scanner;
-  const nodes = {
-    project: paths.nodeOf(project),
-    orText: orText === undefined ? 0 : paths.nodeOf(orText),
-    id: paths.nodeOf('id'),
-    columns: columns.map(({ path }) => paths.nodeOf(path)),
-  };
-  const time = paths.nodeOf('timestamp');
+/** Reads the texts and numbers of the event whose bytes were set, where the scanner found them. */
+function createTexts(found: Scanner['found']) {
   const text = { bytes: NOTHING, from: 0, to: 0 };
   let event = NOTHING;
-  let detail = '';
-  let timestamp = 0;
 
-  return {
-    scanner,
-    judge,
-    nodes,
-    text,
-    locate,
-    numberAt,
-    get detail() {
-      return detail;
-    },
-    get timestamp() {
-      return timestamp;
-    },
-    isObject: (node) => found[node * 3] === OBJECT,
-    textAt: (node, numbersToo) =>
-      locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
+  return { text, setEvent, locate, numberAt };
 
-    read(bytes, start, end, recordTime, range) {
-      const invalidAt = scanner.scan(bytes, start, end);
-      if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
-      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
-      return judge(bytes, recordTime, range);
-    },
-  };
-
-  function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
+  function setEvent(bytes: Buffer): void {
     event = bytes;
-    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))
-      return fault('missing_project', `neither a text nor a number at ${project}`);
-    timestamp = timeOf(recordTime);
-    if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
-    if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
-    return undefined;
-  }
-
-  function fault(reason: EventFault, words: string): EventFault {
-    detail = words;
-    return reason;
   }
 
   function locate(node: number, numbersToo: boolean): boolean {
@@ -166,6 +116,67 @@ export function createEventReader({ project, orText, columns }: KnownSource): Ev
     }
     const written = bytes.toString('latin1', from, to);
     return NUMERIC.test(written) ? Number(written) : NaN;
+  }
+}
+
+export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
+  const scanner = createScanner([
+    'id',
+    'timestamp',
+    project,
+    ...(orText === undefined ? [] : [orText]),
+    ...columns.map(({ path }) => path),
+  ]);
+  const { paths, found } = scanner;
+  const nodes = {
+    project: paths.nodeOf(project),
+    orText: orText === undefined ? 0 : paths.nodeOf(orText),
+    id: paths.nodeOf('id'),
+    columns: columns.map(({ path }) => paths.nodeOf(path)),
+  };
+  const time = paths.nodeOf('timestamp');
+  const { text, setEvent, locate, numberAt } = createTexts(found);
+  let detail = '';
+  let timestamp = 0;
+
+  return {
+    scanner,
+    judge,
+    nodes,
+    text,
+    locate,
+    numberAt,
+    get detail() {
+      return detail;
+    },
+    get timestamp() {
+      return timestamp;
+    },
+    isObject: (node) => found[node * 3] === OBJECT,
+    textAt: (node, numbersToo) =>
+      locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
+
+    read(bytes, start, end, recordTime, range) {
+      const invalidAt = scanner.scan(bytes, start, end);
+      if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
+      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
+      return judge(bytes, recordTime, range);
+    },
+  };
+
+  function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
+    setEvent(bytes);
+    if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))
+      return fault('missing_project', `neither a text nor a number at ${project}`);
+    timestamp = timeOf(recordTime);
+    if (Number.isNaN(timestamp)) return fault('bad_timestamp', timeDetail());
+    if (timestamp < earliest || timestamp > latest) return fault('timestamp_out_of_range', timeDetail());
+    return undefined;
+  }
+
+  function fault(reason: EventFault, words: string): EventFault {
+    detail = words;
+    return reason;
   }
 
   function timeOf(recordTime: number): number {

@@ -59,13 +59,15 @@ for (const [letter, meaning] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r',
 /** A view of the memory that was read last; the events of a fetch share it. */
 let words: DataView = new DataView(new ArrayBuffer(0));
 
-export function createScanner(wanted: readonly string[]): Scanner {
-  const paths = createPaths(wanted);
-  const found = new Int32Array(paths.size * 3);
-  /** for each open container but the innermost: its node * 2, plus 1 if it is a list */
-  const open = new Uint16Array(MAX_DEPTH);
+/** For each open container but the innermost: its node * 2, plus 1 if it is a list. */
+const open = new Uint16Array(MAX_DEPTH);
+/** Whether the string that was read last has escapes. */
+let hasEscape = false;
+
+/** Returns memberOf of a scanner. */
+function createMemberOf(paths: Paths, found: Int32Array): Scanner['memberOf'] {
   const name = new Uint8Array(MAX_NAME);
-  return { paths, found, memberOf, scan };
+  return memberOf;
 
   function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
     const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
@@ -93,147 +95,183 @@ export function createScanner(wanted: readonly string[]): Scanner {
     }
     return paths.childOf(node, name, 0, length);
   }
+}
 
-  function scan(bytes: Uint8Array, start: number, limit: number): number {
-    found.fill(0);
-    if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
-    const view = words;
-    const base = bytes.byteOffset;
-    let end = limit;
-    while (end > start && isSpace(bytes[end - 1]!)) end--;
-    // the last byte closes the event, so reads outside of strings end before it
-    if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
-    const lastWord = end - 4;
-    let i = start;
-    while (isSpace(bytes[i]!)) i++;
-    if (bytes[i] !== 0x7b) return i - start;
-    let depth = 0;
-    let isList = false;
-    /** of the open container */
-    let node = 0;
-    /** of the next value */
-    let child = 1;
-    let isKey = false;
-    let c = 0x7b;
-    // a value or a key begins at i with c
-    for (;;) {
-      if (c === 0x22) {
-        const from = ++i;
-        let isEscaped = false;
-        for (;;) {
-          // four bytes at a time: marks the highest bit of each that is a quote, a backslash, below a blank or not
-          // ASCII (bytes after such a byte may be marked too)
-          while (i <= lastWord) {
-            const word = view.getUint32(base + i, true);
-            const marks =
-              (((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101) | (word - 0x20202020) | word) &
-              0x80808080;
-            if (marks !== 0) {
-              i += (31 - Math.clz32(marks & -marks)) >> 3;
-              break;
-            }
-            i += 4;
-          }
-          if (bytes[i] === 0x22 && i < end) break;
-          // after the last word, byte by byte
-          while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
-          if (i === end) return end - start;
-          if (bytes[i] === 0x22) break;
-          const kind = CLASS[bytes[i]!]!;
-          const next =
-            kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
-          if (next < 0) return i - start;
-          if (kind === BACKSLASH) isEscaped = true;
-          i = next;
-        }
-        if (isKey) {
-          child = node === 0 ? 0 : memberOf(node, bytes, from, i, isEscaped);
-          do c = bytes[++i]!;
-          while (isSpace(c));
-          if (c !== 0x3a) return i - start;
-          do c = bytes[++i]!;
-          while (isSpace(c));
-          isKey = false;
-          continue;
-        }
-        if (child !== 0) {
-          found[child * 3] = isEscaped ? ESCAPED : STRING;
-          found[child * 3 + 1] = from;
-          found[child * 3 + 2] = i;
-        }
-        i++;
-      } else if (isKey) {
-        return i - start;
-      } else if (c === 0x7b || c === 0x5b) {
-        if (depth === MAX_DEPTH) return TOO_DEEP;
-        open[depth++] = node * 2 + (isList ? 1 : 0);
-        isList = c === 0x5b;
+export function createScanner(wanted: readonly string[]): Scanner {
+  const paths = createPaths(wanted);
+  const found = new Int32Array(paths.size * 3);
+  const memberOf = createMemberOf(paths, found);
+  return {
+    paths,
+    found,
+    memberOf,
+    scan(bytes, start, limit) {
+      found.fill(0);
+      if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
+      let end = limit;
+      while (end > start && isSpace(bytes[end - 1]!)) end--;
+      // the last byte closes the event, so reads outside of strings end before it
+      if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
+      let i = start;
+      while (isSpace(bytes[i]!)) i++;
+      if (bytes[i] !== 0x7b) return i - start;
+      const result = scanObject(bytes, i, end, found, memberOf);
+      return result < 0 ? result : result - start;
+    },
+  };
+}
+
+/** Scans the object at i, which must close at the last byte. Returns as `scan`, but the wrong byte's own position. */
+function scanObject(
+  bytes: Uint8Array,
+  i: number,
+  end: number,
+  found: Int32Array,
+  memberOf: Scanner['memberOf'],
+): number {
+  let depth = 0;
+  let isList = false;
+  /** of the open container */
+  let node = 0;
+  /** of the next value */
+  let child = 1;
+  let isKey = false;
+  let c = 0x7b;
+  // a value or a key begins at i with c
+  for (;;) {
+    if (c === 0x22) {
+      const from = ++i;
+      i = endOfString(bytes, i, end);
+      if (i < 0) return -1 - i;
+      if (isKey) {
+        child = node === 0 ? 0 : memberOf(node, bytes, from, i, hasEscape);
         do c = bytes[++i]!;
         while (isSpace(c));
-        if (isList) {
-          node = 0;
-          if (child !== 0 && c !== 0x7b) {
-            found[child * 3] = OTHER;
-            child = 0;
-          }
-          if (c !== 0x5d) continue;
-        } else {
-          node = child;
-          if (child !== 0) found[child * 3] = OBJECT;
-          isKey = c !== 0x7d;
-          if (isKey) continue;
-        }
-      } else if (c === 0x2d || (c >= 0x30 && c <= 0x39)) {
-        const from = i;
-        if (c === 0x2d) c = bytes[++i]!;
-        if (c === 0x30) c = bytes[++i]!;
-        else if (isDigit(c))
-          do c = bytes[++i]!;
-          while (isDigit(c));
-        else return i - start;
-        if (c === 0x2e) {
-          c = bytes[++i]!;
-          if (!isDigit(c)) return i - start;
-          do c = bytes[++i]!;
-          while (isDigit(c));
-        }
-        if (c === 0x65 || c === 0x45) {
-          c = bytes[++i]!;
-          if (c === 0x2b || c === 0x2d) c = bytes[++i]!;
-          if (!isDigit(c)) return i - start;
-          do c = bytes[++i]!;
-          while (isDigit(c));
-        }
-        if (child !== 0) {
-          found[child * 3] = NUMBER;
-          found[child * 3 + 1] = from;
-          found[child * 3 + 2] = i;
-        }
-      } else {
-        const length = wordAt(bytes, i);
-        if (length === 0) return i - start;
-        if (child !== 0) found[child * 3] = c === 0x6e ? NULL : OTHER;
-        i += length;
+        if (c !== 0x3a) return i;
+        do c = bytes[++i]!;
+        while (isSpace(c));
+        isKey = false;
+        continue;
       }
-      // after a value, or at the bracket that closes an empty container
-      for (;;) {
-        c = bytes[i]!;
-        while (isSpace(c)) c = bytes[++i]!;
-        if (c === 0x2c) break;
-        if (c !== (isList ? 0x5d : 0x7d)) return i - start;
-        i++;
-        const outer = open[--depth]!;
-        if (depth === 0) return i === end ? VALID : i - start;
-        if (i === end) return i - start;
-        isList = (outer & 1) === 1;
-        node = outer >> 1;
-      }
+      if (child !== 0) put(found, child, hasEscape ? ESCAPED : STRING, from, i);
+      i++;
+    } else if (isKey) {
+      return i;
+    } else if (c === 0x7b || c === 0x5b) {
+      if (depth === MAX_DEPTH) return TOO_DEEP;
+      open[depth++] = node * 2 + (isList ? 1 : 0);
+      isList = c === 0x5b;
       do c = bytes[++i]!;
       while (isSpace(c));
-      isKey = !isList;
-      child = 0;
+      if (isList) {
+        node = 0;
+        if (child !== 0 && c !== 0x7b) {
+          found[child * 3] = OTHER;
+          child = 0;
+        }
+        if (c !== 0x5d) continue;
+      } else {
+        node = child;
+        if (child !== 0) found[child * 3] = OBJECT;
+        isKey = c !== 0x7d;
+        if (isKey) continue;
+      }
+    } else if (c === 0x2d || (c >= 0x30 && c <= 0x39)) {
+      const from = i;
+      i = endOfNumber(bytes, i);
+      if (i < 0) return -1 - i;
+      if (child !== 0) put(found, child, NUMBER, from, i);
+    } else {
+      const length = wordAt(bytes, i);
+      if (length === 0) return i;
+      if (child !== 0) found[child * 3] = c === 0x6e ? NULL : OTHER;
+      i += length;
     }
+    // after a value, or at the bracket that closes an empty container
+    for (;;) {
+      c = bytes[i]!;
+      while (isSpace(c)) c = bytes[++i]!;
+      if (c === 0x2c) break;
+      if (c !== (isList ? 0x5d : 0x7d)) return i;
+      i++;
+      const outer = open[--depth]!;
+      if (depth === 0) return i === end ? VALID : i;
+      if (i === end) return i;
+      isList = (outer & 1) === 1;
+      node = outer >> 1;
+    }
+    do c = bytes[++i]!;
+    while (isSpace(c));
+    isKey = !isList;
+    child = 0;
   }
+}
+
+function put(found: Int32Array, node: number, kind: number, from: number, to: number): void {
+  found[node * 3] = kind;
+  found[node * 3 + 1] = from;
+  found[node * 3 + 2] = to;
+}
+
+/**
+ * Returns the position of the quote that ends the string whose first character stands at i. Sets hasEscape. If a byte is
+ * wrong, returns -1 minus its position.
+ */
+function endOfString(bytes: Uint8Array, i: number, end: number): number {
+  const view = words;
+  const base = bytes.byteOffset;
+  const lastWord = end - 4;
+  hasEscape = false;
+  for (;;) {
+    // four bytes at a time: marks the highest bit of each that is a quote, a backslash, below a blank or not ASCII
+    // (bytes after such a byte may be marked too)
+    while (i <= lastWord) {
+      const word = view.getUint32(base + i, true);
+      const marks =
+        (((word ^ 0x22222222) - 0x01010101) | ((word ^ 0x5c5c5c5c) - 0x01010101) | (word - 0x20202020) | word) &
+        0x80808080;
+      if (marks !== 0) {
+        i += (31 - Math.clz32(marks & -marks)) >> 3;
+        break;
+      }
+      i += 4;
+    }
+    if (bytes[i] === 0x22 && i < end) return i;
+    // after the last word, byte by byte
+    while (i < end && CLASS[bytes[i]!] === PLAIN) i++;
+    if (i === end) return -1 - end;
+    if (bytes[i] === 0x22) return i;
+    const kind = CLASS[bytes[i]!]!;
+    const next = kind === BACKSLASH ? afterEscape(bytes, i, end) : kind === LEAD ? afterCharacter(bytes, i, end) : -1;
+    if (next < 0) return -1 - i;
+    if (kind === BACKSLASH) hasEscape = true;
+    i = next;
+  }
+}
+
+/** Returns the position after the number at i. If a byte is wrong, returns -1 minus its position. */
+function endOfNumber(bytes: Uint8Array, i: number): number {
+  let c = bytes[i]!;
+  if (c === 0x2d) c = bytes[++i]!;
+  if (c === 0x30) c = bytes[++i]!;
+  else if (isDigit(c))
+    do c = bytes[++i]!;
+    while (isDigit(c));
+  else return -1 - i;
+  if (c === 0x2e) {
+    c = bytes[++i]!;
+    if (!isDigit(c)) return -1 - i;
+    do c = bytes[++i]!;
+    while (isDigit(c));
+  }
+  if (c === 0x65 || c === 0x45) {
+    c = bytes[++i]!;
+    if (c === 0x2b || c === 0x2d) c = bytes[++i]!;
+    if (!isDigit(c)) return -1 - i;
+    do c = bytes[++i]!;
+    while (isDigit(c));
+  }
+  return i;
 }
 
 function isSpace(c: number): boolean {

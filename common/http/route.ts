@@ -9,7 +9,7 @@ export interface Caller {
   readonly expiresAt?: number | undefined;
 }
 
-/** A route of another part of the process, served through the HTTP service (push, keys, operators' commands). */
+/** A route of another component, served through the HTTP service (push, keys, operators' commands). */
 export interface Route {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** with `:name` for a segment of the path */
@@ -28,8 +28,8 @@ export interface Route {
   /** Throws ApiError. */
   handle(request: RouteRequest): Promise<RouteResponse>;
   /**
-   * Called with the status of every answer, including refusals before the body was read. The part counts these requests
-   * itself; they are no queries.
+   * Called with the status of every answer, including refusals before the body was read. The component counts these
+   * requests itself; they are no queries.
    */
   answered?(request: Pick<RouteRequest, 'query' | 'headers'>, status: number): void;
 }

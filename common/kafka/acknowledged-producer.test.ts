@@ -71,8 +71,8 @@ function held(): { answer: Answer; go: () => void } {
   };
 }
 
-describe('acknowledged', () => {
-  it('one call at a time per topic; what comes meanwhile goes together in the next', async () => {
+describe('the acknowledged producer', () => {
+  it('makes one call at a time per topic, and sends what arrives meanwhile in the next call', async () => {
     const first = held();
     const { producer, calls, atOnce } = scripted([first.answer]);
     const deliveries = ['a', 'b', 'c'].map((value) => producer.send('t', [message(value)]));
@@ -82,14 +82,14 @@ describe('acknowledged', () => {
     expect(atOnce()).toBe(1);
   });
 
-  it('only where every partition has answered', async () => {
+  it('acknowledges only if every partition has answered', async () => {
     const { producer } = scripted([
       async ({ topic }) => [{ topicName: topic, partition: 1, errorCode: 0, baseOffset: '0' }],
     ]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
   });
 
-  it('a failed call takes its producer along: its sequence numbers are never used again', async () => {
+  it('drops the producer of a failed call, so its sequence numbers are never used again', async () => {
     const { producer, calls } = scripted([failure('CONNECTION')]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
     await producer.send('t', [message('b')]).acknowledged;
@@ -99,7 +99,7 @@ describe('acknowledged', () => {
     ]);
   });
 
-  it("a message that the topic does not take is no other caller's failure", async () => {
+  it('fails no other caller because of a message that the topic refuses', async () => {
     const first = held();
     const { producer } = scripted([
       first.answer,
@@ -113,7 +113,7 @@ describe('acknowledged', () => {
     await small!.acknowledged;
   });
 
-  it('is late after its time; what waits is let go unsent, what is under way is held until its end, and who comes then does not wait', async () => {
+  it('is late after its deadline: it drops waiting messages, holds messages in flight, and refuses new callers at once', async () => {
     const first = held();
     const { producer, calls } = scripted([first.answer], 30);
     const underWay = producer.send('t', [message('a')]);
@@ -130,7 +130,7 @@ describe('acknowledged', () => {
     expect(calls.map((c) => c.values)).toEqual([['a'], ['d']]);
   });
 
-  it('many messages go in several calls, each small enough for a broker', async () => {
+  it('splits many messages into calls that are small enough for a broker', async () => {
     const { producer, calls } = scripted([]);
     await producer.send(
       't',
@@ -144,7 +144,7 @@ describe('acknowledged', () => {
     expect(calls.slice(0, 3).flatMap((c) => c.values)).toEqual(Array.from({ length: 5000 }, (_, i) => String(i)));
   });
 
-  it('nothing is acknowledged at once; stopping refuses what waits and waits for what is under way', async () => {
+  it('acknowledges nothing at once; a stop refuses waiting messages and waits for those in flight', async () => {
     const first = held();
     const { producer } = scripted([first.answer]);
     await producer.send('t', []).acknowledged;

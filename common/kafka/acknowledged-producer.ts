@@ -2,25 +2,24 @@ import type { Logger } from '../logger.ts';
 import { CompressionTypes, type KafkaClient, type Message, type Producer } from './client.ts';
 
 /**
- * A producer for callers who must know: send() says yes only when all replicas acknowledged every message.
+ * A producer whose send() succeeds only if all replicas acknowledged every message.
  *
- * Two habits of kafkajs 2.2.4 could make a yes out of a message that Kafka does not have; the shape of this module is
- * what excludes them:
- * - A produce request with an unknown outcome (the connection broke) gives its sequence numbers back
- *   (producer/sendMessages.js:105-111). If another request takes them, the broker holds it for the repetition of the
- *   first, and acknowledges it without storing it. So each topic has a lane with one call at a time, which kafkajs
- *   repeats with the same numbers; a call that fails in the end takes its producer, with its numbers, along.
- * - A call that one broker answered and another did not is repeated only for brokers without an answer
- *   (sendMessages.js:71-73). If the unanswered partition has moved to the broker that has answered, nobody is asked and
- *   the call succeeds. So every partition's own acknowledgement is looked for.
+ * Two habits of kafkajs 2.2.4 could acknowledge a message that Kafka does not have. This module excludes both:
+ * - A produce request with an unknown outcome (the connection broke) returns its sequence numbers
+ *   (producer/sendMessages.js:105-111). If another request takes them, the broker takes it for the repetition of the
+ *   first, and acknowledges it without storing it. So each topic has a lane with one call at a time, and kafkajs
+ *   retries a call with the same numbers. If a call finally fails, its producer is dropped with its numbers.
+ * - A call that one broker answered and another did not is retried only at brokers without an answer
+ *   (sendMessages.js:71-73). If the unanswered partition has moved to the broker that answered, nobody is asked and the
+ *   call succeeds. So we look for the acknowledgement of every partition.
  */
 export interface AcknowledgedProducer {
   /**
-   * `acknowledged` rejects with NotAcknowledged: some of the messages may be in Kafka all the same.
-   * `finished` resolves when nothing of them is held in memory any more, which may be later.
+   * `acknowledged` rejects with NotAcknowledged; some of the messages may be in Kafka all the same. `finished` resolves
+   * when none of them is held in memory any more, which may be later.
    */
   send(topic: string, messages: readonly OutgoingMessage[]): Delivery;
-  /** Ends calls in flight or waits for them, a few seconds at most; what was not sent is rejected. */
+  /** Ends calls in flight or waits for them, a few seconds at most. Unsent messages are rejected. */
   stop(): Promise<void>;
 }
 
@@ -31,14 +30,14 @@ export interface OutgoingMessage {
   readonly timestamp: number;
 }
 
-export interface Delivery {
+interface Delivery {
   readonly acknowledged: Promise<void>;
   readonly finished: Promise<void>;
 }
 
 /**
- * `too_large`: the topic takes no message of that size; `late`: no acknowledgement in time; `failed`: Kafka is unavailable, or
- * refuses; `stopping`: the process ends.
+ * `too_large`: the topic refuses a message of that size. `late`: no acknowledgement in time. `failed`: Kafka is
+ * unavailable or refuses. `stopping`: the process ends.
  */
 export class NotAcknowledged extends Error {
   readonly reason: 'too_large' | 'late' | 'failed' | 'stopping';
@@ -51,25 +50,25 @@ export class NotAcknowledged extends Error {
 
 /**
  * One call makes one record batch per partition, and brokers refuse batches above message.max.bytes (1 MiB by default).
- * A larger message goes alone.
+ * A larger message is sent alone.
  */
 const MAX_CALL_BYTES = 800_000;
 /**
- * A smaller message counts as this: kafkajs copies the list of a call once per message
- * (producer/groupMessagesPerPartition.js), so a call has 2,000 at most.
+ * A smaller message counts as this many bytes: kafkajs copies the list of a call once per message
+ * (producer/groupMessagesPerPartition.js), so a call has at most 2,000.
  */
 const MIN_MESSAGE_BYTES = MAX_CALL_BYTES / 2_000;
-/** of a record beside key and value, at most, without headers */
+/** bytes of a record beside key and value, at most, without headers */
 const RECORD_BYTES = 32;
 /** How long a caller waits, milliseconds. */
 const ACKNOWLEDGE_MS = 10_000;
-/** How long the broker waits for its replicas before it says so and is asked again, milliseconds. */
+/** How long the broker waits for its replicas before it answers with an error, milliseconds. Then kafkajs retries. */
 const REPLICAS_MS = 8_000;
-/** Each connection to a broker has its own attempts within (client.ts). */
+/** Retries of a call. Each connection to a broker has its own retries within (client.ts). */
 const RETRIES = 3;
 const STOP_MS = 3_000;
 
-/** What one send() became: as many pieces as calls are needed. */
+/** The work of one send(): as many pieces as it needs calls. */
 interface Order {
   /** pieces without an acknowledgement */
   open: number;
@@ -85,7 +84,7 @@ interface Piece {
   readonly bytes: number;
 }
 
-/** Opens no connection before the first message; acknowledgeMs: how long a caller waits, 10 s by default. */
+/** Opens no connection before the first message. `acknowledgeMs`: how long a caller waits, 10 s by default. */
 export function createAcknowledgedProducer({
   kafka,
   logger,
@@ -123,7 +122,7 @@ export function createAcknowledgedProducer({
         };
         if (pieces.length === 0) order.settle();
         else if (stopping) order.settle(new NotAcknowledged('stopping'));
-        // whoever comes while a call hangs would only wait too
+        // a new caller would only wait behind a call that hangs
         else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
         if (order.settled) finish();
         else
@@ -147,7 +146,7 @@ export function createAcknowledgedProducer({
 
 interface Lane {
   add(pieces: readonly Piece[]): void;
-  /** how long the call in flight has taken, milliseconds */
+  /** how long the call in flight has run, milliseconds */
   busyMs(): number;
   stop(): Promise<void>;
 }
@@ -158,7 +157,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   let running: Promise<void> | undefined;
   let current: Promise<Producer> | undefined;
 
-  /** Takes what waits, up to one call's worth. Pieces whose order is settled already (late) are let go. */
+  /** Takes waiting pieces, up to one call. Pieces whose order is already settled (late) are dropped. */
   function take(): Piece[] {
     const taken: Piece[] = [];
     let bytes = 0;
@@ -201,7 +200,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
         },
         'messages_not_acknowledged',
       );
-      // one caller's large message is no other caller's failure
+      // a large message must not fail other callers
       if (tooLarge && pieces.length > 1) {
         for (const piece of pieces) await call([piece]);
         return;
@@ -251,7 +250,7 @@ function sizeOf({ key, value }: Message): number {
   return Math.max(MIN_MESSAGE_BYTES, RECORD_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
 }
 
-/** Messages, in order, in pieces of at most one call's worth. */
+/** Splits messages, in order, into pieces of at most one call. */
 function split(messages: readonly OutgoingMessage[]): Message[][] {
   const pieces: Message[][] = [];
   let bytes = MAX_CALL_BYTES;

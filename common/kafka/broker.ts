@@ -3,8 +3,8 @@ import type { Logger } from '../logger.ts';
 import { startLocalBroker, type Broker } from './local-broker/local-broker.ts';
 
 /**
- * The Kafka of KAFKA_BROKERS, which is not ours to start or stop, else a local one.
- * Throws StartError when there is none to be had.
+ * Returns the Kafka of KAFKA_BROKERS, which we neither start nor stop. Without that setting, starts a local broker.
+ * Throws StartError if it cannot start.
  */
 export async function startBroker(
   settings: Pick<Settings, 'KAFKA_BROKERS' | 'KAFKA_PORT' | 'DATA_DIR' | 'CACHE_DIR' | 'JAVA_HOME' | 'FSYNC'>,

@@ -12,14 +12,14 @@ const line = (level: Parameters<typeof clientLogLine>[0]['level'], message: stri
     log: { timestamp: '', logger: 'kafkajs', message, ...extra },
   });
 
-test('chatty lines are debug', () => {
+test('ordinary lines of kafkajs become debug', () => {
   expect(line(INFO, 'Consumer has joined the group', { memberAssignment: { a: [0] } })).toEqual({
     level: 'debug',
     fields: { namespace: 'Consumer', detail: 'Consumer has joined the group', memberAssignment: { a: [0] } },
   });
 });
 
-test('rebalances and errors that go to the caller are debug', () => {
+test('rebalances and errors that are thrown to the caller become debug', () => {
   expect(line(WARN, 'The group is rebalancing, re-joining').level).toBe('debug');
   expect(line(ERROR, 'The coordinator is not aware of this member, re-joining the group').level).toBe('debug');
   expect(line(WARN, 'Limiting retries for the idempotent producer may invalidate EoS guarantees').level).toBe('debug');
@@ -28,7 +28,7 @@ test('rebalances and errors that go to the caller are debug', () => {
   );
 });
 
-test('a lost connection and a fetch that fails are warnings, without stack', () => {
+test('a lost connection and a failed fetch become warnings without a stack', () => {
   const { level, fields } = line(ERROR, 'Connection error: connect ECONNREFUSED', {
     broker: 'a:1',
     stack: 'Error: at',
@@ -40,13 +40,13 @@ test('a lost connection and a fetch that fails are warnings, without stack', () 
   ).toBe('warn');
 });
 
-test('what stops the consumer is an error, with stack', () => {
+test('a line that stops the consumer becomes an error with its stack', () => {
   const { level, fields } = line(ERROR, 'Crash: KafkaJSNonRetriableError: x', { groupId: 'g', stack: 'Error: at' });
   expect(level).toBe('error');
   expect(fields).toMatchObject({ groupId: 'g', stack: 'Error: at' });
 });
 
-test('contents of responses and messages are not taken over', () => {
+test('contents of responses and messages never reach the log', () => {
   expect(
     line(WARN, 'x', { data: { secret: 1 }, payload: Buffer.from('secret'), error: new Error('why') }).fields,
   ).toEqual({ namespace: 'Consumer', detail: 'x', error: 'why' });

@@ -1,27 +1,27 @@
 import kafkajs, { type LogEntry } from 'kafkajs';
 
-/** A line of kafkajs as ours: level, and the fields beside the constant name `kafka_client`. */
-export interface ClientLogLine {
+/** A log line of kafkajs in our form: level and fields of the log event `kafka_client`. */
+interface ClientLogLine {
   readonly level: 'error' | 'warn' | 'debug';
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
 /**
- * What kafkajs says at ERROR or WARN although it then does what is right: rebalances are ordinary, and an error answer
- * is thrown to whoever asked (nobody asked for a fetch); an idempotent producer that gives up is replaced
- * (acknowledged-producer.ts).
+ * Lines that kafkajs logs as ERROR or WARN although it then behaves correctly. Rebalances are ordinary. Errors in
+ * responses are thrown to the caller, except for fetches, which have no caller. An idempotent producer that fails is
+ * replaced (acknowledged-producer.ts).
  */
 const ordinary =
   /^Response (?!Fetch)|^Limiting retries for the idempotent producer|rebalanc|rejoin|re-joining|REBALANCE_IN_PROGRESS|not the coordinator|is not aware of this member|does not host this topic-partition|no leader for this topic-partition/i;
-/** After these the consumer does not go on as it was. */
+/** After these lines the consumer does not continue as before. */
 const serious = /^Crash:|^Error when calling each|^Offset out of range/;
 
 /**
- * kafkajs is chatty (a line at INFO per start, join, pause and resume) and says ERROR for every connection that it
- * tries again.
- * What it says at INFO and below is debug here, its warnings and errors are warnings, what stops the consumer is an
+ * Returns a line of kafkajs with our level. kafkajs logs each start, join, pause and resume at INFO, and each retried
+ * connection at ERROR.
+ * Its INFO and below become debug, its warnings and errors become warnings, and what stops the consumer becomes an
  * error.
- * Of its fields only small ones are taken: some hold whole responses, and messages must not reach the log.
+ * Only small fields are kept: some hold whole responses, and messages must not reach the log.
  */
 export function clientLogLine(entry: LogEntry): ClientLogLine {
   const { message, stack, ...rest } = entry.log as LogEntry['log'] & { readonly stack?: unknown };

@@ -22,7 +22,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-test('making producers, consumers and admins says nothing, on the log or the console', () => {
+test('creating producers, consumers and admins writes nothing to the log or the console', () => {
   const console_ = [vi.spyOn(console, 'log'), vi.spyOn(console, 'warn'), vi.spyOn(console, 'error')];
   const { kafka, lines } = client();
   kafka.producer();
@@ -32,7 +32,7 @@ test('making producers, consumers and admins says nothing, on the log or the con
   for (const spy of console_) expect(spy).not.toHaveBeenCalled();
 });
 
-test('retries are ours, whatever NODE_ENV is: the last wait is 5 s, the whole about 16 s', () => {
+test('our retries apply whatever NODE_ENV is: the last wait is 5 s, all waits take about 16 s', () => {
   let total = 0;
   for (
     let i = 0, wait: number = retry.initialRetryTime;
@@ -44,7 +44,7 @@ test('retries are ours, whatever NODE_ENV is: the last wait is 5 s, the whole ab
   expect(total / 1000).toBeLessThan(18);
 });
 
-test('records in the format before 0.11, which kafkajs reads itself, come as others do', () => {
+test('records in the format before 0.11, which kafkajs reads, look like all others', () => {
   const message = (offset: string, key: Buffer | null, value: Buffer | null) => ({
     offset,
     timestamp: '5',

@@ -13,13 +13,13 @@ import kafkajs, {
 } from 'kafkajs';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
-import { installCodecs } from './codecs.ts';
-import type { Place } from './fetch-response.ts';
-import { readFetchesWith, scheduleOnlyWhilePending } from './kafkajs-internals.ts';
+import { installCodecs } from './wire/codecs.ts';
+import type { Place } from './wire/fetch-response.ts';
+import { readFetchesWith, scheduleOnlyWhilePending } from './wire/kafkajs-internals.ts';
 import { partitionOf } from './partitioner.ts';
-import { FetchedRecord, type FetchedBlock } from './record-batch.ts';
+import { FetchedRecord, type FetchedBlock } from './wire/record-batch.ts';
 
-export type { FetchedRecord } from './record-batch.ts';
+export type { FetchedRecord } from './wire/record-batch.ts';
 
 export type {
   Admin,
@@ -37,22 +37,25 @@ export type {
 export const { CompressionTypes } = kafkajs;
 
 /**
- * The offset that a batch was fetched from: its client asked for it, perhaps before the last rejoin. Not among
- * kafkajs's types (src/consumer/batch.js:12).
+ * Returns the offset that a batch was fetched from; the request may be older than the last rejoin. kafkajs's types lack
+ * the field (src/consumer/batch.js:12).
  */
 export function fetchedOffset(batch: Batch): string {
   return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
 }
 
-export interface FetchedRecords {
+interface FetchedRecords {
   readonly records: readonly FetchedRecord[];
-  /** the last offset that they cover; some may have no record */
+  /** the last offset that the records cover; some offsets may have no record */
   readonly to: number;
-  /** Gives back the memory of the records at once: key and value of none can be had any more. */
+  /** Frees the memory of the records at once. No key or value can be read afterwards. */
   free(): void;
 }
 
-/** The records of a batch that a consumer got: its messages are not what kafkajs's types say (kafkajs-internals.ts). */
+/**
+ * Returns the records of a batch that a consumer received. Its messages differ from kafkajs's types
+ * (kafkajs-internals.ts).
+ */
 export function fetchedRecords(batch: Batch): FetchedRecords {
   const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
   return {
@@ -64,7 +67,7 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   };
 }
 
-/** In the format before 0.11, which has no headers: kafkajs has read it. */
+/** Returns a record in the format before 0.11, which kafkajs has read. The format has no headers. */
 function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedRecord {
   const span = (bytes: Buffer | null, from: number): [number, number] =>
     bytes === null ? [-1, -1] : [from, from + bytes.length];
@@ -81,45 +84,45 @@ function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedReco
 const NOTHING = Buffer.alloc(0);
 
 export interface KafkaOptions {
-  /** host:port each; one that answers is enough */
+  /** host:port each; one reachable broker is enough */
   readonly brokers: readonly string[];
   /** shown in the broker's logs and metrics */
   readonly clientId: string;
   readonly logger: Logger;
   /**
-   * What one fetch may hold decompressed, bytes: the rest is fetched again; of a record above it only the beginning is
-   * kept (maxDecompressedBytes + 1 bytes). One value per process.
+   * How much one fetch may hold decompressed, bytes. The rest is fetched again. Of a larger record only the first
+   * maxDecompressedBytes + 1 bytes are kept. One value per process.
    */
   readonly maxDecompressedBytes: number;
   readonly ssl?: boolean | ConnectionOptions;
   readonly sasl?: Sasl;
 }
 
-export interface Sasl {
+interface Sasl {
   readonly mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512';
   readonly username: string;
   readonly password: string;
 }
 
-/** Makes producers, consumers and admins; opens no connection itself. */
+/** Creates producers, consumers and admins. It opens no connection itself. */
 export interface KafkaClient {
   readonly brokers: readonly string[];
   readonly ssl: boolean | ConnectionOptions;
   readonly sasl: Sasl | undefined;
   admin(): Admin;
-  /** Defaults of kafkajs apart from `retry`; how it behaves stands in consumer-facts.md beside this file. */
+  /** kafkajs's defaults except for `retry`. consumer-facts.md beside this file describes how its consumer behaves. */
   consumer(config: ConsumerConfig): Consumer;
   /**
-   * Partitions by murmur2 of the key, as Kafka's Java producer does. The choice is written into the message, so that
-   * another attempt goes to the same partition.
+   * Chooses partitions by murmur2 of the key, as Kafka's Java producer does. It writes the choice into the message, so
+   * a retry goes to the same partition.
    */
   producer(config?: Omit<ProducerConfig, 'createPartitioner'>): Producer;
 }
 
 /**
- * Given always: kafkajs takes other defaults where NODE_ENV is `test`, and the consumer's own default of 5 overrides
- * the client's.
- * Waits of 0.1, 0.2, 0.4 ... 5 s: an operation is given up after about 16 s.
+ * Always set, because kafkajs has other defaults if NODE_ENV is `test`, and the consumer's default of 5 overrides the
+ * client's.
+ * The waits are 0.1, 0.2, 0.4 ... 5 s: an operation fails after about 16 s.
  */
 export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> = {
   initialRetryTime: 100,
@@ -129,12 +132,12 @@ export const retry: Readonly<Required<Omit<RetryOptions, 'restartOnFailure'>>> =
   retries: 8,
 };
 
-/** A remote broker with TLS may take longer than kafkajs's 1 s, milliseconds. */
+/** A remote broker with TLS may need longer than kafkajs's 1 s, milliseconds. */
 const CONNECTION_TIMEOUT_MS = 5_000;
 
 /**
- * Without it, a retry after partitions were added could store a message again in another one, and nobody could tell
- * which partitions have to acknowledge.
+ * Pins each message to its partition. Otherwise a retry after partitions were added could store a message again in
+ * another partition, and nobody could tell which partitions must acknowledge.
  */
 const pinningPartitioner: ICustomPartitioner = () => {
   const chooseWithoutKey = kafkajs.Partitioners.DefaultPartitioner();
@@ -147,7 +150,7 @@ const pinningPartitioner: ICustomPartitioner = () => {
 
 const REPORT_EVERY_MS = 60_000;
 
-/** The same place is fetched again and again: said once a minute. */
+/** Reports an unreadable place once a minute, because it is fetched again and again. */
 function unreadableReporter(logger: Logger): (place: Place, error: Error) => void {
   const reported = new Map<string, number>();
   return (place, error) => {
@@ -159,7 +162,7 @@ function unreadableReporter(logger: Logger): (place: Place, error: Error) => voi
   };
 }
 
-/** The only place that makes a Kafka client. */
+/** Creates a Kafka client. Nothing else does. */
 export function createKafka({
   brokers,
   clientId,

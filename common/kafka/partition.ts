@@ -1,7 +1,7 @@
 import kafkajs from 'kafkajs';
 import type { Admin } from './client.ts';
 
-/** What Kafka says of one partition. Every function throws KafkaUnavailable after the client's own retries. */
+/** Questions to Kafka about one partition. Every function throws KafkaUnavailable after the client's own retries. */
 export interface Place {
   readonly topic: string;
   readonly partition: number;
@@ -9,7 +9,7 @@ export interface Place {
 
 export class KafkaUnavailable extends Error {}
 
-/** A group's commit. Undefined if there is none. */
+/** Returns the commit of a group. Undefined if there is none. */
 export async function readCommit(
   admin: Admin,
   groupId: string,
@@ -22,7 +22,7 @@ export async function readCommit(
     : { offset: Number(of.offset), metadata: of.metadata ?? '' };
 }
 
-/** The first offset, and the one after the last. */
+/** Returns the first offset, and the one after the last. */
 export async function readWatermarks(
   admin: Admin,
   { topic, partition }: Place,
@@ -33,8 +33,8 @@ export async function readWatermarks(
 }
 
 /**
- * Whether members of a consumer group have this partition, or may have it: a group that is rebalancing has all that its
- * members ask for.
+ * Returns whether members of a consumer group have this partition, or may have it. A rebalancing group may have all
+ * that its members ask for.
  */
 export async function hasMembers(admin: Admin, group: string, { topic, partition }: Place): Promise<boolean> {
   const {

@@ -2,8 +2,8 @@ import net from 'node:net';
 import tls from 'node:tls';
 
 /**
- * What answers at an address: a Kafka broker, something that is not one, or nothing; with the system's reason where it
- * has one.
+ * What answers at an address: a Kafka broker, something else, or nothing. `reason` is the system's error, if it has
+ * one.
  */
 export type Probe =
   | { readonly kind: 'kafka' }
@@ -15,7 +15,7 @@ export interface Address {
   readonly port: number;
 }
 
-/** Parts of `host:port` or `[v6]:port`. */
+/** Returns the parts of `host:port` or `[v6]:port`. */
 export function parseAddress(broker: string): Address {
   const colon = broker.lastIndexOf(':');
   return { host: broker.slice(0, colon).replace(/^\[(.*)\]$/, '$1'), port: Number(broker.slice(colon + 1)) };
@@ -24,8 +24,8 @@ export function parseAddress(broker: string): Address {
 const CORRELATION_ID = 0x736c7569;
 
 /**
- * ApiVersions request, version 0 (kafka.apache.org/protocol): the one request that every broker answers before
- * authentication, whatever its version.
+ * Returns an ApiVersions request, version 0 (kafka.apache.org/protocol): every broker answers it before authentication,
+ * whatever its version.
  */
 function apiVersionsRequest(): Buffer {
   const request = Buffer.alloc(14);
@@ -38,8 +38,8 @@ function apiVersionsRequest(): Buffer {
 }
 
 /**
- * Asks one address once whether a Kafka broker answers there, within timeoutMs. Never throws.
- * Without the client, whose attempts take longer and fill the log.
+ * Probes one address once, within timeoutMs, for a Kafka broker. Never throws. It does not use the client, whose
+ * attempts take longer and fill the log.
  */
 export function probe(
   { host, port }: Address,

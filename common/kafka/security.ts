@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/settings.ts';
 import type { KafkaOptions } from './client.ts';
 
-export type SecuritySettings = Pick<
+type SecuritySettings = Pick<
   Settings,
   | 'KAFKA_SSL'
   | 'KAFKA_SSL_CA'
@@ -14,8 +14,8 @@ export type SecuritySettings = Pick<
 >;
 
 /**
- * TLS and user for a Kafka client; that the settings fit together and their files can be read was seen when they were
- * read.
+ * Returns TLS and user for a Kafka client. The settings were checked when they were read: they fit together, and their
+ * files are readable.
  */
 export function kafkaSecurity(settings: SecuritySettings): Pick<KafkaOptions, 'ssl' | 'sasl'> {
   const { KAFKA_SASL_MECHANISM: mechanism, KAFKA_SASL_USERNAME: username, KAFKA_SASL_PASSWORD: password } = settings;

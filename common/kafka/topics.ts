@@ -4,10 +4,10 @@ import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
 import { parseAddress, probe, type Probe } from './probe.ts';
 
-export interface EnsuredTopics {
-  /** made by this call */
+interface EnsuredTopics {
+  /** topics that this call created */
   readonly created: readonly string[];
-  /** partitions of every wanted topic, also of those that were there */
+  /** partitions of every wanted topic, including existing ones */
   readonly partitions: Readonly<Record<string, number>>;
 }
 
@@ -16,9 +16,7 @@ const DEADLINE_MS = 10_000;
 const PROBE_TIMEOUT_MS = 2_000;
 const RETRY_MS = 200;
 
-/**
- * Waits until one of the brokers answers. Throws a StartError (one line) when none does within deadlineMs.
- */
+/** Waits until one of the brokers answers. Throws StartError (one line) if none does within deadlineMs. */
 async function awaitBroker(
   { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
   deadlineMs: number = DEADLINE_MS,
@@ -50,7 +48,7 @@ async function awaitBroker(
   }
 }
 
-/** What is wrong with our idea of TLS at an address, if it is that. */
+/** Returns what is wrong with the TLS settings for an address. Undefined if TLS is not the cause. */
 async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']): Promise<string | undefined> {
   const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> =>
     (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
@@ -67,10 +65,9 @@ async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']):
 }
 
 /**
- * Makes the wanted topics that do not exist, with that many partitions and the broker's default replication; existing
- * ones are left alone.
- * Processes that do this at the same time do not disturb each other.
- * Throws a StartError when Kafka does not answer, or does not allow it, within deadlineMs.
+ * Creates the missing topics with that number of partitions and the broker's default replication. Existing topics stay
+ * as they are. Several processes may do this at the same time.
+ * Throws StartError if Kafka does not answer, or refuses, within deadlineMs.
  */
 export async function ensureTopics(
   kafka: KafkaClient,
@@ -129,7 +126,7 @@ function isAuthentication(error: unknown): boolean {
   return false;
 }
 
-/** Waiting does not help against these. */
+/** Whether waiting cannot help against an error. */
 function denied(error: unknown): boolean {
   if (isAuthentication(error)) return true;
   const { type, errors = [] } = error as {
@@ -142,8 +139,8 @@ function denied(error: unknown): boolean {
 }
 
 /**
- * One attempt. Adds to `created` what it made; throws when a topic that another process has just made is not known
- * everywhere yet.
+ * Makes one attempt, and adds created topics to `created`. Throws if a topic that another process has just created is
+ * not yet known everywhere.
  */
 async function createMissing(
   admin: Admin,
@@ -155,9 +152,9 @@ async function createMissing(
   const missing = topics.filter((topic) => !known.has(topic));
   await Promise.all(
     missing.map(async (topic) => {
-      // A request each: to one for all, kafkajs answers a mixture of "made" and "another process was faster" (false)
-      // with an error. Its own wait for leaders fails while the broker does not know the new topic: it was made, and
-      // the error hid that.
+      // One request per topic: for a mixture of created and existing topics (false), kafkajs answers a joint request
+      // with an error. We do not use its wait for leaders: it fails while the broker does not know the new topic, and
+      // that error hid the creation.
       const topics = [{ topic, numPartitions: partitions, replicationFactor: -1 }];
       if (await admin.createTopics({ topics, waitForLeaders: false })) created.push(topic);
     }),

@@ -3,12 +3,12 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { endProcess } from './end-process.ts';
 
-/** A part of a process. Parts are stopped in the reverse order of their start. */
-export interface Part {
+/** A component of a process. Components stop in the reverse order of their start. */
+export interface Component {
   readonly name: string;
-  /** ends in order: nothing lost, nothing doubled */
+  /** shuts down without losing or doubling anything */
   stop(): Promise<void>;
-  /** rejects when the part cannot continue, which ends the process with a non-zero code */
+  /** rejects if the component cannot continue, which ends the process with a non-zero code */
   readonly failed?: Promise<never>;
 }
 
@@ -18,18 +18,18 @@ const STOP_DEADLINE_MS = 9_000;
 const SECOND_SIGNAL_AFTER_MS = 1_000;
 
 /**
- * Runs a service, whose files are private to their owner. `start` builds its parts in data order and hands each to
- * `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a part to fail (exit 1), and
- * stops the parts in reverse order. A signal during the start stops what has started so far. A second signal, more than
- * a second later, exits at once. What has not stopped by the deadline, such as a statement in a native thread, is left
- * behind.
+ * Runs a service, whose files are private to their owner. `start` builds its components in data order and hands
+ * each to `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a component to fail
+ * (exit 1), and stops the components in reverse order. A signal during the start stops what has started so far. A second
+ * signal, more than a second later, exits at once. At the deadline the process ends without components that have not
+ * stopped, such as a statement in a native thread.
  */
 export async function runProcess(
   getLogger: () => Logger | undefined,
-  start: (add: (part: Part) => void, stopping: AbortSignal) => Promise<void>,
+  start: (add: (component: Component) => void, stopping: AbortSignal) => Promise<void>,
 ): Promise<never> {
   keepToOwner();
-  const parts: Part[] = [];
+  const components: Component[] = [];
   const stopping = new AbortController();
   let firstSignalAt: number | undefined;
   let exitCode = 0;
@@ -54,7 +54,7 @@ export async function runProcess(
 
   const failures = new Set<unknown>();
   const fail = (error: unknown): void => {
-    // one error may end several parts
+    // one error may end several components
     if (failures.has(error)) return;
     failures.add(error);
     if (exitCode === 0) exitCode = error instanceof StartError ? error.exitCode : 1;
@@ -70,23 +70,23 @@ export async function runProcess(
   process.on('uncaughtException', fail);
   process.on('unhandledRejection', fail);
 
-  const started = start((part) => {
-    parts.push(part);
-    part.failed?.catch(fail);
+  const started = start((component) => {
+    components.push(component);
+    component.failed?.catch(fail);
   }, stopping.signal).catch((error: unknown) => {
     if (!stopping.signal.aborted) fail(error);
   });
   await Promise.race([ended, started.then(() => ended)]);
 
   const deadline = setTimeout(() => {
-    getLogger()?.error({ parts: parts.map((p) => p.name) }, 'stop_deadline_passed');
-    // a part that does not stop is no failure: the next start completes its work
+    getLogger()?.error({ components: components.map((c) => c.name) }, 'stop_deadline_passed');
+    // a component that does not stop is no failure: the next start completes its work
     endProcess(exitCode);
   }, STOP_DEADLINE_MS);
   await started;
-  for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+  for (let component = components.pop(); component !== undefined; component = components.pop()) {
     try {
-      await part.stop();
+      await component.stop();
     } catch (error) {
       fail(error);
     }

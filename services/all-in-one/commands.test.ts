@@ -6,10 +6,10 @@ import { readSettings } from '../../common/config/settings.ts';
 import type { RouteRequest } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
 import { commandRoutes } from './commands.ts';
-import { UsageError } from '../../common/command/command.ts';
+import { UsageError } from '../../common/errors.ts';
 import { ApiError } from '../../common/http/errors.ts';
 
-const underWay = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';
+const inFlight = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';
 
 /** The route of backup, beside an engine that answers every read with this. */
 function backup(read: () => Promise<string>): (body: object | string) => Promise<{ status: number; json?: unknown }> {
@@ -30,8 +30,8 @@ function backup(read: () => Promise<string>): (body: object | string) => Promise
     } as unknown as RouteRequest);
 }
 
-test('what a command refuses is told to the operator; what goes wrong is not', async () => {
-  await expect(backup(() => Promise.resolve(underWay))({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
+test('the operator sees why a command refuses, but not the text of an unexpected error', async () => {
+  await expect(backup(() => Promise.resolve(inFlight))({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
     code: 'conflict',
     status: 409,
     message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch that is under way') as string,
@@ -41,7 +41,7 @@ test('what a command refuses is told to the operator; what goes wrong is not', a
   );
 });
 
-test('a body that is no JSON is the mistake of who sent it, and an engine that is away is no mistake of ours', async () => {
+test('a body that is no JSON is a 400, and an unavailable engine is a 503', async () => {
   await expect(backup(() => Promise.resolve(''))('{')).rejects.toMatchObject({ code: 'invalid_request', status: 400 });
   const away = backup(() =>
     Promise.reject(
@@ -85,7 +85,7 @@ const shapes = [
   '[[[[[[[[',
 ];
 
-test('arguments of a shape that a command does not have are refused by every route, before the engine is asked', async () => {
+test('every route refuses arguments of a wrong shape before it asks the engine', async () => {
   for (const { path } of routes) {
     const name = path.split('/').at(-1)!;
     for (const shape of [...shapes, ...(name === 'reconcile' ? [] : [{}])]) {
@@ -136,13 +136,13 @@ test.each<[string, unknown]>([
   ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: { project: 7 } }],
   ['endpoints', { action: 'run', endpoint: 'logs.all', parameters: [] }],
   ['reconcile', { more: true }],
-])('wrong values are refused too: %s %j', async (name, args) => {
+])('%s refuses the wrong values %j', async (name, args) => {
   const error: unknown = await call(name, args).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(UsageError);
   expect((error as Error).message).not.toMatch(/169\.254|etc|1e\+?300/);
 });
 
-test('a call leaves what was done to what for the audit line, and a call that fails a line of its own with key and address', async () => {
+test('a call names its action and object for the audit line, and a failed call logs a line with key and address', async () => {
   const lines: string[] = [];
   const read = (): Promise<object> =>
     Promise.resolve({ body: Buffer.from(''), readRows: undefined, readBytes: undefined });

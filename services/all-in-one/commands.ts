@@ -1,28 +1,12 @@
+import { commands } from '../../cli.ts';
 import { checkArguments } from '../../common/command/arguments.ts';
-import type { Command, CommandContext } from '../../common/command/command.ts';
+import type { CommandContext } from '../../common/command/command.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
 import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
-import { backupCommand } from '../ingest/commands/backup.ts';
-import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
-import { ingestCommand } from '../ingest/commands/ingest.ts';
-import { reconcileCommand } from '../ingest/commands/reconcile.ts';
-import { rollupCommand } from '../rollup/commands/rollup.ts';
 import { apiErrorOf } from '../query/answer/clickhouse-errors.ts';
-import { endpointsCommand } from '../query/commands/endpoints.ts';
-import { keysCommand } from '../query/commands/keys.ts';
-
-const commands: readonly Command[] = [
-  reconcileCommand,
-  backupCommand,
-  deadLettersCommand,
-  ingestCommand,
-  rollupCommand,
-  keysCommand,
-  endpointsCommand(),
-];
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
@@ -66,7 +50,7 @@ export function commandRoutes(context: CommandContext): Route[] {
       } catch (error) {
         throw new ApiError('invalid_request', 'the body must be JSON with the arguments', { cause: error });
       }
-      checkArguments(command.args, args);
+      checkArguments(command, args);
       const audit = { command: command.name, ...auditedArgs(args as object) };
       try {
         return { status: 200, json: { result: await command.run(context, args) }, audit };

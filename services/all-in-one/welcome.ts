@@ -1,7 +1,7 @@
 import type { Topics } from '../../common/config/settings.ts';
 import { createPopulation } from '../../demo/population.ts';
 
-export interface Welcome {
+interface Welcome {
   readonly address: string;
   /** signs the console in, once; undefined if only a key does */
   readonly signInToken?: string | undefined;

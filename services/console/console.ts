@@ -5,14 +5,14 @@ import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { buildAssets, type Asset, type Assets } from './assets.ts';
 import { createOneTimeToken, isLoopback } from './sign-in.ts';
 import { startStatus } from './status.ts';
 
-export interface ConsoleOptions {
+interface ConsoleOptions {
   /** refuses statements until the schema exists */
   readonly clickhouse: Reader;
   readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;
@@ -21,7 +21,7 @@ export interface ConsoleOptions {
   readonly clock: Clock;
 }
 
-export interface Console extends Part {
+export interface Console extends Component {
   readonly routes: readonly Route[];
   readonly openRoutes: readonly OpenRoute[];
   /**

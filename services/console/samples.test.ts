@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { Counter, createRegistry, Gauge, Histogram } from '../../common/metrics.ts';
+import { Counter, Gauge, Histogram } from 'prom-client';
+import { createRegistry } from '../../common/metrics.ts';
 import { createHistory, stepOf } from './history.ts';
 import { countAbove, createProcessSamples, quantile, type Bucket } from './process-samples.ts';
 import { HISTORY_STEPS } from './wire.ts';

@@ -4,7 +4,7 @@ import { ApiError } from '../../common/http/errors.ts';
 const VALID_MS = 600_000;
 
 /** A token that signs in once, within ten minutes. It is part of the printed address, where the key must not be. */
-export interface OneTimeToken {
+interface OneTimeToken {
   readonly text: string;
   /** Throws ApiError unless the token is right, unused and not expired. */
   use(given: string, now: number): void;

@@ -2,7 +2,7 @@ import type { Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Caller } from '../../common/http/route.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
@@ -22,14 +22,14 @@ import {
 /** A sample serves everybody who asks within this time. */
 const REFRESH_MS = 800;
 
-export interface StatusOptions {
+interface StatusOptions {
   readonly clickhouse: Reader;
   readonly registry: Registry;
   readonly logger: Logger;
   readonly clock: Clock;
 }
 
-export interface StatusSource extends Part {
+interface StatusSource extends Component {
   /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
   status(caller: Caller, since: number | undefined): Promise<Status>;
 }
@@ -47,53 +47,8 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   const storeSamples = createStoreSamples(clickhouse, store);
   const runbook = createRunbook();
 
-  let timer: NodeJS.Timeout;
-  let isStopped = false;
-  async function sample(): Promise<void> {
-    // at the end of a step, so the increase belongs to that step
-    await samples.take(stepOf(clock()) - 1);
-  }
-  function atNextStep(): void {
-    if (isStopped) return;
-    const stepMs = STEP_SECONDS * 1000;
-    timer = setTimeout(
-      () => {
-        sample()
-          .catch((error: unknown) => logger.warn({ err: error }, 'console_sample_failed'))
-          .finally(atNextStep);
-      },
-      stepMs - (clock() % stepMs) + 5,
-    );
-    timer.unref();
-  }
-  // what was counted before the end of the first step is no increase
-  samples.take(stepOf(startedAt) - 1).catch((error: unknown) => logger.warn({ err: error }, 'console_sample_failed'));
-  atNextStep();
-
-  let refreshedAt = Number.NEGATIVE_INFINITY;
-  let seenAt: number | null = null;
-  let answers = false;
-  let refreshing: Promise<void> | undefined;
-  async function refreshNow(): Promise<void> {
-    const now = clock();
-    try {
-      await storeSamples.refresh(now);
-      [seenAt, answers] = [now, true];
-    } catch (error) {
-      if (!(error instanceof ClickHouseError)) throw error;
-      if (answers) logger.warn({ err: error }, 'console_store_unavailable');
-      answers = false;
-    }
-    refreshedAt = clock();
-  }
-  /** One refresh at a time, shared by all callers. */
-  async function refresh(): Promise<void> {
-    if (clock() - refreshedAt < REFRESH_MS) return;
-    refreshing ??= refreshNow().finally(() => {
-      refreshing = undefined;
-    });
-    await refreshing;
-  }
+  const stopSampling = sampleEveryStep((step) => samples.take(step), clock, logger);
+  const refresher = createRefresher((now) => storeSamples.refresh(now), clock, logger);
 
   let alerts: readonly AlertStatus[] = [];
   let alertsOf = '';
@@ -106,7 +61,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
       rollupHere: samples.has('sluice_rollup_audited_to_seconds'),
     };
     // they change with a step, and at once with a pause
-    const version = `${step} ${seenAt === null} ${storeSamples
+    const version = `${step} ${refresher.seenAt() === null} ${storeSamples
       .facts()
       .paused.map((p) => `${p.topic} ${p.partition}`)
       .join()}`;
@@ -116,6 +71,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
 
   async function systemStatus(from: number, to: number): Promise<SystemStatus> {
     const facts = storeSamples.facts();
+    const seenAt = refresher.seenAt();
     const hourFrom = to - HISTORY_STEPS + 1;
     const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
@@ -131,7 +87,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
         audited_to: rollup.state === 'serving' ? (auditedTo.get(rollup.name) ?? null) : null,
       })),
       alerts: currentAlerts(to + 1),
-      store_answers: answers,
+      store_answers: refresher.isAnswering(),
       store_seen_at: seenAt,
       ingest_here: samples.has('sluice_ingest_lag_records'),
     };
@@ -141,7 +97,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     name: 'console',
     async status(caller, since) {
       const isAdmin = caller.scopes.includes('admin');
-      if (isAdmin) await refresh();
+      if (isAdmin) await refresher.refresh();
       const now = clock();
       const to = stepOf(now) - 1;
       const from = Math.min(to + 1, Math.max(to - HISTORY_STEPS + 1, Math.floor((since ?? 0) / STEP_SECONDS)));
@@ -163,10 +119,68 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
         system: isAdmin ? await systemStatus(from, to) : null,
       };
     },
-    stop() {
-      isStopped = true;
-      clearTimeout(timer);
-      return Promise.resolve();
+    async stop() {
+      stopSampling();
+    },
+  };
+}
+
+/** Takes a sample at the end of every step. Returns a function that stops it. */
+function sampleEveryStep(take: (step: number) => Promise<void>, clock: Clock, logger: Logger): () => void {
+  let timer: NodeJS.Timeout | undefined;
+  let isStopped = false;
+  async function sample(): Promise<void> {
+    try {
+      // at the end of a step, so the increase belongs to that step
+      await take(stepOf(clock()) - 1);
+    } catch (error) {
+      logger.warn({ err: error }, 'console_sample_failed');
+    }
+  }
+  function atNextStep(): void {
+    if (isStopped) return;
+    const stepMs = STEP_SECONDS * 1000;
+    timer = setTimeout(() => void sample().finally(atNextStep), stepMs - (clock() % stepMs) + 5);
+    timer.unref();
+  }
+  // what was counted before the end of the first step is no increase
+  void sample();
+  atNextStep();
+  return () => {
+    isStopped = true;
+    clearTimeout(timer);
+  };
+}
+
+/** Refreshes the facts from ClickHouse for whoever asks: one refresh at a time, shared by all callers. */
+function createRefresher(refreshStore: (now: number) => Promise<void>, clock: Clock, logger: Logger) {
+  let refreshedAt = Number.NEGATIVE_INFINITY;
+  let seenAt: number | null = null;
+  let isAnswering = false;
+  let refreshing: Promise<void> | undefined;
+  async function refreshNow(): Promise<void> {
+    const now = clock();
+    try {
+      await refreshStore(now);
+      [seenAt, isAnswering] = [now, true];
+    } catch (error) {
+      if (!(error instanceof ClickHouseError)) throw error;
+      if (isAnswering) logger.warn({ err: error }, 'console_store_unavailable');
+      isAnswering = false;
+    }
+    refreshedAt = clock();
+  }
+  return {
+    /** the instant of the newest facts; null before the first */
+    seenAt: () => seenAt,
+    /** false while ClickHouse does not answer */
+    isAnswering: () => isAnswering,
+    async refresh(): Promise<void> {
+      if (clock() - refreshedAt < REFRESH_MS) return;
+      refreshing ??= refreshNow().finally(() => {
+        refreshing = undefined;
+      });
+      await refreshing;
     },
   };
 }

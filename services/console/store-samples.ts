@@ -22,7 +22,7 @@ const SLOW_FACTS_EVERY_MS = 10_000;
 const TOTALS_SHARE = 50;
 const TOTALS_EVERY_MS = 2_000;
 
-export interface StoreFacts {
+interface StoreFacts {
   readonly sources: ReadonlyMap<string, string>;
   readonly totals: readonly DeadLetterTotal[];
   readonly paused: readonly PausedPartition[];
@@ -30,7 +30,7 @@ export interface StoreFacts {
 }
 
 /** A rollup as the catalogue has it. */
-export type CataloguedRollup = Omit<RollupStatus, 'audited_to'>;
+type CataloguedRollup = Omit<RollupStatus, 'audited_to'>;
 
 interface Traffic {
   readonly at: number;

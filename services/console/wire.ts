@@ -11,7 +11,7 @@ export const HISTORY_STEPS = 360;
 /** One value per step; null if unknown. */
 export type Series = readonly (number | null)[];
 
-export interface TopicStatus {
+interface TopicStatus {
   readonly topic: string;
   readonly source: string;
   /** events that became visible in each step, by the ledger: rows and dead letters */
@@ -27,7 +27,7 @@ export interface TopicStatus {
   readonly lag_now: number | null;
 }
 
-export interface DeadLetterStatus {
+interface DeadLetterStatus {
   readonly reason: string;
   /** dead letters evaluated in each step */
   readonly letters: Series;
@@ -76,7 +76,7 @@ export interface EndpointStatus {
   readonly p95_ms: Series;
 }
 
-export type AlertState = 'ok' | 'pending' | 'firing' | 'unknown';
+type AlertState = 'ok' | 'pending' | 'firing' | 'unknown';
 
 export interface AlertStatus {
   readonly alert: string;
@@ -92,7 +92,7 @@ export interface AlertStatus {
   readonly runbook?: string;
 }
 
-export interface KeyStatus {
+interface KeyStatus {
   readonly id: string;
   readonly name: string;
   readonly scopes: readonly string[];

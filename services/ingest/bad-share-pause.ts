@@ -3,7 +3,7 @@ import type { BadShare } from './delivery/ports.ts';
 import { statements } from './statements.ts';
 
 /** A pause of a partition because too many of its last messages were bad. */
-export interface Pause {
+interface Pause {
   readonly topic: string;
   readonly partition: number;
   readonly incarnation: number;
@@ -18,7 +18,7 @@ export interface Pause {
   readonly leftMs: number;
 }
 
-export interface BadShareLimits {
+interface BadShareLimits {
   /** more than this share of the last messages, percent; 100 = never */
   readonly percent: number;
   /** how many messages the last ones are */

@@ -2,10 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Admin, Consumer, KafkaClient } from '../../common/kafka/client.ts';
-import { Assignment, type AssignmentOptions } from './assignment.ts';
-import { createCommitter, type Committer } from './committer.ts';
+import { Assignment, type AssignmentOptions } from './group/assignment.ts';
+import { createCommitter, type Committer } from './group/committer.ts';
 import { createPermits, type PermitLimits } from './delivery/permits.ts';
-import { createMembership, keyOf } from './membership.ts';
+import { createMembership, keyOf } from './group/membership.ts';
 
 /**
  * The group misses a process that died after this long. Ten heartbeats fit into it, sent by a timer of their own.

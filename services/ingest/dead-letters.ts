@@ -11,7 +11,7 @@ import {
   type EvaluatedBatch,
   type Rules,
 } from './evaluate/evaluate.ts';
-import type { Reason, Record } from './record.ts';
+import type { Reason, Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** Where a message stands. */
@@ -29,7 +29,7 @@ export interface DeadLetter extends Coordinates {
   readonly replayed_at: string | null;
 }
 
-export interface DeadLetterContent extends DeadLetter {
+interface DeadLetterContent extends DeadLetter {
   readonly source: SourceName;
   readonly batchLast: number;
   readonly record: Record;

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Inbox, recordBytes } from './inbox.ts';
-import type { Record } from './record.ts';
+import type { Record } from './evaluate/record.ts';
 
 function record(offset: number, bytes = 1): Record {
   return { offset, time: 0, key: null, value: Buffer.alloc(bytes), headers: [] };

@@ -1,5 +1,5 @@
-import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/record-batch.ts';
-import type { Record } from './record.ts';
+import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/wire/record-batch.ts';
+import type { Record } from './evaluate/record.ts';
 
 /**
  * Records of one partition in the order of their offsets, waiting to be cut into batches. Offsets up to `to` were

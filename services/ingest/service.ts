@@ -4,7 +4,7 @@ import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
 import { ensureTopics } from '../../common/kafka/topics.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import type { Check } from '../../common/readiness.ts';
@@ -20,7 +20,7 @@ import { createRegister } from './delivery/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { createStore, type StoreContext } from './store.ts';
 
-export interface RunningIngest extends Part, RunningConsumer {
+export interface RunningIngest extends Component, RunningConsumer {
   readonly failed: Promise<never>;
 }
 
@@ -40,7 +40,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   };
 }
 
-export interface IngestOptions {
+interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
   readonly settings: Pick<
@@ -65,7 +65,7 @@ export interface IngestOptions {
   readonly sessionTimeoutMs?: number;
 }
 
-export type DecoderSettings = Pick<
+type DecoderSettings = Pick<
   Settings,
   'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'
 >;

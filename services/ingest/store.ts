@@ -16,7 +16,7 @@ import {
 } from './evaluate/evaluate.ts';
 import { recycle } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
-import { checksum, formOf, type Record } from './record.ts';
+import { checksum, formOf, type Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** What the partitions of one process share. */

@@ -14,7 +14,7 @@ export interface PushedEvent {
 }
 
 /** The longest project in bytes, because it becomes the key of the Kafka record. */
-export const MAX_PROJECT_BYTES = 256;
+const MAX_PROJECT_BYTES = 256;
 /** Longer texts are no hosts: DNS ends at 253 characters. */
 const MAX_HOST = 512;
 /** Host, port and user of a url, with or without a scheme. The longest scheme is shorter than a reference. */

@@ -1,5 +1,5 @@
 /** Runs one task at a time. */
-export type FairQueue = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
+type FairQueue = <T>(owner: string, work: () => Promise<T>) => Promise<T>;
 
 /**
  * Returns a queue that serves waiting owners in rotation, however many tasks each of them has: a key that sends a

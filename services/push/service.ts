@@ -11,7 +11,7 @@ import {
   type OutgoingMessage,
 } from '../../common/kafka/acknowledged-producer.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { findSource, sources, type KnownSource } from '../../common/sources.ts';
@@ -20,7 +20,7 @@ import { mayPush, namesAnother, readEvent } from './event.ts';
 import { createPushMetrics } from './metrics.ts';
 import { createFairQueue } from './fair-queue.ts';
 
-export interface PushOptions {
+interface PushOptions {
   /** resolves when a broker is available; until then callers get 503 */
   readonly kafka: Promise<KafkaClient>;
   readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
@@ -31,7 +31,7 @@ export interface PushOptions {
   readonly acknowledgeMs?: number;
 }
 
-export interface Push extends Part {
+export interface Push extends Component {
   readonly routes: readonly Route[];
 }
 

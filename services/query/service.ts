@@ -4,7 +4,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import { SHORTEST_API_KEY, type Settings } from '../../common/config/settings.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
 import type { Registry } from '../../common/metrics.ts';
@@ -31,9 +31,9 @@ export interface QueryOptions {
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
-  /** readiness of other parts of the process, for /readyz */
+  /** readiness of other components, for /readyz */
   readonly checks?: Readonly<Record<string, Check>>;
-  /** routes of other parts of the process */
+  /** routes of other components */
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
@@ -41,7 +41,7 @@ export interface QueryOptions {
   readonly schema?: Promise<unknown>;
 }
 
-export interface QueryService extends Part {
+export interface QueryService extends Component {
   readonly failed: Promise<never>;
   /** `http://host:port`, or https */
   readonly address: string;

@@ -2,7 +2,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
-import type { Part } from '../../common/lifecycle/run.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
@@ -23,7 +23,7 @@ export interface RollupOptions {
   readonly migrations?: readonly Migration[];
 }
 
-export interface RollupService extends Part {
+export interface RollupService extends Component {
   readonly failed: Promise<never>;
 }
 

@@ -202,7 +202,7 @@ export function mutatedEvents(seed: number, count: number): string | undefined {
 }
 
 /** The rows and the dead letters of the messages against a plain reading of them. */
-export function outcomesDiffer(source: SourceName, contents: readonly Content[]): string | undefined {
+function outcomesDiffer(source: SourceName, contents: readonly Content[]): string | undefined {
   const topic = `${source}.topic`;
   const [first] = differences(
     outcomesOf(source, evaluated(source, topic, contents)),

@@ -64,7 +64,7 @@ const ENVELOPE: { readonly [key: string]: string } = {
  * A place in the event, its names joined by dots, and the JSON text that stands there instead; undefined = the key is
  * absent.
  */
-export type Changes = { readonly [path: string]: string | undefined };
+type Changes = { readonly [path: string]: string | undefined };
 
 /** The JSON text of a usual event of the source with changes. */
 export function eventWith(source: SourceName, changes: Changes = {}): string {

@@ -43,7 +43,7 @@ const CHANGES: readonly (readonly [RegExp, (found: string) => string])[] = [
   [/\bcontinue;/g, () => ';'],
   [/\bbreak;/g, () => ';'],
   [/\breturn -1;/g, () => ';'],
-  [/\breturn i - start;/g, () => ';'],
+  [/\breturn (?:-1 - )?i;/g, () => ';'],
 ];
 
 interface Mutant {

@@ -7,14 +7,14 @@ import {
   type EvaluatedBatch,
   type Rules,
 } from '../../services/ingest/evaluate/evaluate.ts';
-import type { Record as KafkaRecord } from '../../services/ingest/record.ts';
+import type { Record as KafkaRecord } from '../../services/ingest/evaluate/record.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
 
 export const EVALUATED_AT = Date.parse('2026-03-01T12:00:00Z');
 /** What every record carries unless a test says otherwise. */
 export const RECORD_TIME = Date.parse('2026-03-01T11:59:59.250Z');
-export const LEAST_PERIOD = Date.parse('2026-02-27T00:00:00Z') / 1000;
+const LEAST_PERIOD = Date.parse('2026-02-27T00:00:00Z') / 1000;
 export const RULES: Rules = {
   version: RULES_VERSION,
   evaluatedAt: EVALUATED_AT,

@@ -5,6 +5,7 @@ import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
 import { createBadShare } from '../../services/ingest/bad-share-pause.ts';
 import { ingestCommand } from '../../services/ingest/commands/ingest.ts';
+import { argsOf } from '../harness/command.ts';
 import type { BadShare } from '../../services/ingest/delivery/ports.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { openTestEmbedded, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
@@ -68,7 +69,7 @@ async function produceBad(world: World, count: number): Promise<void> {
 }
 
 const command = (...words: string[]): Promise<unknown> =>
-  ingestCommand.run({ clickhouse: engine.clickhouse } as never, ingestCommand.readArgs({}, words));
+  ingestCommand.run({ clickhouse: engine.clickhouse } as never, argsOf(ingestCommand, ...words));
 
 test('paused alone, said everywhere, kept through a restart, resumed by command', async () => {
   const world = await createWorld();

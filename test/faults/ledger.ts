@@ -84,7 +84,7 @@ const DAY = 86_400_000;
 const PROJECT = '"project":"abc","metadata":{"project":"abc","project_ref":"abc"}';
 const SOURCES = sources.map((s) => s.name);
 
-export interface WorldOptions {
+interface WorldOptions {
   readonly seed?: number;
   readonly partitions?: number;
   readonly brokers?: readonly string[];

@@ -9,7 +9,7 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
-import type { Record } from '../../services/ingest/record.ts';
+import type { Record } from '../../services/ingest/evaluate/record.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import type { Context } from '../../services/rollup/context.ts';
 import { admitNew } from '../../services/rollup/history.ts';

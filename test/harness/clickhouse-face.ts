@@ -47,7 +47,7 @@ export interface Fault {
   readonly ms?: number;
 }
 
-export interface FaceOptions {
+interface FaceOptions {
   /** the server's folder; survives stop and kill */
   readonly dataDir: string;
   /** default: those of this run, else 25.8 and plain */

@@ -1,5 +1,5 @@
 /** 64 KiB to 8 MiB, doubled. */
-export const DOUBLING_SIZES: readonly number[] = Array.from({ length: 8 }, (_, i) => 64 * 1024 * 2 ** i);
+const DOUBLING_SIZES: readonly number[] = Array.from({ length: 8 }, (_, i) => 64 * 1024 * 2 ** i);
 /** Times below it say more about the machine than about the work, milliseconds. */
 const NOISE_MS = 150;
 /** Whatever the machine, 8 MiB take less. */

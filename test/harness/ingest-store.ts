@@ -6,11 +6,11 @@ import type { RecordMark, Store, Stored } from '../../services/ingest/delivery/p
 import { createRegister } from '../../services/ingest/delivery/register.ts';
 import { RULES_VERSION, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
 import { createIngestMetrics } from '../../services/ingest/metrics.ts';
-import type { Record } from '../../services/ingest/record.ts';
+import type { Record } from '../../services/ingest/evaluate/record.ts';
 import { createStore } from '../../services/ingest/store.ts';
 import { testDecoder } from './avro.ts';
 
-export interface TestStoreOptions {
+interface TestStoreOptions {
   readonly source: SourceName;
   /** the name of the source by default */
   readonly topic?: string;
@@ -20,7 +20,7 @@ export interface TestStoreOptions {
   readonly maxEventBytes?: number;
 }
 
-export interface TestBatch {
+interface TestBatch {
   readonly incarnation?: number;
   /** offset of the first record by default */
   readonly first?: number;

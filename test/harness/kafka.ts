@@ -25,7 +25,7 @@ import type { MoreListeners } from '../../common/kafka/local-broker/server-prope
 import { createLogger } from '../../common/logger.ts';
 import { waitFor } from './wait-for.ts';
 
-export type Compression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
+type Compression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
 export const compressions: readonly Compression[] = ['none', 'gzip', 'snappy', 'lz4', 'zstd'];
 
 export interface TestRecord {
@@ -79,7 +79,7 @@ export async function withAdmin<T>(operation: (admin: Admin) => Promise<T>, brok
   }
 }
 
-export interface TopicOptions {
+interface TopicOptions {
   readonly partitions?: number;
   /** for instance { 'cleanup.policy': 'compact' } */
   readonly config?: Readonly<Record<string, string>>;
@@ -261,7 +261,7 @@ export async function produceWithLibrdkafka(
     });
 }
 
-export type TransactionStep =
+type TransactionStep =
   | { readonly transaction?: string; readonly value: string }
   | { readonly commit: string }
   | { readonly abort: string };
@@ -372,11 +372,11 @@ export function pipe(command: string, args: readonly string[], input: string): P
   });
 }
 
-export interface ReadRecord extends DeliveryReport {
+interface ReadRecord extends DeliveryReport {
   readonly message: FetchedRecord;
 }
 
-export interface ReadOptions {
+interface ReadOptions {
   readonly brokers?: readonly string[] | undefined;
   readonly maxDecompressedBytes?: number;
   readonly readUncommitted?: boolean;

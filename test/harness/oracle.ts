@@ -125,7 +125,7 @@ export function invocationStats(
   return rows;
 }
 
-export interface ApiCounts {
+interface ApiCounts {
   readonly timestamp: string;
   readonly total_rest_requests: number;
   readonly total_storage_requests: number;

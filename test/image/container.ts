@@ -12,7 +12,7 @@ export interface Container {
   stop(): Promise<number>;
 }
 
-export interface ContainerOptions {
+interface ContainerOptions {
   /** instead of the image's entrypoint */
   readonly entrypoint?: readonly string[];
   readonly command: readonly string[];

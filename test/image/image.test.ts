@@ -180,7 +180,7 @@ describe('the three services', () => {
 
   test("an operator's command runs from the image", async () => {
     const command = startContainer(image, {
-      command: ['services/ingest/commands/reconcile-main.ts', '--json'],
+      command: ['cli.ts', 'reconcile', '--json'],
       env: environments.get('ingest')!,
     });
     expect(await command.exited, command.stderr()).toBe(0);

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { unpackWheels } from '../harness/clickhouse-library.ts';
 
-export interface VersionEngine {
+interface VersionEngine {
   /** for CLICKHOUSE_URL */
   readonly url: string;
   stop(): Promise<void>;

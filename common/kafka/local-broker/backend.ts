@@ -1,20 +1,20 @@
-/** One running broker, however it runs. */
+/** A running broker: a process or a container. */
 export interface Backend {
   readonly run: Run;
   /** resolves with how it ended */
   readonly exited: Promise<string>;
-  /** asks it to end in order */
+  /** asks it to shut down */
   terminate(): Promise<void>;
-  /** ends it at once */
+  /** kills it */
   kill(): Promise<void>;
-  /** why it ended, or where that stands */
+  /** why it ended, or where to read that */
   lastWords(): Promise<string>;
 }
 
-/** How a broker is found again: a process, or a container. */
+/** Identifies a running broker: a process or a container. */
 export type Run =
   | { readonly kind: 'java'; readonly pid: number }
   | { readonly kind: 'docker'; readonly container: string };
 
-/** A way of running a broker that is not available here; the reason completes "Docker ..." or "Java ...". */
+/** A way to run a broker is unavailable; the reason completes "Docker ..." or "Java ...". */
 export class Unavailable extends Error {}

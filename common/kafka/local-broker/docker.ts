@@ -17,13 +17,13 @@ import {
 const KAFKA_IMAGE = `apache/kafka:${KAFKA_VERSION}`;
 /** of the image */
 const CLASSPATH = '/opt/kafka/libs/*';
-/** where the broker's folder of the host stands in the container */
+/** path of the broker's folder in the container */
 const HOME = '/sluice';
 
-/** A container does not inherit our umask: what the broker writes is for its owner only. */
+/** A container does not inherit our umask. The broker's files are for its owner only. */
 const PRIVATE_JAVA = 'umask 077; exec java "$@"';
 
-/** A daemon that hangs counts as none. */
+/** A daemon that hangs counts as absent. */
 const PROBE_TIMEOUT_MS = 3_000;
 const DOCKER_TIMEOUT_MS = 60_000;
 const PULL_TIMEOUT_MS = 15 * 60_000;
@@ -33,7 +33,7 @@ export function containerName(home: string): string {
   return `sluice-kafka-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`;
 }
 
-export interface DockerLayout {
+interface DockerLayout {
   /** the broker's folder on the host */
   readonly home: string;
   readonly port: number;
@@ -43,9 +43,9 @@ export interface DockerLayout {
 }
 
 /**
- * The image's java is run directly: its own start script writes into the image, which only its own user may do, while
- * the data must belong to ours.
- * The same server.properties and the same data as without Docker.
+ * Runs the image's java directly. Its start script writes into the image, which only the image's user may do, but the
+ * data must belong to our user.
+ * server.properties and data are the same as without Docker.
  */
 function runArguments(
   { home, user }: DockerLayout,
@@ -72,7 +72,7 @@ function runArguments(
   ];
 }
 
-/** Arguments of `docker` that format the data folder, before the broker's first start. */
+/** Returns the arguments of `docker` that format the data folder before the broker's first start. */
 export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
   return runArguments(
     layout,
@@ -82,7 +82,7 @@ export function dockerFormat(layout: DockerLayout, clusterId: string): string[] 
   );
 }
 
-/** The broker listens on the same port inside as outside, so that its advertised address is right for itself too. */
+/** The broker listens on the same port inside and outside, so its advertised address works for itself too. */
 export function dockerStart(layout: DockerLayout): string[] {
   const name = containerName(layout.home);
   return runArguments(
@@ -104,12 +104,14 @@ export function dockerStart(layout: DockerLayout): string[] {
 const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
 const dockerRunning = (container: string): string[] => ['inspect', '--format', '{{.State.Running}}', container];
 
-/** Without root on the host, the container's root is our user; else the container runs with our ids. */
+/**
+ * If Docker runs without root on the host, the container's root is our user. Otherwise the container runs with our ids.
+ */
 export function containerUser(securityOptions: string, uid: number, gid: number): string {
   return securityOptions.includes('name=rootless') ? '0:0' : `${uid}:${gid}`;
 }
 
-/** The user for containers. Throws Unavailable where no Docker answers. */
+/** Returns the user for containers. Throws Unavailable if no Docker answers. */
 export async function findDocker(): Promise<string> {
   const { code, stdout, stderr } = await run('docker', dockerProbe, { timeoutMs: PROBE_TIMEOUT_MS });
   if (code !== 0) throw new Unavailable(`does not answer (${lastLine(stderr)})`);
@@ -117,8 +119,8 @@ export async function findDocker(): Promise<string> {
 }
 
 /**
- * Starts the container (server.properties is in `home`), fetching the image and formatting the data folder the first
- * time. Throws Unavailable.
+ * Starts the container (server.properties is in `home`). The first start downloads the image and formats the data
+ * folder. Throws Unavailable.
  */
 export async function startWithDocker(
   layout: DockerLayout,
@@ -141,13 +143,13 @@ export async function startWithDocker(
   return backend(name);
 }
 
-/** The container, if it runs. */
+/** Returns the container if it runs. */
 export async function findContainer(name: string): Promise<Backend | undefined> {
   const { code, stdout } = await run('docker', dockerRunning(name), { timeoutMs: DOCKER_TIMEOUT_MS });
   return code === 0 && stdout.trim() === 'true' ? backend(name) : undefined;
 }
 
-/** `docker wait` lives as long as the container; a wait that ends for another reason is begun again. */
+/** `docker wait` runs as long as the container. If a wait ends for another reason, it starts again. */
 async function ended(name: string): Promise<string> {
   for (;;) {
     const { code, stdout } = await run('docker', ['wait', name], { timeoutMs: 0 });

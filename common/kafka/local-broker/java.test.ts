@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { downloadProgress } from './java.ts';
 
-test("the progress of a fetch is the sum of Maven's downloads, told every few megabytes, wherever its output is cut", () => {
+test("the sum of Maven's downloads is reported every few megabytes, wherever its output is cut", () => {
   const told: number[] = [];
   const progress = downloadProgress((megabytes) => told.push(megabytes));
   const output = [

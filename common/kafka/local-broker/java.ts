@@ -15,23 +15,23 @@ import {
 } from './server-properties.ts';
 
 const JAVA_TIMEOUT_MS = 60_000;
-/** of all jars of the broker; Maven fetches its own plugins too, the first time */
+/** bytes of all jars; Maven also downloads its own plugins the first time */
 const JARS_MEGABYTES = 54;
 const TELL_EVERY_BYTES = 4_000_000;
-/** 54 MB over a slow line */
+/** enough for 54 MB over a slow line */
 const MAVEN_TIMEOUT_MS = 15 * 60_000;
 const OLDEST_JAVA = 17;
 
 /**
- * Major version from what `java -version` prints ("17.0.15" is 17, "1.8.0_402" is 8), undefined when it prints no
- * version.
+ * Returns the major version in the output of `java -version` ("17.0.15" is 17, "1.8.0_402" is 8). Undefined if there is
+ * none.
  */
 export function javaMajor(output: string): number | undefined {
   const [, first, second] = /version "(\d+)(?:\.(\d+))?/.exec(output) ?? [];
   return first === undefined ? undefined : Number(first === '1' ? second : first);
 }
 
-/** The java to use: that of JAVA_HOME, else the one on the PATH. Throws Unavailable. */
+/** Returns the java of JAVA_HOME, else the one on the PATH. Throws Unavailable. */
 export async function findJava(javaHome: string | undefined): Promise<string> {
   const java = javaHome === undefined ? 'java' : join(javaHome, 'bin', 'java');
   const { code, stdout, stderr } = await run(java, ['-version'], { timeoutMs: 10_000 });
@@ -42,8 +42,8 @@ export async function findJava(javaHome: string | undefined): Promise<string> {
 }
 
 /**
- * Classpath of the jars in the cache folder; fetched there by Maven the first time, for all data folders of this user.
- * Throws Unavailable.
+ * Returns the classpath of the jars in the cache folder. The first time, Maven downloads them there for all data
+ * folders of this user. Throws Unavailable.
  */
 export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortSignal | undefined): Promise<string> {
   const folder = join(cacheDir, `kafka-${KAFKA_VERSION}`);
@@ -79,7 +79,7 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
 
 const UNITS: Readonly<Record<string, number>> = { B: 1, kB: 1000, MB: 1_000_000 };
 
-/** Reads what Maven prints of its downloads and tells their sum, each time that it is some megabytes more. */
+/** Reads Maven's output and reports the sum of its downloads every few megabytes. */
 export function downloadProgress(tell: (megabytes: number) => void): (output: string) => void {
   let [rest, bytes, told] = ['', 0, 0];
   return (output) => {
@@ -99,7 +99,7 @@ function firstError(mavenOutput: string): string | undefined {
   return /^\[ERROR\] (.+)$/m.exec(mavenOutput)?.[1];
 }
 
-/** Starts Kafka in `home` (server.properties is there), formatting its data folder the first time. */
+/** Starts Kafka in `home` (server.properties is there). The first start formats the data folder. */
 export async function startWithJava(
   java: string,
   classpath: string,
@@ -124,7 +124,7 @@ export async function startWithJava(
   return backend(pid, home, exited);
 }
 
-/** The broker with this pid if it still runs in `home`, whoever started it. */
+/** Returns the broker with this pid if it still runs in `home`, whoever started it. */
 export async function findJavaBroker(pid: number, home: string): Promise<Backend | undefined> {
   const running = isBroker(pid, home);
   if (!(await running())) return undefined;

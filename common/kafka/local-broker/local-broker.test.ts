@@ -4,7 +4,7 @@ import { javaMajor } from './java.ts';
 import { lastError, lastLine } from './process.ts';
 import { javaArguments, randomClusterId, serverProperties } from './server-properties.ts';
 
-test('java versions', () => {
+test('the major version of Java is read from its output', () => {
   expect(javaMajor('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime')).toBe(17);
   expect(javaMajor('openjdk version "21" 2023-09-19')).toBe(21);
   expect(javaMajor('java version "1.8.0_402"')).toBe(8);
@@ -12,7 +12,7 @@ test('java versions', () => {
   expect(javaMajor('The operation could not be completed. Unable to locate a Java Runtime.')).toBeUndefined();
 });
 
-test('the container: our user, the same port inside and outside, only on this machine, the image by version', () => {
+test('the container runs as our user, on this machine only, on one port, with an image by version', () => {
   const layout = { home: '/home/me/data/kafka', port: 9092, user: '1000:1000' };
   const name = containerName(layout.home);
   expect(name).toMatch(/^sluice-kafka-[0-9a-f]{12}$/);
@@ -66,12 +66,12 @@ test('the container: our user, the same port inside and outside, only on this ma
   ]);
 });
 
-test('without root on the host the container is root, which is our user', () => {
+test("if Docker runs without root, the container's root is our user", () => {
   expect(containerUser('["name=seccomp,profile=builtin","name=cgroupns"]\n', 501, 20)).toBe('501:20');
   expect(containerUser('["name=seccomp,profile=builtin","name=rootless","name=cgroupns"]\n', 501, 20)).toBe('0:0');
 });
 
-test('settings of the broker', () => {
+test('the broker gets its settings from its layout', () => {
   const layout = { port: 9092, controllerPort: 40_001, bindHost: '0.0.0.0' };
   const lines = serverProperties({ ...layout, fsync: false }).split('\n');
   expect(lines).toContain('listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:40001');
@@ -85,11 +85,11 @@ test('settings of the broker', () => {
   ).toEqual(['log.flush.interval.messages=1']);
 });
 
-test('cluster ids are 16 bytes and never look like an option', () => {
+test('a cluster id has 16 bytes and never looks like an option', () => {
   for (let i = 0; i < 1000; i++) expect(randomClusterId()).toMatch(/^[A-Za-f][A-Za-z0-9_-]{21}$/);
 });
 
-test('the cause at the end of an output', () => {
+test('the cause of a failure is read from the end of an output', () => {
   const log =
     'INFO x\n[main] ERROR kafka.Kafka$ - Exiting\njava.io.IOException: no space\n\tat a.b(C.java:1)\n\t... 12 more\n\n';
   expect(lastLine(log)).toBe('java.io.IOException: no space');

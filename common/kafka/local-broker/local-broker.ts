@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeDataFolder } from '../../config/data-folder.ts';
 import { StartError } from '../../errors.ts';
-import type { Part } from '../../lifecycle/run.ts';
+import type { Component } from '../../lifecycle/run.ts';
 import type { Logger } from '../../logger.ts';
 import { probe } from '../probe.ts';
 import { Unavailable, type Backend, type Run } from './backend.ts';
@@ -15,46 +15,46 @@ import { commandOf } from './process.ts';
 import { serverProperties, type MoreListeners } from './server-properties.ts';
 
 export interface LocalBrokerOptions {
-  /** the broker's files go to the folder kafka in it */
+  /** the broker's files are in its folder kafka */
   readonly dataDir: string;
   /** port on 127.0.0.1 */
   readonly port: number;
-  /** where jars are kept for all data folders of this user */
+  /** folder of the jars, for all data folders of this user */
   readonly cacheDir: string;
   readonly javaHome?: string | undefined;
-  /** waits for the disk with every batch of records; default false */
+  /** true: every batch of records waits for the disk; false by default */
   readonly fsync?: boolean;
   readonly logger: Logger;
   readonly more?: MoreListeners | undefined;
-  /** gives up the start */
+  /** aborts the start */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A Kafka to work with. */
-export interface Broker extends Part {
+/** A Kafka that this process uses. */
+export interface Broker extends Component {
   /** host:port each */
   readonly brokers: readonly string[];
-  /** rejects when it ends without having been stopped */
+  /** rejects if it ends without stop() */
   readonly failed: Promise<never>;
 }
 
-/** A Kafka of our own on this machine. */
+/** A Kafka that we started on this machine. */
 export interface LocalBroker extends Broker {
   readonly run: Run;
-  /** it was running already, left by a process that was killed */
+  /** true if it was already running, left by a killed process */
   readonly found: boolean;
-  /** kill -9, and nothing else: for tests of what survives it */
+  /** kill -9 and nothing else, for tests */
   kill(): Promise<void>;
 }
 
-/** A broker that was killed reads its whole log again. */
+/** A killed broker reads its whole log at the next start. */
 const READY_DEADLINE_MS = 60_000;
-/** run.ts gives all parts together 9 s; an ordinary end takes 0.3 s. */
+/** run.ts gives the whole shutdown 9 s; an ordinary stop takes 0.3 s. */
 const STOP_DEADLINE_MS = 5_000;
 
 /**
- * Written beside the data while a broker runs; the process that owns it is named by pid and command line, as a pid
- * alone may be another process's by now.
+ * Written beside the data while a broker runs. It names the owning process by pid and command line, because another
+ * process may have the pid by now.
  */
 interface Running {
   readonly run: Run;
@@ -64,11 +64,10 @@ interface Running {
 }
 
 /**
- * Starts Kafka on this machine, or takes over the one that an earlier process left running in the same data folder:
- * with Docker where it answers, else with Java 17 or newer. Its data is kept in the data folder, the same for both
- * ways, and is there again after the next start.
- * It runs in a process group of its own: ctrl-C in a terminal reaches us, and we stop it last.
- * Throws StartError (one line): port or data folder in use, or neither way to be had.
+ * Starts Kafka on this machine, or takes over the one that an earlier process left in the same data folder. It uses
+ * Docker if it answers, else Java 17 or newer. Both keep the same data in the data folder across starts.
+ * It runs in its own process group: ctrl-C in a terminal reaches us, and we stop it last.
+ * Throws StartError (one line) if the port or the data folder is in use, or if neither way is available.
  */
 export async function startLocalBroker(options: LocalBrokerOptions): Promise<LocalBroker> {
   const { dataDir, port, fsync = false, logger } = options;
@@ -108,8 +107,8 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
 }
 
 /**
- * Ends the broker that a process which is gone left running in this data folder; tells whether there was one. Throws
- * StartError when that process lives.
+ * Ends the broker that a dead process left in this data folder. Returns whether there was one. Throws StartError if
+ * that process is alive.
  */
 export async function endLeftBroker(dataDir: string): Promise<boolean> {
   const home = join(resolve(dataDir), 'kafka');
@@ -218,9 +217,7 @@ function watch(exited: Promise<string>): () => string | undefined {
   return () => how;
 }
 
-/**
- * The broker that runs in this data folder, left by a process that is gone. Throws StartError when that process lives.
- */
+/** Returns the broker that a dead process left in this data folder. Throws StartError if that process is alive. */
 async function leftRunning(
   home: string,
 ): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
@@ -236,7 +233,7 @@ async function leftRunning(
   return { backend, settings: record.settings };
 }
 
-/** Whether it can be taken over: it was started with the settings that are wanted now, and answers. */
+/** Whether it can be taken over: it answers, and was started with the wanted settings. */
 async function usable(
   { backend, settings }: { readonly backend: Backend; readonly settings: string },
   wanted: string,
@@ -286,7 +283,7 @@ async function assertPortFree(port: number): Promise<void> {
   );
 }
 
-/** A port that nobody uses at this moment. */
+/** Returns a free port. */
 export function freePort(): Promise<number> {
   return new Promise((done, fail) => {
     const server = net.createServer();

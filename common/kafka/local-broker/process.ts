@@ -4,13 +4,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 export interface Outcome {
-  /** exit code; undefined when the program is not there, was killed or took too long */
+  /** exit code; undefined if the program is missing, was killed or took too long */
   readonly code: number | undefined;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Runs a program to its end. Does not throw for what the program does. */
+/** Runs a program to its end. It does not throw if the program fails. */
 export function run(
   command: string,
   args: readonly string[],
@@ -40,7 +40,7 @@ export function run(
   });
 }
 
-/** The cause that a log ends with: its last line with an error or an exception, undefined when there is none. */
+/** Returns the cause at the end of a log: its last line with an error or an exception. Undefined if there is none. */
 export function lastError(text: string): string | undefined {
   return text
     .split('\n')
@@ -48,7 +48,7 @@ export function lastError(text: string): string | undefined {
     .findLast((line) => /\bERROR\b|\bFATAL\b|Exception|Error:/.test(line) && !line.startsWith('at '));
 }
 
-/** Last line that says something, stack frames apart: Java and Docker put the cause at the end. */
+/** Returns the last line that is no stack frame: Java and Docker put the cause at the end. */
 export function lastLine(text: string): string {
   return (
     text
@@ -59,9 +59,9 @@ export function lastLine(text: string): string {
 }
 
 /**
- * Command line of a running process, undefined when there is none (also for one that ended and was not collected by its
- * parent).
- * A process id alone proves nothing: the system gives it to another process later.
+ * Returns the command line of a running process. Undefined if there is none, or if it ended and its parent has not
+ * collected it.
+ * A pid alone proves nothing: the system reuses it.
  */
 export async function commandOf(pid: number): Promise<string | undefined> {
   if (process.platform === 'linux') {
@@ -77,14 +77,13 @@ export async function commandOf(pid: number): Promise<string | undefined> {
   return stdout.trim() || undefined;
 }
 
-/** Resolves when `running` says no. With ref false the wait does not keep our process alive. */
+/** Resolves when `running` returns false. With ref false the wait does not keep our process alive. */
 export async function until(running: () => Promise<boolean>, everyMs: number, ref: boolean): Promise<void> {
   while (await running()) await sleep(everyMs, undefined, { ref });
 }
 
 /**
- * Starts a program that outlives a ctrl-C in our terminal (a process group of its own), with its output in an open
- * file.
+ * Starts a program in its own process group, so it survives a ctrl-C in our terminal. Its output goes to an open file.
  * `exited` tells how it ended.
  */
 export function startDetached(

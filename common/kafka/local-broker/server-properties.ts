@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 
-export interface BrokerLayout {
-  /** where clients connect: 127.0.0.1 and this port */
+interface BrokerLayout {
+  /** clients connect to 127.0.0.1 and this port */
   readonly port: number;
-  /** any free port on 127.0.0.1; only the broker itself uses it */
+  /** a free port on 127.0.0.1, for the broker itself */
   readonly controllerPort: number;
-  /** 127.0.0.1; in a container 0.0.0.0, since Docker forwards to its outer address */
+  /** 127.0.0.1; in a container 0.0.0.0, because Docker forwards to its outer address */
   readonly bindHost: string;
   /** wait for the disk with every batch of records */
   readonly fsync: boolean;
@@ -13,8 +13,8 @@ export interface BrokerLayout {
 }
 
 /**
- * Listeners beside the plain one, named by their protocol (SSL, SASL_SSL ...), and the settings that they need: for
- * tests of what other brokers ask of a client.
+ * Further listeners, named by their protocol (SSL, SASL_SSL ...), and their settings: for tests of what other brokers
+ * demand from a client.
  */
 export interface MoreListeners {
   readonly ports: Readonly<Record<string, number>>;
@@ -28,7 +28,7 @@ const MiB = 1024 * 1024;
 /** Version of Apache Kafka, for the jars (pom.xml) and the image. */
 export const KAFKA_VERSION = '4.1.0';
 
-/** What does not depend on where the broker runs. */
+/** Settings that are the same wherever the broker runs. */
 export const brokerSettings: Readonly<Record<string, string | number>> = {
   // one node
   'offsets.topic.replication.factor': 1,
@@ -38,24 +38,22 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
   'transaction.state.log.num.partitions': 10,
   'share.coordinator.state.topic.replication.factor': 1,
   'share.coordinator.state.topic.min.isr': 1,
-  // a consumer gets its partitions at once, and may give them up quickly
+  // a consumer gets its partitions at once, and may release them quickly
   'group.initial.rebalance.delay.ms': 0,
   'group.min.session.timeout.ms': 1_000,
-  // a broker that was killed is let in again when its old session has ended: after 12 s with the defaults of 9 and 2 s,
-  // after 5 s so
+  // a killed broker is readmitted when its old session has ended: after 5 s, or 12 s with the defaults of 9 and 2 s
   'broker.session.timeout.ms': 3_000,
   'broker.heartbeat.interval.ms': 500,
-  // topics are made by name and with partitions on purpose; a misspelt one must not appear
+  // topics are created by name and with partitions; a misspelt one must not appear
   'auto.create.topics.enable': 'false',
-  // a record batch with events of 8 MiB and their headers
+  // the largest record batch: events of 8 MiB with their headers
   'message.max.bytes': 16 * MiB,
-  // as long as events are accepted (RAW_RETENTION_DAYS), by size so that a disk does not fill: what is consumed at once
-  // need not stay
+  // as long as events are accepted (RAW_RETENTION_DAYS), and by size, so that the disk does not fill
   'log.retention.hours': 90 * 24,
   'log.retention.bytes': 8 * 1024 * MiB,
   'log.segment.bytes': 256 * MiB,
   'offsets.retention.minutes': 400 * 24 * 60,
-  // memory: the cleaner alone would take 128 MiB, requests that wait without limit
+  // memory: the cleaner alone would take 128 MiB, and requests may wait without limit
   'log.cleaner.dedupe.buffer.size': 4 * MiB,
   'socket.request.max.bytes': 64 * MiB,
   'queued.max.request.bytes': 64 * MiB,
@@ -64,8 +62,8 @@ export const brokerSettings: Readonly<Record<string, string | number>> = {
 };
 
 /**
- * The broker works in the folder that holds this text as server.properties and keeps its log in data/ beside it; a
- * relative path, because log.dirs is a list separated by commas.
+ * Returns server.properties. The broker works in the folder of that file and keeps its log in data/ beside it. The path
+ * is relative, because log.dirs is a list with commas.
  */
 export function serverProperties({ port, controllerPort, bindHost, fsync, more }: BrokerLayout): string {
   const others = Object.entries(more?.ports ?? {});
@@ -91,8 +89,8 @@ export function serverProperties({ port, controllerPort, bindHost, fsync, more }
 }
 
 /**
- * Kafka's text for 16 random bytes; the first bit is 0, because a cluster id that begins with - would be an option on
- * the command line.
+ * Returns Kafka's text for 16 random bytes. The first bit is 0, because a cluster id that begins with - would be an
+ * option on the command line.
  */
 export function randomClusterId(): string {
   const bytes = randomBytes(16);
@@ -101,9 +99,8 @@ export function randomClusterId(): string {
 }
 
 /**
- * Arguments of `java`. Measured on 2 cores, empty data: with these flags the broker answers after 1.9 s with 145 MB
- * resident;
- * with Java's own choice of collector and compilers after 2.8 s, and with Kafka's 128 MiB cleaner buffer 334 MB.
+ * Arguments of `java`. Measured on 2 cores with empty data: with these flags the broker answers after 1.9 s with 145 MB
+ * resident. With Java's own collector and compilers it takes 2.8 s, and with Kafka's cleaner buffer of 128 MiB 334 MB.
  * Throughput is the same.
  */
 export function javaArguments(classpath: string, mainClass: string, ...rest: string[]): string[] {
@@ -127,7 +124,7 @@ export function javaArguments(classpath: string, mainClass: string, ...rest: str
 export const formatClass = 'kafka.tools.StorageTool';
 export const serverClass = 'kafka.Kafka';
 
-/** Arguments of formatClass: the data folder of the properties gets this cluster id, and these users by SCRAM. */
+/** Returns the arguments of formatClass, which gives the data folder this cluster id, and these users by SCRAM. */
 export function formatArguments(clusterId: string, properties: string, scram: readonly string[] = []): string[] {
   return [
     'format',

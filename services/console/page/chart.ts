@@ -13,7 +13,7 @@ export interface Curve {
   readonly color?: number | 'bad';
 }
 
-export interface ChartProps {
+interface ChartProps {
   readonly title: string;
   readonly unit: string;
   readonly rightUnit?: string;
@@ -49,17 +49,7 @@ const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
  * its curve.
  */
 export function Chart(props: ChartProps): View {
-  const {
-    title,
-    unit,
-    curves,
-    times,
-    zone,
-    isStacked = false,
-    isLogarithmic = false,
-    show = compact,
-    height = HEIGHT,
-  } = props;
+  const { title, unit, curves, times, zone, isStacked = false, isLogarithmic = false, height = HEIGHT } = props;
   const host = useRef<ChartElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [at, setAt] = useState<number | undefined>(undefined);
@@ -117,7 +107,23 @@ export function Chart(props: ChartProps): View {
       isEmpty
         ? html`<div class="nothing">${props.empty ?? 'Nothing in the last hour.'}</div>`
         : html`<div class="plot" ref=${host} role="img" aria-label=${describe(props)}></div>
-            <ul class="legend">
+            <${Legend} of=${props} index=${index} hidden=${hidden} onToggle=${toggle} />`
+    }
+  </figure>`;
+}
+
+function Legend({
+  of: { curves, show = compact, showRight = compact },
+  index,
+  hidden,
+  onToggle,
+}: {
+  readonly of: ChartProps;
+  readonly index: number;
+  readonly hidden: ReadonlySet<string>;
+  readonly onToggle: (label: string) => void;
+}): View {
+  return html`<ul class="legend">
               ${curves.map(
                 (c, i) =>
                   html`<li key=${c.label}>
@@ -125,17 +131,15 @@ export function Chart(props: ChartProps): View {
                       type="button"
                       aria-pressed=${!hidden.has(c.label)}
                       class=${`curve ${colorClass(c, i)}`}
-                      onClick=${() => toggle(c.label)}
+                      onClick=${() => onToggle(c.label)}
                     >
                       <i></i>${c.label}<b
-                        >${valueText(c.values[index], c.isRight === true ? (props.showRight ?? compact) : show)}</b
+                        >${valueText(c.values[index], c.isRight === true ? showRight : show)}</b
                       >
                     </button>
                   </li>`,
               )}
-            </ul>`
-    }
-  </figure>`;
+            </ul>`;
 }
 
 const valueText = (value: number | null | undefined, show: (value: number) => string): string =>
@@ -197,22 +201,11 @@ function options(
   width: number,
   onIndex: (index: number | undefined) => void,
 ): uPlot.Options {
-  const { zone, isLogarithmic = false, show = compact, showRight = compact, height = HEIGHT } = props;
+  const { zone, isLogarithmic = false, height = HEIGHT } = props;
   const style = getComputedStyle(document.documentElement);
   const variable = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   const colorOf = (c: Curve, i: number): string => variable(c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
-  const axis = {
-    stroke: variable('quiet'),
-    grid: { stroke: variable('grid'), width: 1 },
-    ticks: { show: false },
-    font: `11px ${variable('font')}`,
-  };
   const curves = drawn(props, hidden);
-  const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
-  // shows dates only if the curves cross midnight over a long span
-  const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
-  const powers = (_u: uPlot, splits: number[]): (number | null)[] =>
-    splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
   const hasRight = curves.some(({ curve }) => curve.isRight);
   const step = (props.times[1] ?? 0) - (props.times[0] ?? 0);
   return {
@@ -239,36 +232,7 @@ function options(
         },
       }),
     },
-    axes: [
-      {
-        ...axis,
-        space: 70,
-        size: date === null ? 26 : 42,
-        values: [
-          [86_400, '{MMM} {D}', null, null, null, null, null, null, 1],
-          [60, '{HH}:{mm}', date, null, date, null, null, null, 1],
-          [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1],
-        ],
-      },
-      {
-        ...axis,
-        size: 58,
-        values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))),
-        ...(isLogarithmic && { filter: powers, grid: { ...axis.grid, filter: powers } }),
-      },
-      ...(hasRight
-        ? [
-            {
-              ...axis,
-              scale: 'right',
-              ...RIGHT,
-              size: 58,
-              grid: { show: false },
-              values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)),
-            },
-          ]
-        : []),
-    ],
+    axes: axesOf(props, hasRight, variable),
     series: [
       {},
       ...curves.map(({ curve, index }) => ({
@@ -282,4 +246,49 @@ function options(
       })),
     ],
   };
+}
+
+function axesOf(props: ChartProps, hasRight: boolean, variable: (name: string) => string): uPlot.Axis[] {
+  const { isLogarithmic = false, show = compact, showRight = compact } = props;
+  const axis = {
+    stroke: variable('quiet'),
+    grid: { stroke: variable('grid'), width: 1 },
+    ticks: { show: false },
+    font: `11px ${variable('font')}`,
+  };
+  const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
+  // shows dates only if the curves cross midnight over a long span
+  const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
+  const powers = (_u: uPlot, splits: number[]): (number | null)[] =>
+    splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
+  return [
+    {
+      ...axis,
+      space: 70,
+      size: date === null ? 26 : 42,
+      values: [
+        [86_400, '{MMM} {D}', null, null, null, null, null, null, 1],
+        [60, '{HH}:{mm}', date, null, date, null, null, null, 1],
+        [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1],
+      ],
+    },
+    {
+      ...axis,
+      size: 58,
+      values: (_u, splits) => splits.map((v) => (v === null ? '' : show(v))),
+      ...(isLogarithmic && { filter: powers, grid: { ...axis.grid, filter: powers } }),
+    },
+    ...(hasRight
+      ? [
+          {
+            ...axis,
+            scale: 'right',
+            ...RIGHT,
+            size: 58,
+            grid: { show: false },
+            values: (_u: uPlot, splits: number[]) => splits.map((v) => showRight(v)),
+          },
+        ]
+      : []),
+  ];
 }

@@ -16,7 +16,7 @@ export interface Connection {
   readonly notice: string | undefined;
 }
 
-export interface Live {
+interface Live {
   readonly status: Status | undefined;
   readonly connection: Connection;
   readonly dismiss: () => void;

@@ -2,6 +2,7 @@
 import './locale.ts';
 import { render, type ComponentChild } from 'preact';
 import { useCallback, useState } from 'preact/hooks';
+import type { Status } from '../wire.ts';
 import { session } from './api.ts';
 import { Explore } from './explore/explore.ts';
 import { duration, type Zone } from './format.ts';
@@ -81,13 +82,7 @@ function App({ message: first }: { readonly message: string | undefined }): View
   function page(): View {
     if (status === undefined) return null;
     const admin = (view: () => View): View =>
-      isAdmin
-        ? view()
-        : html`<h1>${PAGES.find(([p]) => p === place.page)?.[1]}</h1>
-            <p class="note">
-              This page needs a key with the scope <code>admin</code>. Your key
-              ${` ${status.key.name} has ${status.key.scopes.join(', ')}.`}
-            </p>`;
+      isAdmin ? view() : html`<${AdminOnly} page=${place.page} owner=${status.key} />`;
     switch (place.page) {
       case 'overview':
         return html`<${Overview} status=${status} zone=${zone} />`;
@@ -104,6 +99,14 @@ function App({ message: first }: { readonly message: string | undefined }): View
           <p><a href=${addressOf('overview')}>Overview</a></p>`;
     }
   }
+}
+
+function AdminOnly({ page, owner }: { readonly page: string; readonly owner: Status['key'] }): View {
+  return html`<h1>${PAGES.find(([p]) => p === page)?.[1]}</h1>
+    <p class="note">
+      This page needs a key with the scope <code>admin</code>. Your key
+      ${` ${owner.name} has ${owner.scopes.join(', ')}.`}
+    </p>`;
 }
 
 function Notices({

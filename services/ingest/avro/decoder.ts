@@ -53,7 +53,7 @@ const MAX_ID = 2 ** 31 - 1;
 const LOOKUPS_AT_A_TIME = 8;
 const MAX_LOOKUPS = 1_000;
 
-export interface AvroDecoderOptions {
+interface AvroDecoderOptions {
   readonly source: SourceName;
   readonly schemas: KnownSchemas;
   readonly registry: Registry | undefined;

@@ -1,6 +1,5 @@
-import { oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
-import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../backup.ts';
+import { form, type Command } from '../../../common/command/command.ts';
+import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../copies/backup.ts';
 
 type Args =
   | { readonly do: 'create'; readonly place: string; readonly base?: string }
@@ -10,29 +9,29 @@ const BACKUP = { type: 'string', pattern: BACKUP_NAME.source };
 
 export const backupCommand: Command<Args, BackupResult> = {
   name: 'backup',
-  help: `npm run backup -- create PLACE/NAME [--base PLACE/NAME]   everything; with --base only what that backup lacks
-npm run backup -- restore PLACE/NAME [--database NAME]    into an empty database; NAME is its name where the backup was taken (embedded: sluice)
-PLACE is one of BACKUP_PLACES, which the running service reads, or the command where none runs: BACKUP_PLACES=local=/var/backups/sluice makes local/monday a backup.
-Nothing may be ingested meanwhile: stop npm start (the command then opens the data folder itself) or the ingest service. After a restore
-the ledger says where every partition goes on: what came after the backup is taken from Kafka again, once.`,
-  args: oneOfActions('do', {
-    create: { properties: { place: BACKUP, base: BACKUP }, required: ['place'] },
-    restore: {
-      properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } },
-      required: ['place'],
-    },
-  }),
-  options: { base: { type: 'string' }, database: { type: 'string' } },
-
-  readArgs(values, [verb, place, ...rest]) {
-    if ((verb !== 'create' && verb !== 'restore') || place === undefined || rest.length > 0)
-      throw new UsageError('backup takes create PLACE/NAME or restore PLACE/NAME');
-    const { base, database } = values;
-    if (verb === 'create' && database === undefined)
-      return { do: verb, place, ...(typeof base === 'string' && { base }) };
-    if (verb === 'restore' && base === undefined)
-      return { do: verb, place, ...(typeof database === 'string' && { database }) };
-    throw new UsageError('--base goes with create, --database with restore');
+  about: `PLACE is one of BACKUP_PLACES: with BACKUP_PLACES=local=/var/backups/sluice, local/monday is a backup. The running service reads that
+setting; if none runs, the command does.
+Nothing may be ingested meanwhile: stop npm start (the command then opens the data folder itself) or the ingest service.
+After a restore, ingest continues where the ledger ends. It reads what came after the backup from Kafka again, once.`,
+  by: 'do',
+  forms: {
+    create: form({
+      help: 'backs everything up; with --base only what that backup lacks',
+      words: ['PLACE/NAME'],
+      options: { base: { value: 'PLACE/NAME' } },
+      schema: { properties: { place: BACKUP, base: BACKUP }, required: ['place'] },
+      read: ({ base }, [place]): Args => ({ do: 'create', place, ...(base !== undefined && { base }) }),
+    }),
+    restore: form({
+      help: 'restores into an empty database; NAME is its name where the backup was taken (embedded: sluice)',
+      words: ['PLACE/NAME'],
+      options: { database: { value: 'NAME' } },
+      schema: {
+        properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } },
+        required: ['place'],
+      },
+      read: ({ database }, [place]): Args => ({ do: 'restore', place, ...(database !== undefined && { database }) }),
+    }),
   },
 
   run: async ({ clickhouse, settings, logger }, args) => {
@@ -42,5 +41,4 @@ the ledger says where every partition goes on: what came after the backup is tak
 
   print: ({ files, bytes, last_evaluated_at }) =>
     `${files} files, ${bytes} bytes; ${last_evaluated_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_evaluated_at).toISOString()}`}\n`,
-  exitCode: () => 0,
 };

@@ -10,7 +10,7 @@ import {
   type DeadLetter,
   type DeadLetterFilter,
 } from '../dead-letters.ts';
-import { reasons } from '../record.ts';
+import { reasons } from '../evaluate/record.ts';
 import { deadLettersCommand } from './dead-letters.ts';
 
 const LIST_LIMIT = 1_000;

@@ -1,44 +1,45 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { UsageError } from '../../../common/command/command.ts';
-import { reasons } from '../record.ts';
+import { UsageError } from '../../../common/errors.ts';
+import { argsOf } from '../../../test/harness/command.ts';
+import { reasons } from '../evaluate/record.ts';
 import { deadLettersCommand } from './dead-letters.ts';
 
-const read = (values: Record<string, string | boolean>, ...positionals: string[]): unknown =>
-  deadLettersCommand.readArgs(values, positionals);
+const read = (words: string): unknown => argsOf(deadLettersCommand, ...words.split(' '));
 
-test('words of a call become what is asked', () => {
-  expect(read({}, 'list')).toEqual({ do: 'list', filter: {}, limit: 1_000 });
-  expect(read({ topic: 't', reason: 'too_large', open: true, limit: '5' }, 'list')).toEqual({
+test('a command line becomes the arguments of its action', () => {
+  expect(read('list')).toEqual({ do: 'list', filter: {}, limit: 1_000 });
+  expect(read('list --topic t --reason too_large --open --limit 5')).toEqual({
     do: 'list',
     filter: { topic: 't', reason: 'too_large', open: true },
     limit: 5,
   });
-  expect(read({}, 'show', 't', '0', '123456789012345678')).toEqual({
+  expect(read('show t 0 123456789012345678')).toEqual({
     do: 'show',
     at: { topic: 't', partition: 0, offset: '123456789012345678' },
   });
-  expect(read({}, 'replay', 't', '0', '1')).toEqual({ do: 'replay', at: { topic: 't', partition: 0, offset: '1' } });
-  expect(read({ topic: 't', reason: 'unknown_schema' }, 'replay')).toEqual({
+  expect(read('replay t 0 1')).toEqual({ do: 'replay', at: { topic: 't', partition: 0, offset: '1' } });
+  expect(read('replay --topic t --reason unknown_schema')).toEqual({
     do: 'replay_all',
     filter: { topic: 't', reason: 'unknown_schema' },
   });
 });
 
 test.each([
-  ['nothing', {}, []],
-  ['a limit of none', { limit: '0' }, ['list']],
-  ['replay of everything', {}, ['replay']],
-  ['no offset', {}, ['show', 't', '0']],
-  ['a partition that is none', {}, ['show', 't', 'x', '1']],
-  ['a word too many', {}, ['show', 't', '0', '1', '2']],
-])('%s is refused', (_, values, positionals) => {
-  expect(() => read(values, ...positionals)).toThrow(UsageError);
+  ['no action', ''],
+  ['a limit of zero', 'list --limit 0'],
+  ['a replay of every topic', 'replay'],
+  ['a missing offset', 'show t 0'],
+  ['a partition that is no number', 'show t x 1'],
+  ['a word too many', 'show t 0 1 2'],
+  ['an option of another action', 'show t 0 1 --reason too_large'],
+])('%s is refused', (_, words) => {
+  expect(() => read(words)).toThrow(UsageError);
 });
 
-test('a misspelt reason is refused with those that there are: it would find nothing, as if all were well', () => {
-  for (const verb of ['list', 'replay'])
-    expect(() => read({ topic: 't', reason: 'to_large' }, verb)).toThrow(`--reason takes one of ${reasons.join(', ')}`);
+test('a misspelt reason is refused with the list of reasons, because it would find nothing', () => {
+  for (const action of ['list', 'replay'])
+    expect(() => read(`${action} --topic t --reason to_large`)).toThrow(`--reason takes one of ${reasons.join(', ')}`);
 });
 
 test('the README has every reason', () => {

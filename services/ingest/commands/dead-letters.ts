@@ -1,7 +1,7 @@
-import { PARTITION, TOPIC, oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
+import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
+import { form, type Command } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
-import { StartError } from '../../../common/errors.ts';
+import { StartError, UsageError } from '../../../common/errors.ts';
 import {
   listDeadLetters,
   readDeadLetter,
@@ -13,7 +13,7 @@ import {
   type ReplayOutcome,
 } from '../dead-letters.ts';
 import { createDecoders } from '../service.ts';
-import { reasons } from '../record.ts';
+import { reasons } from '../evaluate/record.ts';
 
 type Args =
   | { readonly do: 'list'; readonly filter: DeadLetterFilter; readonly limit: number }
@@ -52,60 +52,58 @@ const AT = {
   additionalProperties: false,
 };
 
+const COORDINATES = ['TOPIC', 'PARTITION', 'OFFSET'] as const;
+
+function readCoordinates([topic, partition, offset]: readonly [string, string, string]): Coordinates {
+  return { topic, partition: wholeNumber(partition), offset };
+}
+
+function readFilter(topic: string | undefined, given: string | undefined): DeadLetterFilter {
+  const reason = reasons.find((r) => r === given);
+  // a misspelt reason would find nothing, as if all were well
+  if (given !== undefined && reason === undefined) throw new UsageError(`--reason takes one of ${reasons.join(', ')}`);
+  return { ...(topic !== undefined && { topic }), ...(reason !== undefined && { reason }) };
+}
+
 export const deadLettersCommand: Command<Args, Result> = {
   name: 'dead-letters',
-  help: `npm run dead-letters -- list [--topic T] [--reason R] [--open] [--limit N]
-npm run dead-letters -- show TOPIC PARTITION OFFSET          the original bytes, on stdout
-npm run dead-letters -- replay TOPIC PARTITION OFFSET
-npm run dead-letters -- replay --topic T [--reason R]
-replay evaluates a letter again with today's rules and writes its row with its original coordinates, once. Exit code 1 where one was not stored.
-unfinished: its batch is not finished yet; try again.`,
-  args: oneOfActions('do', {
-    list: {
-      properties: { filter: FILTER, limit: { type: 'integer', minimum: 1, maximum: MOST_LETTERS } },
-      required: ['filter', 'limit'],
-    },
-    show: { properties: { at: AT }, required: ['at'] },
-    replay: { properties: { at: AT }, required: ['at'] },
-    replay_all: { properties: { filter: { ...FILTER, required: ['topic'] } }, required: ['filter'] },
-  }),
-  options: {
-    topic: { type: 'string' },
-    reason: { type: 'string' },
-    open: { type: 'boolean' },
-    limit: { type: 'string' },
-  },
-
-  readArgs(values, [verb, ...rest]) {
-    const reason = reasons.find((r) => r === values['reason']);
-    if (values['reason'] !== undefined && reason === undefined)
-      throw new UsageError(`--reason takes one of ${reasons.join(', ')}`);
-    const filter: DeadLetterFilter = {
-      ...(typeof values['topic'] === 'string' ? { topic: values['topic'] } : {}),
-      ...(reason === undefined ? {} : { reason }),
-      ...(values['open'] === true ? { open: true } : {}),
-    };
-    if (verb === 'list' && rest.length === 0) {
-      const limit = Number(values['limit'] ?? LIMIT);
-      if (!Number.isInteger(limit) || limit < 1 || limit > MOST_LETTERS)
-        throw new UsageError(`--limit takes an integer from 1 to ${MOST_LETTERS}`);
-      return { do: 'list', filter, limit };
-    }
-    if (verb === 'replay' && rest.length === 0) {
-      if (filter.topic === undefined) throw new UsageError('replay takes TOPIC PARTITION OFFSET, or --topic');
-      return { do: 'replay_all', filter };
-    }
-    const [topic, partition, offset, ...more] = rest;
-    if (
-      (verb !== 'show' && verb !== 'replay') ||
-      topic === undefined ||
-      !/^\d{1,9}$/.test(partition ?? '') ||
-      !/^\d{1,18}$/.test(offset ?? '') ||
-      more.length > 0
-    ) {
-      throw new UsageError('dead-letters takes list, show TOPIC PARTITION OFFSET, or replay');
-    }
-    return { do: verb, at: { topic, partition: Number(partition), offset: offset! } };
+  about: `A replay evaluates a letter again with today's rules and writes its row with its original coordinates, once. The exit code is 1 if one
+was not stored. Outcome "unfinished": its batch is not finished yet; try again.`,
+  by: 'do',
+  forms: {
+    list: form({
+      help: 'lists dead letters; --open: only those that were not replayed',
+      options: { topic: { value: 'TOPIC' }, reason: { value: 'REASON' }, open: {}, limit: { value: 'N' } },
+      schema: {
+        properties: { filter: FILTER, limit: { type: 'integer', minimum: 1, maximum: MOST_LETTERS } },
+        required: ['filter', 'limit'],
+      },
+      read({ topic, reason, open, limit }): Args {
+        const count = limit === undefined ? LIMIT : wholeNumber(limit);
+        if (!(count >= 1 && count <= MOST_LETTERS))
+          throw new UsageError(`--limit takes an integer from 1 to ${MOST_LETTERS}`);
+        return { do: 'list', filter: { ...readFilter(topic, reason), ...(open && { open }) }, limit: count };
+      },
+    }),
+    show: form({
+      help: 'writes the original bytes to stdout',
+      words: COORDINATES,
+      schema: { properties: { at: AT }, required: ['at'] },
+      read: (_, words): Args => ({ do: 'show', at: readCoordinates(words) }),
+    }),
+    replay: form({
+      help: 'replays one letter',
+      words: COORDINATES,
+      schema: { properties: { at: AT }, required: ['at'] },
+      read: (_, words): Args => ({ do: 'replay', at: readCoordinates(words) }),
+    }),
+    replay_all: form({
+      help: 'replays all letters of a topic',
+      action: 'replay',
+      options: { topic: { value: 'TOPIC', isRequired: true }, reason: { value: 'REASON' } },
+      schema: { properties: { filter: { ...FILTER, required: ['topic'] } }, required: ['filter'] },
+      read: ({ topic, reason }): Args => ({ do: 'replay_all', filter: readFilter(topic, reason) }),
+    }),
   },
 
   async run({ clickhouse, settings }, args) {

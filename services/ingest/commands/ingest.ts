@@ -1,5 +1,5 @@
-import { PARTITION, TOPIC, oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
+import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
+import { form, type Command } from '../../../common/command/command.ts';
 import { readPauses, resumePartition } from '../bad-share-pause.ts';
 
 type Args =
@@ -20,20 +20,19 @@ type Result = { readonly paused: readonly PausedPartition[] } | { readonly resum
 
 export const ingestCommand: Command<Args, Result> = {
   name: 'ingest',
-  help: `npm run ingest                              the service: Kafka into the raw tables
-npm run ingest -- paused                    partitions that are paused because too many of their last messages were bad
-npm run ingest -- resume TOPIC PARTITION    lets one go on now, within two seconds; what was bad before counts no more. Exit code 1 where it is not paused`,
-  args: oneOfActions('action', {
-    paused: {},
-    resume: { properties: { topic: TOPIC, partition: PARTITION }, required: ['topic', 'partition'] },
-  }),
-  options: {},
-
-  readArgs(_, [action, topic, partition, ...rest]) {
-    if (action === 'paused' && topic === undefined) return { action };
-    if (action === 'resume' && topic !== undefined && /^\d{1,9}$/.test(partition ?? '') && rest.length === 0)
-      return { action, topic, partition: Number(partition) };
-    throw new UsageError('ingest takes paused, or resume TOPIC PARTITION');
+  about: 'Without words: the service, which writes Kafka into the raw tables (npm run ingest).',
+  by: 'action',
+  forms: {
+    paused: form({
+      help: 'shows partitions that are paused because too many of their last messages were bad',
+      read: (): Args => ({ action: 'paused' }),
+    }),
+    resume: form({
+      help: 'resumes a partition within two seconds and forgets its bad messages; exit code 1 if it is not paused',
+      words: ['TOPIC', 'PARTITION'],
+      schema: { properties: { topic: TOPIC, partition: PARTITION }, required: ['topic', 'partition'] },
+      read: (_, [topic, partition]): Args => ({ action: 'resume', topic, partition: wholeNumber(partition) }),
+    }),
   },
 
   async run({ clickhouse }, args) {

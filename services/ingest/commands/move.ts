@@ -1,17 +1,18 @@
 import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
-import { NO_ARGUMENTS } from '../../../common/command/arguments.ts';
-import type { Command } from '../../../common/command/command.ts';
+import { form, type Command } from '../../../common/command/command.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
-import { moveTables, type Moved } from '../move.ts';
+import { moveTables, type Moved } from '../copies/move.ts';
 
 export const moveCommand: Command<Record<string, never>, Moved> = {
   name: 'move',
-  help: `CLICKHOUSE_URL=http://user:password@host:8123/database npm run move
-Copies the embedded ClickHouse in DATA_DIR, every table and the ledger included, into the empty database of CLICKHOUSE_URL. npm start has to be stopped,
-with no batch under way. Afterwards start the services with that CLICKHOUSE_URL and the same Kafka: they go on where the ledger ends. DATA_DIR is left as it is.`,
-  args: NO_ARGUMENTS,
-  options: {},
-  readArgs: () => ({}),
+  about: `Set CLICKHOUSE_URL=http://user:password@host:8123/database to the server. Stop npm start before, with no batch in flight.
+Afterwards start the services with that CLICKHOUSE_URL and the same Kafka: they continue where the ledger ends. DATA_DIR stays as it is.`,
+  forms: {
+    '': form({
+      help: 'copies the embedded ClickHouse of DATA_DIR, every table and the ledger, into the empty database of CLICKHOUSE_URL',
+      read: () => ({}),
+    }),
+  },
   async run({ clickhouse, settings, logger }) {
     if (settings.CLICKHOUSE_URL === undefined)
       throw new StartError('npm run move needs CLICKHOUSE_URL: where DATA_DIR is to be moved', {
@@ -26,5 +27,4 @@ with no batch under way. Afterwards start the services with that CLICKHOUSE_URL 
   },
   print: ({ tables, rows }) =>
     `${tables.map((t) => `${t.name}: ${t.rows}`).join('\n')}\n\n${rows} rows in ${tables.length} tables; every offset is accounted for, once\n`,
-  exitCode: () => 0,
 };

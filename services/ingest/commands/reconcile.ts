@@ -1,5 +1,4 @@
-import { NO_ARGUMENTS } from '../../../common/command/arguments.ts';
-import type { Command } from '../../../common/command/command.ts';
+import { form, type Command } from '../../../common/command/command.ts';
 import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
 
 const columns: readonly (keyof PartitionAccount)[] = [
@@ -18,12 +17,13 @@ const columns: readonly (keyof PartitionAccount)[] = [
 
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',
-  help: `npm run reconcile [-- flags]
-Proves that every offset ever taken is one row, one dead letter, or skipped, once: per topic and partition
-consumed = stored + dead_lettered + skipped. Exit code 1 where it does not hold, with the first range.`,
-  args: NO_ARGUMENTS,
-  options: {},
-  readArgs: () => ({}),
+  about: `Per topic and partition, consumed = stored + dead_lettered + skipped. If that does not hold, the exit code is 1 and the first range is named.`,
+  forms: {
+    '': form({
+      help: 'proves that every offset ever taken is one row, one dead letter, or skipped, once',
+      read: () => ({}),
+    }),
+  },
   run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),
   print: ({ ok, partitions, faults }) => {
     const table = [columns.map(String), ...partitions.map((row) => columns.map((c) => String(row[c])))];

@@ -1,5 +1,5 @@
 import type { Fetched } from '../inbox.ts';
-import { checksum, type Record } from '../record.ts';
+import { checksum, type Record } from '../evaluate/record.ts';
 import type { Ended, RecordMark } from './ports.ts';
 import type { Compared } from './takeover.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Rules } from '../evaluate/evaluate.ts';
-import { checksum, type Record } from '../record.ts';
+import { checksum, type Record } from '../evaluate/record.ts';
 import { encodeIntent, type Intent } from './intent.ts';
 import { Lane } from './lane.ts';
 import type { LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';

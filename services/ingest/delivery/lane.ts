@@ -1,5 +1,5 @@
 import type { Cut, CutLimits, Fetched, Inbox } from '../inbox.ts';
-import type { Record } from '../record.ts';
+import type { Record } from '../evaluate/record.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { markOf } from './comparison.ts';
 import { Guard } from './guard.ts';

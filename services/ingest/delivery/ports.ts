@@ -1,4 +1,4 @@
-import type { Record } from '../record.ts';
+import type { Record } from '../evaluate/record.ts';
 import type { Clock } from '../../../common/clock.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import type { Intent } from './intent.ts';

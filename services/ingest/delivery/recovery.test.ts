@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { Record } from '../record.ts';
+import type { Record } from '../evaluate/record.ts';
 import type { Batch, Ended, OrphanRows, Stored } from './ports.ts';
 import { foundOf, storeBatch, type Progress } from './recovery.ts';
 

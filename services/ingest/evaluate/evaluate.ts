@@ -1,7 +1,7 @@
 import { timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
-import { formOf, type Reason, type Record } from '../record.ts';
+import { formOf, type Reason, type Record } from './record.ts';
 import { readerOf } from './reader.ts';
 import { familiesOf, refsOf, WINDOW } from './requests.ts';
 import { RowBinary } from './row-binary.ts';

@@ -3,7 +3,7 @@ import type { Mutation } from './process.ts';
 import { runSchedule, scenarios, type Scenario } from './schedule.ts';
 import type { Counts } from './world.ts';
 
-export interface CheckOptions {
+interface CheckOptions {
   readonly seed: number;
   readonly runs: number;
   readonly mutation: Mutation;

@@ -12,7 +12,7 @@ import type {
   Stored,
 } from '../delivery/ports.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
-import { checksum } from '../record.ts';
+import { checksum } from '../evaluate/record.ts';
 import type { Event, Log } from './kafka.ts';
 import { createTables, type Job, type Part, type Row } from './tables.ts';
 import type { World } from './world.ts';

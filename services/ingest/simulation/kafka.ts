@@ -1,5 +1,5 @@
 import type { Fetched } from '../inbox.ts';
-import type { Record } from '../record.ts';
+import type { Record } from '../evaluate/record.ts';
 import type { World } from './world.ts';
 
 /** A record with what the model of ClickHouse evaluates it by. */
@@ -22,12 +22,12 @@ export interface Event extends Record {
  */
 type Slot = Event | 'control' | 'absent';
 
-export interface Commit {
+interface Commit {
   readonly offset: number;
   readonly metadata: string;
 }
 
-export interface JoinAnswer {
+interface JoinAnswer {
   readonly memberId: string;
   readonly generation: number;
   readonly assigned: readonly number[];

@@ -1,6 +1,6 @@
 import { Lane } from '../delivery/lane.ts';
 import type { Ports } from '../delivery/ports.ts';
-import { commitInEpoch, createMembership, type Membership } from '../membership.ts';
+import { commitInEpoch, createMembership, type Membership } from '../group/membership.ts';
 import type { ClickHouse, Client } from './clickhouse.ts';
 import { SESSION_MS, type Group, type GroupClient, type Log } from './kafka.ts';
 import type { World } from './world.ts';
@@ -21,7 +21,7 @@ export interface Mutation {
   readonly fence?: 'off';
 }
 
-export interface ProcessOptions {
+interface ProcessOptions {
   readonly world: World;
   readonly logs: readonly Log[];
   readonly clickhouse: ClickHouse;

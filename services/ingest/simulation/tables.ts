@@ -15,7 +15,7 @@ export interface Row {
   readonly period: number;
 }
 
-export const TARGETS = ['raw', 'dead', 'rollup1m', 'rollup1h'] as const;
+const TARGETS = ['raw', 'dead', 'rollup1m', 'rollup1h'] as const;
 export type Target = (typeof TARGETS)[number];
 
 /** One part of a table: what one insert put into one of its partitions, all of it or nothing. */

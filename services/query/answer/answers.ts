@@ -47,7 +47,7 @@ interface Kept {
   readonly params: Params;
 }
 
-export interface AnswersOptions {
+interface AnswersOptions {
   readonly clickhouse: Reader;
   readonly slots: QuerySlots;
   readonly responseMemory: Pick<ResponseMemory, 'reserve'>;
@@ -70,38 +70,17 @@ function cacheKey(definition: Definition, params: Params): string {
   return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
 }
 
-/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
-export function createAnswers({
-  clickhouse,
-  slots,
-  responseMemory,
-  shares,
-  clock,
-  limits,
-  cacheLimits,
-  logger,
-  metrics,
-  shared,
-}: AnswersOptions): Answers {
-  const cache = createCache<Kept>(cacheLimits);
-  const flights = createSingleFlight<Landed>();
-  const sharedQueries = createSharedQueries(shared, clock);
-  const cached = new WeakMap<Answer, Kept>();
-  const closing = new AbortController();
-
-  // a small answer is requested first, and then perhaps a large one
-  const longestOf = (definition: Definition): number => 2 * secondsOf(definition, limits) * 1000;
-
+/** Runs queries, for a caller in a slot of its key, and requeries in a slot that their caller has taken. */
+function createQueries({ clickhouse, slots, responseMemory, clock, limits, metrics }: AnswersOptions) {
   async function query(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
     const fetchedAt = clock();
-    const reserve = (until: AbortSignal): Promise<() => void> => responseMemory.reserve(until, owner);
     const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, {
       definition,
       params,
       now: fetchedAt,
       limits,
       signal,
-      reserve,
+      reserve: (until) => responseMemory.reserve(until, owner),
     });
     metrics.rowsRead.inc({ endpoint: definition.name }, readRows ?? 0);
     metrics.bytesRead.inc({ endpoint: definition.name }, readBytes ?? 0);
@@ -123,57 +102,122 @@ export function createAnswers({
       release();
     }
   }
+  return { query, queryInSlot };
+}
 
-  function keepAnswer(kept: Kept, askedBy: string | undefined): void {
+/** Cached answers, with their other forms and compressed copies, which are charged to their entry. */
+function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
+  const cache = createCache<Kept>(limits);
+  const cached = new WeakMap<Answer, Kept>();
+  function put(kept: Kept, askedBy: string | undefined): void {
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
   }
+  async function inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
+    let form = answer.forms.get(format);
+    if (form === undefined) {
+      form = formOf(answer, format, columns);
+      answer.forms.set(format, form);
+      const kept = cached.get(answer);
+      if (kept !== undefined) {
+        const made = await form;
+        cached.set(made, kept);
+        cache.grow(kept.key, kept, made.bytes);
+      }
+    }
+    return await form;
+  }
+  async function encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
+    let copy = answer.copies.get(encoding);
+    if (copy === undefined) {
+      copy = compressors[encoding](answer.body);
+      answer.copies.set(encoding, copy);
+      const kept = cached.get(answer);
+      if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+    }
+    return await copy;
+  }
+  return { cache, put, inForm, encoded };
+}
 
-  async function requeryOne({ key, definition, params }: Kept): Promise<void> {
+/** One query at a time for each answer, shared by all who wait for it here and in other processes. */
+function createLandings(
+  { shared, clock, limits }: AnswersOptions,
+  put: (kept: Kept, askedBy: string | undefined) => void,
+) {
+  const flights = createSingleFlight<Landed>();
+  const sharedQueries = createSharedQueries(shared, clock);
+  /** Joins the query of an answer, or runs it and caches its answer. */
+  const land = (
+    { key, definition, params }: Omit<Kept, 'answer'>,
+    caller: AbortSignal,
+    newerThan: number,
+    run: (signal: AbortSignal) => Promise<Answer>,
+    askedBy: string | undefined,
+  ): Promise<Landed> =>
+    flights.fly(key, caller, async (signal) => {
+      // a small answer is requested first, and then perhaps a large one
+      const longestMs = 2 * secondsOf(definition, limits) * 1000;
+      const landed = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
+      put({ key, definition, params, answer: landed.answer }, askedBy);
+      return landed;
+    });
+
+  return { flights, sharedQueries, land };
+}
+
+/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
+export function createAnswers(options: AnswersOptions): Answers {
+  const { slots, shares, clock, logger, metrics } = options;
+  const { query, queryInSlot } = createQueries(options);
+  const { cache, put, inForm, encoded } = createKeptAnswers(options.cacheLimits);
+  const { flights, sharedQueries, land } = createLandings(options, put);
+  const closing = new AbortController();
+
+  async function requeryOne(kept: Kept): Promise<void> {
+    const { key, definition, params } = kept;
     try {
       // another process may have queried it a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
-      await flights.fly(key, new AbortController().signal, async (signal) => {
-        const run = (): Promise<Answer> => query(definition, params, signal, BACKGROUND);
-        const landed = await sharedQueries.once(key, newerThan, longestOf(definition), run, signal);
-        keepAnswer({ key, definition, params, answer: landed.answer }, undefined);
-        return landed;
-      });
+      const run = (signal: AbortSignal): Promise<Answer> => query(definition, params, signal, BACKGROUND);
+      await land(kept, new AbortController().signal, newerThan, run, undefined);
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'ok' });
     } catch (error) {
       cache.failed(key, clock());
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'failed' });
-      logger.warn(
-        {
-          endpoint: definition.name,
-          code: error instanceof ApiError ? error.code : undefined,
-          ...(error instanceof ApiError ? {} : { err: error }),
-        },
-        'requery_failed',
-      );
+      const reason = error instanceof ApiError ? { code: error.code } : { err: error };
+      logger.warn({ endpoint: definition.name, ...reason }, 'requery_failed');
     }
+  }
+
+  async function requery(): Promise<void> {
+    const now = clock();
+    cache.sweep(now);
+    const started: Promise<void>[] = [];
+    for (const kept of cache.due(now)) {
+      if (flights.has(kept.key)) continue;
+      const release = slots.tryAcquireBackground();
+      if (release === undefined) break;
+      started.push(requeryOne(kept).finally(release));
+    }
+    await Promise.all(started);
   }
 
   return {
     async answer(definition, params, caller, owner) {
       shares.note(owner);
-      if (definition.cacheSeconds === 0)
-        return {
-          answer: await queryInSlot(definition, params, AbortSignal.any([caller(), closing.signal]), owner),
-          cache: 'none',
-        };
+      if (definition.cacheSeconds === 0) {
+        const signal = AbortSignal.any([caller(), closing.signal]);
+        return { answer: await queryInSlot(definition, params, signal, owner), cache: 'none' };
+      }
       const key = cacheKey(definition, params);
       const asked = clock();
       const found = cache.ask(key, asked, owner);
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
-        const { answer, ran } = await flights.fly(key, caller(), async (signal) => {
-          const newerThan = asked - definition.cacheSeconds * 1000;
-          const run = (): Promise<Answer> => queryInSlot(definition, params, signal, owner);
-          const landed = await sharedQueries.once(key, newerThan, longestOf(definition), run, signal);
-          keepAnswer({ key, definition, params, answer: landed.answer }, owner);
-          return landed;
-        });
+        const newerThan = asked - definition.cacheSeconds * 1000;
+        const run = (signal: AbortSignal): Promise<Answer> => queryInSlot(definition, params, signal, owner);
+        const { answer, ran } = await land({ key, definition, params }, caller(), newerThan, run, owner);
         return { answer, cache: ran ? 'miss' : 'hit' };
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'unavailable') throw error;
@@ -182,46 +226,9 @@ export function createAnswers({
         return { answer: last, cache: 'stale' };
       }
     },
-
-    async inForm(answer, format, { columns }) {
-      let form = answer.forms.get(format);
-      if (form === undefined) {
-        form = formOf(answer, format, columns);
-        answer.forms.set(format, form);
-        const kept = cached.get(answer);
-        if (kept !== undefined) {
-          const made = await form;
-          cached.set(made, kept);
-          cache.grow(kept.key, kept, made.bytes);
-        }
-      }
-      return await form;
-    },
-
-    async encoded(answer, encoding) {
-      let copy = answer.copies.get(encoding);
-      if (copy === undefined) {
-        copy = compressors[encoding](answer.body);
-        answer.copies.set(encoding, copy);
-        const kept = cached.get(answer);
-        if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
-      }
-      return await copy;
-    },
-
-    async requery() {
-      const now = clock();
-      cache.sweep(now);
-      const started: Promise<void>[] = [];
-      for (const kept of cache.due(now)) {
-        if (flights.has(kept.key)) continue;
-        const release = slots.tryAcquireBackground();
-        if (release === undefined) break;
-        started.push(requeryOne(kept).finally(release));
-      }
-      await Promise.all(started);
-    },
-
+    inForm,
+    encoded,
+    requery,
     keep(definitions) {
       const hashes = new Set(definitions.map((d) => d.hash));
       cache.drop((kept) => hashes.has(kept.definition.hash));

@@ -31,7 +31,7 @@ function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[]
   return [...within, ...beyond].slice(0, WARM_ENTRIES);
 }
 
-export interface Lifetime {
+interface Lifetime {
   readonly cacheSeconds: number;
   readonly requerySeconds: number;
 }
@@ -75,46 +75,34 @@ export interface Cache<T> {
   readonly bytes: number;
 }
 
-/**
- * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
- * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
- * entries while others want them. `random` is 0 to 1, for the jitter.
- */
-export function createCache<T>(
-  limits: { maxEntries: number; maxBytes: number },
-  random: () => number = Math.random,
-): Cache<T> {
-  // in the order of their last use
+interface Limits {
+  readonly maxEntries: number;
+  readonly maxBytes: number;
+}
+
+/** Entries in the order of their last use, and what each key holds of them. */
+function createShelf<T>(limits: Limits) {
   const entries = new Map<string, Entry<T>>();
   const held = new Map<string, { entries: number; bytes: number }>();
   let bytes = 0;
 
-  const remove = (key: string, entry: Entry<T>): void => {
-    entries.delete(key);
-    count(entry.owner, -1, -entry.bytes);
-  };
-  const count = (owner: string, more: number, moreBytes: number): void => {
+  function count(owner: string, more: number, moreBytes: number): void {
     const now = held.get(owner) ?? { entries: 0, bytes: 0 };
     bytes += moreBytes;
     if (now.entries + more === 0) held.delete(owner);
     else held.set(owner, { entries: now.entries + more, bytes: now.bytes + moreBytes });
-  };
-  const own = (entry: Entry<T>, owner: string): void => {
+  }
+  function remove(key: string, entry: Entry<T>): void {
+    entries.delete(key);
     count(entry.owner, -1, -entry.bytes);
-    entry.owner = owner;
-    count(owner, 1, entry.bytes);
-  };
-  const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
-    fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random());
-  const evict = (): void => {
+  }
+  function isGreedy({ owner }: Entry<T>): boolean {
+    const of = held.get(owner) ?? { entries: 0, bytes: 0 };
+    return entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes;
+  }
+  /** Evicts what does not fit: first the least recently used entry of a key that holds more than half. */
+  function evict(): void {
     while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
-      const isGreedy = ({ owner }: Entry<T>): boolean => {
-        const of = held.get(owner);
-        return (
-          of !== undefined &&
-          (entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes)
-        );
-      };
       let [found] = entries;
       for (const one of entries) {
         if (!isGreedy(one[1])) continue;
@@ -124,7 +112,19 @@ export function createCache<T>(
       if (found === undefined) return;
       remove(...found);
     }
-  };
+  }
+  return { entries, count, remove, evict, bytes: () => bytes };
+}
+
+/**
+ * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
+ * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
+ * entries while others want them. `random` is 0 to 1, for the jitter.
+ */
+export function createCache<T>(limits: Limits, random: () => number = Math.random): Cache<T> {
+  const { entries, count, remove, evict, bytes } = createShelf<T>(limits);
+  const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
+    fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random());
 
   return {
     ask(key, now, owner) {
@@ -138,7 +138,9 @@ export function createCache<T>(
       entries.delete(key);
       entries.set(key, entry);
       entry.askedAt = now;
-      own(entry, owner);
+      count(entry.owner, -1, -entry.bytes);
+      entry.owner = owner;
+      count(owner, 1, entry.bytes);
       return {
         value: entry.value,
         fetchedAt: entry.fetchedAt,
@@ -151,10 +153,8 @@ export function createCache<T>(
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
       else if (size > limits.maxBytes / LARGEST_PART) return;
-      const askedAt = Math.max(
-        askedBy === undefined ? Number.NEGATIVE_INFINITY : fetchedAt,
-        before?.askedAt ?? Number.NEGATIVE_INFINITY,
-      );
+      const askedBefore = before?.askedAt ?? Number.NEGATIVE_INFINITY;
+      const askedAt = askedBy === undefined ? askedBefore : Math.max(fetchedAt, askedBefore);
       const entry: Entry<T> = {
         value,
         bytes: size + key.length * 2,
@@ -198,7 +198,7 @@ export function createCache<T>(
       return entries.size;
     },
     get bytes() {
-      return bytes;
+      return bytes();
     },
   };
 }

@@ -20,7 +20,7 @@ export interface QuerySlots {
   readonly waiting: () => number;
 }
 
-export interface SlotLimits {
+interface SlotLimits {
   readonly concurrency: number;
   readonly queue: number;
   readonly waitMs: number;
@@ -34,6 +34,32 @@ interface Waiter {
 }
 
 const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
+
+/** Waits among the waiters. Resolves to the release function of a slot, and rejects if refused, too late or aborted. */
+function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: AbortSignal): Promise<() => void> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      waiters.delete(waiter);
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+    };
+    const waiter: Waiter = {
+      owner,
+      grant(release) {
+        leave();
+        resolve(release);
+      },
+      refuse(error) {
+        leave();
+        reject(error);
+      },
+    };
+    const onAbort = (): void => waiter.refuse(signal.reason as Error);
+    const timer = setTimeout(() => waiter.refuse(tooMany('too many queries are running')), waitMs);
+    signal.addEventListener('abort', onAbort, { once: true });
+    waiters.add(waiter);
+  });
+}
 
 /** `queue` is the number of queries that may wait, each for at most waitMs. */
 export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits): QuerySlots {
@@ -97,28 +123,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
       signal.throwIfAborted();
       if (mayRun(owner)) return takeFor(owner);
       if (waiters.size >= queue && !makeRoom(owner)) throw tooMany('too many queries are waiting');
-      return await new Promise((resolve, reject) => {
-        const leave = (): void => {
-          waiters.delete(waiter);
-          clearTimeout(timer);
-          signal.removeEventListener('abort', onAbort);
-        };
-        const waiter: Waiter = {
-          owner,
-          grant(release) {
-            leave();
-            resolve(release);
-          },
-          refuse(error) {
-            leave();
-            reject(error);
-          },
-        };
-        const onAbort = (): void => waiter.refuse(signal.reason as Error);
-        const timer = setTimeout(() => waiter.refuse(tooMany('too many queries are running')), waitMs);
-        signal.addEventListener('abort', onAbort, { once: true });
-        waiters.add(waiter);
-      });
+      return await waitIn(waiters, owner, waitMs, signal);
     },
     tryAcquireBackground() {
       if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;

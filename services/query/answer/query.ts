@@ -1,6 +1,6 @@
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Settings } from '../../../common/config/settings.ts';
-import { statementFor } from '../definition/branches.ts';
+import { statementFor } from '../statement/branches.ts';
 import { apiErrorOf, passedLimit } from './clickhouse-errors.ts';
 import { RESERVED, type Definition } from '../definition/definition.ts';
 import type { Params } from '../definition/params.ts';
@@ -46,7 +46,7 @@ export function limitsOf(
   };
 }
 
-export interface QueryResult extends Body {
+interface QueryResult extends Body {
   /** undefined if the engine does not report it */
   readonly readRows: number | undefined;
   readonly readBytes: number | undefined;
@@ -87,7 +87,7 @@ function hasEvents({ columns }: Pick<Definition, 'columns'>): boolean {
   return columns.some(({ render: as }) => as === 'text' || as === 'nested_list');
 }
 
-export interface QueryRun {
+interface QueryRun {
   readonly definition: Definition;
   readonly params: Params;
   /** unix milliseconds */

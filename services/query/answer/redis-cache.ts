@@ -58,37 +58,39 @@ function mac(secret: Buffer, key: string, said: string): string {
     .digest('base64url');
 }
 
-/** `lockMarginMs`: how much longer than its query a lock lasts, in case the process that took it died. */
-/** `secret`: the same for all processes that share answers. */
-export function openRedisCache({
-  url,
-  secret,
-  lockMarginMs,
-  logger,
-}: {
-  url: string;
-  secret: Buffer;
-  lockMarginMs: number;
-  logger: Logger;
-}): RedisCache {
+interface RedisOptions {
+  readonly url: string;
+  /** the same for all processes that share answers */
+  readonly secret: Buffer;
+  /** how much longer than its query a lock lasts, in case the process that took it died */
+  readonly lockMarginMs: number;
+  readonly logger: Logger;
+}
+
+/** Connects, and reconnects for as long as it takes. */
+function connect(url: string, logger: Logger) {
   const client = createClient({
     url,
     disableOfflineQueue: true,
     commandsQueueMaxLength: 10_000,
     socket: { connectTimeout: CONNECT_TIMEOUT_MS, reconnectStrategy: (attempt) => Math.min(100 * 2 ** attempt, 3_000) },
   });
-  let away = false;
+  let isUnavailable = false;
   client.on('error', (error: unknown) => {
-    if (!away) logger.warn({ err: error }, 'redis_unavailable');
-    away = true;
+    if (!isUnavailable) logger.warn({ err: error }, 'redis_unavailable');
+    isUnavailable = true;
   });
   client.on('ready', () => {
-    if (away) logger.info('redis_recovered');
-    away = false;
+    if (isUnavailable) logger.info('redis_recovered');
+    isUnavailable = false;
   });
-  // reconnects for as long as it takes; until then every command counts as unanswered
+  // until it is connected, every command counts as unanswered
   client.connect().catch(() => undefined);
+  return client;
+}
 
+export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptions): RedisCache {
+  const client = connect(url, logger);
   const tokens = new Map<string, string>();
   const hashed = (key: string): string => hash('sha256', key, 'base64url');
   /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
@@ -135,7 +137,7 @@ export function openRedisCache({
             condition: 'NX',
             expiration: { type: 'PX', value: queryMs + lockMarginMs },
           }),
-        'away',
+        'unavailable',
       );
       if (taken === 'OK') tokens.set(key, token);
       return taken !== null;

@@ -3,9 +3,9 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier, oneStatement, quote, tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import { members } from '../../../common/json-text.ts';
-import { nameOf, parseAst, type Node } from '../definition/ast.ts';
+import { nameOf, parseAst, type Node } from '../statement/ast.ts';
 import { passedLimit } from './clickhouse-errors.ts';
-import { namedSubqueries } from '../definition/named-subqueries.ts';
+import { namedSubqueries } from '../statement/named-subqueries.ts';
 import { LARGEST_PATTERN, patternSize } from '../definition/pattern.ts';
 import { RESULT_FORMAT } from '../render/render.ts';
 
@@ -184,7 +184,7 @@ function checkAst(printed: string, names: readonly string[]): { reads: string[] 
 const wrongSql = (message: string, cause?: unknown): ApiError =>
   invalidParameters([{ parameter: 'sql', message }], cause);
 
-export interface SandboxRun {
+interface SandboxRun {
   readonly sql: string;
   /** the endpoint's own statement, with `{name:Type}` */
   readonly statement: string;

@@ -32,7 +32,7 @@ const SHARED_POLL_MS = 25;
 /** An answer further in the future comes from a process with a wrong clock, so its age is unknown. */
 const CLOCKS_DIFFER_MS = 10_000;
 
-export interface SharedQueries {
+interface SharedQueries {
   /**
    * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its answer.
    * An answer from before `newerThan` does not count. The query takes at most `queryMs`.

@@ -1,5 +1,5 @@
 /** Runs one task per key at a time; callers with the same key share it. */
-export interface SingleFlight<T> {
+interface SingleFlight<T> {
   has(key: string): boolean;
   /**
    * Joins the task in flight for a key, or starts one with `fetch`. When the last waiting caller leaves, the task is

@@ -1,7 +1,7 @@
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
-import { oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
+import { form, type Command } from '../../../common/command/command.ts';
+import { UsageError } from '../../../common/errors.ts';
 import { checkDefinition } from '../definition/check.ts';
 import { describe } from '../definition/definition.ts';
 import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
@@ -28,106 +28,94 @@ type Result =
   /** rows as JSON text, so no digit changes on the way */
   | { readonly rows: readonly string[]; readonly truncated: boolean };
 
-/** `options` are the parameters of the call, which differ between endpoints. */
-export function endpointsCommand(options: Command['options'] = {}): Command<Args, Result> {
-  return {
-    name: 'endpoints',
-    help: `npm run endpoints -- list                           what is served
-npm run endpoints -- check                          looks at every definition, also of ENDPOINTS_DIR, with ClickHouse's own eyes
-npm run endpoints -- run NAME --parameter value...  the rows of one call, not from the cache
-
-for instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst --project_tier PRO`,
-    args: oneOfActions('action', {
-      list: {},
-      check: {},
-      run: {
+export const endpointsCommand: Command<Args, Result> = {
+  name: 'endpoints',
+  about: 'For instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst --project_tier PRO',
+  by: 'action',
+  forms: {
+    list: form({ help: 'lists what is served', read: (): Args => ({ action: 'list' }) }),
+    check: form({
+      help: 'checks every definition, also of ENDPOINTS_DIR, against ClickHouse',
+      read: (): Args => ({ action: 'check' }),
+    }),
+    run: form({
+      help: 'shows the rows of one call, not from the cache',
+      words: ['NAME'],
+      hasAnyOption: true,
+      schema: {
         properties: {
           endpoint: { type: 'string', maxLength: 200 },
           parameters: { type: 'object', additionalProperties: { type: 'string' }, maxProperties: 100 },
         },
         required: ['endpoint', 'parameters'],
       },
+      read: (_, [endpoint], parameters): Args => ({ action: 'run', endpoint, parameters }),
     }),
-    options,
+  },
 
-    readArgs(values, [action, endpoint, ...rest]) {
-      if ((action === 'list' || action === 'check') && endpoint === undefined && Object.keys(options).length === 0)
-        return { action };
-      if (action !== 'run' || endpoint === undefined || rest.length > 0)
-        throw new UsageError('Expected one of: list, check, run NAME');
+  async run({ clickhouse, settings }, args) {
+    const definitions = readDefinitions(foldersOf(settings));
+    if (args.action === 'list') {
       return {
-        action,
-        endpoint,
-        parameters: Object.fromEntries(
-          Object.keys(options).flatMap((name) => (typeof values[name] === 'string' ? [[name, values[name]]] : [])),
-        ),
+        endpoints: definitions.all.map((d) => ({
+          name: d.name,
+          id: d.id,
+          description: d.description,
+          parameters: d.parameters.map((p) => p.name),
+          columns: d.columns.map((c) => c.name),
+        })),
       };
-    },
+    }
+    if (args.action === 'check') {
+      // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
+      await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
+      const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
+      return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
+    }
+    const definition = definitions.find(args.endpoint);
+    if (definition === undefined) throw new UsageError(`there is no endpoint ${args.endpoint}`);
+    const read = readParams(definition, new URLSearchParams(args.parameters));
+    if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+    try {
+      const { body, truncated } = await runQuery(clickhouse, {
+        definition,
+        params: read.params,
+        now: systemClock(),
+        limits: limitsOf(settings),
+        signal: new AbortController().signal,
+        reserve: () => Promise.resolve(() => {}),
+      });
+      return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
+    } catch (error) {
+      if (error instanceof ApiError && error.status < 500)
+        throw new UsageError(
+          [
+            error.message,
+            ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
+          ].join('; '),
+        );
+      // the operator is asking, so ClickHouse's message is shown
+      throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
+    }
+  },
 
-    async run({ clickhouse, settings }, args) {
-      const definitions = readDefinitions(foldersOf(settings));
-      if (args.action === 'list') {
-        return {
-          endpoints: definitions.all.map((d) => ({
-            name: d.name,
-            id: d.id,
-            description: d.description,
-            parameters: d.parameters.map((p) => p.name),
-            columns: d.columns.map((c) => c.name),
-          })),
-        };
-      }
-      if (args.action === 'check') {
-        // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
-        await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
-        const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
-        return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
-      }
-      const definition = definitions.find(args.endpoint);
-      if (definition === undefined) throw new UsageError(`there is no endpoint ${args.endpoint}`);
-      const read = readParams(definition, new URLSearchParams(args.parameters));
-      if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
-      try {
-        const { body, truncated } = await runQuery(clickhouse, {
-          definition,
-          params: read.params,
-          now: systemClock(),
-          limits: limitsOf(settings),
-          signal: new AbortController().signal,
-          reserve: () => Promise.resolve(() => {}),
-        });
-        return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
-      } catch (error) {
-        if (error instanceof ApiError && error.status < 500)
-          throw new UsageError(
-            [
-              error.message,
-              ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
-            ].join('; '),
-          );
-        // the operator is asking, so ClickHouse's message is shown
-        throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
-      }
-    },
-
-    print(result) {
-      if ('endpoints' in result)
-        return result.endpoints
-          .map(
-            (e) =>
-              `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`,
-          )
-          .join('');
-      if ('checked' in result)
-        return result.mistakes === ''
-          ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n`
-          : `${result.mistakes}\n`;
-      return `${result.rows.map((row) => `${row}\n`).join('')}${result.truncated ? '(cut at max rows)\n' : ''}`;
-    },
-    json: (result) =>
-      'rows' in result
-        ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated }
-        : result,
-    exitCode: (result) => ('mistakes' in result && result.mistakes !== '' ? 1 : 0),
-  };
-}
+  print(result) {
+    if ('endpoints' in result)
+      return result.endpoints
+        .map(
+          (e) =>
+            `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`,
+        )
+        .join('');
+    if ('checked' in result)
+      return result.mistakes === ''
+        ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n`
+        : `${result.mistakes}\n`;
+    return `${result.rows.map((row) => `${row}\n`).join('')}${result.truncated ? '(cut at max rows)\n' : ''}`;
+  },
+  json: (result) =>
+    'rows' in result
+      ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated }
+      : result,
+  exitCode: (result) => ('mistakes' in result && result.mistakes !== '' ? 1 : 0),
+};

@@ -1,6 +1,6 @@
 import { systemClock } from '../../../common/clock.ts';
-import { oneOfActions } from '../../../common/command/arguments.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
+import { form, type Command } from '../../../common/command/command.ts';
+import { UsageError } from '../../../common/errors.ts';
 import {
   createKey,
   listKeys,
@@ -34,17 +34,19 @@ type Result =
   | { readonly unknown: string };
 
 /** Returns every value of an option that may be repeated; each may be a list with commas. */
-function all(value: unknown): string[] {
-  return [value]
-    .flat()
-    .flatMap((v) => (typeof v === 'string' ? v.split(',') : []))
-    .map((v) => v.trim())
-    .filter((v) => v !== '');
+function all(values: readonly string[]): string[] {
+  return values.flatMap((value) => value.split(',').flatMap((part) => part.trim() || []));
 }
 
 /** readNewKey checks the rest. */
 const TEXT = { type: 'string', maxLength: 200 };
 const KEY_ID = { type: 'string', pattern: '^[A-Za-z0-9-]{1,100}$' };
+const OPTIONS: Readonly<Record<string, string>> = {
+  name: '--name',
+  scopes: '--scope',
+  projects: '--project',
+  expires_at: '--expires',
+};
 const TEXTS = { type: 'array', items: TEXT, maxItems: 1_000 };
 
 /**
@@ -52,69 +54,55 @@ const TEXTS = { type: 'array', items: TEXT, maxItems: 1_000 };
  */
 export const keysCommand: Command<Args, Result> = {
   name: 'keys',
-  help: `npm run keys -- create --name NAME --scope SCOPE... [--project P...] [--expires 2027-01-01T00:00:00Z]
-                               makes a key and prints it, this once
-npm run keys -- list          the keys, without the keys themselves
-npm run keys -- revoke ID     for good; it stops working within 10 s
-npm run keys -- rotate ID [--overlap SECONDS]
-                               creates a key that replaces another and prints it, this once; both are valid for
-                               SECONDS (3600), then only the new one
-
-  --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
-  --project  the key sees only these; repeated or with commas`,
-  args: oneOfActions('action', {
-    create: {
-      properties: { name: TEXT, scopes: TEXTS, projects: TEXTS, expires_at: { ...TEXT, nullable: true } },
-      required: ['name', 'scopes', 'projects', 'expires_at'],
-    },
-    list: {},
-    revoke: { properties: { id: KEY_ID }, required: ['id'] },
-    rotate: {
-      properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: 31_536_000 } },
-      required: ['id', 'overlapSeconds'],
-    },
-  }),
-  options: {
-    name: { type: 'string' },
-    scope: { type: 'string', multiple: true },
-    project: { type: 'string', multiple: true },
-    expires: { type: 'string' },
-    overlap: { type: 'string' },
-  },
-
-  readArgs(values, [action, ...rest]) {
-    if (action === 'list' && rest.length === 0) return { action };
-    if (action === 'revoke' && rest[0] !== undefined && rest.length === 1) return { action, id: rest[0] };
-    if (action === 'rotate' && rest[0] !== undefined && rest.length === 1) {
-      const overlap = readOverlap({ overlap_seconds: Number(values['overlap'] ?? DEFAULT_OVERLAP_SECONDS) });
-      if ('mistakes' in overlap) throw new UsageError(`--overlap ${overlap.mistakes.map((m) => m.message).join('; ')}`);
-      return { action, id: rest[0], overlapSeconds: overlap.seconds };
-    }
-    if (action !== 'create' || rest.length > 0)
-      throw new UsageError('Expected one of: create, list, revoke ID, rotate ID');
-    const given = {
-      name: values['name'],
-      scopes: all(values['scope']),
-      projects: all(values['project']),
-      expires_at: values['expires'] ?? null,
-    };
-    const read = readNewKey(given, systemClock());
-    if ('mistakes' in read)
-      throw new UsageError(
-        read.mistakes
-          .map(
-            (m) =>
-              `${{ scopes: '--scope', projects: '--project', expires_at: '--expires', name: '--name' }[m.parameter] ?? m.parameter} ${m.message}`,
-          )
-          .join('; '),
-      );
-    return {
-      action,
-      name: read.key.name,
-      scopes: read.key.scopes,
-      projects: read.key.projects,
-      expires_at: typeof given.expires_at === 'string' ? given.expires_at : null,
-    };
+  about: `  --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
+  --project  the key sees only these; repeated or with commas
+  --expires  an instant such as 2027-01-01T00:00:00Z`,
+  by: 'action',
+  forms: {
+    create: form({
+      help: 'creates a key and prints it, this once',
+      options: {
+        name: { value: 'NAME', isRequired: true },
+        scope: { value: 'SCOPE', isRequired: true, isRepeatable: true },
+        project: { value: 'PROJECT', isRepeatable: true },
+        expires: { value: 'TIME' },
+      },
+      schema: {
+        properties: { name: TEXT, scopes: TEXTS, projects: TEXTS, expires_at: { ...TEXT, nullable: true } },
+        required: ['name', 'scopes', 'projects', 'expires_at'],
+      },
+      read({ name, scope, project, expires = null }): Args {
+        const given = { name, scopes: all(scope), projects: all(project), expires_at: expires };
+        const read = readNewKey(given, systemClock());
+        if ('mistakes' in read)
+          throw new UsageError(
+            read.mistakes.map((m) => `${OPTIONS[m.parameter] ?? m.parameter} ${m.message}`).join('; '),
+          );
+        const { name: kept, scopes, projects } = read.key;
+        return { action: 'create', name: kept, scopes, projects, expires_at: expires };
+      },
+    }),
+    list: form({ help: 'lists the keys, without the keys themselves', read: (): Args => ({ action: 'list' }) }),
+    revoke: form({
+      help: 'revokes a key for good; it stops working within 10 s',
+      words: ['ID'],
+      schema: { properties: { id: KEY_ID }, required: ['id'] },
+      read: (_, [id]): Args => ({ action: 'revoke', id }),
+    }),
+    rotate: form({
+      help: `creates a key that replaces another and prints it, this once; both are valid for SECONDS (${DEFAULT_OVERLAP_SECONDS})`,
+      words: ['ID'],
+      options: { overlap: { value: 'SECONDS' } },
+      schema: {
+        properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: 31_536_000 } },
+        required: ['id', 'overlapSeconds'],
+      },
+      read({ overlap = DEFAULT_OVERLAP_SECONDS }, [id]): Args {
+        const read = readOverlap({ overlap_seconds: Number(overlap) });
+        if ('mistakes' in read) throw new UsageError(`--overlap ${read.mistakes.map((m) => m.message).join('; ')}`);
+        return { action: 'rotate', id, overlapSeconds: read.seconds };
+      },
+    }),
   },
 
   async run({ clickhouse }, args) {

@@ -2,12 +2,12 @@ import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
-import { statementFor } from './branches.ts';
+import { statementFor } from '../statement/branches.ts';
 import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
-import { lineOf } from './placeholders.ts';
-import { subqueryNames } from './named-subqueries.ts';
+import { lineOf } from '../statement/placeholders.ts';
+import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
-import { PROJECT_SENTINEL, wrongReads } from './reads.ts';
+import { PROJECT_SENTINEL, wrongReads } from '../statement/reads.ts';
 
 /** The types a column may have for its rendering, besides LowCardinality and Nullable. */
 const types: Readonly<Record<Render, RegExp>> = {

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { statementFor } from './branches.ts';
+import { statementFor } from '../statement/branches.ts';
 import { BUILT_IN, readDefinitions } from './definition-files.ts';
 import { parseDefinition } from './parse-definition.ts';
 

@@ -1,4 +1,4 @@
-import type { Part } from './branches.ts';
+import type { Fragment } from '../statement/branches.ts';
 
 /**
  * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers see
@@ -69,7 +69,7 @@ export interface Definition {
   /** with `{name:Type}` for `@name` */
   readonly boundSql: string;
   /** of boundSql, for statementFor */
-  readonly parts: readonly Part[];
+  readonly parts: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;
   readonly sqlFile: string;

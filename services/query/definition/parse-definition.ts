@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import { Ajv } from 'ajv';
 import { LineCounter, isNode, parseDocument } from 'yaml';
 import { checkReads, oneStatement } from '../../../common/clickhouse/sql.ts';
-import { partsOf } from './branches.ts';
+import { fragmentsOf } from '../statement/branches.ts';
 import {
   NOW_TYPE,
   RESERVED,
@@ -15,9 +15,9 @@ import {
   type Render,
 } from './definition.ts';
 import schema from './definition.schema.json' with { type: 'json' };
-import { namedSubqueries, withoutUnread } from './named-subqueries.ts';
+import { namedSubqueries, withoutUnread } from '../statement/named-subqueries.ts';
 import { compilePattern } from './pattern.ts';
-import { bindPlaceholders, lineOf, placeholders, type Placeholder } from './placeholders.ts';
+import { bindPlaceholders, lineOf, placeholders, type Placeholder } from '../statement/placeholders.ts';
 
 /** A name that no parameter may have: parameters become members of an object, and this one would be lost there. */
 const NO_MEMBER = '__proto__';
@@ -92,7 +92,7 @@ export function parseDefinition(
   try {
     checkReads(oneStatement(sql));
     used = placeholders(sql);
-    partsOf(sql, names);
+    fragmentsOf(sql, names);
   } catch (error) {
     const { message } = error as Error;
     mistakes.push({ file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec(message)?.[1] ?? 0)), message });
@@ -119,7 +119,7 @@ export function parseDefinition(
       sql,
       boundSql,
       // a caller's own SELECT may read any of them
-      parts: partsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
+      parts: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,

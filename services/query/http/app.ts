@@ -15,7 +15,7 @@ import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
 import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
 
-export interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
+interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
   readonly openRoutes?: readonly OpenRoute[];
   readonly logger: Logger;
   readonly trustProxy: TrustProxy;

@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../../common/clock.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { createFailures } from './failures.ts';
+import { createFailures } from '../keys/failures.ts';
 import type { Key, KeyRing, Verdict } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import { queryOf } from './request.ts';

@@ -1,5 +1,8 @@
 import type { Encoding } from '../answer/answer.ts';
 
+/** Shorter bodies are sent as they are. */
+export const COMPRESS_FROM_BYTES = 1024;
+
 /** Returns the accepted encoding that we prefer, by RFC 9110 section 12.5.3. Undefined for no encoding. */
 export function preferredEncoding(header: string | string[] | undefined): Encoding | undefined {
   if (header === undefined) return undefined;

@@ -4,7 +4,7 @@ import { Transform, type Readable } from 'node:stream';
 import { ApiError } from '../../../common/http/errors.ts';
 
 /** A body that pauses for this long is given up. */
-export const IDLE_BODY_MS = 15_000;
+const IDLE_BODY_MS = 15_000;
 /**
  * How long a caller that got its answer before it sent its whole body may read the answer. If its socket were closed at
  * once, it would be reset, and the answer lost.

@@ -3,7 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { UsageError } from '../../../common/command/command.ts';
+import { UsageError } from '../../../common/errors.ts';
 import { ApiError, envelope } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import type { QueryMetrics } from '../metrics.ts';

@@ -4,13 +4,11 @@ import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import type { Answers } from '../answer/answers.ts';
 import type { Definitions } from '../definition/definition-files.ts';
 import { refuseEndpoint, refuseProject } from '../keys/key-ring.ts';
-import { isModified, preferredEncoding } from './negotiate.ts';
+import { COMPRESS_FROM_BYTES, isModified, preferredEncoding } from './negotiate.ts';
 import { CONTENT_TYPES, preferredFormat } from '../render/formats.ts';
 import { ignoredParameters, readParams } from '../definition/params.ts';
 import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
 import type { ResponseMemory } from '../answer/response-memory.ts';
-
-const COMPRESS_FROM_BYTES = 1024;
 
 export interface EndpointOptions {
   readonly definitions: () => Definitions;

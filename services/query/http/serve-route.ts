@@ -5,7 +5,7 @@ import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { hasScope } from '../keys/key-ring.ts';
-import { preferredEncoding } from './negotiate.ts';
+import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
 import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
 
@@ -121,7 +121,6 @@ function requestOf(
   };
 }
 
-const COMPRESS_FROM_BYTES = 1024;
 const compress = {
   gzip: promisify(gzip),
   // quality 11, the default, takes a second for a megabyte

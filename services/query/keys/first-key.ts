@@ -6,7 +6,7 @@ import { StartError } from '../../../common/errors.ts';
 import { randomKey } from './key-table.ts';
 import { hashKey, type Key } from './key-ring.ts';
 
-export interface FirstKey {
+interface FirstKey {
   readonly key: Key;
   /** The text of the key if it was created now. It is shown only this once. */
   readonly made: string | undefined;

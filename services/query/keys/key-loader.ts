@@ -25,6 +25,26 @@ export interface KeyLoader {
   stop(): Promise<void>;
 }
 
+/** Collects the last uses of keys; those of unknown keys are not saved. */
+function createKeyUses(clickhouse: ClickHouse, known: ReadonlySet<string>, logger: Logger) {
+  let uses = new Map<string, number>();
+  return {
+    note(key: Key, now: number): void {
+      uses.set(key.id, now);
+    },
+    async save(): Promise<void> {
+      const used = [...uses].filter(([id]) => known.has(id));
+      uses = new Map();
+      if (used.length === 0) return;
+      try {
+        await noteUses(clickhouse, used);
+      } catch (error) {
+        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
+      }
+    },
+  };
+}
+
 /**
  * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
  */
@@ -39,8 +59,8 @@ export function startKeyLoader({
   clock: Clock;
   logger: Logger;
 }): KeyLoader {
-  let uses = new Map<string, number>();
   const known = new Set<string>();
+  const uses = createKeyUses(clickhouse, known, logger);
   let loaded = false;
   let failing = false;
   let running: Promise<void> = Promise.resolve();
@@ -79,20 +99,9 @@ export function startKeyLoader({
     })();
     return next;
   }
-  async function note(): Promise<void> {
-    const used = [...uses].filter(([id]) => known.has(id));
-    uses = new Map();
-    if (used.length === 0) return;
-    try {
-      await noteUses(clickhouse, used);
-    } catch (error) {
-      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
-    }
-  }
-
   void loadNext();
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
-  const useTimer = setInterval(() => void note(), NOTE_USES_EVERY_MS);
+  const useTimer = setInterval(() => void uses.save(), NOTE_USES_EVERY_MS);
   return {
     async refresh() {
       let timer: NodeJS.Timeout | undefined;
@@ -104,9 +113,7 @@ export function startKeyLoader({
       ]);
       clearTimeout(timer);
     },
-    noteUse(key, now) {
-      uses.set(key.id, now);
-    },
+    noteUse: (key, now) => uses.note(key, now),
     async check() {
       return loaded ? undefined : 'are not loaded yet';
     },
@@ -115,7 +122,7 @@ export function startKeyLoader({
       clearInterval(useTimer);
       await next;
       await running;
-      await note();
+      await uses.save();
     },
   };
 }

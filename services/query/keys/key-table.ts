@@ -11,7 +11,7 @@ const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_
   statement,
 ) as [string, string, string, string, string];
 /** The longest time for which a key and its replacement are both valid. */
-export const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
+const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
 /** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
 const WRITE_SETTINGS = { async_insert: 0 } as const;
@@ -27,7 +27,7 @@ export interface ListedKey {
   readonly last_used_at: string | null;
 }
 
-export interface NewKey {
+interface NewKey {
   readonly name: string;
   readonly scopes: readonly string[];
   readonly projects: readonly string[];

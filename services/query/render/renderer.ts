@@ -15,7 +15,7 @@ export type Done =
   | { readonly error: string };
 
 /** bytes; 512 KiB of empty objects take 50 ms */
-export const LARGE_RESULT = 512 * 1024;
+const LARGE_RESULT = 512 * 1024;
 const WORKER_HEAP_MB = 512;
 
 interface Waiting {

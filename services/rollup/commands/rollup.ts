@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
-import { oneOfActions } from '../../../common/command/arguments.ts';
 import { systemClock } from '../../../common/clock.ts';
-import { UsageError, type Command } from '../../../common/command/command.ts';
+import { form, type Command } from '../../../common/command/command.ts';
+import { UsageError } from '../../../common/errors.ts';
 import { readRollups, statements, type Rollup } from '../catalogue.ts';
 import { isoTime, type Context } from '../context.ts';
 import { tableName } from '../definition.ts';
@@ -54,8 +54,8 @@ const TIME_SCHEMA = { type: 'integer', minimum: 0, maximum: 4_291_747_200 };
 const RETRY_MS = 2_000;
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
-function readTime(name: string, value: unknown): number {
-  const seconds = typeof value === 'string' && TIME.test(value) ? Date.parse(value) / 1000 : Number.NaN;
+function readTime(name: string, value: string): number {
+  const seconds = TIME.test(value) ? Date.parse(value) / 1000 : Number.NaN;
   if (!Number.isInteger(seconds))
     throw new UsageError(`--${name} is a day or an instant in UTC, such as 2026-03-01 or 2026-03-01T09:00:00Z`);
   return seconds;
@@ -73,43 +73,39 @@ const WHY: Readonly<Record<Repair['outcome'], string>> = {
 
 export const rollupCommand: Command<Args, Result> = {
   name: 'rollup',
-  help: `npm run rollup                       runs the service: schema, history, repairs, audit and retention of rollups
-npm run rollup -- status             shows what each rollup holds, and open repairs
-npm run rollup -- rebuild --from 2026-03-01 --to 2026-03-02 [--rollup NAME] [--accept-loss]
-                                     rebuilds from raw what events of that time went into; answers stay right meanwhile
-                                     --accept-loss: rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
-  args: oneOfActions('action', {
-    status: {},
-    rebuild: {
-      properties: {
-        from: TIME_SCHEMA,
-        to: TIME_SCHEMA,
-        rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true },
-        acceptLoss: { type: 'boolean' },
+  about: `Without words: the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup).
+  --from, --to    a day or an instant in UTC: 2026-03-01 or 2026-03-01T09:00:00Z
+  --accept-loss   rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
+  by: 'action',
+  forms: {
+    status: form({
+      help: 'shows what each rollup holds, and open repairs',
+      read: (): Args => ({ action: 'status' }),
+    }),
+    rebuild: form({
+      help: 'rebuilds from raw what events of that time went into; answers stay right meanwhile',
+      options: {
+        from: { value: 'TIME', isRequired: true },
+        to: { value: 'TIME', isRequired: true },
+        rollup: { value: 'NAME' },
+        'accept-loss': {},
       },
-      required: ['from', 'to', 'rollup', 'acceptLoss'],
-    },
-  }),
-  options: {
-    from: { type: 'string' },
-    to: { type: 'string' },
-    rollup: { type: 'string' },
-    'accept-loss': { type: 'boolean' },
-  },
-
-  readArgs(values, [action, ...rest]) {
-    if (rest.length > 0 || (action !== 'status' && action !== 'rebuild'))
-      throw new UsageError('Expected one of: status, rebuild');
-    if (action === 'status') return { action };
-    const [from, to] = [readTime('from', values['from']), readTime('to', values['to'])];
-    if (from >= to) throw new UsageError('--from must be before --to');
-    return {
-      action,
-      from,
-      to,
-      rollup: typeof values['rollup'] === 'string' ? values['rollup'] : null,
-      acceptLoss: values['accept-loss'] === true,
-    };
+      schema: {
+        properties: {
+          from: TIME_SCHEMA,
+          to: TIME_SCHEMA,
+          rollup: { type: 'string', pattern: '^[a-z0-9_]{1,100}$', nullable: true },
+          acceptLoss: { type: 'boolean' },
+        },
+        required: ['from', 'to', 'rollup', 'acceptLoss'],
+      },
+      read(options): Args {
+        const [from, to] = [readTime('from', options.from), readTime('to', options.to)];
+        if (from >= to) throw new UsageError('--from must be before --to');
+        const { rollup = null, 'accept-loss': acceptLoss } = options;
+        return { action: 'rebuild', from, to, rollup, acceptLoss };
+      },
+    }),
   },
 
   async run({ clickhouse, settings, logger }, args) {

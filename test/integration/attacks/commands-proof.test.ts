@@ -61,7 +61,7 @@ async function reconcile(
 const secret = proofSecret(folder);
 const account = { ok: true, partitions: [], faults: [] };
 
-test('the secret of a data folder is made once, for its owner only, and so is the folder', () => {
+test('the secret of a data folder is created once, and only its owner can read it', () => {
   expect(proofSecret(folder)).toBe(secret);
   expect(secret).toMatch(/^[0-9a-f]{64}$/);
   expect(statSync(join(folder, 'service-proof')).mode & 0o777).toBe(0o600);
@@ -69,7 +69,7 @@ test('the secret of a data folder is made once, for its owner only, and so is th
   expect(readFileSync(join(folder, 'service-proof'), 'utf8')).toBe(`${secret}\n`);
 });
 
-test('a proof is of one secret, one port and one nonce', () => {
+test('a proof is valid for one secret, one port and one nonce', () => {
   const nonce = newNonce();
   const proof = proofOf(secret, 4000, nonce);
   expect(isProof(secret, 4000, nonce, proof)).toBe(true);
@@ -84,7 +84,7 @@ test('a proof is of one secret, one port and one nonce', () => {
   expect(proofOf(secret, 4000, 'short')).toBeUndefined();
 });
 
-test('whoever does not prove to be the service hears no key, and the command says so', async () => {
+test('a listener without a proof gets no key, and the command says so', async () => {
   const strangers = [
     await listen(() => 'x'),
     await listen((nonce) => nonce),
@@ -112,7 +112,7 @@ test('the service that proves itself gets the key, and so does an address that t
   expect(named.heard.map((line) => line.includes(KEY))).toEqual([true]);
 });
 
-test('what a service sends is shown without control characters, as text and as JSON', async () => {
+test('output of a service is shown without control characters, as text and as JSON', async () => {
   const evil = { ok: false, partitions: [], faults: ['\u001b[2J\u001b]0;owned\u0007\u202e'] };
   const service = await listen((nonce, port) => proofOf(secret, port, nonce), evil);
   const shown = await reconcile(service.port, folder);

@@ -11,7 +11,7 @@ import {
   rawColumns,
   RULES_VERSION,
 } from '../../../services/ingest/evaluate/evaluate.ts';
-import type { Record as KafkaRecord } from '../../../services/ingest/record.ts';
+import type { Record as KafkaRecord } from '../../../services/ingest/evaluate/record.ts';
 import { confluent, schemaOf, singleObject, testDecoder, writerOf } from '../../harness/avro.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { startRegistry, type TestRegistry } from '../../harness/schema-registry.ts';

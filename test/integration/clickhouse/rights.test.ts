@@ -8,7 +8,7 @@ import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { startConsole } from '../../../services/console/console.ts';
-import { createBackup } from '../../../services/ingest/backup.ts';
+import { createBackup } from '../../../services/ingest/copies/backup.ts';
 import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
 import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';

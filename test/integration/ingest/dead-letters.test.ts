@@ -5,6 +5,7 @@ import { readSettings, type Settings } from '../../../common/config/settings.ts'
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
+import { argsOf } from '../../harness/command.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
 import {
   listDeadLetters,
@@ -132,7 +133,10 @@ describe('dead letters', () => {
   test('a list that is cut says so', async () => {
     const context = { clickhouse: engine.clickhouse, settings, logger: testLogger };
     const list = async (limit: string): Promise<[number, string]> => {
-      const result = await deadLettersCommand.run(context, deadLettersCommand.readArgs({ topic, limit }, ['list']));
+      const result = await deadLettersCommand.run(
+        context,
+        argsOf(deadLettersCommand, 'list', '--topic', topic, '--limit', limit),
+      );
       return [
         'dead_letters' in result ? result.dead_letters.length : 0,
         String(deadLettersCommand.print(result)).trimEnd().split('\n').at(-1)!,

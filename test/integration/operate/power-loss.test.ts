@@ -9,7 +9,7 @@ import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { encodeIntent } from '../../../services/ingest/delivery/intent.ts';
 import { Lane } from '../../../services/ingest/delivery/lane.ts';
-import type { Record } from '../../../services/ingest/record.ts';
+import type { Record } from '../../../services/ingest/evaluate/record.ts';
 import type { Context } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { createRollupMetrics } from '../../../services/rollup/metrics.ts';

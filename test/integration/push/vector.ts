@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib';
  * content's own, then those of its HTTP client. The events are those of the usual self-hosted configuration, with its
  * aliases in `?source_name=`.
  */
-export interface VectorSink {
+interface VectorSink {
   readonly name: string;
   readonly path: string;
   readonly compression?: 'gzip';

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { endpointsCommand } from '../../../services/query/commands/endpoints.ts';
+import { argsOf } from '../../harness/command.ts';
 import { openTestFace, temporaryFolder } from '../../harness/clickhouse.ts';
 import { API_KEY, call, logger, openEngine, send, startService, store, writeEndpoint, type Engine } from './service.ts';
 
@@ -60,9 +61,9 @@ describe('a wrong definition stops the start, with file and line', () => {
       await expect(service.ready).rejects.toThrow(message);
       await service.stop();
     }
-    const checked = await endpointsCommand().run(context, { action: 'check' });
-    expect(endpointsCommand().print(checked)).toMatch(message);
-    expect(endpointsCommand().exitCode(checked)).toBe(1);
+    const checked = await endpointsCommand.run(context, { action: 'check' });
+    expect(endpointsCommand.print(checked)).toMatch(message);
+    expect(endpointsCommand.exitCode?.(checked)).toBe(1);
   });
 
   it('a rendering that the column cannot have', async () => {
@@ -225,7 +226,7 @@ describe('npm run endpoints', () => {
   it('says that there is no schema yet, not that the definitions are wrong', async () => {
     const empty = await openTestFace();
     await expect(
-      endpointsCommand().run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' }),
+      endpointsCommand.run({ ...context, clickhouse: empty.clickhouse }, { action: 'check' }),
     ).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
     await empty.close();
   });
@@ -243,13 +244,11 @@ describe('npm run endpoints', () => {
       ],
       { now },
     );
-    const command = endpointsCommand({ project: { type: 'string' } });
+    const command = endpointsCommand;
     const listed = await command.run(context, { action: 'list' });
     expect(command.print(listed)).toContain('usage.api-counts  d0a7c3e9-5b21-4c6f-8f0e-2b8e4d9c1f03');
-    expect(endpointsCommand().print(await command.run(context, endpointsCommand().readArgs({}, ['check'])))).toMatch(
-      /^3 endpoints are fine/,
-    );
-    const ran = await command.run(context, command.readArgs({ project: 'p' }, ['run', 'logs.all']));
+    expect(command.print(await command.run(context, argsOf(command, 'check')))).toMatch(/^3 endpoints are fine/);
+    const ran = await command.run(context, argsOf(command, 'run', 'logs.all', '--project', 'p'));
     expect(command.print(ran)).toBe(
       `{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}\n`,
     );
@@ -267,7 +266,7 @@ describe('npm run endpoints', () => {
     await expect(command.run(context, { action: 'run', endpoint: 'nothing', parameters: {} })).rejects.toThrow(
       'there is no endpoint nothing',
     );
-    for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b']])
-      expect(() => command.readArgs({}, words)).toThrow('Expected one of: list, check, run NAME');
+    for (const words of [[], ['list', 'x'], ['run'], ['run', 'a', 'b'], ['run', '--project', 'p']])
+      expect(() => argsOf(command, ...words)).toThrow('Expected one of: list, check, run NAME');
   });
 });

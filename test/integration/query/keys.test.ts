@@ -2,11 +2,13 @@ import { Writable } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../common/clock.ts';
-import { UsageError, type CommandContext } from '../../../common/command/command.ts';
+import type { CommandContext } from '../../../common/command/command.ts';
+import { UsageError } from '../../../common/errors.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { keysCommand } from '../../../services/query/commands/keys.ts';
 import type { CreatedKey } from '../../../services/query/keys/key-table.ts';
 import type { QueryService } from '../../../services/query/service.ts';
+import { argsOf } from '../../harness/command.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, logger, openEngine, send, startService, type Engine } from './service.ts';
 
@@ -209,59 +211,50 @@ describe('a key', () => {
 
   it('is rotated by command too', async () => {
     const old = await create({ name: 'by command', scopes: ['query'] });
-    const result = await keysCommand.run(context, keysCommand.readArgs({ overlap: '0' }, ['rotate', old.id]));
+    const result = await keysCommand.run(context, argsOf(keysCommand, 'rotate', old.id, '--overlap', '0'));
     const made = keysCommand.json?.(result) as CreatedKey;
     expect([
       made.name,
       keysCommand.print(result).toString().startsWith(`${made.key}\n`),
-      keysCommand.exitCode(result),
+      keysCommand.exitCode?.(result),
     ]).toEqual(['by command', true, 0]);
     expect(await status(services[1], made.key)).toBe(200);
     await waitFor(async () => (await status(services[1], old.key)) === 401, 10_000, 'the old one has ended');
-    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['rotate', old.id])))).toBe(1);
-    for (const [values, positionals] of [
-      [{}, ['rotate']],
-      [{ overlap: 'x' }, ['rotate', 'a']],
-      [{ overlap: '-1' }, ['rotate', 'a']],
-      [{}, ['rotate', 'a', 'b']],
-    ] as const)
-      expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
+    expect(keysCommand.exitCode?.(await keysCommand.run(context, argsOf(keysCommand, 'rotate', old.id)))).toBe(1);
+    for (const words of ['rotate', 'rotate a --overlap x', 'rotate a --overlap=-1', 'rotate a b'])
+      expect(() => argsOf(keysCommand, ...words.split(' '))).toThrow(UsageError);
   });
 
   it('is made, listed and revoked by command too', async () => {
-    const args = keysCommand.readArgs(
-      {
-        name: 'by command',
-        scope: ['query:logs.all', 'ingest,query'] as unknown as string,
-        project: ['p'] as unknown as string,
-      },
-      ['create'],
+    const args = argsOf(
+      keysCommand,
+      ...'create --name command --scope query:logs.all --scope ingest,query --project p'.split(' '),
     );
     const result = await keysCommand.run(context, args);
     const made = keysCommand.json?.(result) as CreatedKey;
     expect(made).toMatchObject({
-      name: 'by command',
+      name: 'command',
       scopes: ['query:logs.all', 'ingest', 'query'],
       projects: ['p'],
       expires_at: null,
     });
     expect(await status(services[1], made.key)).toBe(200);
-    const listed = await keysCommand.run(context, keysCommand.readArgs({}, ['list']));
-    expect(keysCommand.print(listed)).toContain('by command');
+    const listed = await keysCommand.run(context, argsOf(keysCommand, 'list'));
+    expect(keysCommand.print(listed)).toContain('command');
     expect(keysCommand.print(listed)).not.toContain(made.key);
-    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(0);
-    expect(keysCommand.exitCode(await keysCommand.run(context, keysCommand.readArgs({}, ['revoke', made.id])))).toBe(1);
+    expect(keysCommand.exitCode?.(await keysCommand.run(context, argsOf(keysCommand, 'revoke', made.id)))).toBe(0);
+    expect(keysCommand.exitCode?.(await keysCommand.run(context, argsOf(keysCommand, 'revoke', made.id)))).toBe(1);
     await waitFor(async () => (await status(services[1], made.key)) === 401, 10_000, 'it has ended');
-    for (const [values, positionals] of [
-      [{}, []],
-      [{}, ['list', 'x']],
-      [{}, ['revoke']],
-      [{ name: 'n' }, ['create']],
-      [{ name: 'n', scope: 'root' }, ['create']],
-      [{ name: 'n', scope: 'query', expires: 'soon' }, ['create']],
-    ] as const) {
-      expect(() => keysCommand.readArgs(values, positionals)).toThrow(UsageError);
-    }
+    for (const words of [
+      '',
+      'list x',
+      'list --name n',
+      'revoke',
+      'create --name n',
+      'create --name n --scope root',
+      'create --name n --scope query --expires soon',
+    ])
+      expect(() => argsOf(keysCommand, ...words.split(' '))).toThrow(UsageError);
   });
 });
 

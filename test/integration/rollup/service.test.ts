@@ -5,6 +5,7 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { loadMigrations, type Migration } from '../../../common/clickhouse/migrations.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
+import { argsOf } from '../../harness/command.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { startRollup, type RollupService } from '../../../services/rollup/service.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
@@ -154,11 +155,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       settings: world.context.settings,
       logger: testLogger,
     } as Parameters<typeof rollupCommand.run>[0];
-    const status = await rollupCommand.run(context, rollupCommand.readArgs({}, ['status']));
+    const status = await rollupCommand.run(context, argsOf(rollupCommand, 'status'));
     expect(rollupCommand.print(status)).toMatch(
       /^api_requests version 1 \(serving\): all events\nfunction_invocations version 1/,
     );
-    expect(rollupCommand.exitCode(status)).toBe(0);
+    expect(rollupCommand.exitCode?.(status)).toBe(0);
 
     await world.clickhouse.execute({
       sql: 'ALTER TABLE api_requests_v1 DELETE WHERE width = 3600',
@@ -167,7 +168,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     const day = (offset: number): string => new Date(now + offset * 86_400_000).toISOString().slice(0, 10);
     const rebuilt = await rollupCommand.run(
       context,
-      rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'api_requests' }, ['rebuild']),
+      argsOf(rollupCommand, 'rebuild', '--from', day(-2), '--to', day(0), '--rollup', 'api_requests'),
     );
     expect(rebuilt).toEqual({ rebuilt: [{ rollup: 'api_requests', periods: 1, built: 1, left: [] }] });
     expect(rollupCommand.print(rebuilt)).toBe('api_requests: 1 of 1 periods built\n');
@@ -175,19 +176,23 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       { n: 1 },
     ]);
     await expect(
-      rollupCommand.run(context, rollupCommand.readArgs({ from: day(-2), to: day(0), rollup: 'none' }, ['rebuild'])),
+      rollupCommand.run(
+        context,
+        argsOf(rollupCommand, 'rebuild', '--from', day(-2), '--to', day(0), '--rollup', 'none'),
+      ),
     ).rejects.toThrow(/no complete rollup none/);
   });
 });
 
 describe('the rollup command', () => {
   test.each([
-    [{}, [], /Expected one of: status, rebuild/],
-    [{}, ['again'], /Expected one of: status, rebuild/],
-    [{ to: '2026-03-01' }, ['rebuild'], /--from is a day or an instant/],
-    [{ from: '2026-03-01', to: '2026-02-30T00:00' }, ['rebuild'], /--to is a day or an instant/],
-    [{ from: '2026-03-02', to: '2026-03-01' }, ['rebuild'], /--from must be before --to/],
-  ])('refuses %o %o', (values, positionals, message) => {
-    expect(() => rollupCommand.readArgs(values as Record<string, string>, positionals)).toThrow(message);
+    ['', 'Expected one of: status, rebuild --from TIME --to TIME'],
+    ['again', 'Expected one of: status, rebuild --from TIME --to TIME'],
+    ['rebuild --to 2026-03-01', '--from TIME is missing'],
+    ['rebuild --from yesterday --to 2026-03-01', '--from is a day or an instant'],
+    ['rebuild --from 2026-03-01 --to 2026-02-30T00:00', '--to is a day or an instant'],
+    ['rebuild --from 2026-03-02 --to 2026-03-01', '--from must be before --to'],
+  ])('refuses "%s"', (words, message) => {
+    expect(() => argsOf(rollupCommand, ...words.split(' '))).toThrow(message);
   });
 });

@@ -4,7 +4,7 @@ import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
-import { statementFor } from '../../../services/query/definition/branches.ts';
+import { statementFor } from '../../../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
@@ -14,7 +14,7 @@ import { newestPeriod } from '../../../services/rollup/periods.ts';
 import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
 
 /** Migrations that make rollups: a database can be filled before there are any. */
-export const ROLLUP_MIGRATIONS = /_(rollup_catalogue|function_invocations|api_requests)\.sql$/;
+const ROLLUP_MIGRATIONS = /_(rollup_catalogue|function_invocations|api_requests)\.sql$/;
 
 /**
  * An engine whose time the test sets, with batches as ingest writes them and endpoints as the query service runs them.

@@ -20,7 +20,7 @@ function tiesAtStart(entries: readonly Entry[]): number {
   return different < 0 ? entries.length : different;
 }
 
-export interface NextPage {
+interface NextPage {
   readonly end: string;
   readonly shown: number;
   /** entries at one instant that no page can show: an answer holds at most `limit` of them */

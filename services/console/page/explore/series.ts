@@ -2,7 +2,7 @@ import type { Curve } from '../chart.ts';
 
 export type Row = Readonly<Record<string, unknown>>;
 
-export interface Answered {
+interface Answered {
   readonly times: readonly number[];
   readonly curves: readonly Curve[];
   readonly isStacked: boolean;

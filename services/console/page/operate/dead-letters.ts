@@ -18,12 +18,11 @@ const PAGE_LETTERS = '100';
 
 /** Shows messages that could not be stored: which, why, their bytes, and their replay. */
 export function DeadLetters({ place, zone, totals }: Props): View {
-  const filter = {
+  const filter: Filter = {
     topic: place.params.get('topic') ?? '',
     reason: place.params.get('reason') ?? '',
     open: place.params.get('open') ?? 'true',
   };
-  const select = (change: Partial<typeof filter>): void => go(addressOf('dead-letters', '', { ...filter, ...change }));
   const query = new URLSearchParams(
     Object.entries({ ...filter, limit: PAGE_LETTERS }).filter(([, value]) => value !== ''),
   ).toString();
@@ -56,17 +55,73 @@ export function DeadLetters({ place, zone, totals }: Props): View {
   useEffect(reload, [query]);
 
   const rows = pages.flatMap((p) => p.result);
-  const topics = [...new Set([...totals.map((t) => t.topic), ...(filter.topic === '' ? [] : [filter.topic])])].sort();
-  const reasons = [
-    ...new Set([...totals.map((t) => t.reason), ...(filter.reason === '' ? [] : [filter.reason])]),
-  ].sort();
   return html`<h1>Dead letters</h1>
     <p class="description">
       Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a
       message is stored once, however often it is replayed.
     </p>
     ${totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Totals} totals=${totals} />`}
-    <form class="form inline" onSubmit=${(e: Event) => e.preventDefault()}>
+    <${Filters} filter=${filter} totals=${totals} />
+    <${ReplayAll}
+      key=${`${filter.topic} ${filter.reason}`}
+      topic=${filter.topic}
+      reason=${filter.reason}
+      open=${openOf(totals, filter)}
+      onDone=${reload}
+    />
+    ${error !== undefined && html`<${Failure} error=${error} />`}
+    ${
+      rows.length > 0 &&
+      html`<${Table}
+        label="Dead letters"
+        rows=${rows}
+        rowKey=${(l: DeadLetterRow) => `${l.topic} ${l.incarnation} ${l.partition} ${l.offset}`}
+        columns=${columnsOf(setShown)}
+      />`
+    }
+    ${rows.length === 0 && !isBusy && error === undefined && totals.length > 0 && html`<${Empty} title="No dead letter matches." />`}
+    ${isBusy && html`<p class="quiet" aria-live="polite">Loading…</p>`}
+    ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => void load(pages, query)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
+    ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
+}
+
+function columnsOf(onOpen: (letter: DeadLetterRow) => void) {
+  return [
+    { name: 'Topic', cell: (l: DeadLetterRow) => l.topic },
+    { name: 'Partition', isNumber: true, cell: (l: DeadLetterRow) => l.partition },
+    { name: 'Offset', isNumber: true, cell: (l: DeadLetterRow) => l.offset },
+    {
+      name: 'Reason',
+      cell: (l: DeadLetterRow) =>
+        html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}`,
+    },
+    {
+      name: 'Replayed',
+      cell: (l: DeadLetterRow) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
+    },
+    {
+      name: '',
+      cell: (l: DeadLetterRow) =>
+        html`<button type="button" class="small" onClick=${() => onOpen(l)}>
+                Open<span class="unseen"> ${l.topic} ${l.partition} ${l.offset}</span>
+              </button>`,
+    },
+  ];
+}
+
+interface Filter {
+  readonly topic: string;
+  readonly reason: string;
+  readonly open: string;
+}
+
+function Filters({ filter, totals }: { readonly filter: Filter; readonly totals: Props['totals'] }): View {
+  const select = (change: Partial<Filter>): void => go(addressOf('dead-letters', '', { ...filter, ...change }));
+  const topics = [...new Set([...totals.map((t) => t.topic), ...(filter.topic === '' ? [] : [filter.topic])])].sort();
+  const reasons = [
+    ...new Set([...totals.map((t) => t.reason), ...(filter.reason === '' ? [] : [filter.reason])]),
+  ].sort();
+  return html`<form class="form inline" onSubmit=${(e: Event) => e.preventDefault()}>
       <${Choice}
         name="topic"
         value=${filter.topic}
@@ -88,48 +143,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
           onChange=${(e: Event) => select({ open: (e.target as HTMLInputElement).checked ? 'true' : 'false' })}
         /> only those that were not replayed</label
       >
-    </form>
-    <${ReplayAll}
-      key=${`${filter.topic} ${filter.reason}`}
-      topic=${filter.topic}
-      reason=${filter.reason}
-      open=${openOf(totals, filter)}
-      onDone=${reload}
-    />
-    ${error !== undefined && html`<${Failure} error=${error} />`}
-    ${
-      rows.length > 0 &&
-      html`<${Table}
-        label="Dead letters"
-        rows=${rows}
-        rowKey=${(l: DeadLetterRow) => `${l.topic} ${l.incarnation} ${l.partition} ${l.offset}`}
-        columns=${[
-          { name: 'Topic', cell: (l: DeadLetterRow) => l.topic },
-          { name: 'Partition', isNumber: true, cell: (l: DeadLetterRow) => l.partition },
-          { name: 'Offset', isNumber: true, cell: (l: DeadLetterRow) => l.offset },
-          {
-            name: 'Reason',
-            cell: (l: DeadLetterRow) =>
-              html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}`,
-          },
-          {
-            name: 'Replayed',
-            cell: (l: DeadLetterRow) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
-          },
-          {
-            name: '',
-            cell: (l: DeadLetterRow) =>
-              html`<button type="button" class="small" onClick=${() => setShown(l)}>
-                Open<span class="unseen"> ${l.topic} ${l.partition} ${l.offset}</span>
-              </button>`,
-          },
-        ]}
-      />`
-    }
-    ${rows.length === 0 && !isBusy && error === undefined && totals.length > 0 && html`<${Empty} title="No dead letter matches." />`}
-    ${isBusy && html`<p class="quiet" aria-live="polite">Loading…</p>`}
-    ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => void load(pages, query)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
-    ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
+    </form>`;
 }
 
 function openOf(

@@ -29,9 +29,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
   const [specification, setSpecification] = useState<Specification>({ paths: {} });
   const [filter, setFilter] = useState('');
   const [made, setMade] = useState<CreatedKey | undefined>(undefined);
-  const [asked, setAsked] = useState<{ readonly key: ListedKey; readonly does: 'revoke' | 'rotate' } | undefined>(
-    undefined,
-  );
+  const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const loading = useWork();
   const load = (): void =>
     void loading.run(async () => setKeys((await callJson<{ keys: readonly ListedKey[] }>('/api/keys')).keys));
@@ -47,10 +45,6 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
     (k) =>
       wanted === '' || [k.id, k.name, ...k.scopes, ...k.projects].some((text) => text.toLowerCase().includes(wanted)),
   );
-  const when = (iso: string | null, none: string): View =>
-    iso === null
-      ? html`<span class="quiet">${none}</span>`
-      : html`<span class="when">${timestamp(Date.parse(iso) * 1000, zone).slice(0, 19)}</span>`;
   return html`<h1>Keys</h1>
     <p class="description">
       A key is shown once, when it is made: the service keeps only its hash. The first admin key is not listed; it is
@@ -84,31 +78,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
           label="Keys"
           rows=${shown}
           rowKey=${(k: ListedKey) => k.id}
-          columns=${[
-            { name: 'Name', cell: (k: ListedKey) => html`<span title=${k.id}>${k.name}</span>` },
-            { name: 'Scopes', cell: (k: ListedKey) => k.scopes.map((s) => html`<code>${s}</code> `) },
-            {
-              name: 'Projects',
-              cell: (k: ListedKey) =>
-                k.projects.length === 0 ? html`<span class="quiet">all</span>` : k.projects.join(', '),
-            },
-            { name: 'Made', cell: (k: ListedKey) => when(k.created_at, '') },
-            { name: 'Expires', cell: (k: ListedKey) => when(k.expires_at, 'never') },
-            { name: 'Last used', cell: (k: ListedKey) => when(k.last_used_at, 'never') },
-            {
-              name: '',
-              cell: (k: ListedKey) =>
-                html`<span class="row"
-                  >${canRotate && html`<button type="button" class="small" onClick=${() => setAsked({ key: k, does: 'rotate' })}>Rotate<span class="unseen"> ${k.name}</span></button>`}<button
-                    type="button"
-                    class="small danger"
-                    onClick=${() => setAsked({ key: k, does: 'revoke' })}
-                  >
-                    Revoke<span class="unseen"> ${k.name}</span>
-                  </button></span
-                >`,
-            },
-          ]}
+          columns=${columnsOf(zone, canRotate, setAsked)}
         />`
     }
     ${
@@ -130,6 +100,42 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
         }}
       />`
     }`;
+}
+
+interface Asked {
+  readonly key: ListedKey;
+  readonly does: 'revoke' | 'rotate';
+}
+
+function columnsOf(zone: Zone, canRotate: boolean, onAsk: (asked: Asked) => void) {
+  const when = (iso: string | null, none: string): View =>
+    iso === null
+      ? html`<span class="quiet">${none}</span>`
+      : html`<span class="when">${timestamp(Date.parse(iso) * 1000, zone).slice(0, 19)}</span>`;
+  return [
+    { name: 'Name', cell: (k: ListedKey) => html`<span title=${k.id}>${k.name}</span>` },
+    { name: 'Scopes', cell: (k: ListedKey) => k.scopes.map((s) => html`<code>${s}</code> `) },
+    {
+      name: 'Projects',
+      cell: (k: ListedKey) => (k.projects.length === 0 ? html`<span class="quiet">all</span>` : k.projects.join(', ')),
+    },
+    { name: 'Made', cell: (k: ListedKey) => when(k.created_at, '') },
+    { name: 'Expires', cell: (k: ListedKey) => when(k.expires_at, 'never') },
+    { name: 'Last used', cell: (k: ListedKey) => when(k.last_used_at, 'never') },
+    {
+      name: '',
+      cell: (k: ListedKey) =>
+        html`<span class="row"
+                  >${canRotate && html`<button type="button" class="small" onClick=${() => onAsk({ key: k, does: 'rotate' })}>Rotate<span class="unseen"> ${k.name}</span></button>`}<button
+                    type="button"
+                    class="small danger"
+                    onClick=${() => onAsk({ key: k, does: 'revoke' })}
+                  >
+                    Revoke<span class="unseen"> ${k.name}</span>
+                  </button></span
+                >`,
+    },
+  ];
 }
 
 function Create({

@@ -222,100 +222,116 @@ function shareOf({ hits, cacheable }: EndpointStatus): (number | null)[] {
   });
 }
 
+type Topic = SystemStatus['topics'][number];
+type Paused = SystemStatus['paused'][number];
+type Rollup = SystemStatus['rollups'][number];
+
 function Tables({ system, status, zone }: { readonly system: SystemStatus } & Omit<Props, 'shown'>): View {
-  const when = (seconds: number): string => clock(seconds * 1000, zone);
+  return html`<${Topics} topics=${system.topics} stepSeconds=${status.step_seconds} now=${status.now} />
+    ${system.paused.length > 0 && html`<${PausedPartitions} paused=${system.paused} zone=${zone} />`}
+    <${Rollups} rollups=${system.rollups} zone=${zone} />`;
+}
+
+function Topics({
+  topics,
+  stepSeconds,
+  now,
+}: {
+  readonly topics: readonly Topic[];
+  readonly stepSeconds: number;
+  readonly now: number;
+}): View {
   return html`<section class="panel">
       <h2>Topics</h2>
       ${
-        system.topics.length === 0
+        topics.length === 0
           ? html`<${Empty} title="No topic had events in the last hour." />`
           : html`<${Table}
               label="Topics"
-              rows=${system.topics}
-              rowKey=${(t: SystemStatus['topics'][number]) => t.topic}
+              rows=${topics}
+              rowKey=${(t: Topic) => t.topic}
               columns=${[
-                { name: 'Topic', cell: (t: SystemStatus['topics'][number]) => t.topic },
+                { name: 'Topic', cell: (t: Topic) => t.topic },
                 {
                   name: 'Events per second',
                   isNumber: true,
-                  cell: (t: SystemStatus['topics'][number]) => number((t.events.at(-1) ?? 0) / status.step_seconds),
+                  cell: (t: Topic) => number((t.events.at(-1) ?? 0) / stepSeconds),
                 },
                 {
                   name: 'Last hour',
                   isNumber: true,
-                  cell: (t: SystemStatus['topics'][number]) =>
+                  cell: (t: Topic) =>
                     html`<span data-topic=${t.topic}>${t.events_last_hour.toLocaleString('en')}</span>`,
                 },
                 {
                   name: 'Newest event',
                   isNumber: true,
-                  cell: (t: SystemStatus['topics'][number]) =>
-                    t.newest_ms === null ? '–' : `${duration(Math.max(0, status.now - t.newest_ms))} ago`,
+                  cell: (t: Topic) => (t.newest_ms === null ? '–' : `${duration(Math.max(0, now - t.newest_ms))} ago`),
                 },
                 {
                   name: 'Lag',
                   isNumber: true,
-                  cell: (t: SystemStatus['topics'][number]) =>
-                    t.lag_now === null ? 'unknown' : t.lag_now.toLocaleString('en'),
+                  cell: (t: Topic) => (t.lag_now === null ? 'unknown' : t.lag_now.toLocaleString('en')),
                 },
               ]}
             />`
       }
-    </section>
-    ${
-      system.paused.length > 0 &&
-      html`<section class="panel bad">
+    </section>`;
+}
+
+function PausedPartitions({ paused, zone }: { readonly paused: readonly Paused[]; readonly zone: Zone }): View {
+  return html`<section class="panel bad">
         <h2>Paused partitions</h2>
         <${Table}
           label="Paused partitions"
-          rows=${system.paused}
+          rows=${paused}
           columns=${[
             {
               name: 'Topic',
-              cell: (p: SystemStatus['paused'][number]) =>
+              cell: (p: Paused) =>
                 html`<a href=${addressOf('dead-letters', '', { topic: p.topic, open: 'true' })}>${p.topic}</a>`,
             },
-            { name: 'Partition', isNumber: true, cell: (p: SystemStatus['paused'][number]) => p.partition },
+            { name: 'Partition', isNumber: true, cell: (p: Paused) => p.partition },
             {
               name: 'Bad messages',
               isNumber: true,
-              cell: (p: SystemStatus['paused'][number]) =>
-                `${p.bad.toLocaleString('en')} of ${p.messages.toLocaleString('en')}`,
+              cell: (p: Paused) => `${p.bad.toLocaleString('en')} of ${p.messages.toLocaleString('en')}`,
             },
-            { name: 'Until', cell: (p: SystemStatus['paused'][number]) => clock(Date.parse(p.paused_until), zone) },
+            { name: 'Until', cell: (p: Paused) => clock(Date.parse(p.paused_until), zone) },
           ]}
         />
-      </section>`
-    }
-    <section class="panel">
+      </section>`;
+}
+
+function Rollups({ rollups, zone }: { readonly rollups: readonly Rollup[]; readonly zone: Zone }): View {
+  return html`<section class="panel">
       <h2>Rollups</h2>
       <${Table}
         label="Rollups"
-        rows=${system.rollups}
+        rows=${rollups}
         columns=${[
-          { name: 'Rollup', cell: (r: SystemStatus['rollups'][number]) => `${r.name} v${r.version}` },
+          { name: 'Rollup', cell: (r: Rollup) => `${r.name} v${r.version}` },
           {
             name: 'State',
-            cell: (r: SystemStatus['rollups'][number]) =>
+            cell: (r: Rollup) =>
               html`<span class=${`badge ${r.state === 'serving' ? 'good' : 'warn'}`}>${r.state}</span>`,
           },
           {
             name: 'Holds',
-            cell: (r: SystemStatus['rollups'][number]) =>
+            cell: (r: Rollup) =>
               r.pending === 0
                 ? 'everything'
                 : `all but ${r.pending.toLocaleString('en')} ${r.pending === 1 ? 'period' : 'periods'}`,
           },
           {
             name: 'Compared with raw up to',
-            cell: (r: SystemStatus['rollups'][number]) => (r.audited_to === null ? 'unknown' : when(r.audited_to)),
+            cell: (r: Rollup) => (r.audited_to === null ? 'unknown' : clock(r.audited_to * 1000, zone)),
           },
-          { name: 'To be repaired', isNumber: true, cell: (r: SystemStatus['rollups'][number]) => r.repairs },
+          { name: 'To be repaired', isNumber: true, cell: (r: Rollup) => r.repairs },
           {
             name: 'Spans that differ',
             isNumber: true,
-            cell: (r: SystemStatus['rollups'][number]) =>
-              html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>`,
+            cell: (r: Rollup) => html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>`,
           },
         ]}
       />

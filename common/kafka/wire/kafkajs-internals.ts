@@ -1,12 +1,11 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// The two places where kafkajs 2.2.4 (pinned; no longer developed) is not used as it is. Nothing in node_modules is
-// changed.
+// Two places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
-/** The part of kafkajs's RequestQueue (src/network/requestQueue/index.js) that is replaced here. */
+/** The members of kafkajs's RequestQueue (src/network/requestQueue/index.js) that this file uses. */
 interface RequestQueue {
   readonly pending: readonly unknown[];
   scheduleCheckPendingRequests: (this: RequestQueue) => void;
@@ -16,11 +15,10 @@ let timersStopped = false;
 
 /**
  * Stops a timer of kafkajs that never ends. After every response RequestQueue.scheduleCheckPendingRequests sets a timer
- * for `throttledUntil - Date.now()`, which is about minus 55 years while the broker does not throttle: current Node
- * prints a TimeoutNegativeWarning, makes it 1 ms, and as the timer's callback schedules the next one, each connection
- * wakes a thousand times a second for ever (three idle connections: 4 % of a core; without the timer 0.3 %). A timer is
- * needed only while requests wait for a throttled broker; a request that comes to wait later schedules its own (push,
- * line 167).
+ * for `throttledUntil - Date.now()`, which is about minus 55 years unless the broker throttles. Node prints a
+ * TimeoutNegativeWarning and makes it 1 ms, and the callback schedules the next one. So each connection wakes a
+ * thousand times a second (three idle connections: 4 % of a core; without the timer 0.3 %). Only requests that wait for
+ * a throttled broker need a timer, and a request that begins to wait schedules its own (push, line 167).
  */
 export function scheduleOnlyWhilePending(): void {
   if (timersStopped) return;
@@ -33,8 +31,8 @@ export function scheduleOnlyWhilePending(): void {
 }
 
 /**
- * kafkajs's definition of the Fetch request (src/protocol/requests/fetch/index.js): by version, from the parameters of
- * a request to how it is written and its response read.
+ * kafkajs's definition of the Fetch request (src/protocol/requests/fetch/index.js): for a version and the parameters of
+ * a request, how it is written and how its response is read.
  */
 interface FetchDefinition {
   protocol: (version: { readonly version: number }) => (parameters: FetchParameters) => FetchProtocol;
@@ -54,14 +52,14 @@ interface FetchProtocol {
   };
 }
 
-/** Fetch version 11 is the newest that kafkajs has, and what it uses with Kafka 2.3 and later. */
+/** Fetch version 11 is the newest in kafkajs. It uses it with Kafka 2.3 and later. */
 const VERSION = 11;
 
 let fetchOptions: Omit<FetchOptions, 'fetchOffset'> | undefined;
 
 /**
- * Has fetched records read by our own reader; record-batch.ts says why. One set of options per process: the definition
- * is one object.
+ * Makes our own reader read fetched records; record-batch.ts says why. One set of options per process, because the
+ * definition is one object.
  */
 export function readFetchesWith(options: Omit<FetchOptions, 'fetchOffset'>): void {
   const first = fetchOptions === undefined;

@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
-import { identifier, quote } from '../../common/clickhouse/sql.ts';
-import { folderIn, type BackupPlaces } from '../../common/config/backup-places.ts';
-import { StartError } from '../../common/errors.ts';
-import type { Logger } from '../../common/logger.ts';
+import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
+import { identifier, quote } from '../../../common/clickhouse/sql.ts';
+import { folderIn, type BackupPlaces } from '../../../common/config/backup-places.ts';
+import { StartError } from '../../../common/errors.ts';
+import type { Logger } from '../../../common/logger.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
-import { statements } from './statements.ts';
+import { statements } from '../statements.ts';
 
 /**
  * Where backups stand, and who hears what the engine says of them: its words may name hosts, paths and accounts, so
  * callers do not.
  */
-export interface BackupContext {
+interface BackupContext {
   readonly clickhouse: ClickHouse;
   readonly places: BackupPlaces;
   readonly logger: Logger;
@@ -23,7 +23,7 @@ export interface BackupContext {
 /** A backup as `place/name`: a place of BACKUP_PLACES, and a folder in it. */
 export const BACKUP_NAME = /^([A-Za-z0-9_-]{1,64})\/([A-Za-z0-9][A-Za-z0-9._-]{0,127})$/;
 
-export interface BackupOptions {
+interface BackupOptions {
   readonly place: string;
   /** the backup that this one adds to */
   readonly base?: string;

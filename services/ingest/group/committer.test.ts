@@ -1,10 +1,10 @@
 import { expect, test, vi } from 'vitest';
-import type { EachBatchPayload } from '../../common/kafka/client.ts';
-import { createLogger } from '../../common/logger.ts';
-import { createRegistry } from '../../common/metrics.ts';
+import type { EachBatchPayload } from '../../../common/kafka/client.ts';
+import { createLogger } from '../../../common/logger.ts';
+import { createRegistry } from '../../../common/metrics.ts';
 import { createCommitter } from './committer.ts';
 import { createMembership, keyOf } from './membership.ts';
-import { createIngestMetrics } from './metrics.ts';
+import { createIngestMetrics } from '../metrics.ts';
 
 test('a commit before the first fetch waits without spinning, and is sent as soon as there is one', async () => {
   vi.useFakeTimers();

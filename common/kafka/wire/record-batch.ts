@@ -1,30 +1,30 @@
 import type { Codec } from './codecs.ts';
 
 /**
- * Kafka's record batches, version 2 of the format (kafka.apache.org/documentation/#recordbatch): what every broker
+ * Kafka's record batches, version 2 of the format (kafka.apache.org/documentation/#recordbatch), which every broker
  * since 0.11 writes.
- * Read here and not by kafkajs, whose reader (2.2.4)
- * - hands over records of aborted transactions where several were open at once (filterAbortedMessages.js:45 takes up
- *   one transaction per record, in the order of the broker's list, which is not that of their starts; Java's consumer
- *   takes up all that have started), so that what is read depends on where the fetch began;
+ * We read them because the reader of kafkajs 2.2.4
+ * - returns records of aborted transactions if several were open at once (filterAbortedMessages.js:45 starts one
+ *   transaction per record in the order of the broker's list, which is not the order of their starts; Java's consumer
+ *   starts all that have begun), so the result depends on where the fetch began;
  * - fails for ever on a record batch of about 150,000 records (decodeMessages.js:28 passes each as an argument of a
  *   call: stack exceeded, not retried);
- * - walks in single steps, a fetch each, through offsets that compaction has emptied at the end of a record batch, and
- *   never leaves a record batch emptied wholly at the end of a log;
+ * - needs one fetch per offset that compaction emptied at the end of a record batch, and never leaves an empty record
+ *   batch at the end of a log;
  * - holds all partitions of a response decompressed at once, and every record keeps the whole response in memory;
- * - does not compare checksums.
+ * - ignores checksums.
  */
 export interface BatchHeader {
   readonly baseOffset: number;
   readonly lastOffset: number;
   readonly baseTimestamp: number;
-  /** of the whole batch where the broker gave the time (LogAppendTime), else undefined */
+  /** of the whole batch if the broker set the time (LogAppendTime), else undefined */
   readonly appendTime: number | undefined;
   readonly codec: Codec | undefined;
   readonly producerId: bigint;
   readonly transactional: boolean;
   readonly control: boolean;
-  /** records in it; with compaction fewer than its offsets */
+  /** number of records; with compaction fewer than offsets */
   readonly count: number;
 }
 
@@ -33,14 +33,14 @@ export const HEADER_BYTES = 61;
 const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
 /**
- * `magic` of the batch at that place; undefined where its first bytes are not all there (a broker cuts the last batch
- * of a response anywhere).
+ * Returns `magic` of the batch at that place. Undefined if its first bytes are incomplete: a broker cuts the last batch
+ * of a response anywhere.
  */
 export function magicAt(data: Buffer, at: number): number | undefined {
   return data[at + 16];
 }
 
-/** Bytes of the batch at that place; undefined where it is not all there. */
+/** Returns the bytes of the batch at that place. Undefined if it is incomplete. */
 export function batchSize(data: Buffer, at: number): number | undefined {
   if (at + HEADER_BYTES > data.length) return undefined;
   const size = 12 + data.readInt32BE(at + 8);
@@ -48,8 +48,8 @@ export function batchSize(data: Buffer, at: number): number | undefined {
 }
 
 /**
- * Header of a batch that is all there. Throws where its bytes are not what was written: the checksum covers everything
- * behind itself.
+ * Returns the header of a complete batch. Throws if its bytes differ from what was written: the checksum covers
+ * everything after itself.
  */
 export function batchHeader(batch: Buffer): BatchHeader {
   if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
@@ -73,8 +73,8 @@ export function batchHeader(batch: Buffer): BatchHeader {
 }
 
 /**
- * CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8", Kounavis
- * and Berry 2005).
+ * Returns CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8",
+ * Kounavis and Berry 2005).
  */
 export function crc32c(data: Buffer, from: number): number {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = CRC_TABLES;
@@ -107,7 +107,7 @@ type CrcTables = readonly [
   Uint32Array,
 ];
 
-/** Of byte b at distance k from the end of eight: its share of the remainder. */
+/** For byte b at distance k from the end of eight: its share of the remainder. */
 const CRC_TABLES: CrcTables = (() => {
   const tables = Array.from({ length: 8 }, () => new Uint32Array(256));
   for (let byte = 0; byte < 256; byte++) {
@@ -121,18 +121,17 @@ const CRC_TABLES: CrcTables = (() => {
   return tables as unknown as CrcTables;
 })();
 
-export type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
+type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
 
 /**
- * A record. Its key and value are cut out of the bytes of its record batch when they are asked for: with two buffers
- * kept for each record, the collection of garbage took more than the reading of them (5 us an event, where now all of
- * JavaScript takes about as much).
+ * A record. Its key and value are sliced from its record batch on demand. Two buffers kept per record would cost more
+ * in garbage collection than reading them (5 us an event, as much as all JavaScript takes now).
  */
 export class FetchedRecord {
   readonly offset: number;
   /** unix milliseconds, -1 = none */
   readonly time: number;
-  /** as they were written: a name may stand several times */
+  /** as written; a name may occur several times */
   readonly headers: FetchedHeaders;
   readonly #data: Buffer;
   readonly #key: number;
@@ -140,7 +139,7 @@ export class FetchedRecord {
   readonly #value: number;
   readonly #valueEnd: number;
 
-  /** key and value stand at these places in data; a begin of -1 = null */
+  /** positions of key and value in data; a begin of -1 is null */
   constructor(
     offset: number,
     time: number,
@@ -180,46 +179,42 @@ const NULL: Span = [-1, -1];
 const NO_HEADERS: FetchedHeaders = Object.freeze([]);
 
 /**
- * What one fetch gave of one partition, in the shape of a single message: kafkajs looks at the offsets of messages,
- * moves its position behind the last one and hands them on.
- * Several things made for each record on the way (numbers as text, as BigInt, as Long) cost as much as reading it.
+ * The records that one fetch returned for one partition, shaped as a single message. kafkajs reads the offsets of
+ * messages, moves its position behind the last one, and passes the messages on.
+ * The objects that kafkajs makes per record (offsets as text, BigInt, Long) cost as much as reading it.
  */
 export interface FetchedBlock {
-  /** as text: what was fetched covers the offsets up to this one, those without a record too */
+  /** as text; the block covers the offsets up to this one, including those without a record */
   readonly offset: string;
-  /** may be none: kafkajs hands such a block to nobody */
+  /** may be empty; then kafkajs passes the block to nobody */
   readonly records: readonly FetchedRecord[];
   readonly isControlRecord: boolean;
   /**
-   * Gives back the memory of the records at once: key and value of none can be had any more. Left alone, it is the
-   * garbage collector's.
+   * Frees the memory of the records at once. No key or value can be read afterwards. Otherwise the garbage collector
+   * frees it.
    */
   free(): void;
 }
 
-/**
- * A producer may write any 64 bits for a time; beyond the integers that a number holds it is this one, in the year
- * 287,396.
- */
+/** A producer may write any 64 bits as a time. A time beyond exact integers becomes this one, in the year 287,396. */
 const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
 /**
- * What a record costs in memory beside its bytes, with its places in lists, and each of its headers; bytes. Measured
- * with 200,000 records in an inbox, heap after a collection, node 24: 143 without headers, 128 to 134 more for each of
- * one to five.
+ * Memory of a record beside its bytes, with its places in lists, and of each header; bytes. Measured with 200,000
+ * records in an inbox, heap after a collection, node 24: 143 without headers, 128 to 134 more for each of one to five.
  */
 export const RECORD_OVERHEAD = 150;
 export const HEADER_OVERHEAD = 150;
 
-/** What may still be kept of a response, bytes; shared by its partitions. */
+/** How much of a response may still be kept, bytes; shared by its partitions. */
 export interface Budget {
   left: number;
 }
 
-export interface RecordReader {
+interface RecordReader {
   /**
-   * Takes the next decompressed bytes of the batch; false when it needs no more: all records read, or the budget used
-   * up. Throws when they are not records.
+   * Takes the next decompressed bytes of the batch. Returns false if it needs no more: all records are read, or the
+   * budget is used up. Throws if they are not records.
    */
   push(chunk: Buffer): boolean;
   /** whether all records were read */
@@ -227,9 +222,10 @@ export interface RecordReader {
 }
 
 /**
- * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`: those from offset `from`
- * on, until the budget is used up (one at least, the rest is fetched again). A record of more than maxRecordBytes keeps
- * only the first maxRecordBytes + 1 bytes of its value and no headers, and is never held whole.
+ * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`. It begins at offset `from`
+ * and ends when the budget is used up, after at least one record; the rest is fetched again. Of a record above
+ * maxRecordBytes it keeps only the first maxRecordBytes + 1 bytes of the value and no headers, and never holds it
+ * whole.
  */
 export function recordReader(
   header: BatchHeader,
@@ -241,7 +237,7 @@ export function recordReader(
   let read = 0;
   let waiting: Buffer[] = [];
   let waitingBytes = 0;
-  /** not worth a look before there are so many bytes */
+  /** no complete record is possible before that many bytes */
   let needed = 1;
   let toSkip = 0;
   return { push, isDone: () => read === header.count && toSkip === 0 };
@@ -292,7 +288,7 @@ export function recordReader(
     return read < header.count || toSkip > 0;
   }
 
-  /** One record; `end` is where it ends, or where what is there of it ends. */
+  /** Reads one record; `end` is its end, or the end of the available part. */
   function add(cursor: Cursor, end: number, cut: boolean): void {
     const begin = cursor.at++;
     const timestamp = need(varlong(cursor));
@@ -307,7 +303,7 @@ export function recordReader(
   }
 }
 
-/** A field of a record of which only a part is there, or only a part is kept. */
+/** A field of a record that is incomplete, or of which only a part is kept. */
 function cutSpan(cursor: Cursor, end: number, maxRecordBytes: number): Span {
   if (cursor.at >= end) return NULL;
   const length = need(varint(cursor));
@@ -349,7 +345,7 @@ function headers(cursor: Cursor, end: number): FetchedHeaders {
   return list;
 }
 
-/** A zigzag varint of up to 32 bits; undefined where the bytes end first. */
+/** Returns a zigzag varint of up to 32 bits. Undefined if the bytes end first. */
 function varint(cursor: Cursor): number | undefined {
   const { data } = cursor;
   let result = 0;
@@ -362,7 +358,7 @@ function varint(cursor: Cursor): number | undefined {
   throw new Error('a number has more than 32 bits');
 }
 
-/** A zigzag varint of up to 64 bits as a number: exact where it is a difference of times. */
+/** Returns a zigzag varint of up to 64 bits as a number; differences of times are exact. */
 function varlong(cursor: Cursor): number | undefined {
   const { data } = cursor;
   let low = 0;

@@ -1,11 +1,11 @@
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { assertEmpty, databaseOf } from '../../common/clickhouse/database.ts';
-import { identifier, tokenize } from '../../common/clickhouse/sql.ts';
-import { StartError } from '../../common/errors.ts';
-import type { Logger } from '../../common/logger.ts';
-import { reconcile } from './reconcile.ts';
+import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
+import { identifier, tokenize } from '../../../common/clickhouse/sql.ts';
+import { StartError } from '../../../common/errors.ts';
+import type { Logger } from '../../../common/logger.ts';
+import { reconcile } from '../reconcile.ts';
 import { assertQuiescent } from './quiescence.ts';
-import { statements } from './statements.ts';
+import { statements } from '../statements.ts';
 
 /** One read and one insert hold about this much, bytes. */
 const CHUNK_BYTES = 16 * 1024 * 1024;

@@ -12,7 +12,7 @@ import {
   type FetchedRecord,
 } from './record-batch.ts';
 
-/** What kafkajs takes from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
+/** What kafkajs reads from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
 export interface FetchResponse {
   readonly throttleTime: 0;
   readonly clientSideThrottleTime: number;
@@ -21,16 +21,16 @@ export interface FetchResponse {
   readonly responses: readonly { readonly topicName: string; readonly partitions: readonly FetchedPartition[] }[];
 }
 
-export interface FetchedPartition {
+interface FetchedPartition {
   readonly partition: number;
   readonly errorCode: number;
   readonly highWatermark: string;
   readonly lastStableOffset: string;
   readonly lastStartOffset: string;
-  /** none: aborted records are left out already */
+  /** none, because aborted records are already left out */
   readonly abortedTransactions: readonly [];
   readonly preferredReadReplica: number;
-  /** one, or none where nothing was read */
+  /** one, or none if nothing was read */
   readonly messages: readonly FetchedBlock[];
 }
 
@@ -44,26 +44,23 @@ export interface Place {
 export interface FetchOptions {
   /** offset from which a partition was asked for */
   readonly fetchOffset: (topic: string, partition: number) => number;
-  /** what a response may hold when decompressed, and a record; bytes */
+  /** how much a response may hold decompressed, and a record; bytes */
   readonly maxBytes: number;
-  /** A record batch is damaged: its partition stands still there, the others go on. */
+  /** Called for a damaged record batch. Its partition stops there; the others continue. */
   readonly onUnreadable: (place: Place, error: Error) => void;
 }
 
-/**
- * A response is tens of milliseconds of work, and whoever waits for an answer from this process is not to wait for all
- * of it.
- */
+/** A response takes tens of milliseconds. Other work of this process must not wait for all of it. */
 const TURN_MS = 4;
 
-/** A partition that cannot be read answers at once, again and again. */
+/** A partition that cannot be read would answer at once, again and again. */
 const UNREADABLE_WAIT_MS = 1_000;
 
 /**
- * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it (plus one record
- * batch while it is taken apart); what is over is not handed to kafkajs, which then fetches it again. Every response
- * with data gives at least one record, or a position further on.
- * undefined where there are records in the format before 0.11.
+ * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it, plus one record
+ * batch while it is split. The rest is not given to kafkajs, which fetches it again. Every response with data yields at
+ * least one record, or a later position.
+ * Undefined if there are records in the format before 0.11.
  */
 export async function decodeFetchResponse(
   raw: Buffer,
@@ -77,8 +74,8 @@ export async function decodeFetchResponse(
   let unreadable = 0;
   let given = 0;
   /**
-   * the first place of which nothing came, though there are bytes: a broker sends the first record batch of a response
-   * whole, however large it is
+   * the first place with bytes but without a result: a broker sends the first record batch of a response whole, however
+   * large it is
    */
   let cutOff: Place | undefined;
   const responses: { topicName: string; partitions: FetchedPartition[] }[] = [];
@@ -130,17 +127,17 @@ class Unreadable extends Error {
   }
 }
 
-/** What was read of a partition. */
+/** The result for one partition. */
 interface Taken {
   readonly records: FetchedRecord[];
-  /** the last offset of the record batches that were read whole */
+  /** the last offset of the record batches that were read completely */
   whole: number | undefined;
-  /** where its records stand, where nothing else does */
+  /** the position of its records if it has nothing else */
   readonly buffers: ArrayBuffer[];
 }
 
 function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
-  // of a record batch that the budget cut off, or that is damaged inside, those before it are records too, and covered
+  // a batch that the budget cut off, or that is damaged inside, still yields and covers the records before that
   const to = Math.max(whole ?? -1, records.at(-1)?.offset ?? -1);
   if (to < 0) return [];
   return [
@@ -156,8 +153,8 @@ function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
 }
 
 /**
- * Adds the partition's records from offset `from` on; throws Unreadable at the first batch that cannot be read, with
- * those before it added.
+ * Adds the partition's records from offset `from` on. Throws Unreadable at the first unreadable batch, after it added
+ * those before.
  */
 async function readPartition(
   records: Buffer,
@@ -196,7 +193,7 @@ async function readPartition(
   }
 }
 
-/** True when all of its records were read, false when the budget ended inside it. */
+/** Returns true if all records were read, false if the budget ended inside. */
 async function readBatch(
   header: BatchHeader,
   data: Buffer,
@@ -207,8 +204,8 @@ async function readBatch(
 ): Promise<boolean> {
   const reader = recordReader(header, from, budget, maxBytes, records);
   const { codec } = header;
-  // records keep in memory what they are parts of: no more is unfolded at once than may be kept, and what is not
-  // compressed is copied, or it would keep the whole response with those of all other partitions
+  // records keep the memory that they are slices of. So no more is decompressed at once than may be kept, and
+  // uncompressed records are copied: else they would keep the whole response.
   const whole = codec === undefined ? copyWhole(data, budget.left) : await decompressWhole(codec, data, budget.left);
   if (whole === undefined) {
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))
@@ -224,10 +221,10 @@ async function readBatch(
 }
 
 const CHUNK_BYTES = 256 * 1024;
-/** A smaller buffer may be a piece of one that Node shares out. */
+/** A smaller buffer may be part of one that Node shares. */
 const OWN_BYTES = 64 * 1024;
 
-/** undefined when it would be more than maxBytes. */
+/** Undefined if it would be more than maxBytes. */
 function copyWhole(data: Buffer, maxBytes: number): Buffer | undefined {
   return data.length > maxBytes ? undefined : Buffer.from(data);
 }
@@ -236,7 +233,7 @@ function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
 }
 
-/** undefined when it would be more than maxBytes. */
+/** Undefined if it would be more than maxBytes. */
 async function decompressWhole(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
   try {
     return await decompress(codec, data, maxBytes);

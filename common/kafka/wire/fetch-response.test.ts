@@ -212,7 +212,7 @@ async function drain(
 
 const offsets = (records: readonly FetchedRecord[]): number[] => records.map((r) => r.offset);
 
-test('a record comes with all its parts', async () => {
+test('a record keeps all its fields', async () => {
   const stored = await batch([
     {
       offset: 40,
@@ -257,12 +257,12 @@ test('a record comes with all its parts', async () => {
   });
 });
 
-test("the broker's time goes before the producer's where the topic says so", async () => {
+test("the broker's time replaces the producer's if the topic says so", async () => {
   const stored = await batch([{ offset: 0, timestamp: T0 + 5 }], { appendTime: T0 + 99 });
   expect((await decode(response({ records: stored.bytes }))).records[0]?.[0]?.time).toBe(T0 + 99);
 });
 
-test('any time that a producer may write is a number', async () => {
+test('every time that a producer may write becomes a number', async () => {
   const at = async (appendTime: number | bigint): Promise<number | undefined> => {
     const stored = await batch([{ offset: 0 }], { appendTime: 1 });
     stored.bytes.writeBigInt64BE(BigInt(appendTime), 35);
@@ -274,7 +274,7 @@ test('any time that a producer may write is a number', async () => {
   expect(await at(-(2n ** 63n))).toBe(-9007199254740991);
 });
 
-test('what lies before the position is left out, and a batch that the broker cut off too', async () => {
+test('records before the position and a batch that the broker cut off are omitted', async () => {
   const a = await batch([0, 1, 2, 3].map((offset) => ({ offset })));
   const b = await batch([4, 5].map((offset) => ({ offset })));
   for (const cut of [0, 10, 16, 40, 60, b.bytes.length - 1]) {
@@ -314,7 +314,7 @@ describe('transactions', () => {
     },
   );
 
-  test('records of an aborted producer that are not part of a transaction stay', async () => {
+  test('records of an aborted producer outside of a transaction are kept', async () => {
     const stored = await Promise.all([
       batch([{ offset: 0 }], { producerId: 5n, transactional: true }),
       batch([{ offset: 1 }], { producerId: 5n }),
@@ -323,7 +323,7 @@ describe('transactions', () => {
     expect(offsets((await drain(stored, { aborted: [[5n, 0, 2]] })).records)).toEqual([1]);
   });
 
-  test('markers alone move the position to their end', async () => {
+  test('a batch of markers alone moves the position to its end', async () => {
     expect(await decode(response({ records: (await commitMarker(5, 1n)).bytes }), 5)).toMatchObject({
       records: [[]],
       ends: [5],
@@ -332,7 +332,7 @@ describe('transactions', () => {
 });
 
 describe('compaction', () => {
-  test('offsets without a record are passed over in one fetch, at both ends of a batch and where a batch is empty', async () => {
+  test('one fetch passes over offsets without a record, at both ends of a batch and in an empty batch', async () => {
     const log = await Promise.all([
       batch([{ offset: 3 }, { offset: 7 }], { first: 0, last: 5_000 }),
       batch([], { first: 5_001, last: 20_000 }),
@@ -348,7 +348,7 @@ describe('compaction', () => {
 describe('bounds', () => {
   const codecs: (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
-  test('any log, any codecs, any budget: every record once, in order', async () => {
+  test('every record is read once and in order, for any log, codecs and budget', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(
@@ -411,7 +411,7 @@ describe('bounds', () => {
     },
   );
 
-  test('what is kept of a response keeps none of its bytes, and of a batch no more than the budget', async () => {
+  test('kept records hold no bytes of the response, and of a batch no more than the budget', async () => {
     for (const codec of codecs) {
       const records = Array.from({ length: 1_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
       const large = (await batch(records, { codec })).bytes;
@@ -429,7 +429,7 @@ describe('bounds', () => {
     }
   });
 
-  test('what is given back is gone at once, and not a word of it can be read', async () => {
+  test('freed records are gone at once, and none of their bytes can be read', async () => {
     for (const codec of codecs) {
       const stored = await batch(
         Array.from({ length: 100 }, (_, offset) => ({
@@ -451,7 +451,7 @@ describe('bounds', () => {
     }
   });
 
-  test('a small buffer may be part of one that others use: it is left alone', async () => {
+  test('a small buffer is not freed, because others may share it', async () => {
     const {
       records: [records = []],
       decoded,
@@ -460,7 +460,7 @@ describe('bounds', () => {
     expect(records[0]!.value?.toString()).toBe('v');
   });
 
-  test('a bomb is not unfolded in memory', async () => {
+  test('a bomb is never decompressed in memory', async () => {
     const log = [
       await batch(
         [
@@ -477,7 +477,7 @@ describe('bounds', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(50_000_000);
   });
 
-  test('headers take more memory than their bytes, and of the budget as much', async () => {
+  test('headers count with the memory that they take, which is more than their bytes', async () => {
     const headers = Array.from({ length: 1_000 }, (): [string, Buffer] => ['', Buffer.alloc(0)]);
     const records = (
       await batch(
@@ -492,7 +492,7 @@ describe('bounds', () => {
     expect(read[0]?.headers).toHaveLength(1_000);
   });
 
-  test('the budget is of the whole response: what is over is left for the next', async () => {
+  test('the budget covers the whole response, and the next fetch gets the rest', async () => {
     const records = (
       await batch(
         Array.from({ length: 100 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) })),
@@ -507,7 +507,7 @@ describe('bounds', () => {
     expect(read.map((r) => r.length)).toEqual([100, expect.toSatisfy((n: number) => n > 0 && n < 50), 0, 0]);
   });
 
-  test('others have their turn while a large response is read', async () => {
+  test('other work runs while a large response is read', async () => {
     const one = await batch(
       Array.from({ length: 500 }, (_, offset) => ({ offset, value: randomBytes(2_000) })),
       { codec: 'lz4' },
@@ -524,7 +524,7 @@ describe('bounds', () => {
     expect(turns).toBeGreaterThan(3);
   });
 
-  test('200,000 records in one batch', async () => {
+  test('a batch of 200,000 records is read', async () => {
     const stored = await batch(
       Array.from({ length: 200_000 }, (_, offset) => ({ offset })),
       { codec: 'gzip' },
@@ -534,7 +534,7 @@ describe('bounds', () => {
 });
 
 describe('damage', () => {
-  test('stops its partition at that batch, says where, and the others go on', async () => {
+  test('stops its partition at that batch and reports the place, while the others continue', async () => {
     const good = await batch([{ offset: 0 }, { offset: 1 }]);
     const bad = await batch([{ offset: 2, value: Buffer.alloc(1000) }], { codec: 'zstd' });
     bad.bytes.fill(0xff, 70);
@@ -549,7 +549,7 @@ describe('damage', () => {
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
   });
 
-  test('inside a record batch: the records before it come, and the position is behind the last of them', async () => {
+  test('inside a record batch keeps the records before it, and the position is behind the last of them', async () => {
     const good = await batch([{ offset: 0 }, { offset: 1 }]);
     const bad = await batch([
       { offset: 2, value: Buffer.alloc(100, 1) },
@@ -566,7 +566,7 @@ describe('damage', () => {
     }
   });
 
-  test('an unknown compression or format, a length that is none, fewer records than said, a field longer than its record, a number that never ends', async () => {
+  test('is reported for wrong compressions, formats, lengths, counts, fields and numbers', async () => {
     for (const spoil of [
       (b: Buffer) => b.writeInt16BE(5, 21),
       (b: Buffer) => b.writeInt8(3, 16),
@@ -585,7 +585,7 @@ describe('damage', () => {
     }
   });
 
-  test('one bit: the checksum tells', async () => {
+  test('of one bit is found by the checksum', async () => {
     const stored = await batch(
       [
         { offset: 0, value: Buffer.from('{"id":"a"}') },
@@ -605,7 +605,7 @@ describe('damage', () => {
     expect(crc32c(Buffer.from('123456789'), 0)).toBe(0xe306_9283);
   });
 
-  test('a batch that is longer than the answer, alone in it, is told; beside others it is one that the broker cut off', async () => {
+  test('is reported for a batch longer than its response if it is alone; beside others the broker cut it off', async () => {
     const stored = await batch([{ offset: 4, value: Buffer.alloc(1000) }]);
     const cut = stored.bytes.subarray(0, 900);
     expect((await decode(response({ records: cut }), 4)).unreadable).toEqual([{ topic: 't', partition: 0, offset: 4 }]);
@@ -616,7 +616,7 @@ describe('damage', () => {
     expect([records.map(offsets), unreadable]).toEqual([[[4], []], []]);
   });
 
-  test('any bytes: never a hang, never an error that is not reported', async () => {
+  test('of any bytes never hangs and is always reported', async () => {
     const good = await batch(
       Array.from({ length: 20 }, (_, offset) => ({
         offset,
@@ -645,7 +645,7 @@ describe('damage', () => {
     );
   });
 
-  test('records in the format before 0.11 are left to kafkajs', async () => {
+  test('kafkajs reads records in the format before 0.11', async () => {
     const stored = await batch([{ offset: 0 }]);
     stored.bytes.writeInt8(1, 16);
     expect(

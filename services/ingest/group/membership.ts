@@ -1,4 +1,4 @@
-import type { Clock } from '../../common/clock.ts';
+import type { Clock } from '../../../common/clock.ts';
 
 /**
  * Membership of this process in the consumer group, and with it the right to commit.

@@ -1,6 +1,6 @@
 import { refusal } from '../../../common/clickhouse/errors.ts';
 import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
-import { compilePattern } from './pattern.ts';
+import { compilePattern } from '../definition/pattern.ts';
 
 /**
  * Branches of a UNION ALL that only some values of the parameters need. A comment at their beginning says which:
@@ -10,7 +10,7 @@ import { compilePattern } from './pattern.ts';
  * 12 ms with the needed one). So the statement is sent without branches that are not needed. A comment only removes a
  * branch whose WHERE would be false: the statement means the same with and without it.
  */
-export interface Branch {
+interface Branch {
   readonly text: string;
   /** all must hold; a branch without conditions is always needed */
   readonly conditions: readonly Condition[];
@@ -23,28 +23,28 @@ interface Condition {
 }
 
 /** Text, or the branches of a UNION ALL with comments. */
-export type Part = string | readonly Branch[];
+export type Fragment = string | readonly Branch[];
 
 const COMMENT = /^--\s*only\s+(.*)$/s;
 
 /**
- * Splits a statement into parts, by ClickHouse's own token rules. `parameters` are the names that conditions may use.
+ * Splits a statement into fragments, by ClickHouse's own token rules. `parameters` are the names that conditions may use.
  * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that does not begin a branch.
  */
-export function partsOf(sql: string, parameters: readonly string[]): Part[] {
+export function fragmentsOf(sql: string, parameters: readonly string[]): Fragment[] {
   const tokens = tokenize(sql);
   const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
-  const parts: Part[] = [];
+  const fragments: Fragment[] = [];
   let from = 0;
   for (let i = 0; i < tokens.length; i++) {
     if (tokens[i]!.kind !== 'comment' || !COMMENT.test(text(tokens[i]))) continue;
     const start = openingOf(i);
     const { branches, end } = branchesFrom(start);
-    parts.push(sql.slice(from, tokens[start]!.end), branches);
+    fragments.push(sql.slice(from, tokens[start]!.end), branches);
     from = tokens[end]!.start;
     i = end;
   }
-  return [...parts, sql.slice(from)];
+  return [...fragments, sql.slice(from)];
 
   /** Returns the bracket around the comment's UNION ALL; the comment is in its first branch with one. */
   function openingOf(comment: number): number {
@@ -129,14 +129,14 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
  * Returns the statement for these values. A UNION ALL without a needed branch stays whole: its own conditions make it
  * empty.
  */
-export function statementFor(parts: readonly Part[], params: Readonly<Record<string, string | null>>): string {
-  return parts
-    .map((part) => {
-      if (typeof part === 'string') return part;
-      const needed = part.filter(({ conditions }) =>
+export function statementFor(fragments: readonly Fragment[], params: Readonly<Record<string, string | null>>): string {
+  return fragments
+    .map((fragment) => {
+      if (typeof fragment === 'string') return fragment;
+      const needed = fragment.filter(({ conditions }) =>
         conditions.every(({ parameter, holds }) => holds(params[parameter])),
       );
-      return (needed.length === 0 ? part : needed).map(({ text }) => text).join('UNION ALL');
+      return (needed.length === 0 ? fragment : needed).map(({ text }) => text).join('UNION ALL');
     })
     .join('');
 }

@@ -52,14 +52,14 @@ describe.each(codecs)('%s', (codec) => {
     expect(await refusal(decompress(codec, packed, 199_999))).toBe('too_large');
   });
 
-  test('refuses a bomb without unfolding it', async () => {
+  test('refuses a bomb without decompressing it', async () => {
     const bomb = await compress(codec, Buffer.alloc(128 * MiB));
     const before = process.memoryUsage().rss;
     expect(await refusal(decompress(codec, bomb, 4 * MiB))).toBe('too_large');
     expect(process.memoryUsage().rss - before).toBeLessThan(48 * MiB);
   });
 
-  test('says of damaged, cut and foreign bytes that they are corrupt', async () => {
+  test('reports damaged, cut and foreign bytes as corrupt', async () => {
     const packed = await compress(codec, sample(100_000));
     for (const bytes of [
       packed.subarray(0, packed.length - 10),
@@ -79,11 +79,11 @@ describe('snappy of Java (xerial blocks)', () => {
     expect((await decompress('snappy', packed, MiB)).equals(Buffer.concat(parts))).toBe(true);
   });
 
-  test('is empty without blocks', async () => {
+  test('is empty if there are no blocks', async () => {
     expect((await decompress('snappy', xerial(), MiB)).length).toBe(0);
   });
 
-  test('limits the sum of the blocks, before any is unfolded', async () => {
+  test('limits the sum of the blocks before it decompresses one', async () => {
     const packed = xerial(...Array.from({ length: 20 }, () => snappyBlock(Buffer.alloc(60_000))));
     expect(await refusal(decompress('snappy', packed, 1_199_999))).toBe('too_large');
     expect((await decompress('snappy', packed, 1_200_000)).length).toBe(1_200_000);
@@ -101,19 +101,19 @@ describe('snappy of Java (xerial blocks)', () => {
 });
 
 describe('lz4 frames', () => {
-  test('with checksums', async () => {
+  test('decompresses frames with checksums', async () => {
     const data = sample(300_000);
     const packed = compressFrameSync(data, { contentChecksum: true, blockChecksums: true });
     expect((await decompress('lz4', packed, 300_000)).equals(data)).toBe(true);
     expect(await refusal(decompress('lz4', packed, 299_999))).toBe('too_large');
   });
 
-  test('several one after the other are refused, as only the first would be read', async () => {
+  test('refuses several frames in a row, because only the first would be read', async () => {
     const packed = Buffer.concat([compressFrameSync(sample(1000)), compressFrameSync(sample(70_000))]);
     expect(await refusal(decompress('lz4', packed, 71_000))).toBe('corrupt');
   });
 
-  test('incompressible blocks count as they are', async () => {
+  test('counts incompressible blocks by their size', async () => {
     const data = zlib.gzipSync(sample(400_000));
     const packed = compressFrameSync(data);
     expect((await decompress('lz4', packed, data.length)).equals(data)).toBe(true);

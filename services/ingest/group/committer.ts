@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EachBatchPayload } from '../../common/kafka/client.ts';
-import type { Place } from '../../common/kafka/partition.ts';
-import type { Logger } from '../../common/logger.ts';
+import type { EachBatchPayload } from '../../../common/kafka/client.ts';
+import type { Place } from '../../../common/kafka/partition.ts';
+import type { Logger } from '../../../common/logger.ts';
 import { commitInEpoch, keyOf, type Membership } from './membership.ts';
-import type { IngestMetrics } from './metrics.ts';
+import type { IngestMetrics } from '../metrics.ts';
 
 const RETRY_MS = 200;
 /** Before the first fetch there is no way to send anything; a lane only looks this often whether the process stops. */

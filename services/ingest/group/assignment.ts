@@ -1,21 +1,27 @@
-import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import type { Clock } from '../../common/clock.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import type { Clock } from '../../../common/clock.ts';
 import {
   fetchedOffset,
   fetchedRecords,
   type Admin,
   type Consumer,
   type EachBatchPayload,
-} from '../../common/kafka/client.ts';
-import { hasMembers, KafkaUnavailable, readCommit, readWatermarks, type Place } from '../../common/kafka/partition.ts';
-import type { Logger } from '../../common/logger.ts';
+} from '../../../common/kafka/client.ts';
+import {
+  hasMembers,
+  KafkaUnavailable,
+  readCommit,
+  readWatermarks,
+  type Place,
+} from '../../../common/kafka/partition.ts';
+import type { Logger } from '../../../common/logger.ts';
 import type { Committer } from './committer.ts';
-import { Lane } from './delivery/lane.ts';
-import type { TakePermit } from './delivery/permits.ts';
-import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from './delivery/ports.ts';
-import { dueAt } from './linger.ts';
+import { Lane } from '../delivery/lane.ts';
+import type { TakePermit } from '../delivery/permits.ts';
+import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from '../delivery/ports.ts';
+import { dueAt } from '../linger.ts';
 import { keyOf, type Membership } from './membership.ts';
-import type { IngestMetrics } from './metrics.ts';
+import type { IngestMetrics } from '../metrics.ts';
 
 /** Records smaller than this on average end a batch by their number. */
 const BATCH_BYTES_PER_RECORD = 1024;

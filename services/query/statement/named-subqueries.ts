@@ -1,6 +1,6 @@
 import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 
-export interface Subqueries {
+interface Subqueries {
   readonly names: readonly string[];
   /** from WITH to before the last SELECT */
   readonly with: string;

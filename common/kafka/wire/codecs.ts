@@ -9,12 +9,10 @@ import {
   uncompressSync as snappyUncompressSync,
 } from 'snappy';
 
-/** The compressed record batches of Kafka; `none` needs no codec. */
+/** The compressions of Kafka's record batches; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/**
- * A record batch that is not decompressed: its bytes are not what the codec's name says, or there would be too many.
- */
+/** A record batch that cannot be decompressed: its bytes do not fit the codec, or it would be too large. */
 export class CodecError extends Error {
   readonly reason: 'corrupt' | 'too_large';
   constructor(codec: Codec, reason: CodecError['reason'], message: string, options?: { cause?: unknown }) {
@@ -42,9 +40,9 @@ function corrupt(codec: Codec, cause: unknown): CodecError {
 }
 
 /**
- * Decompresses the records of one record batch: off the event loop (thread pool), unless that would take longer.
- * The result is never larger than maxBytes, and not much more than that is ever allocated: a few bytes of a
- * decompression bomb say so before, or while, they unfold.
+ * Decompresses the records of one record batch, off the event loop (thread pool) unless that would take longer.
+ * The result never exceeds maxBytes, and hardly more is ever allocated: a decompression bomb is refused by its first
+ * bytes, or while it unfolds.
  * Throws CodecError.
  */
 export async function decompress(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer> {
@@ -56,9 +54,9 @@ export async function decompress(codec: Codec, data: Buffer, maxBytes: number): 
 }
 
 /**
- * The same piece by piece, for a record batch that is too large to be held decompressed. Throws CodecError.
- * An LZ4 frame with a content size or checksum, or whose blocks need each other, cannot be taken apart (Kafka's clients
- * write none; its brokers refuse the last), a single snappy block is one piece.
+ * The same in pieces, for a record batch that is too large to be held decompressed. Throws CodecError.
+ * An LZ4 frame with a content size, a checksum or dependent blocks cannot be split (Kafka's clients write none, and its
+ * brokers refuse dependent blocks). A single snappy block is one piece.
  */
 export async function* decompressInChunks(codec: Codec, data: Buffer): AsyncGenerator<Buffer, void, undefined> {
   try {
@@ -97,16 +95,16 @@ const chunkers: Record<Codec, (data: Buffer) => AsyncIterable<Buffer>> = {
   zstd: (data) => streamed(zlib.createZstdDecompress({ chunkSize: CHUNK_BYTES }), data),
 };
 
-/** Leaving the loop over it ends the stream. */
+/** Breaking out of the loop ends the stream. */
 function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
   stream.end(data);
   return stream;
 }
 
 /**
- * LZ4 and snappy unfold 2 to 3 GB/s: up to this many bytes (1 to 2 ms) are unfolded in the event loop. A turn through
- * the thread pool costs more, and the allocator of both packages (mimalloc) keeps a heap per thread, into which what
- * another thread has freed comes back late: 570 MB were held where the event loop's own heap holds 120 MB.
+ * LZ4 and snappy decompress 2 to 3 GB/s: up to this many bytes (1 to 2 ms) are decompressed in the event loop. A turn
+ * through the thread pool costs more. The allocator of both packages (mimalloc) keeps a heap per thread, which gets
+ * back late what another thread frees: it held 570 MB where the event loop's own heap holds 120 MB.
  */
 const AT_ONCE_BYTES = 4 * 1024 * 1024;
 
@@ -129,14 +127,14 @@ async function unzip(
 }
 
 /**
- * Java's snappy stream (xerial): these 8 bytes, two 32-bit versions, then blocks of up to 32 KiB, each behind its
- * 32-bit length. Others send one block and nothing else.
+ * Java's snappy stream (xerial): these 8 bytes, two 32-bit versions, then blocks of up to 32 KiB, each after its 32-bit
+ * length. Other clients send one block and nothing else.
  */
 const XERIAL_MAGIC = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0]);
 const XERIAL_HEADER_BYTES = 16;
 
 /**
- * A copy of up to 64 bytes is written in 3: a block that claims more does not have it (github.com/google/snappy,
+ * A copy of up to 64 bytes takes 3 bytes, so a block that claims more is damaged (github.com/google/snappy,
  * format_description.txt).
  */
 const SNAPPY_MAX_RATIO = 22;
@@ -191,7 +189,7 @@ function snappyLength(block: Buffer): number {
   throw new Error('the length of a block is not a varint');
 }
 
-/** An LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md), taken apart without decompressing it. */
+/** Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. */
 interface Lz4Frame {
   readonly flags: number;
   readonly blocks: readonly {
@@ -201,7 +199,7 @@ interface Lz4Frame {
     readonly stored: boolean;
     readonly to: number;
   }[];
-  /** no block has more bytes, decompressed */
+  /** the largest decompressed size of a block */
   readonly maxBlockBytes: number;
 }
 
@@ -215,7 +213,7 @@ const LZ4_FLAG = {
   blockChecksum: 0x10,
   independent: 0x20,
 } as const;
-/** unpacked this many at a time */
+/** blocks that are decompressed together */
 const LZ4_BLOCKS = 4;
 
 function lz4Frame(data: Buffer): Lz4Frame {
@@ -233,15 +231,15 @@ function lz4Frame(data: Buffer): Lz4Frame {
     if (at > data.length) throw new Error('a block is cut off');
     blocks.push({ ...block, to: at });
   }
-  // decompressFrame would silently leave out what stands behind the frame
+  // decompressFrame would silently ignore what follows the frame
   if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length)
     throw new Error('the frame does not end with the data');
   return { flags, blocks, maxBlockBytes: 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07)) };
 }
 
 /**
- * decompressFrame has no limit, so the size is known before: by the number of blocks where that is enough, else
- * counted.
+ * decompressFrame has no limit, so the size is determined first: by the number of blocks if that suffices, else by
+ * counting.
  */
 async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
   const { blocks, maxBlockBytes } = lz4Frame(data);
@@ -255,7 +253,7 @@ async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
   return blocks.length * maxBlockBytes <= AT_ONCE_BYTES ? decompressFrameSync(data) : await decompressFrame(data);
 }
 
-/** Blocks that do not need each other: each few of them, behind the frame's own header, are a frame. */
+/** Independent blocks: a few of them, after the frame's own header, are a frame again. */
 async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
   const { flags, blocks } = lz4Frame(data);
   if (
@@ -272,7 +270,7 @@ async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
   }
 }
 
-/** Decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */
+/** Returns the decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */
 function lz4BlockBytes(data: Buffer, from: number, end: number): number {
   let total = 0;
   for (let at = from; at < end;) {
@@ -302,8 +300,8 @@ function lz4BlockBytes(data: Buffer, from: number, end: number): number {
 }
 
 /**
- * Gives kafkajs these codecs; its own gzip has no limit and it has no others. One limit per process: kafkajs holds them
- * in a global.
+ * Installs these codecs in kafkajs, whose own gzip has no limit and which has no others. One limit per process, because
+ * kafkajs keeps codecs in a global.
  */
 export function installCodecs(maxBytes: number): void {
   const { CompressionCodecs, CompressionTypes } = kafkajs;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { partsOf, statementFor } from './branches.ts';
+import { fragmentsOf, statementFor } from './branches.ts';
 
 const sql = `WITH 1 AS x SELECT * FROM (
   -- only interval: 5min
@@ -12,7 +12,7 @@ const sql = `WITH 1 AS x SELECT * FROM (
 ) ORDER BY x`;
 const compact = (text: string): string => text.replace(/--.*\n|\/\*.*?\*\//g, '').replaceAll(/\s+/g, ' ');
 const of = (params: Record<string, string | null>, statement = sql): string =>
-  compact(statementFor(partsOf(statement, ['interval', 'project']), params));
+  compact(statementFor(fragmentsOf(statement, ['interval', 'project']), params));
 
 describe('branches', () => {
   test.each([
@@ -39,7 +39,7 @@ describe('branches', () => {
 
   test('a statement without any is sent as it stands', () => {
     const plain = "SELECT (1), '-- only interval: a' -- as always\nFROM (SELECT 1 UNION ALL SELECT 2)";
-    expect(partsOf(plain, [])).toEqual([plain]);
+    expect(fragmentsOf(plain, [])).toEqual([plain]);
   });
 
   test.each([
@@ -49,6 +49,6 @@ describe('branches', () => {
     ['-- only interval: a\nSELECT 1', /must begin a branch/],
     ['SELECT * FROM (-- only interval: a\nSELECT 1 UNION DISTINCT SELECT 2)', /is only for UNION ALL/],
   ])('%s is refused', (statement, message) => {
-    expect(() => partsOf(statement, ['interval', 'project'])).toThrow(message);
+    expect(() => fragmentsOf(statement, ['interval', 'project'])).toThrow(message);
   });
 });

@@ -1,9 +1,9 @@
-import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { StartError } from '../../common/errors.ts';
-import { statements } from './statements.ts';
+import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { StartError } from '../../../common/errors.ts';
+import { statements } from '../statements.ts';
 
 /** How far the ledger goes. */
-export interface LedgerSize {
+interface LedgerSize {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;

@@ -1,0 +1,94 @@
+import { expect, test } from 'vitest';
+import { UsageError } from '../errors.ts';
+import { helpOf, readCommandLine } from './command-line.ts';
+import { form, type Command } from './command.ts';
+
+const TEXT = { type: 'string', maxLength: 3 };
+
+const command: Pick<Command, 'name' | 'about' | 'by' | 'forms'> = {
+  name: 'pets',
+  about: 'Pets are kept.',
+  by: 'action',
+  forms: {
+    list: form({
+      help: 'lists pets',
+      options: { kind: { value: 'KIND' }, alive: {} },
+      schema: { properties: { kind: TEXT, alive: { type: 'boolean' } }, required: ['alive'] },
+      read: ({ kind, alive }) => ({ action: 'list', alive, ...(kind !== undefined && { kind }) }),
+    }),
+    feed: form({
+      help: 'feeds one pet',
+      words: ['NAME'],
+      options: { food: { value: 'FOOD', isRequired: true, isRepeatable: true } },
+      schema: { properties: { name: TEXT, food: { type: 'array', items: TEXT } }, required: ['name', 'food'] },
+      read: ({ food }, [name]) => ({ action: 'feed', name, food }),
+    }),
+    feed_all: form({ help: 'feeds all pets', action: 'feed', read: () => ({ action: 'feed_all' }) }),
+    train: form({
+      help: 'trains one pet',
+      words: ['NAME'],
+      hasAnyOption: true,
+      schema: { properties: { name: TEXT, tricks: { type: 'object' } }, required: ['name', 'tricks'] },
+      read: (_, [name], tricks) => ({ action: 'train', name, tricks }),
+    }),
+  },
+};
+const read = (words: string): unknown => readCommandLine(command, words.split(' '));
+
+test('the first word and the number of words choose the form, which gets its options and words', () => {
+  const line = { url: undefined, isJson: false };
+  expect(read('list')).toEqual({ ...line, args: { action: 'list', alive: false } });
+  expect(read('--alive list --kind=cat --json')).toEqual({
+    ...line,
+    isJson: true,
+    args: { action: 'list', alive: true, kind: 'cat' },
+  });
+  expect(read('feed tom --food a --food b --url http://x')).toEqual({
+    ...line,
+    url: 'http://x',
+    args: { action: 'feed', name: 'tom', food: ['a', 'b'] },
+  });
+  expect(read('feed')).toEqual({ ...line, args: { action: 'feed_all' } });
+  expect(read('train tom --sit 3 --rise=now')).toEqual({
+    ...line,
+    args: { action: 'train', name: 'tom', tricks: { sit: '3', rise: 'now' } },
+  });
+});
+
+test.each([
+  ['groom', 'Expected one of: list, feed NAME --food FOOD..., feed, train NAME'],
+  ['feed tom jerry', 'Expected one of: list, feed NAME --food FOOD..., feed, train NAME'],
+  ['feed tom', '--food FOOD is missing'],
+  ['feed --food a', '--food does not go with feed'],
+  ['list --sit 3', '--sit does not go with list'],
+  ['list --kind', "'--kind <value>' argument missing"],
+  ['list --alive=yes', "'--alive' does not take an argument"],
+  ['list --not-a-name', "Unknown option '--not-a-name'"],
+  ['list --kind unicorn', 'the arguments are wrong: kind must NOT have more than 3 characters'],
+])('"%s" is refused with the reason', (words, message) => {
+  expect(() => read(words)).toThrow(UsageError);
+  expect(() => read(words)).toThrow(message);
+});
+
+test('a command without actions takes no words', () => {
+  const alone = { forms: { '': form({ help: 'counts', read: () => ({}) }) } };
+  expect(readCommandLine(alone, [])).toMatchObject({ args: {} });
+  expect(() => readCommandLine(alone, ['x'])).toThrow('Expected no further words');
+});
+
+test('help wins over mistakes and shows every form with its options', () => {
+  expect(read('groom --help')).toBe('help');
+  expect(read('-h')).toBe('help');
+  expect(helpOf(command)).toContain(`  npm run pets -- list [--kind KIND] [--alive]
+      lists pets
+  npm run pets -- feed NAME --food FOOD...
+      feeds one pet
+  npm run pets -- feed
+      feeds all pets
+  npm run pets -- train NAME [--parameter value...]
+      trains one pet
+
+Pets are kept.
+
+  --url URL `);
+});

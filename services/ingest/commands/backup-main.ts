@@ -1,4 +1,0 @@
-import { runCommandLine } from '../../../common/command/run-command.ts';
-import { backupCommand } from './backup.ts';
-
-await runCommandLine(backupCommand);
