@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { readReadme, withSettingsTable } from './settings-table.ts';
+import { readPage, withSettingsTable } from './settings-table.ts';
 
-test('the README lists the settings as they are parsed (npm run settings-table)', () => {
-  expect(readReadme()).toBe(withSettingsTable(readReadme()));
+test('docs/settings.md lists the settings as they are parsed (npm run settings-table)', () => {
+  expect(readPage()).toBe(withSettingsTable(readPage()));
 });

@@ -16,7 +16,7 @@ function helpOf(script: string): string {
   ${CHECK}   how every setting is understood, secrets redacted; exit code 78 where one is wrong
   --help           this text
 
-Settings are environment variables: README.md has the table.
+Settings are environment variables: docs/settings.md lists them.
 `;
 }
 
