@@ -17,6 +17,19 @@ export interface Statement {
    * depends on a server's defaults, and nothing lasts beyond the statement
    */
   readonly settings?: StatementSettings;
+  /**
+   * The tables of which it must see every row that was acknowledged before, on whichever node of a cluster. Without a
+   * cluster every statement does.
+   */
+  readonly fresh?: Fresh;
+  /** In a cluster, it creates or drops a table of the node that runs it, which no other node gets. */
+  readonly ofNode?: true;
+}
+
+export interface Fresh {
+  readonly tables: readonly string[];
+  /** how long the replicas may take to get there, milliseconds; then it fails, and may be repeated */
+  readonly withinMs: number;
 }
 
 export interface Read extends Statement {
@@ -34,6 +47,8 @@ export interface Read extends Statement {
    * longer.
    */
   readonly fewRows?: boolean;
+  /** In a cluster, the rows of all nodes, one node's after another's: for tables of `system`. */
+  readonly everyNode?: true;
 }
 
 export interface ReadResult {
@@ -105,7 +120,17 @@ export interface Rights {
   readonly user: string;
 }
 
+/** What the owner of the schema does in a cluster. */
+export interface ClusterDuties {
+  /** Throws StartError, one line, if a node lacks what replicated tables need. */
+  check(): Promise<void>;
+  /** Creates on every node what others have and it lacks: a replica that has joined, or comes back empty. */
+  complete(): Promise<void>;
+}
+
 export interface ClickHouse extends Reader, Writer {
+  /** undefined if it is one engine */
+  readonly cluster?: ClusterDuties;
   /** `embedded` or the server's address without credentials, for log lines */
   readonly where: string;
   /** the number of concurrent writes; more of them wait */
@@ -131,6 +156,24 @@ export async function select<T>(
   settings: StatementSettings = {},
 ): Promise<T[]> {
   return rows<T>(await reader.read({ sql, params, settings, format: 'JSONEachRow' }));
+}
+
+/** How long replicas usually may take to fetch what is there, milliseconds. */
+const FETCH_PATIENCE_MS = 60_000;
+
+/** Returns a reader whose reads see every row of these tables that was acknowledged before (Statement.fresh). */
+export function fresh(reader: Reader, tables: readonly string[], withinMs: number = FETCH_PATIENCE_MS): Reader {
+  return { read: (read) => reader.read({ ...read, ...freshly(tables, withinMs) }) };
+}
+
+/** The same for a statement that writes. */
+export function freshly(tables: readonly string[], withinMs: number = FETCH_PATIENCE_MS): { readonly fresh: Fresh } {
+  return { fresh: { tables, withinMs } };
+}
+
+/** Returns a reader whose reads have the rows of all nodes (Read.everyNode). */
+export function everywhere(reader: Reader): Reader {
+  return { read: (read) => reader.read({ ...read, everyNode: true }) };
 }
 
 /** Returns the rows of a read in JSONEachRow whose values are safe in JavaScript (no integers beyond 2^53). */

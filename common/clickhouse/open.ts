@@ -8,12 +8,12 @@ import { checkRights, type Service } from './rights.ts';
 const OTHER_READERS = 2;
 
 /**
- * Opens the server of CLICKHOUSE_URL, waiting for it until `signal` fires, else the embedded engine in DATA_DIR. Throws
+ * Opens the server, or the nodes, of CLICKHOUSE_URL, waiting for it until `signal` fires, else the embedded engine in DATA_DIR. Throws
  * StartError, also if the server's user lacks a right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
-    Partial<Pick<Settings, 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>,
+    Partial<Pick<Settings, 'CLICKHOUSE_CLUSTER' | 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>,
   logger: Logger,
   { wait = true, signal, service }: { wait?: boolean; signal?: AbortSignal; service?: Service } = {},
 ): Promise<ClickHouse> {
@@ -21,18 +21,22 @@ export async function openClickHouse(
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
   // load only the one that is needed: the other one's packages cost 10 MB at rest
   if (settings.CLICKHOUSE_URL !== undefined) {
-    const { openServer } = await import('./server.ts');
-    const server = await openServer({
-      url: settings.CLICKHOUSE_URL,
+    const options = {
       logger,
       wait,
       readers: Math.max(readers, 16),
       ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }),
       ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }),
       ...(signal === undefined ? {} : { signal }),
-    });
+    };
+    const urls = settings.CLICKHOUSE_URL.split(',');
+    const server =
+      settings.CLICKHOUSE_CLUSTER === undefined
+        ? await (await import('./server.ts')).openServer({ ...options, url: urls[0]! })
+        : await (await import('./nodes.ts')).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
     try {
       if (service !== undefined) await checkRights(server, service);
+      if (service === 'rollup') await server.cluster?.check();
       return server;
     } catch (error) {
       await server.close();

@@ -26,11 +26,33 @@ export const RIGHTS = {
   ],
 } as const;
 
+/** What they need beside that in a cluster. */
+export const CLUSTER_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
+  ingest: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas'],
+  query: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas'],
+  rollup: [
+    'CLUSTER ON *.*',
+    'TABLE ENGINE ON ReplicatedMergeTree',
+    'TABLE ENGINE ON ReplicatedAggregatingMergeTree',
+    'TABLE ENGINE ON ReplicatedReplacingMergeTree',
+    'TABLE ENGINE ON ReplicatedSummingMergeTree',
+    'SYSTEM SYNC REPLICA ON {database}.*',
+    'SELECT ON system.replicas',
+    'SELECT ON system.clusters',
+    'SELECT ON system.macros',
+    'SELECT ON system.zookeeper',
+    'SELECT ON system.distributed_ddl_queue',
+  ],
+};
+
 export type Service = keyof typeof RIGHTS;
 
 /** Throws StartError, one line with the missing GRANT statements, if our user lacks a right that the service needs. */
 export async function checkRights(clickhouse: ClickHouse, service: Service): Promise<void> {
-  const rights = await clickhouse.rights(RIGHTS[service]);
+  const rights = await clickhouse.rights([
+    ...RIGHTS[service],
+    ...(clickhouse.cluster === undefined ? [] : CLUSTER_RIGHTS[service]),
+  ]);
   if (rights === undefined) return;
   const { isReadOnly, missing, user } = rights;
   if (isReadOnly)

@@ -54,6 +54,8 @@ export interface ServerOptions {
   readonly compress?: boolean;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string;
+  /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
+  readonly unreachablePatienceMs?: number;
   /** PEM: the authorities of the server's certificate, if the url is https; Node's own list by default */
   readonly authorities?: Buffer;
 }
@@ -141,6 +143,7 @@ export async function openServer({
   requestTimeoutMs = 60_000,
   compress = false,
   sandboxUrl,
+  unreachablePatienceMs = UNREACHABLE_PATIENCE_MS,
   authorities,
 }: ServerOptions): Promise<ClickHouse> {
   const address = new URL(url);
@@ -488,7 +491,7 @@ export async function openServer({
       if (failure === undefined && (await ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0')
         return;
       const isUnreachable = failure instanceof ClickHouseError && failure.code === undefined;
-      if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, UNREACHABLE_PATIENCE_MS) : patienceMs))
+      if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs))
         throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
       await sleep(100);
     }

@@ -70,6 +70,15 @@ function url(...protocols: string[]): (value: string) => string {
   };
 }
 
+/** One server, or several nodes of a cluster with the same database. */
+function nodes(value: string): string {
+  const urls = value.split(',').map((node) => node.trim());
+  for (const node of urls) url('http', 'https')(node);
+  if (new Set(urls.map((node) => new URL(node).pathname)).size > 1)
+    throw new Error('names several databases; the nodes of a cluster have one database in common');
+  return urls.join(',');
+}
+
 function brokers(value: string): string[] {
   const list = names(value);
   for (const b of list) {
@@ -289,8 +298,16 @@ export const settingsTable = {
   CLICKHOUSE_URL: optional({
     shown: 'embedded engine',
     secret: true,
-    description: 'ClickHouse server, `http://user:password@host:8123/database`',
-    parse: url('http', 'https'),
+    description:
+      'ClickHouse server, `http://user:password@host:8123/database`; with CLICKHOUSE_CLUSTER every node of it, separated by commas',
+    parse: nodes,
+  }),
+  CLICKHOUSE_CLUSTER: setting<string | undefined>({
+    default: undefined,
+    shown: 'none',
+    description:
+      "name of the cluster in the servers' `remote_servers`: the tables are replicated on its nodes ([scale.md](scale.md))",
+    parse: text,
   }),
   CLICKHOUSE_SANDBOX_URL: optional({
     secret: true,
@@ -610,6 +627,12 @@ function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): st
   if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS'))
     for (const name of given('KAFKA_SSL', 'KAFKA_SASL_MECHANISM'))
       mistakes.push(`${name} needs KAFKA_BROKERS: the local broker has neither TLS nor users`);
+  if (right('CLICKHOUSE_URL')) {
+    if (settings.CLICKHOUSE_CLUSTER !== undefined && settings.CLICKHOUSE_URL === undefined)
+      mistakes.push('CLICKHOUSE_CLUSTER needs CLICKHOUSE_URL: the embedded engine is no node of a cluster');
+    if (settings.CLICKHOUSE_CLUSTER === undefined && settings.CLICKHOUSE_URL?.includes(',') === true)
+      mistakes.push('CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given');
+  }
   if (
     settings.CLICKHOUSE_SSL_CA !== undefined &&
     settings.CLICKHOUSE_URL?.startsWith('https:') !== true &&

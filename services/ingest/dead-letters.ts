@@ -1,4 +1,4 @@
-import { INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, freshly, INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
@@ -148,8 +148,9 @@ export async function replayDeadLetter(options: ReplayOptions, letter: DeadLette
   const { clickhouse, clock } = options;
   const { topic, incarnation, partition, offset, batchLast, source } = letter;
   const where = { topic, incarnation, partition, offset };
+  const reader = fresh(clickhouse, ['batches', 'dead_letter_replays', 'rollup_periods']);
   const [state] = await select<ReplayState>(
-    clickhouse,
+    reader,
     statements.replayState,
     { ...where, source, last: batchLast },
     INTEGERS_AS_TEXT,
@@ -172,7 +173,7 @@ export async function replayDeadLetter(options: ReplayOptions, letter: DeadLette
       settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` },
     });
     const [winner] = await select<ReplayState>(
-      clickhouse,
+      reader,
       statements.replayState,
       { ...where, source, last: batchLast },
       INTEGERS_AS_TEXT,
@@ -181,7 +182,7 @@ export async function replayDeadLetter(options: ReplayOptions, letter: DeadLette
   }
   const reason = await storeLetter(options, letter, announced, state!.least_period);
   if (reason !== undefined) return reason;
-  await clickhouse.execute({ sql: statements.markReplayed, params: where });
+  await clickhouse.execute({ sql: statements.markReplayed, params: where, ...freshly(['dead_letter_replays']) });
   return 'stored';
 }
 
@@ -256,7 +257,7 @@ async function storeLetter(
     period: Math.min(leastPeriod, announced.period),
   };
   const count = async (): Promise<number> =>
-    (await select<{ rows: number }>(clickhouse, statements.rowsAt, { ...place }))[0]!.rows;
+    (await select<{ rows: number }>(fresh(clickhouse, [source]), statements.rowsAt, { ...place }))[0]!.rows;
   if (reason !== undefined && (await count()) === 0) return reason;
   let looks = 0;
   await storeBatch(
@@ -284,7 +285,7 @@ async function storeLetter(
         });
         return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
       },
-      requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place }),
+      requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place, ...freshly([source]) }),
     },
     { incarnation, first: record.offset, last: batchLast, rules, records: [record] },
     { mayBeThere: true, needsRepair: false },

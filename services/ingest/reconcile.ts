@@ -1,4 +1,5 @@
-import { INTEGERS_AS_TEXT, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, INTEGERS_AS_TEXT, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
 
 /** The account of one partition in one life of its topic; counts of offsets. */
@@ -43,6 +44,7 @@ interface UnaccountedRow {
   readonly last: string;
 }
 
+const TABLES = ['batches', 'dead_letters', 'dead_letter_replays', 'expired_days', ...sources.map((s) => s.name)];
 /** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
 const UNDER_WAY_MS = 30_000;
 const RETRY_MS = 500;
@@ -61,7 +63,7 @@ export async function reconcile(
 ): Promise<Reconciliation> {
   const until = Date.now() + patienceMs;
   for (;;) {
-    const result = await account(clickhouse, retentionDays);
+    const result = await account(fresh(clickhouse, TABLES), retentionDays);
     if (result.ok || Date.now() >= until) return result;
     await new Promise((resolve) => {
       setTimeout(resolve, RETRY_MS);

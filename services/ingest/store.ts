@@ -1,4 +1,11 @@
-import { INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import {
+  fresh,
+  freshly,
+  INTEGERS_AS_TEXT,
+  select,
+  type ClickHouse,
+  type Reader,
+} from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
@@ -48,15 +55,16 @@ function readsOf(
   context: StoreContext,
   place: Place,
 ): Pick<Store, 'ledgerEnd' | 'marks' | 'orphans' | 'firstDifference' | 'register'> {
-  const { clickhouse, register } = context;
+  const { register } = context;
   const { source, topic, partition } = place;
   const where = { topic, partition };
+  const reader = readerOf(context, place);
   return {
-    ledgerEnd: () => ledgerEnd(clickhouse, where),
+    ledgerEnd: () => ledgerEnd(reader, where),
 
     async marks(incarnation) {
       type Row = { offset: string; record_time: string; checksum: number };
-      const found = await select<Row>(clickhouse, statements.ledgerMarks, { ...where, incarnation }, INTEGERS_AS_TEXT);
+      const found = await select<Row>(reader, statements.ledgerMarks, { ...where, incarnation }, INTEGERS_AS_TEXT);
       return found.map((m) => ({ offset: Number(m.offset), time: Number(m.record_time), checksum: m.checksum }));
     },
 
@@ -70,7 +78,7 @@ function readsOf(
         min_timestamp: string | null;
       };
       const found = await select<Row>(
-        clickhouse,
+        reader,
         statements.orphanRows,
         { ...where, source, incarnation, from, period },
         INTEGERS_AS_TEXT,
@@ -88,6 +96,11 @@ function readsOf(
     firstDifference: (incarnation, records) => firstDifference(context, place, incarnation, records),
     register: (fresh) => register.read(topic, partition, fresh),
   };
+}
+
+/** What a takeover and a recovery read is never older than what any writer was told is stored. */
+function readerOf({ clickhouse }: StoreContext, { source }: Place): Reader {
+  return fresh(clickhouse, ['batches', 'dead_letters', source]);
 }
 
 function writesOf(
@@ -128,6 +141,7 @@ function writesOf(
         sql: statements.requestRepairs,
         params: { ...where, source, incarnation, first, last, period },
         settings: { async_insert: 0 },
+        ...freshly([source]),
       });
     },
 
@@ -214,7 +228,7 @@ async function firstDifference(
   if (records.length === 0) return undefined;
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
   const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
-    context.clickhouse,
+    readerOf(context, place),
     statements.storedChecksums,
     { topic, partition, source, incarnation, first, last },
     INTEGERS_AS_TEXT,
@@ -252,7 +266,7 @@ function textOf(
 }
 
 async function ledgerEnd(
-  clickhouse: ClickHouse,
+  clickhouse: Reader,
   where: { topic: string; partition: number },
 ): ReturnType<Store['ledgerEnd']> {
   type Row = {

@@ -1,4 +1,4 @@
-import { select } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
 import { DAY, floorTo, HOUR, isoTime, LONG_READ_SETTINGS, MINUTE, nowSeconds, type Context } from './context.ts';
 import type { Span } from './definition.ts';
@@ -100,7 +100,7 @@ export function createAudit(context: Context): Audit {
         if (
           (
             await select(
-              clickhouse,
+              fresh(clickhouse, [rollup.source, 'batches', 'dead_letter_replays']),
               statements.unfinishedBatches,
               { source: rollup.source, period: p },
               LONG_READ_SETTINGS,

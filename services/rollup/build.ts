@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { select } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { statements, type Rollup } from './catalogue.ts';
 import {
@@ -57,6 +57,8 @@ export interface BuildOptions {
 }
 
 const ATTEMPTS = 3;
+/** What says which rows of raw count. */
+const LEDGER = ['batches', 'dead_letter_replays', 'expired_days'];
 /** How long rows of the ledger are kept, days. A batch of an older period counts as finished. */
 const LEDGER_DAYS = 400;
 const END_OF_TIME = ALL_TIME.to;
@@ -88,18 +90,22 @@ export async function build(
     : older === undefined
       ? undefined
       : await readDefinition(clickhouse, older);
+  // each look sees what was stored before, whichever node of a cluster stored it
+  const reader = fresh(clickhouse, [
+    ...new Set([definition.source, definition.table, ...(carried === undefined ? [] : [carried.table]), ...LEDGER]),
+  ]);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, nowSeconds(context)) ? HOUR : 0;
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
-  if ((await select(clickhouse, statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
+  if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
   try {
-    await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}` });
+    await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
     for (const other of await sideTables(definition))
       if (other !== side)
-        await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
+        await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS, ofNode: true });
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       const outcome = await once(definition, carried);
       if (outcome === 'changed') continue;
@@ -117,7 +123,7 @@ export async function build(
     if (!(error instanceof ClickHouseError) || (await sideTables(definition)).includes(side)) throw error;
     return { kind: 'taken' };
   } finally {
-    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS });
+    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS, ofNode: true });
   }
   logger.info(where, 'rollup_period_busy');
   return { kind: 'busy' };
@@ -126,7 +132,7 @@ export async function build(
     const before = await look(source);
     if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
       const batches = await select<BatchEnd>(
-        clickhouse,
+        reader,
         statements.unfinishedBatches,
         { source, period },
         LONG_READ_SETTINGS,
@@ -136,7 +142,7 @@ export async function build(
     const made =
       carriedFrom === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
     if (carriedFrom !== undefined && made.from < made.to && !acceptLoss) {
-      const batches = await lostBatches(context, source, period, before.horizon);
+      const batches = await lostBatches({ clickhouse: reader }, source, period, before.horizon);
       if (batches.length > 0) return { kind: 'incomplete', batches };
     }
     await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
@@ -164,9 +170,9 @@ export async function build(
 
   /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
   async function look(source: string): Promise<RawState> {
-    const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source });
+    const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source });
     const [state] = await select<{ rows: number; fingerprint: string }>(
-      clickhouse,
+      reader,
       statements.periodState,
       { source, period },
       LONG_READ_SETTINGS,
@@ -197,7 +203,7 @@ const isSame = (a: RawState, b: RawState): boolean =>
  * rows of.
  */
 export async function lostBatches(
-  { clickhouse }: Pick<Context, 'clickhouse'>,
+  { clickhouse }: { readonly clickhouse: Reader },
   source: string,
   period: number,
   horizon: number,

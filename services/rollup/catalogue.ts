@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { WRITE_SETTINGS } from './context.ts';
 
 /** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
@@ -46,7 +46,7 @@ export const statements = {
 
 /** Returns every rollup and version, retired ones too, ascending. */
 export async function readRollups(clickhouse: Pick<ClickHouse, 'read'>): Promise<Rollup[]> {
-  return await select<Rollup>(clickhouse, statements.rollups);
+  return await select<Rollup>(fresh(clickhouse, ['rollups']), statements.rollups);
 }
 
 /** Returns the rollup as the catalogue has it now. Undefined if the catalogue does not know it. */

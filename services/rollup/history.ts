@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { select } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
@@ -26,11 +26,15 @@ export async function admitNew(context: Context): Promise<void> {
   if (added.length > 0) await drainInserts(context);
   for (const rollup of added) {
     const older = servingVersion(rollups, rollup.name);
-    const inRaw = await select<{ period: number }>(clickhouse, statements.rawPeriods, { source: rollup.source });
+    const inRaw = await select<{ period: number }>(fresh(clickhouse, [rollup.source]), statements.rawPeriods, {
+      source: rollup.source,
+    });
     const inOlder =
       older === undefined
         ? []
-        : await select<{ starts_at: number }>(clickhouse, statements.partitions, { tables: [tableName(older)] });
+        : await select<{ starts_at: number }>(fresh(clickhouse, [tableName(older)]), statements.partitions, {
+            tables: [tableName(older)],
+          });
     const pending = [...new Set([...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)])].toSorted(
       (a, b) => a - b,
     );
@@ -46,7 +50,7 @@ export async function admitNew(context: Context): Promise<void> {
  */
 async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
   const running = async (): Promise<string[]> =>
-    (await select<{ query_id: string }>(clickhouse, statements.runningInserts)).map((r) => r.query_id);
+    (await select<{ query_id: string }>(everywhere(clickhouse), statements.runningInserts)).map((r) => r.query_id);
   for (let left = await running(); left.length > 0;) {
     await wait(DRAIN_POLL_MS);
     const now = new Set(await running());

@@ -1,4 +1,4 @@
-import { select } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './catalogue.ts';
 import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
 
@@ -8,7 +8,9 @@ import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context }
  * whenever it must close the current one. All times are unix seconds, UTC.
  */
 export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>): Promise<number> {
-  return (await select<{ begin: number }>(clickhouse, statements.newestPeriod))[0]?.begin ?? 0;
+  return (
+    (await select<{ begin: number }>(fresh(clickhouse, ['rollup_periods']), statements.newestPeriod))[0]?.begin ?? 0
+  );
 }
 
 /**

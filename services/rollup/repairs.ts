@@ -1,4 +1,4 @@
-import { select } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
 import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, WRITE_SETTINGS, type Context } from './context.ts';
@@ -20,7 +20,7 @@ export interface Repair {
 }
 
 export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'read'>): Promise<Repair[]> {
-  return await select<Repair>(clickhouse, statements.openRepairs);
+  return await select<Repair>(fresh(clickhouse, ['rollup_repairs']), statements.openRepairs);
 }
 
 /** Requests a repair. Two requests for the same span cause one. */
@@ -106,14 +106,16 @@ export async function differencesOf(
   span: Span,
   widest = rollup.widest,
 ): Promise<Difference[]> {
-  const [held] = await select<{ horizon: number }>(clickhouse, statements.horizon, { source: rollup.source });
+  const definition = await readDefinition(clickhouse, rollup);
+  const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
+  const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source: rollup.source });
   const from = Math.max(span.from, held?.horizon ?? 0);
   if (from >= span.to) return [];
   const condition = (column: 'timestamp' | 'at'): string =>
     [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
   return await select<Difference>(
-    clickhouse,
-    differences(await readDefinition(clickhouse, rollup), condition('timestamp'), condition('at'), widest),
+    reader,
+    differences(definition, condition('timestamp'), condition('at'), widest),
     {},
     LONG_READ_SETTINGS,
   );

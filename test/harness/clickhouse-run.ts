@@ -2,15 +2,19 @@ import type { Profile } from './clickhouse-profile.ts';
 import type { ServerVersion } from './clickhouse-library.ts';
 
 /**
- * What a project of vitest.config.ts runs on, in its TEST_CLICKHOUSE: `embedded`, or a server by version and profile.
+ * What a project of vitest.config.ts runs on, in its TEST_CLICKHOUSE: `embedded`, a server by version and profile, or a
+ * cluster.
  */
-export type Run = 'embedded' | `${ServerVersion} ${Profile}`;
+export type Run = 'embedded' | typeof PAIR | `${ServerVersion} ${Profile}`;
+
+/** Two replicas of one shard (clickhouse-cluster.ts). */
+export const PAIR = '25.8 pair';
 
 /** undefined: each test embeds its own engine */
 export function serverOf(
   run: string | undefined,
 ): { readonly version: ServerVersion; readonly profile: Profile } | undefined {
-  if (run === undefined || run === 'embedded') return undefined;
+  if (run === undefined || run === 'embedded' || run === PAIR) return undefined;
   const [, version, profile] = /^(25\.8|26\.7) (plain|hostile)$/.exec(run) ?? [];
   if (version === undefined)
     throw new Error(

@@ -3,8 +3,10 @@ import { inject } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openCluster } from '../../common/clickhouse/nodes.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
+import { CLUSTER } from './clickhouse-cluster.ts';
 import { startFace, type Face } from './clickhouse-face.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
@@ -12,8 +14,14 @@ export { temporaryFolder } from './temporary-folder.ts';
 
 export interface TestClickHouse {
   readonly clickhouse: ClickHouse;
+  /** the same database through another node, if this project has a cluster */
+  readonly other?: ClickHouse;
   /** what a process of its own needs to reach the same engine; an embedded one has to be closed first */
-  readonly env: { readonly DATA_DIR: string; readonly CLICKHOUSE_URL?: string };
+  readonly env: {
+    readonly DATA_DIR: string;
+    readonly CLICKHOUSE_URL?: string;
+    readonly CLICKHOUSE_CLUSTER?: string;
+  };
   /** closes the connection and removes database or folder */
   close(): Promise<void>;
 }
@@ -84,21 +92,32 @@ export async function openTestDatabase(): Promise<TestClickHouse> {
   if (server === null)
     throw new Error('this project has no ClickHouse server: see TEST_CLICKHOUSE in vitest.config.ts');
   const database = `sluice_test_${Date.now().toString(36)}_${process.pid}_${++databases}`;
-  const url = new URL(server);
-  url.pathname = '';
+  const nodes = server.split(',');
   // under a hostile profile too
-  const admin = createClient({ url: url.href, clickhouse_settings: { use_query_cache: 0 } });
-  await admin.command({ query: `CREATE DATABASE ${database}` });
-  url.pathname = database;
-  const clickhouse = await openServer({ url: url.href, logger: testLogger, wait: false });
+  const admins = nodes.map((url) => createClient({ url, clickhouse_settings: { use_query_cache: 0 } }));
+  for (const admin of admins) await admin.command({ query: `CREATE DATABASE ${database}` });
+  const urls = nodes.map((url) => Object.assign(new URL(url), { pathname: database }).href);
+  const open = (of: readonly string[]): Promise<ClickHouse> =>
+    of.length === 1
+      ? openServer({ url: of[0]!, logger: testLogger, wait: false })
+      : openCluster({ urls: of, cluster: CLUSTER, logger: testLogger, wait: false });
+  const clickhouse = await open(urls);
+  const other = urls.length === 1 ? undefined : await open(urls.toReversed());
   const folder = temporaryFolder();
   return {
     clickhouse,
-    env: { DATA_DIR: folder.path, CLICKHOUSE_URL: url.href },
+    ...(other !== undefined && { other }),
+    env: {
+      DATA_DIR: folder.path,
+      CLICKHOUSE_URL: urls.join(','),
+      ...(other !== undefined && { CLICKHOUSE_CLUSTER: CLUSTER }),
+    },
     close: async () => {
-      await clickhouse.close();
-      await admin.command({ query: `DROP DATABASE ${database} SYNC` });
-      await admin.close();
+      await Promise.all([clickhouse.close(), other?.close()]);
+      for (const admin of admins) {
+        await admin.command({ query: `DROP DATABASE ${database} SYNC` });
+        await admin.close();
+      }
       folder.remove();
     },
   };

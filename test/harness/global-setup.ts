@@ -4,7 +4,8 @@ import type { TestProject } from 'vitest/node';
 import { brokerSettings } from '../../common/kafka/local-broker/server-properties.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { temporaryFolder } from './temporary-folder.ts';
-import { serverOf } from './clickhouse-run.ts';
+import { startCluster } from './clickhouse-cluster.ts';
+import { PAIR, serverOf } from './clickhouse-run.ts';
 import { startServer } from './clickhouse-server.ts';
 import { choose, CLICKHOUSE_TEST_IMAGE, KAFKA_TEST_IMAGE, type Choice } from './choice.ts';
 import { removeLeftBrokers, startOwnBroker } from './kafka.ts';
@@ -13,7 +14,8 @@ declare module 'vitest' {
   interface ProvidedContext {
     /** host:port of the broker for this run */
     readonly kafkaBrokers: readonly string[];
-    /** of a ClickHouse server for this run, where there is one: a user that may make databases, and no database */
+    /** of a ClickHouse server for this run, where there is one: a user that may make databases, and no database; the
+     *  nodes of a cluster, separated by commas */
     readonly clickhouseUrl: string | null;
   }
 }
@@ -67,9 +69,14 @@ async function start(): Promise<Services> {
     brokers: kafka.brokers,
     clickhouseUrl: async (run) => {
       const wanted = serverOf(run);
-      if (run === undefined || wanted === undefined) return null;
+      if (run === undefined || (wanted === undefined && run !== PAIR)) return null;
       const server =
-        servers.get(run) ?? (run === '25.8 plain' ? startClickHouse(choice.clickhouse) : startOwnClickHouse(run));
+        servers.get(run) ??
+        (run === PAIR
+          ? startOwnPair()
+          : run === '25.8 plain'
+            ? startClickHouse(choice.clickhouse)
+            : startOwnClickHouse(run));
       servers.set(run, server);
       return (await server).url;
     },
@@ -125,6 +132,18 @@ async function startOwnClickHouse(run: string): Promise<ClickHouseOfRun> {
     url: server.url,
     stop: async () => {
       await server.stop();
+      folder.remove();
+    },
+  };
+}
+
+async function startOwnPair(): Promise<ClickHouseOfRun> {
+  const folder = temporaryFolder();
+  const cluster = await startCluster(folder.path);
+  return {
+    url: cluster.nodes.map(({ server }) => server.url).join(','),
+    stop: async () => {
+      await cluster.stop();
       folder.remove();
     },
   };

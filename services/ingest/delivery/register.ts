@@ -1,4 +1,4 @@
-import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
 import { statements } from '../statements.ts';
 import type { Owner, Register } from './ports.ts';
@@ -8,6 +8,9 @@ import type { Owner, Register } from './ports.ts';
  * looks at what is there (lane.ts).
  */
 const AGE_MS = 2_000;
+
+/** In a cluster: with the age it is less than a claim takes to hold (SETTLE_MS of take.ts). */
+const LAG_MS = 2_500;
 
 export interface RegisterReader {
   /** `fresh`: read now, in any case */
@@ -32,6 +35,7 @@ export function createRegister(
   onClock: (aheadMs: number) => void,
   monotonic: Clock = () => performance.now(),
 ): RegisterReader {
+  const reader = fresh(clickhouse, ['partition_owners', 'rollup_periods'], LAG_MS);
   let seen:
     | {
         readonly at: number;
@@ -59,7 +63,7 @@ export function createRegister(
 
   async function find(): Promise<{ period: number; owners: ReadonlyMap<string, Owner> }> {
     const before = clock();
-    const [row] = await select<Row>(clickhouse, statements.register);
+    const [row] = await select<Row>(reader, statements.register);
     onClock((before + clock()) / 2 - Number(row!.now));
     return {
       period: row!.period,

@@ -1,0 +1,129 @@
+import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { select, type Reader, type StatementSettings } from './clickhouse.ts';
+import { ClickHouseError } from './errors.ts';
+import { identifier, quote, tokenize, type Token } from './sql.ts';
+
+/** A table's place in Keeper. Its UUID is the same on all replicas, and unlike its name it never changes. */
+const REPLICA = "'/clickhouse/tables/{uuid}/{shard}', '{replica}'";
+/** How long Keeper holds a token, seconds: a week. The number of tokens is what the table's own window says. */
+const WINDOW_SECONDS = 604_800;
+const PARTITION_COMMANDS = new Set(['DROP', 'MOVE', 'REPLACE', 'ATTACH', 'DETACH']);
+
+/** Settings of every write in a cluster. */
+export const CLUSTER_SETTINGS = {
+  // a replica that was lost executes the statement when it returns
+  distributed_ddl_output_mode: 'throw_only_active',
+  distributed_ddl_task_timeout: 60,
+  // an insert ends with its session in Keeper: a node that Keeper has lost writes nothing later (nodes.ts)
+  insert_keeper_max_retries: 0,
+} as const satisfies StatementSettings;
+
+interface Word {
+  readonly text: string;
+  readonly token: Token;
+}
+
+/**
+ * Returns a statement as a cluster needs it. What creates, changes or drops a table or a view happens on every node,
+ * MergeTree tables are replicated, and their window of tokens is Keeper's. Everything else stays as it is. With `uuid`
+ * the table is the business of one node only: another one has no replica of it.
+ */
+export function forCluster(statement: string, cluster: string, uuid?: string): string {
+  const words = tokenize(statement)
+    .filter((token) => token.kind !== 'space' && token.kind !== 'comment')
+    .map((token): Word => ({ text: statement.slice(token.start, token.end).toUpperCase(), token }));
+  const verb = words[0]?.text;
+  const isDefinition =
+    verb === 'CREATE' || verb === 'DROP' || verb === 'EXCHANGE' || (verb === 'ALTER' && !isOfPartition(words));
+  if (!isDefinition) return statement;
+  const edits: Edit[] = [];
+  const named = endOfName(words, verb);
+  if (uuid === undefined) edits.push({ at: named, text: ` ON CLUSTER ${identifier(cluster)}` });
+  else if (verb === 'CREATE') edits.push({ at: named, text: ` UUID ${quote(uuid)}` });
+  if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words));
+  return applied(statement, edits);
+}
+
+interface Edit {
+  readonly at: number;
+  /** default: `at` */
+  readonly to?: number;
+  readonly text: string;
+}
+
+function isOfPartition(words: readonly Word[]): boolean {
+  return words.some(({ text }, i) => PARTITION_COMMANDS.has(text) && words[i + 1]?.text === 'PARTITION');
+}
+
+/** Where the name ends: the last of two in EXCHANGE TABLES a AND b. A name may have a database before it. */
+function endOfName(words: readonly Word[], verb: string): number {
+  const kind = words.findIndex(({ text }) => text === 'TABLE' || text === 'TABLES' || text === 'VIEW');
+  let at = kind + 1;
+  if (words[at]?.text === 'IF') at += words[at + 1]?.text === 'NOT' ? 3 : 2;
+  if (verb === 'EXCHANGE') at = words.findIndex(({ text }) => text === 'AND') + 1;
+  if (words[at + 1]?.text === '.') at += 2;
+  return words[at]!.token.end;
+}
+
+/** The engine and its window of tokens, replicated. */
+function replicated(words: readonly Word[]): Edit[] {
+  const edits: Edit[] = [];
+  for (const [i, { text, token }] of words.entries()) {
+    if (text === 'ENGINE' && words[i + 1]?.text === '=') {
+      const engine = words[i + 2]!;
+      const opening = words[i + 3];
+      edits.push({ at: engine.token.start, text: 'Replicated' });
+      edits.push(
+        opening?.text === '('
+          ? { at: opening.token.end, text: `${REPLICA}, ` }
+          : { at: engine.token.end, text: `(${REPLICA})` },
+      );
+    } else if (text === 'NON_REPLICATED_DEDUPLICATION_WINDOW')
+      edits.push({
+        at: token.start,
+        to: token.end,
+        text: `replicated_deduplication_window_seconds = ${WINDOW_SECONDS}, replicated_deduplication_window`,
+      });
+  }
+  return edits;
+}
+
+function applied(statement: string, edits: readonly Edit[]): string {
+  let [text, from] = ['', 0];
+  for (const { at, to = at, text: added } of edits) {
+    text += statement.slice(from, at) + added;
+    from = to;
+  }
+  return text + statement.slice(from);
+}
+
+/** Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables. */
+export async function checkCluster(node: Reader & { readonly where: string }, cluster: string): Promise<void> {
+  const missing: string[] = [];
+  const shards = await select<{ shards: number }>(
+    node,
+    'SELECT uniqExact(shard_num) AS shards FROM system.clusters WHERE cluster = {cluster:String}',
+    { cluster },
+  );
+  if (shards[0]!.shards === 0) missing.push(`remote_servers has no cluster ${cluster}`);
+  if (shards[0]!.shards > 1)
+    missing.push(`the cluster ${cluster} has ${shards[0]!.shards} shards, but one shard is supported`);
+  const macros = await select<{ macro: string }>(node, 'SELECT macro FROM system.macros');
+  for (const name of ['shard', 'replica'])
+    if (!macros.some(({ macro }) => macro === name)) missing.push(`macros has no ${name}`);
+  for (const [what, sql] of [
+    ['Keeper (section zookeeper) does not answer', "SELECT 1 FROM system.zookeeper WHERE path = '/' LIMIT 1"],
+    ['section distributed_ddl is absent', 'SELECT 1 FROM system.distributed_ddl_queue LIMIT 1'],
+  ] as const)
+    try {
+      await select(node, sql);
+    } catch (error) {
+      if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
+      missing.push(`${what} (${error.codeName})`);
+    }
+  if (missing.length > 0)
+    throw new StartError(
+      `ClickHouse at ${node.where} cannot be a node of CLICKHOUSE_CLUSTER=${cluster}: ${missing.join('; ')}`,
+      { exitCode: EXIT_CONFIG },
+    );
+}

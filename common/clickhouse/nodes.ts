@@ -1,0 +1,258 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { StartError } from '../errors.ts';
+import {
+  select,
+  type ClickHouse,
+  type Fresh,
+  type Read,
+  type ReadResult,
+  type StatementSettings,
+} from './clickhouse.ts';
+import { checkCluster, CLUSTER_SETTINGS, forCluster } from './cluster.ts';
+import { ClickHouseError } from './errors.ts';
+import { openServer, type ServerOptions } from './server.ts';
+import { identifier } from './sql.ts';
+
+/**
+ * Several nodes of a ClickHouse cluster, used as one ClickHouse. Every statement goes to one node, the first of the
+ * list that answers, until that node is lost: then the next one takes its place. A read that fails because its node is
+ * lost is repeated there at once, and so is a statement that certainly did nothing. An insert is repeated by its caller
+ * under the same token, which Keeper holds for all replicas.
+ */
+export interface ClusterOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
+  readonly urls: readonly string[];
+  /** its name in the servers' remote_servers */
+  readonly cluster: string;
+}
+
+const CONNECT_RETRY_MS = 1_000;
+/** A replica that takes longer to fetch what others acknowledged is left for another one, milliseconds. */
+const LAG_MS = 3_000;
+/** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
+const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
+const TABLE_ALREADY_EXISTS = 57;
+
+/** Its replicas that have a session in Keeper, and its own name. One row per table. */
+const REPLICAS = `
+SELECT replica_name AS own, mapKeys(mapFilter((name, active) -> active = 1, replica_is_active)) AS active
+FROM system.replicas
+WHERE database = currentDatabase()`;
+
+/** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
+const DEFINITIONS = `
+SELECT name, create_table_query AS definition
+FROM system.tables
+WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9a-f]{8}$')
+ORDER BY engine = 'View', engine = 'MaterializedView', name`;
+
+/** Resolves when a node has answered. Throws StartError as openServer does, if waiting cannot help. */
+export async function openCluster({ urls, cluster, ...options }: ClusterOptions): Promise<ClickHouse> {
+  const { logger, wait = true, signal } = options;
+  const nodes = urls.map((url): { readonly url: string; readonly host: string; opened?: Promise<ClickHouse> } => ({
+    url,
+    host: new URL(url).host,
+  }));
+  let current = 0;
+  let used = await firstAnswer();
+
+  return {
+    where: nodes.map(({ host }) => host).join(','),
+    get version() {
+      return used.version;
+    },
+    get writers() {
+      return used.writers;
+    },
+    read: ({ everyNode, ...read }) =>
+      everyNode === true ? readEverywhere(read) : use((clickhouse) => clickhouse.read(read), read.fresh),
+    execute: ({ ofNode, ...statement }) => {
+      const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
+      return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement.fresh);
+    },
+    insert: (insert) => use((clickhouse) => clickhouse.insert(inCluster(insert)), insert.fresh, 'once'),
+    insertRows: (rows) => use((clickhouse) => clickhouse.insertRows(inCluster(rows)), undefined, 'once'),
+    async killInsert(queryId) {
+      await onEveryNode((clickhouse) => clickhouse.killInsert(queryId));
+    },
+    rights: (wanted) => use((clickhouse) => clickhouse.rights(wanted)),
+    ping: () => use((clickhouse) => clickhouse.ping()),
+    cluster: { check, complete },
+    async close() {
+      await Promise.all(nodes.map(async ({ opened }) => (await opened?.catch(() => undefined))?.close()));
+    },
+  };
+
+  /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
+  function open(at: number): Promise<ClickHouse> {
+    const node = nodes[at]!;
+    node.opened ??= openServer({ ...options, url: node.url, wait: false, unreachablePatienceMs: 0 }).catch(
+      (error: unknown) => {
+        delete node.opened;
+        throw error instanceof StartError && isLost(error.cause) ? error.cause : error;
+      },
+    );
+    return node.opened;
+  }
+
+  async function firstAnswer(): Promise<ClickHouse> {
+    for (let attempt = 0; ; attempt++) {
+      let reason = '';
+      for (current = 0; current < nodes.length; current++) {
+        try {
+          return await open(current);
+        } catch (error) {
+          if (!isLost(error)) throw error;
+          reason = error.codeName;
+        }
+      }
+      const where = nodes.map(({ host }) => host).join(', ');
+      if (!wait) throw new StartError(`ClickHouse does not answer at any of ${where}: ${reason}`);
+      if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
+      await sleep(CONNECT_RETRY_MS, undefined, signal === undefined ? {} : { signal });
+    }
+  }
+
+  /**
+   * Runs a statement on the current node, which has fetched all rows of the tables in `fresh` by then. If the node is
+   * lost, the next one becomes the current one. It gets the statement too, unless the statement may have run, or
+   * can be sent only once.
+   */
+  async function use<T>(
+    work: (clickhouse: ClickHouse) => Promise<T>,
+    fresh?: Fresh,
+    sent: 'once' | 'again' = 'again',
+  ): Promise<T> {
+    const lagMs = Math.min(LAG_MS, (fresh?.withinMs ?? 0) / nodes.length);
+    for (let tried = 1; ; tried++) {
+      const at = current;
+      const isLast = tried >= nodes.length;
+      // where all of them lag, the last one is waited for
+      const patienceMs = isLast ? Math.max(lagMs, (fresh?.withinMs ?? 0) - lagMs * (tried - 1)) : lagMs;
+      try {
+        const clickhouse = await open(at);
+        await sync(clickhouse, fresh?.tables ?? [], patienceMs);
+        return await work(clickhouse);
+      } catch (error) {
+        if (!isLost(error)) throw error;
+        await leave(at, error);
+        if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
+      }
+    }
+  }
+
+  async function leave(at: number, { codeName }: ClickHouseError): Promise<void> {
+    if (current !== at) return;
+    current = (at + 1) % nodes.length;
+    const next = current;
+    logger.warn({ left: nodes[at]!.host, now: nodes[next]!.host, reason: codeName }, 'clickhouse_node_changed');
+    await open(next).then(
+      (clickhouse) => {
+        used = clickhouse;
+      },
+      () => {},
+    );
+  }
+
+  /** Resolves when the node has every row of these tables that any node acknowledged before. */
+  async function sync(clickhouse: ClickHouse, tables: readonly string[], withinMs: number): Promise<void> {
+    try {
+      await Promise.all(
+        tables.map((table) =>
+          clickhouse.execute({
+            sql: `SYSTEM SYNC REPLICA ${identifier(table)} LIGHTWEIGHT`,
+            settings: { receive_timeout: Math.ceil(withinMs) / 1000 },
+          }),
+        ),
+      );
+    } catch (error) {
+      if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+      throw new ClickHouseError(`The replica lags: ${error.message}`, {
+        code: undefined,
+        codeName: error.code === undefined ? error.codeName : 'REPLICA_LAGS',
+        kind: 'retry',
+        outcome: 'not_written',
+        cause: error,
+      });
+    }
+  }
+
+  /**
+   * Runs `work` on all nodes. A lost one may be left out as soon as Keeper has ended its session, because an insert on
+   * it can no longer be committed. Throws if it has not.
+   */
+  async function onEveryNode<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
+    type Outcome = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
+    const outcomes = await Promise.all(
+      nodes.map(async (_, at): Promise<Outcome> => {
+        try {
+          const clickhouse = await open(at);
+          return { clickhouse, answer: await work(clickhouse) };
+        } catch (error) {
+          if (!isLost(error)) throw error;
+          return { error };
+        }
+      }),
+    );
+    const [lost] = outcomes.flatMap((o) => ('error' in o ? [o.error] : []));
+    const answered = outcomes.filter((o) => 'answer' in o);
+    if (lost !== undefined) {
+      const replicas = await Promise.all(
+        answered.map(({ clickhouse }) => select<{ own: string; active: string[] }>(clickhouse, REPLICAS)),
+      );
+      const own = new Set(replicas.flat().map((r) => r.own));
+      if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw lost;
+    }
+    return answered.map((o) => o.answer);
+  }
+
+  async function readEverywhere(read: Read): Promise<ReadResult> {
+    const answers = await onEveryNode((clickhouse) => clickhouse.read(read));
+    return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
+  }
+
+  function inCluster<S extends { readonly settings?: StatementSettings }>(statement: S): S {
+    return { ...statement, settings: { ...CLUSTER_SETTINGS, ...statement.settings } };
+  }
+
+  async function check(): Promise<void> {
+    for (const [at] of nodes.entries()) {
+      const node = await open(at).catch((error: unknown) => {
+        if (isLost(error)) return undefined;
+        throw error;
+      });
+      if (node !== undefined) await checkCluster(node, cluster);
+    }
+  }
+
+  async function complete(): Promise<void> {
+    const wanted = await use((clickhouse) =>
+      select<{ name: string; definition: string }>(
+        clickhouse,
+        DEFINITIONS,
+        {},
+        { show_table_uuid_in_table_create_query_if_not_nil: 1 },
+      ),
+    );
+    for (const [at, { host }] of nodes.entries()) {
+      try {
+        const node = await open(at);
+        const held = new Set((await select<{ name: string }>(node, DEFINITIONS)).map(({ name }) => name));
+        const missing = wanted.filter(({ name }) => !held.has(name));
+        for (const { definition } of missing) await node.execute({ sql: definition });
+        if (missing.length > 0) logger.info({ node: host, tables: missing.length }, 'clickhouse_node_completed');
+      } catch (error) {
+        // the statement that was in flight on all nodes has created it
+        if (error instanceof ClickHouseError && error.code === TABLE_ALREADY_EXISTS) continue;
+        if (!isLost(error) && !(error instanceof StartError)) throw error;
+      }
+    }
+  }
+}
+
+function isLost(error: unknown): error is ClickHouseError {
+  return (
+    error instanceof ClickHouseError &&
+    ((error.code === undefined && error.kind === 'retry') || WITHOUT_KEEPER.has(error.code))
+  );
+}
