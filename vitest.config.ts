@@ -74,12 +74,7 @@ export default defineConfig({
       onClickHouse(
         'cluster',
         '25.8 pair',
-        [
-          'test/cluster/**/*.test.ts',
-          'test/e2e/oracle.test.ts',
-          'test/integration/ingest/token-semantics.test.ts',
-          'test/integration/rollup/order.test.ts',
-        ],
+        ['test/cluster/**/*.test.ts', 'test/e2e/oracle.test.ts', 'test/integration/rollup/order.test.ts'],
         5,
         1,
       ),

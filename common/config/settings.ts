@@ -589,8 +589,10 @@ function textOf(value: unknown): string {
     : String(value);
 }
 
-/** Returns an address without its secrets. */
+/** Returns an address, or several separated by commas, without their secrets. */
 function redacted(value: string): string {
+  const [one = '', ...more] = value.split(/,(?=https?:)/);
+  if (more.length > 0) return [one, ...more].map(redacted).join(',');
   if (!URL.canParse(value)) return '***';
   const { protocol, username, password, host, pathname } = new URL(value);
   return `${protocol}//${username === '' && password === '' ? '' : '***@'}${host}${pathname === '/' ? '' : pathname}`;
