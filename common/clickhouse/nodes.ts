@@ -144,14 +144,8 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
   async function leave(at: number, { codeName }: ClickHouseError): Promise<void> {
     if (current !== at) return;
     current = (at + 1) % nodes.length;
-    const next = current;
-    logger.warn({ left: nodes[at]!.host, now: nodes[next]!.host, reason: codeName }, 'clickhouse_node_changed');
-    await open(next).then(
-      (clickhouse) => {
-        used = clickhouse;
-      },
-      () => {},
-    );
+    logger.warn({ left: nodes[at]!.host, now: nodes[current]!.host, reason: codeName }, 'clickhouse_node_changed');
+    used = await open(current).catch(() => used);
   }
 
   /** Resolves when the node has every row of these tables that any node acknowledged before. */
