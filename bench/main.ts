@@ -1,5 +1,6 @@
 import { benchBesideIngest } from './beside-ingest.ts';
 import { benchCached } from './cached.ts';
+import { benchCluster } from './cluster.ts';
 import { benchEvaluate } from './evaluate.ts';
 import { benchFreshness } from './freshness.ts';
 import { benchFsync } from './fsync.ts';
@@ -31,6 +32,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   quantiles: benchQuantiles,
   rollups: benchRollups,
   scale: benchScale,
+  cluster: benchCluster,
 };
 
 const name = process.argv[2] ?? '';

@@ -1,14 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
-import {
-  select,
-  type ClickHouse,
-  type Fresh,
-  type Read,
-  type ReadResult,
-  type StatementSettings,
-} from './clickhouse.ts';
+import { select, type ClickHouse, type Read, type ReadResult, type StatementSettings } from './clickhouse.ts';
 import { checkCluster, CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from './errors.ts';
 import { openServer, type ServerOptions } from './server.ts';
@@ -32,6 +25,8 @@ const LAG_MS = 3_000;
 /** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
 const TABLE_ALREADY_EXISTS = 57;
+/** also of our own questions to a node that does not answer in time */
+const QUERY_WAS_CANCELLED = 394;
 
 /** Its replicas that have a session in Keeper, and its own name. One row per table. */
 const REPLICAS = `
@@ -65,13 +60,13 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
       return used.writers;
     },
     read: ({ everyNode, ...read }) =>
-      everyNode === true ? readEverywhere(read) : use((clickhouse) => clickhouse.read(read), read.fresh),
+      everyNode === true ? readEverywhere(read) : use((clickhouse) => clickhouse.read(read), read),
     execute: ({ ofNode, ...statement }) => {
       const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
-      return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement.fresh);
+      return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement);
     },
-    insert: (insert) => use((clickhouse) => clickhouse.insert(inCluster(insert)), insert.fresh, 'once'),
-    insertRows: (rows) => use((clickhouse) => clickhouse.insertRows(inCluster(rows)), undefined, 'once'),
+    insert: (insert) => use((clickhouse) => clickhouse.insert(inCluster(insert)), insert, 'once'),
+    insertRows: (rows) => use((clickhouse) => clickhouse.insertRows(inCluster(rows)), {}, 'once'),
     async killInsert(queryId) {
       await onEveryNode((clickhouse) => clickhouse.killInsert(queryId));
     },
@@ -120,7 +115,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
    */
   async function use<T>(
     work: (clickhouse: ClickHouse) => Promise<T>,
-    fresh?: Fresh,
+    { fresh, signal: ofCaller }: Pick<Read, 'fresh' | 'signal'> = {},
     sent: 'once' | 'again' = 'again',
   ): Promise<T> {
     const lagMs = Math.min(LAG_MS, (fresh?.withinMs ?? 0) / nodes.length);
@@ -134,7 +129,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
         await sync(clickhouse, fresh?.tables ?? [], patienceMs);
         return await work(clickhouse);
       } catch (error) {
-        if (!isLost(error)) throw error;
+        if (!isLost(error, ofCaller)) throw error;
         await leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
@@ -244,9 +239,12 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
   }
 }
 
-function isLost(error: unknown): error is ClickHouseError {
+/** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */
+function isLost(error: unknown, signal?: AbortSignal): error is ClickHouseError {
   return (
     error instanceof ClickHouseError &&
-    ((error.code === undefined && error.kind === 'retry') || WITHOUT_KEEPER.has(error.code))
+    ((error.code === undefined && error.kind === 'retry') ||
+      WITHOUT_KEEPER.has(error.code) ||
+      (error.code === QUERY_WAS_CANCELLED && signal?.aborted !== true))
   );
 }

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
 import { pino } from 'pino';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { CLUSTER_RIGHTS, RIGHTS, type Service } from '../../common/clickhouse/rights.ts';
@@ -99,6 +99,10 @@ beforeAll(async () => {
     registry: createRegistry(),
   });
 }, 180_000);
+
+afterEach(async () => {
+  await Promise.all([...ingests].map((ingest) => ingest.stop()));
+});
 
 beforeEach(({ onTestFailed }) => {
   log = [];
@@ -199,8 +203,15 @@ test('kill -9 of a replica in the middle of an insert: only its partitions wait 
   await world.produce({ edge_logs: 150 });
   const inserts =
     "SELECT count() FROM system.processes WHERE startsWith(query_id, 'ingest:edge_logs') AND elapsed > 0.3";
-  await waitFor(async () => (await cluster.nodes[0]!.server.query(inserts)) !== '0', 30_000, 'an insert runs');
-  await cluster.nodes[0]!.server.kill();
+  const victim = await waitFor(
+    async () => {
+      for (const [i, { server }] of cluster.nodes.entries()) if ((await server.query(inserts)) !== '0') return { i };
+      return undefined;
+    },
+    60_000,
+    'an insert runs',
+  );
+  await cluster.nodes[victim.i]!.server.kill();
   const killedAt = performance.now();
   await select(one, 'SELECT count() FROM edge_logs');
   expect(performance.now() - killedAt).toBeLessThan(1_000);
@@ -214,7 +225,7 @@ test('kill -9 of a replica in the middle of an insert: only its partitions wait 
   expect(log).toContainEqual(
     expect.objectContaining({ msg: 'clickhouse_unavailable', during: expect.stringContaining('insert of batch') }),
   );
-  await cluster.restart(0);
+  await cluster.restart(victim.i);
   await one.execute({ sql: 'DROP VIEW slowed_mv SYNC' });
   await expectExactOnBoth();
   await ingest.stop();
@@ -259,7 +270,11 @@ test('a rollup is built from what every replica acknowledged, though the node th
     };
     const period = await newestPeriod({ clickhouse: clients[1] });
     for (const of of await readRollups(clickhouse))
-      expect(await build(context, of, period, { urgent: true }), of.name).toMatchObject({ kind: 'built' });
+      await waitFor(
+        async () => (await build(context, of, period, { urgent: true })).kind === 'built',
+        60_000,
+        `${of.name} is built, where the rollup service does not build it at the same time`,
+      );
   } finally {
     await cluster.nodes[0]!.server.query('SYSTEM START FETCHES');
   }

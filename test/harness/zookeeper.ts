@@ -17,6 +17,7 @@ const START_TIMEOUT_MS = 30_000;
 
 export interface ZooKeeper {
   readonly port: number;
+  readonly pid: number;
   /** kill -9; its data stay */
   kill(): Promise<void>;
   /** Starts it again with its data. */
@@ -70,6 +71,9 @@ export async function startZooKeeper(dataDir: string): Promise<ZooKeeper> {
   await start();
   return {
     port,
+    get pid() {
+      return child.pid ?? 0;
+    },
     start,
     async kill() {
       child.kill('SIGKILL');

@@ -64,6 +64,31 @@ describe('docker compose config', () => {
     for (const [name, { cpus }] of Object.entries(services)) expect(cpus > 0 && cpus <= 2, name).toBe(true);
   });
 
+  test('with the override: two replicas with data of their own behind one Keeper, and services that know both', async () => {
+    const files = ['docker-compose.yml', 'deploy/docker-compose.cluster.yml'];
+    const { stdout } = await compose([...files.flatMap((name) => ['-f', name]), 'config', '--format', 'json']);
+    type Container = {
+      readonly environment: Readonly<Record<string, string>>;
+      readonly volumes?: readonly { readonly source: string; readonly target: string }[];
+      readonly depends_on?: object;
+    };
+    const { services } = JSON.parse(stdout) as { readonly services: Readonly<Record<string, Container>> };
+    const nodes = ['clickhouse', 'clickhouse-2'];
+    const config = readFileSync(join(ROOT, 'deploy/clickhouse/cluster.xml'), 'utf8');
+    for (const name of nodes) {
+      expect(services[name]).toMatchObject({ environment: { REPLICA: name }, depends_on: { keeper: {} } });
+      expect(services[name]!.volumes!.map((v) => v.source)).toContain(join(ROOT, 'deploy/clickhouse/cluster.xml'));
+      expect(config).toContain(`<host>${name}</host>`);
+    }
+    const data = nodes.map((name) => services[name]!.volumes!.find((v) => v.target === '/var/lib/clickhouse')!.source);
+    expect(data).toEqual(['clickhouse-data', 'clickhouse-2-data']);
+    for (const name of ['rollup', 'ingest', 'query']) {
+      const { CLICKHOUSE_URL = '', CLICKHOUSE_CLUSTER } = services[name]!.environment;
+      expect(CLICKHOUSE_URL.split(',').map((url) => new URL(url).hostname)).toEqual(nodes);
+      expect(config).toContain(`<${CLICKHOUSE_CLUSTER}>`);
+    }
+  });
+
   test('takes every limit from a variable named after its container', async () => {
     const names = ['kafka', 'clickhouse', 'rollup', 'ingest', 'query'];
     const { services } = await resolved(

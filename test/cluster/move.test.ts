@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest';
+import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
+import { moveTables } from '../../services/ingest/move.ts';
+import { openTestDatabase, openTestEmbedded, testLogger } from '../harness/clickhouse.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { openTestStore } from '../harness/ingest-store.ts';
+
+// Guarantee: npm run move into a cluster makes replicated tables there, and the account holds on every replica.
+
+test('a move into a cluster leaves every row on both replicas', async () => {
+  const [from, to] = [await openTestEmbedded(), await openTestDatabase()];
+  try {
+    await migrate(from.clickhouse, testLogger);
+    const store = openTestStore(from.clickhouse, { source: 'auth_logs' });
+    const now = Date.now();
+    for (const first of [0, 30]) {
+      const records = Array.from({ length: 30 }, (_, i) => ({
+        offset: first + i,
+        time: now,
+        key: null,
+        headers: [],
+        // every tenth is a dead letter
+        value: Buffer.from(i % 10 === 9 ? '[]' : JSON.stringify({ project: 'p', timestamp: (now - i) * 1000 })),
+      }));
+      await store.writeBatch({ evaluatedAt: now, records });
+    }
+    const { tables } = await moveTables(from.clickhouse, to.clickhouse, 90, testLogger);
+    expect(Object.fromEntries(tables.map((t) => [t.name, t.rows]))).toMatchObject({
+      auth_logs: 54,
+      dead_letters: 6,
+      batches: 2,
+    });
+    for (const clickhouse of [to.clickhouse, to.other!]) {
+      const counts = await select(
+        fresh(clickhouse, ['auth_logs', 'dead_letters']),
+        'SELECT toUInt32((SELECT count() FROM auth_logs)) AS events, toUInt32((SELECT count() FROM dead_letters)) AS letters',
+      );
+      expect(counts).toEqual([{ events: 54, letters: 6 }]);
+    }
+    const engines = await select<{ engine: string }>(
+      to.clickhouse,
+      "SELECT DISTINCT engine FROM system.tables WHERE database = currentDatabase() AND endsWith(engine, 'MergeTree')",
+    );
+    for (const { engine } of engines) expect(engine).toMatch(/^Replicated/);
+  } finally {
+    await from.close();
+    await to.close();
+  }
+});
