@@ -25,6 +25,8 @@ const LAG_MS = 3_000;
 /** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
 const TABLE_ALREADY_EXISTS = 57;
+/** a replica that has just joined and has no tables yet */
+const UNKNOWN_TABLE = 60;
 /** also of our own questions to a node that does not answer in time */
 const QUERY_WAS_CANCELLED = 394;
 
@@ -90,6 +92,15 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
     return node.opened;
   }
 
+  /** The same while statements run: a node that cannot be used, such as an empty one without the database, is lost. */
+  async function openNow(at: number): Promise<ClickHouse> {
+    try {
+      return await open(at);
+    } catch (error) {
+      throw error instanceof StartError ? lost(error, 'NODE_UNUSABLE') : error;
+    }
+  }
+
   async function firstAnswer(): Promise<ClickHouse> {
     for (let attempt = 0; ; attempt++) {
       let reason = '';
@@ -125,7 +136,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
       // where all of them lag, the last one is waited for
       const patienceMs = isLast ? Math.max(lagMs, (fresh?.withinMs ?? 0) - lagMs * (tried - 1)) : lagMs;
       try {
-        const clickhouse = await open(at);
+        const clickhouse = await openNow(at);
         await sync(clickhouse, fresh?.tables ?? [], patienceMs);
         return await work(clickhouse);
       } catch (error) {
@@ -155,14 +166,8 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
         ),
       );
     } catch (error) {
-      if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
-      throw new ClickHouseError(`The replica lags: ${error.message}`, {
-        code: undefined,
-        codeName: error.code === undefined ? error.codeName : 'REPLICA_LAGS',
-        kind: 'retry',
-        outcome: 'not_written',
-        cause: error,
-      });
+      if (!(error instanceof ClickHouseError) || (error.kind !== 'retry' && error.code !== UNKNOWN_TABLE)) throw error;
+      throw lost(error, error.code === undefined ? error.codeName : 'REPLICA_LAGS');
     }
   }
 
@@ -175,7 +180,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
     const outcomes = await Promise.all(
       nodes.map(async (_, at): Promise<Outcome> => {
         try {
-          const clickhouse = await open(at);
+          const clickhouse = await openNow(at);
           return { clickhouse, answer: await work(clickhouse) };
         } catch (error) {
           if (!isLost(error)) throw error;
@@ -183,14 +188,14 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
         }
       }),
     );
-    const [lost] = outcomes.flatMap((o) => ('error' in o ? [o.error] : []));
+    const [failure] = outcomes.flatMap((o) => ('error' in o ? [o.error] : []));
     const answered = outcomes.filter((o) => 'answer' in o);
-    if (lost !== undefined) {
+    if (failure !== undefined) {
       const replicas = await Promise.all(
         answered.map(({ clickhouse }) => select<{ own: string; active: string[] }>(clickhouse, REPLICAS)),
       );
       const own = new Set(replicas.flat().map((r) => r.own));
-      if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw lost;
+      if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw failure;
     }
     return answered.map((o) => o.answer);
   }
@@ -215,28 +220,51 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
   }
 
   async function complete(): Promise<void> {
-    const wanted = await use((clickhouse) =>
-      select<{ name: string; definition: string }>(
-        clickhouse,
-        DEFINITIONS,
-        {},
-        { show_table_uuid_in_table_create_query_if_not_nil: 1 },
-      ),
-    );
-    for (const [at, { host }] of nodes.entries()) {
+    const held = await Promise.all(nodes.map((_, at) => definitionsOn(at)));
+    const answered = held.filter((definitions) => definitions !== undefined);
+    const wanted = answered.reduce((most, of) => (of.size > most.size ? of : most), new Map<string, string>());
+    if (wanted.size === 0 && answered.length < nodes.length)
+      throw new StartError(
+        `the cluster ${cluster} has no tables on the nodes that answer; to create them, every node of CLICKHOUSE_URL must answer`,
+      );
+    for (const [at, definitions] of held.entries()) {
+      const missing = [...wanted].filter(([name]) => definitions?.has(name) === false);
       try {
-        const node = await open(at);
-        const held = new Set((await select<{ name: string }>(node, DEFINITIONS)).map(({ name }) => name));
-        const missing = wanted.filter(({ name }) => !held.has(name));
-        for (const { definition } of missing) await node.execute({ sql: definition });
-        if (missing.length > 0) logger.info({ node: host, tables: missing.length }, 'clickhouse_node_completed');
+        for (const [, sql] of missing) await (await open(at)).execute({ sql });
+        if (missing.length > 0)
+          logger.info({ node: nodes[at]!.host, tables: missing.length }, 'clickhouse_node_completed');
       } catch (error) {
-        // the statement that was in flight on all nodes has created it
-        if (error instanceof ClickHouseError && error.code === TABLE_ALREADY_EXISTS) continue;
-        if (!isLost(error) && !(error instanceof StartError)) throw error;
+        // else a statement that was in flight on all nodes has created it
+        if (!isLost(error) && !(error instanceof ClickHouseError && error.code === TABLE_ALREADY_EXISTS)) throw error;
       }
     }
   }
+
+  /** By name, in an order in which they can be created. Undefined if the node is lost. */
+  async function definitionsOn(at: number): Promise<ReadonlyMap<string, string> | undefined> {
+    try {
+      const found = await select<{ name: string; definition: string }>(
+        await openNow(at),
+        DEFINITIONS,
+        {},
+        { show_table_uuid_in_table_create_query_if_not_nil: 1 },
+      );
+      return new Map(found.map(({ name, definition }) => [name, definition]));
+    } catch (error) {
+      if (!isLost(error)) throw error;
+      return undefined;
+    }
+  }
+}
+
+function lost(error: Error, codeName: string): ClickHouseError {
+  return new ClickHouseError(`The node cannot be used: ${error.message}`, {
+    code: undefined,
+    codeName,
+    kind: 'retry',
+    outcome: 'not_written',
+    cause: error,
+  });
 }
 
 /** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */

@@ -60,6 +60,8 @@ export async function startRollup({
   };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
+  // before anything is created: a node without tables may be a new replica of those that others have
+  await clickhouse.cluster?.complete();
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);

@@ -313,7 +313,10 @@ test('a replica is replaced by an empty one', async () => {
   expect(await empty.query('SHOW DATABASES')).not.toContain(DATABASE);
   await empty.query(`CREATE DATABASE ${DATABASE}`);
   await createUsers(empty);
-  await clients[0].cluster!.complete();
+  // also where the empty one is the first that is asked
+  const toEmpty = await client(1, 0);
+  await toEmpty.cluster!.complete();
+  await toEmpty.close();
   await world.produce(LOAD);
   await expectExactOnBoth();
   expect(await empty.query(`SELECT count() FROM system.tables WHERE database = '${DATABASE}'`)).toBe(
