@@ -51,8 +51,8 @@ export async function startCluster(
   const configOf = ({ shard, replica }: (typeof places)[number]): string => `
   <zookeeper>
     <node><host>127.0.0.1</host><port>${zookeeper.port}</port></node>
-    <session_timeout_ms>10000</session_timeout_ms>
-    <operation_timeout_ms>5000</operation_timeout_ms>
+    <session_timeout_ms>15000</session_timeout_ms>
+    <operation_timeout_ms>10000</operation_timeout_ms>
   </zookeeper>
   <macros><shard>${shard}</shard><replica>${replica}</replica></macros>
   <remote_servers replace="1"><${CLUSTER}>${[...new Set(places.map((p) => p.shard))].map(shardXml).join('')}</${CLUSTER}></remote_servers>

@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process';
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -13,7 +13,12 @@ import { waitFor } from './wait-for.ts';
 const ZOOKEEPER_VERSION = '3.9.3';
 const POM = fileURLToPath(new URL('zookeeper/pom.xml', import.meta.url));
 const FETCH_TIMEOUT_MS = 5 * 60_000;
+const OPTIONS = ['-Xmx256m', '-Dzookeeper.forceSync=no'];
+const MAIN_CLASS = 'org.apache.zookeeper.server.quorum.QuorumPeerMain';
 const START_TIMEOUT_MS = 30_000;
+
+/** Runs a program until its own input ends, at the latest with the process that holds the other end. Then kill -9. */
+const UNTIL_INPUT_ENDS = '"$@" & cat > /dev/null; kill -9 $!; wait';
 
 export interface ZooKeeper {
   readonly port: number;
@@ -47,25 +52,16 @@ export async function startZooKeeper(dataDir: string): Promise<ZooKeeper> {
     config,
     `tickTime=500\ndataDir=${join(home, 'data')}\nclientPort=${port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=60000\n`,
   );
-  let child: ReturnType<typeof spawn>;
+  let child: ChildProcess;
   let exited: Promise<void>;
   const start = async (): Promise<void> => {
-    child = spawn(
-      java,
-      [
-        '-Xmx256m',
-        '-Dzookeeper.forceSync=no',
-        '-cp',
-        join(jars, '*'),
-        'org.apache.zookeeper.server.quorum.QuorumPeerMain',
-        config,
-      ],
-      { cwd: home, stdio: 'ignore' },
-    );
-    exited = new Promise((resolve) => child.once('close', () => resolve()));
-    const ofTests = (): void => void child.kill('SIGKILL');
-    process.once('exit', ofTests);
-    void exited.then(() => process.off('exit', ofTests));
+    child = spawn('sh', ['-c', UNTIL_INPUT_ENDS, 'sh', java, ...OPTIONS, '-cp', join(jars, '*'), MAIN_CLASS, config], {
+      cwd: home,
+      stdio: ['pipe', 'ignore', 'ignore'],
+    });
+    exited = new Promise((resolve) => {
+      child.once('close', () => resolve());
+    });
     await waitFor(() => answers(port), START_TIMEOUT_MS, 'ZooKeeper accepts connections');
   };
   await start();
@@ -76,7 +72,7 @@ export async function startZooKeeper(dataDir: string): Promise<ZooKeeper> {
     },
     start,
     async kill() {
-      child.kill('SIGKILL');
+      child.stdin?.end();
       await exited;
     },
   };
