@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
-import { moveTables } from '../../services/ingest/move.ts';
+import { moveTables } from '../../services/ingest/copies/move.ts';
 import { openTestDatabase, openTestEmbedded, testLogger } from '../harness/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openTestStore } from '../harness/ingest-store.ts';
