@@ -70,16 +70,8 @@ export default defineConfig({
         ],
         4,
       ),
-      // the same on two replicas of one shard, and what only a cluster can suffer: one file at a time
-      onClickHouse(
-        'cluster',
-        '25.8 pair',
-        ['test/cluster/**/*.test.ts', 'test/e2e/oracle.test.ts', 'test/integration/rollup/order.test.ts'],
-        5,
-        1,
-      ),
       // a browser beside a service takes both cores
-      onClickHouse('browser', 'embedded', ['test/browser/**/*.test.ts'], 6, 1),
+      onClickHouse('browser', 'embedded', ['test/browser/**/*.test.ts'], 5, 1),
     ],
   },
 });

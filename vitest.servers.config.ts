@@ -12,6 +12,14 @@ export default defineConfig({
       onClickHouse('server-25.8', '25.8 plain', SUITES, 1),
       onClickHouse('server-25.8-hostile', '25.8 hostile', SUITES, 2),
       onClickHouse('server-26.7', '26.7 plain', SUITES, 3),
+      // the same on two replicas of one shard, and what only a cluster can suffer: one file at a time
+      onClickHouse(
+        'cluster',
+        '25.8 pair',
+        ['test/cluster/**/*.test.ts', 'test/e2e/oracle.test.ts', 'test/integration/rollup/order.test.ts'],
+        5,
+        1,
+      ),
       onClickHouse('versions', 'embedded', ['test/versions/**/*.test.ts'], 4),
     ],
   },
