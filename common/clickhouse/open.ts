@@ -8,8 +8,9 @@ import { checkRights, type Service } from './rights.ts';
 const OTHER_READERS = 2;
 
 /**
- * Opens the server, or the nodes, of CLICKHOUSE_URL, waiting for it until `signal` fires, else the embedded engine in DATA_DIR. Throws
- * StartError, also if the server's user lacks a right that `service` needs.
+ * Opens the server of CLICKHOUSE_URL, or the nodes of CLICKHOUSE_CLUSTER, and waits for an answer until `signal` fires.
+ * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR. Throws StartError, also if our user lacks a right
+ * that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &

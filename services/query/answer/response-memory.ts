@@ -30,6 +30,8 @@ const READ_WITHIN_MS = 300_000;
 const RETRY_SECONDS = 5;
 const RESERVE_WAIT_MS = 2_000;
 const RESERVE_QUEUE = 4;
+/** The embedded engine returns its memory to the system after a second; the next large answer waits for that. */
+const SETTLE_MS = 1_000;
 
 /**
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
@@ -38,8 +40,9 @@ const RESERVE_QUEUE = 4;
 export function createResponseMemory({
   roomBytes = ROOM_BYTES,
   readWithinMs = READ_WITHIN_MS,
+  settleMs = SETTLE_MS,
   shares = createShares(),
-}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
+}: { roomBytes?: number; readWithinMs?: number; settleMs?: number; shares?: Shares } = {}): ResponseMemory {
   const usedBy = new Map<string, number>();
   let used = 0;
   // four at a time took 1.5 GB
@@ -75,7 +78,7 @@ export function createResponseMemory({
         const giveBack = take(roomBytes / 2, owner);
         return () => {
           giveBack();
-          endTurn();
+          setTimeout(endTurn, settleMs).unref();
         };
       } catch (error) {
         endTurn();
