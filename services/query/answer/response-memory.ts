@@ -40,9 +40,8 @@ const SETTLE_MS = 1_000;
 export function createResponseMemory({
   roomBytes = ROOM_BYTES,
   readWithinMs = READ_WITHIN_MS,
-  settleMs = SETTLE_MS,
   shares = createShares(),
-}: { roomBytes?: number; readWithinMs?: number; settleMs?: number; shares?: Shares } = {}): ResponseMemory {
+}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
   const usedBy = new Map<string, number>();
   let used = 0;
   // four at a time took 1.5 GB
@@ -78,7 +77,7 @@ export function createResponseMemory({
         const giveBack = take(roomBytes / 2, owner);
         return () => {
           giveBack();
-          setTimeout(endTurn, settleMs).unref();
+          setTimeout(endTurn, SETTLE_MS).unref();
         };
       } catch (error) {
         endTurn();
