@@ -17,7 +17,7 @@ import type { RegisterReader } from './delivery/register.ts';
 import {
   confluentMessages,
   DEAD_LETTER_COLUMNS,
-  evaluateBatch,
+  evaluateBatchInTurns,
   rawColumns,
   RULES_VERSION,
 } from './evaluate/evaluate.ts';
@@ -178,7 +178,8 @@ async function insert(
       queryId: queryIdOf(place),
     });
   await avro.load(rules.schemaIds);
-  const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, records, avro, without);
+  const at = { topic, partition, incarnation, batchLast };
+  const evaluated = await evaluateBatchInTurns(source, at, rules, records, avro, without);
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
   const token = tokenOf(topic, partition, batch, attempt);
   const done = context.metrics.insertSeconds.startTimer({ source });

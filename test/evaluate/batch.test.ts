@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createAvroDecoder } from '../../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
-import { evaluateBatch, type EvaluatedBatch } from '../../services/ingest/evaluate/evaluate.ts';
+import { evaluateBatch, evaluateBatchInTurns, type EvaluatedBatch } from '../../services/ingest/evaluate/evaluate.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { eventWith } from './messages.ts';
 import { outcomesOf, recordsOf, RULES, type Content } from './outcomes.ts';
@@ -99,4 +99,36 @@ test.each([
   letter.text();
   letter.bytes(4 + 4 + 8 + 8 + 8 + 2);
   expect(letter.int64()).toBe(kept);
+});
+
+test('large batches are evaluated in turns: others run between, and two at a time do not mix', async () => {
+  const long = 'x'.repeat(1_000);
+  const contents = (of: number): Content[] =>
+    Array.from({ length: 2_000 }, (_, i) =>
+      i % 7 === 0 ? `${of}${long}` : eventWith('auth_logs', { id: `${of}-${i}` }),
+    );
+  const argumentsOf = (of: number): Parameters<typeof evaluateBatch> => [
+    'auth_logs',
+    { topic: 't', partition: of, incarnation: 0, batchLast: 1_999 },
+    RULES,
+    recordsOf(contents(of)),
+    avro,
+  ];
+  let isOver = false;
+  let turns = 0;
+  const count = (): void => {
+    turns++;
+    if (!isOver) setImmediate(count);
+  };
+  count();
+  const batches = await Promise.all([1, 2].map((of) => evaluateBatchInTurns(...argumentsOf(of))));
+  isOver = true;
+  const bytes = recordsOf(contents(1)).reduce((sum, { value }) => sum + value!.length, 0);
+  expect(turns).toBeGreaterThan(bytes / (256 * 1024));
+  expect(batches.map((batch) => Buffer.concat(batch.rows).toString('hex'))).toEqual(
+    [1, 2].map((of) => Buffer.concat(evaluateBatch(...argumentsOf(of)).rows).toString('hex')),
+  );
+  expect(batches.map(({ deadLetters }) => Buffer.concat(deadLetters).toString('hex'))).toEqual(
+    [1, 2].map((of) => Buffer.concat(evaluateBatch(...argumentsOf(of)).deadLetters).toString('hex')),
+  );
 });
