@@ -1,5 +1,5 @@
 # One image for the three services and the commands, against a ClickHouse server: docker-compose.yml says which of them a container runs.
-# Not for `npm start`: the embedded ClickHouse (543 MB) is not in it. `npm run image-test` builds it and runs the services from it.
+# Not for `npm start`: the embedded ClickHouse (543 MB) is not in it. `npm run test:image` builds it and runs the services from it.
 FROM node:24.21.0-bookworm-slim AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./

@@ -27,6 +27,8 @@ export default defineConfig({
         1,
       ),
       onClickHouse('versions', 'embedded', ['test/versions/**/*.test.ts'], 4),
+      // builds the Dockerfile: minutes, and as root
+      onClickHouse('image', 'embedded', ['test/image/**/*.test.ts'], 6, 1),
     ],
   },
 });

@@ -32,6 +32,8 @@ interface Resolved {
   >;
 }
 
+const BUILD_MS = 20 * 60_000;
+
 let image: Image;
 let compose: Resolved;
 let clickhouse: TestClickHouse;
@@ -44,7 +46,7 @@ beforeAll(async () => {
   ) as Resolved;
   clickhouse = hasServer() ? await openTestDatabase() : await openTestFace();
   chownSync(volume.path, 1000, 1000);
-});
+}, BUILD_MS);
 afterAll(async () => {
   endContainers();
   await clickhouse.close();
@@ -57,8 +59,10 @@ describe('the image', () => {
     const app = join(image.folder, 'app');
     expect(readdirSync(app).toSorted()).toEqual([
       'LICENSE',
+      'cli.ts',
       'clickhouse',
       'common',
+      'docs',
       'node_modules',
       'package.json',
       'schemas',
