@@ -66,7 +66,7 @@ export interface World {
    * Takes note of what stands in Kafka beside what was acknowledged: a producer sent again, or never heard the answer,
    * when a broker died.
    */
-  sentAgain(source: SourceName): Promise<void>;
+  sentAgain(source: SourceName, deadlineMs?: number): Promise<void>;
   /** The topic was deleted and made anew: what is produced from now on is of its next life. */
   madeAnew(source: SourceName): void;
   /** these offsets are no longer to be expected */
@@ -200,13 +200,13 @@ export async function createWorld({
         });
     },
 
-    async sentAgain(source) {
+    async sentAgain(source, deadlineMs) {
       const prefix = `${topicOf(source)}:${lives.get(source) ?? 0}:`;
       for (const {
         partition,
         offset,
         message: { value },
-      } of await readAll(topicOf(source), { brokers })) {
+      } of await readAll(topicOf(source), { brokers, ...(deadlineMs !== undefined && { deadlineMs }) })) {
         const checksum = value === null ? 0 : crc32(value);
         const outcome = sent.get(`${source}:${checksum}`);
         const place = `${prefix}${partition}:${offset}`;

@@ -35,6 +35,9 @@ const counts: Record<string, number> = {};
 const groups = [world.groupId, `${world.groupId}-other`] as const;
 let group: string = groups[0];
 
+/** 300,000 records of a topic after half an hour, on a busy machine */
+const READ_ALL_MS = 300_000;
+
 const MIB = 1024 ** 2;
 /** No verdict on the world's events depends on them: those are small and at most four days old. */
 const settingsOfOneLife = (): Record<string, string> => ({
@@ -157,7 +160,7 @@ start();
 let exact = true;
 try {
   for (const source of ['edge_logs', 'function_edge_logs', 'postgres_logs', 'auth_logs', 'pgbouncer_logs'] as const)
-    await world.sentAgain(source);
+    await world.sentAgain(source, READ_ALL_MS);
   await world.finished(engine.clickhouse, 120_000);
   await world.expectExact(engine.clickhouse);
 } catch (error) {
