@@ -142,30 +142,35 @@ describe('a write to a server', () => {
 });
 
 test('a server that was replaced by another version is told the settings of that version', async () => {
-  expect(clickhouse.version).toMatch(/^25\.8\./);
-  const port = Number(new URL(face.url).port);
-  await face.kill();
-  const newer = await startFace({ dataDir: folder.path, password: 'secret', engine: '26.7', port });
+  const own = temporaryFolder();
+  const older = await startFace({ dataDir: own.path, password: 'secret', engine: '25.8' });
+  const replaced = await openServer({ url: older.url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
+  expect(replaced.version).toMatch(/^25\.8\./);
+  await older.kill();
+  const port = Number(new URL(older.url).port);
+  const newer = await startFace({ dataDir: own.path, password: 'secret', engine: '26.7', port });
   try {
     await newer.query('CREATE TABLE sluice.t (n UInt64) ENGINE = MergeTree ORDER BY n');
     // the old connections break first
     await waitFor(
       async () => {
-        await clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [row(1)] });
+        await replaced.insertRows({ table: 't', columns: ['n'], pieces: [row(1)] });
         return true;
       },
       10_000,
       'it goes on',
     );
-    expect(clickhouse.version).toMatch(/^26\.7\./);
-    const { body } = await clickhouse.read({
+    expect(replaced.version).toMatch(/^26\.7\./);
+    const { body } = await replaced.read({
       sql: "SELECT getSetting('analyzer_inline_views')",
       format: 'TabSeparated',
       fewRows: true,
     });
     expect(body.toString()).toMatch(/^(true|1)\n$/);
   } finally {
+    await replaced.close();
     await newer.kill();
+    own.remove();
   }
 });
 
