@@ -33,9 +33,12 @@ type Result =
   | { readonly revoked: string }
   | { readonly unknown: string };
 
-/** Returns every value of an option that may be repeated; each may be a list with commas. */
+/**
+ * Returns every value of an option that may be repeated; each may be a list with commas. Empty ones stay, and
+ * readNewKey refuses them: `--project "$REF"` with an unset variable must not create a key for all projects.
+ */
 function all(values: readonly string[]): string[] {
-  return values.flatMap((value) => value.split(',').flatMap((part) => part.trim() || []));
+  return values.flatMap((value) => value.split(',').map((part) => part.trim()));
 }
 
 /** readNewKey checks the rest. */
