@@ -34,6 +34,8 @@ export function readCommandLine<Args>(
   const { values, positionals } = parse(words, command.forms);
   const { url, json, help, ...given } = values;
   if (help === true) return 'help';
+  if (url !== undefined && !/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
+    throw new UsageError('--url takes an address such as http://127.0.0.1:4000');
   const { form, rest } = findForm(command.forms, positionals);
   const others = new Map(Object.entries(given));
   const options = Object.entries(form.options ?? {}).map(([name, { value, isRequired, isRepeatable }]) => {
