@@ -95,3 +95,7 @@ Pets are kept.
 
   --url URL `);
 });
+
+test('help says how stdout is nothing but the JSON document, because npm writes lines of its own there', () => {
+  expect(helpOf(command)).toContain('npm run --silent pets');
+});
