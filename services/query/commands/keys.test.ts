@@ -17,3 +17,10 @@ test('scopes and projects may be repeated or separated by commas', () => {
 test('an empty project is refused, because a key without projects sees all of them', () => {
   for (const project of ['', ' ', ',', 'a,']) expect(() => create('--project', project), project).toThrow(UsageError);
 });
+
+test('an overlap that is not a whole number is refused: an empty one would end the old key at once', () => {
+  const rotate = (overlap: string): unknown => argsOf(keysCommand, 'rotate', 'an-id', `--overlap=${overlap}`);
+  expect(rotate('0')).toMatchObject({ overlapSeconds: 0 });
+  for (const overlap of ['', ' ', '-1', '1e3', '0x10', '1.5', '2592001'])
+    expect(() => rotate(overlap), overlap).toThrow(UsageError);
+});

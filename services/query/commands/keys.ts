@@ -1,4 +1,5 @@
 import { systemClock } from '../../../common/clock.ts';
+import { wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import {
@@ -100,8 +101,8 @@ export const keysCommand: Command<Args, Result> = {
         properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: 31_536_000 } },
         required: ['id', 'overlapSeconds'],
       },
-      read({ overlap = DEFAULT_OVERLAP_SECONDS }, [id]): Args {
-        const read = readOverlap({ overlap_seconds: Number(overlap) });
+      read({ overlap = String(DEFAULT_OVERLAP_SECONDS) }, [id]): Args {
+        const read = readOverlap({ overlap_seconds: wholeNumber(overlap) });
         if ('mistakes' in read) throw new UsageError(`--overlap ${read.mistakes.map((m) => m.message).join('; ')}`);
         return { action: 'rotate', id, overlapSeconds: read.seconds };
       },
