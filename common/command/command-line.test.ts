@@ -65,6 +65,9 @@ test.each([
   ['list --alive=yes', "'--alive' does not take an argument"],
   ['list --not-a-name', "Unknown option '--not-a-name'"],
   ['list --kind unicorn', 'the arguments are wrong: kind must NOT have more than 3 characters'],
+  ['list --url 127.0.0.1:4000', '--url takes an address such as http://127.0.0.1:4000'],
+  ['list --url localhost:4000', '--url takes an address such as http://127.0.0.1:4000'],
+  ['list --url=', '--url takes an address such as http://127.0.0.1:4000'],
 ])('"%s" is refused with the reason', (words, message) => {
   expect(() => read(words)).toThrow(UsageError);
   expect(() => read(words)).toThrow(message);
@@ -91,4 +94,8 @@ test('help wins over mistakes and shows every form with its options', () => {
 Pets are kept.
 
   --url URL `);
+});
+
+test('help says how stdout is nothing but the JSON document, because npm writes lines of its own there', () => {
+  expect(helpOf(command)).toContain('npm run --silent pets');
 });

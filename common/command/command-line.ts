@@ -20,7 +20,7 @@ export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms'>): stri
   });
   return `${forms.join('')}${command.about === '' ? '' : `\n${command.about}\n`}
   --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
-  --json       one JSON document on stdout
+  --json       one JSON document on stdout; npm adds lines of its own, unless called as npm run --silent ${command.name}
   --help       this text
 The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
 `;
@@ -34,6 +34,8 @@ export function readCommandLine<Args>(
   const { values, positionals } = parse(words, command.forms);
   const { url, json, help, ...given } = values;
   if (help === true) return 'help';
+  if (url !== undefined && !/^https?:$/.test(URL.parse(url)?.protocol ?? ''))
+    throw new UsageError('--url takes an address such as http://127.0.0.1:4000');
   const { form, rest } = findForm(command.forms, positionals);
   const others = new Map(Object.entries(given));
   const options = Object.entries(form.options ?? {}).map(([name, { value, isRequired, isRepeatable }]) => {

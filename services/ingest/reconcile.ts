@@ -48,13 +48,21 @@ const TABLES = ['batches', 'dead_letters', 'dead_letter_replays', 'expired_days'
 /** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
 const UNDER_WAY_MS = 30_000;
 const RETRY_MS = 500;
+/** How long the tables keep the ledger, dead letters and marks of replays, days. They expire part by part. */
+const LEDGER_DAYS = 400;
+const DAY_MS = 86_400_000;
+
+/** Returns unix milliseconds. Of batches evaluated before, ledger rows and dead letters may have expired. */
+export function ledgerKeptSince(): number {
+  return Date.now() - (LEDGER_DAYS - 1) * DAY_MS;
+}
 
 /**
  * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
  * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing. Batches that
- * hold events older than the raw retention, or than a shorter one of before, are compared by the ledger only. While
- * ingest runs, a difference counts when it is still there after half a minute (`patienceMs`): the ledger's row of a
- * batch follows its rows.
+ * hold events older than the raw retention, or than a shorter one of before, are compared by the ledger only. So are
+ * batches whose dead letters may have expired. While ingest runs, a difference counts when it is still there after half
+ * a minute (`patienceMs`): the ledger's row of a batch follows its rows.
  */
 export async function reconcile(
   clickhouse: Reader,
@@ -74,9 +82,10 @@ export async function reconcile(
 async function account(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {
   const settings = { ...INTEGERS_AS_TEXT, max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
   // a day more: whole parts are dropped, by day
-  const cutoff = (Date.now() - (retentionDays - 1) * 86_400_000) * 1000;
-  const accounts = await select<AccountRow>(clickhouse, statements.reconcile, { cutoff }, settings);
-  const unaccounted = await select<UnaccountedRow>(clickhouse, statements.unaccounted, {}, settings);
+  const cutoff = (Date.now() - (retentionDays - 1) * DAY_MS) * 1000;
+  const kept_since = ledgerKeptSince();
+  const accounts = await select<AccountRow>(clickhouse, statements.reconcile, { cutoff, kept_since }, settings);
+  const unaccounted = await select<UnaccountedRow>(clickhouse, statements.unaccounted, { kept_since }, settings);
   const faults: string[] = [];
   const partitions = accounts.map((row): PartitionAccount => {
     const counts = {

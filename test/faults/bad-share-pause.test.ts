@@ -93,7 +93,9 @@ test('paused alone, said everywhere, kept through a restart, resumed by command'
     checks: { consumer: `ok, paused for their share of bad messages: ${place}` },
   });
   expect(await registry.metrics()).toContain(`sluice_ingest_partition_paused{topic="${topic}",partition="0"} 1`);
-  expect(await command('paused')).toMatchObject({ paused: [{ topic, partition: 0, bad: expect.any(Number) }] });
+  expect(await command('paused')).toMatchObject({
+    paused: [{ topic, partition: 0, next: expect.any(Number), bad: expect.any(Number) }],
+  });
 
   await stop();
   registry = await start(world, 3_600);

@@ -22,16 +22,15 @@ type Args =
 
 type Result =
   | {
-      readonly dead_letters: readonly Pick<
-        DeadLetter,
-        'topic' | 'partition' | 'offset' | 'reason' | 'detail' | 'replayed_at'
-      >[];
+      readonly dead_letters: readonly (Pick<DeadLetter, 'topic' | 'partition' | 'reason' | 'detail' | 'replayed_at'> & {
+        readonly offset: number;
+      })[];
       readonly more?: true;
     }
   | {
       readonly topic: string;
       readonly partition: number;
-      readonly offset: string;
+      readonly offset: number;
       readonly reason: string;
       readonly detail: string;
       readonly value_base64: string;
@@ -113,7 +112,7 @@ was not stored. Outcome "unfinished": its batch is not finished yet; try again.`
         dead_letters: found.slice(0, args.limit).map(({ topic, partition, offset, reason, detail, replayed_at }) => ({
           topic,
           partition,
-          offset,
+          offset: Number(offset),
           reason,
           detail,
           replayed_at,
@@ -137,7 +136,7 @@ was not stored. Outcome "unfinished": its batch is not finished yet; try again.`
     return {
       topic,
       partition,
-      offset,
+      offset: Number(offset),
       reason: letter.reason,
       detail: letter.detail,
       value_base64: letter.record.value!.toString('base64'),

@@ -10,7 +10,7 @@ interface PausedPartition {
   readonly topic: string;
   readonly partition: number;
   /** first offset that is not yet taken */
-  readonly next: string;
+  readonly next: number;
   readonly bad: number;
   readonly messages: number;
   readonly paused_until: string;
@@ -42,7 +42,7 @@ export const ingestCommand: Command<Args, Result> = {
       .map(({ topic, partition, next, bad, messages, pausedUntil }) => ({
         topic,
         partition,
-        next: String(next),
+        next,
         bad,
         messages,
         paused_until: pausedUntil,

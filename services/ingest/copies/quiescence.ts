@@ -1,5 +1,6 @@
 import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../../common/errors.ts';
+import { ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
 
 /** How far the ledger goes. */
@@ -15,7 +16,9 @@ interface LedgerSize {
  * windows, which are not copied.
  */
 export async function assertQuiescent(clickhouse: Reader, what: string): Promise<LedgerSize> {
-  const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted);
+  const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted, {
+    kept_since: ledgerKeptSince(),
+  });
   if (first !== undefined) {
     throw new StartError(
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,

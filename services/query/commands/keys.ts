@@ -1,4 +1,5 @@
 import { systemClock } from '../../../common/clock.ts';
+import { wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import {
@@ -33,9 +34,12 @@ type Result =
   | { readonly revoked: string }
   | { readonly unknown: string };
 
-/** Returns every value of an option that may be repeated; each may be a list with commas. */
+/**
+ * Returns every value of an option that may be repeated; each may be a list with commas. Empty ones stay, and
+ * readNewKey refuses them: `--project "$REF"` with an unset variable must not create a key for all projects.
+ */
 function all(values: readonly string[]): string[] {
-  return values.flatMap((value) => value.split(',').flatMap((part) => part.trim() || []));
+  return values.flatMap((value) => value.split(',').map((part) => part.trim()));
 }
 
 /** readNewKey checks the rest. */
@@ -97,8 +101,8 @@ export const keysCommand: Command<Args, Result> = {
         properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: 31_536_000 } },
         required: ['id', 'overlapSeconds'],
       },
-      read({ overlap = DEFAULT_OVERLAP_SECONDS }, [id]): Args {
-        const read = readOverlap({ overlap_seconds: Number(overlap) });
+      read({ overlap = String(DEFAULT_OVERLAP_SECONDS) }, [id]): Args {
+        const read = readOverlap({ overlap_seconds: wholeNumber(overlap) });
         if ('mistakes' in read) throw new UsageError(`--overlap ${read.mistakes.map((m) => m.message).join('; ')}`);
         return { action: 'rotate', id, overlapSeconds: read.seconds };
       },

@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { BUILT_IN, readDefinitions } from './definition-files.ts';
 import type { Definition } from './definition.ts';
-import { readParams } from './params.ts';
+import { ignoredParameters, readParams } from './params.ts';
 
 const definitions = readDefinitions([BUILT_IN]);
 function get(name: string): Definition {
@@ -211,5 +211,21 @@ describe('readParams', () => {
     expect(n('')).toEqual({ params: { n: null } });
     for (const text of ['9223372036854775808', '1.0', '1e3', ' 1', 'x'])
       expect(n(text)).toEqual({ mistakes: [{ parameter: 'n', message: 'must be an integer of 64 bits' }] });
+  });
+});
+
+describe('ignoredParameters', () => {
+  const ignored = (query: string): string => ignoredParameters(get('logs.all'), new URLSearchParams(query));
+
+  it('names undeclared parameters once, percent-encoded', () => {
+    expect(ignored('project=p&limit=1&api_key=k')).toBe('');
+    expect(ignored('project=p&projekt=1&projekt=2&%0A=3')).toBe('projekt, %0A');
+  });
+
+  it('does not let a name that is too long hide the others', () => {
+    expect(ignored(`${'x'.repeat(2000)}=1&projekt=p`)).toBe('projekt');
+    const many = ignored(Array.from({ length: 500 }, (_, i) => `parameter${i}=`).join('&'));
+    expect(many.split(', ').slice(0, 2)).toEqual(['parameter0', 'parameter1']);
+    expect(many.length).toBeLessThanOrEqual(1000);
   });
 });

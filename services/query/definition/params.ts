@@ -123,8 +123,8 @@ export function ignoredParameters(definition: Definition, given: URLSearchParams
   for (const name of new Set(given.keys())) {
     if (known.has(name)) continue;
     const encoded = encodeURIComponent(name.toWellFormed());
+    if (characters + encoded.length + 2 > IGNORED_CHARACTERS) continue;
     characters += encoded.length + 2;
-    if (characters > IGNORED_CHARACTERS) break;
     names.push(encoded);
   }
   return names.join(', ');

@@ -146,6 +146,16 @@ describe('dead letters', () => {
     expect(await list('8')).toEqual([8, expect.stringContaining(`${topic} 0 9  timestamp_out_of_range`)]);
   });
 
+  test('with --json, partitions and offsets are numbers', async () => {
+    const context = { clickhouse: engine.clickhouse, settings, logger: testLogger };
+    const documentOf = (...words: string[]): Promise<unknown> =>
+      deadLettersCommand.run(context, argsOf(deadLettersCommand, ...words));
+    expect(await documentOf('list', '--topic', topic, '--reason', 'timestamp_out_of_range')).toMatchObject({
+      dead_letters: [{ topic, partition: 0, offset: 9 }],
+    });
+    expect(await documentOf('show', topic, '0', '9')).toMatchObject({ topic, partition: 0, offset: 9 });
+  });
+
   test('replay with unchanged rules stores nothing and says why', async () => {
     expect(await replayAll(replaying, { topic })).toEqual({
       not_an_event: 3,

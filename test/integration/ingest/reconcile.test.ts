@@ -28,12 +28,16 @@ interface Partition {
   readonly source?: string;
   /** of the replayed events; absent = not known */
   readonly replayedSince?: string;
+  /** when its messages were evaluated; absent = today */
+  readonly evaluatedAt?: string;
 }
 
 const daysAgo = (days: number): string =>
   new Date(Date.now() - days * 86_400_000).toISOString().replace('T', ' ').slice(0, 19);
 /** within the retention of 90 days, but of auth_logs all before 20 days ago is gone */
 const [DROPPED, KEPT] = [daysAgo(30), daysAgo(10)];
+/** ledger and dead letters are kept for 400 days, and go part by part */
+const EXPIRED = daysAgo(401);
 
 const first: Batch = { first: 0, last: 4, stored: 4, dead: 1 };
 const second: Batch = { first: 5, last: 9, stored: 2, nulls: 1, noRecords: 1, gap: 1 };
@@ -121,6 +125,20 @@ const partitions: { readonly [name: string]: { readonly partition: Partition; re
     partition: { ...alone, ledger: [{ ...second, nulls: 2 }] },
     fault: 'offsets 5 to 9: the ledger row does not add up',
   },
+  'its dead letters have expired before their ledger row': {
+    partition: { ...sound, dead: {}, evaluatedAt: EXPIRED },
+  },
+  'its ledger row has expired before its rows': {
+    partition: { ...sound, ledger: [second], dead: {}, evaluatedAt: EXPIRED },
+  },
+  'a ledger row too few of these days': {
+    partition: { ...sound, ledger: [second], dead: {}, evaluatedAt: daysAgo(398) },
+    fault: 'offsets 0 to 3: 4 rows belong to no batch of the ledger',
+  },
+  'a hole in what has expired': {
+    partition: { ...sound, ledger: [first, { ...second, first: 6, gap: 0 }], evaluatedAt: EXPIRED },
+    fault: 'offsets 6 to 9: offsets are missing before it',
+  },
   'no batch': {
     partition: { ...alone, rows: { 9: [8, 9], 14: [10, 12] }, dead: { 14: [14] } },
     fault: 'offsets 10 to 14: 3 rows belong to no batch of the ledger',
@@ -133,14 +151,14 @@ let result: Reconciliation;
 
 beforeAll(async () => {
   engine = await openTestClickHouse();
-  const evaluatedAt = new Date().toISOString().replace('T', ' ').slice(0, 23);
+  const today = daysAgo(0);
   const insert = async (into: string, rows: readonly (readonly (string | number | null)[])[]): Promise<void> => {
     await engine.clickhouse.execute({
       sql: `INSERT INTO ${into} VALUES ${rows.map((row) => `(${row.map((v) => (typeof v === 'string' ? quote(v) : String(v))).join(', ')})`).join(', ')}`,
       settings: { optimize_on_insert: 0 },
     });
   };
-  const placed = (of: Partition['rows'], partition: number): (string | number)[][] =>
+  const placed = (of: Partition['rows'], partition: number, evaluatedAt: string = today): (string | number)[][] =>
     Object.entries(of).flatMap(([last, offsets]) =>
       offsets.map((offset) => ['topic', partition, offset, Number(last), evaluatedAt]),
     );
@@ -160,20 +178,25 @@ beforeAll(async () => {
           nulls,
           noRecords,
           gap,
-          evaluatedAt,
+          of.partition.evaluatedAt ?? today,
           since,
         ],
       ),
     ),
   );
   await insert(
-    `edge_logs (${coordinates}, timestamp)`,
-    cases.flatMap(({ partition, of }) => placed(of.partition.rows, partition).map((row) => [...row, evaluatedAt])),
+    `edge_logs (${coordinates}, timestamp, period)`,
+    cases.flatMap(({ partition, of: { partition: of } }) =>
+      placed(of.rows, partition, of.evaluatedAt).map((row) => [...row, today, of.evaluatedAt ?? today]),
+    ),
   );
   await insert(
     `dead_letters (${coordinates}, source)`,
     cases.flatMap(({ partition, of }) =>
-      placed(of.partition.dead, partition).map((row) => [...row, of.partition.source ?? 'edge_logs']),
+      placed(of.partition.dead, partition, of.partition.evaluatedAt).map((row) => [
+        ...row,
+        of.partition.source ?? 'edge_logs',
+      ]),
     ),
   );
   await insert(
@@ -184,8 +207,8 @@ beforeAll(async () => {
         partition,
         offset,
         1,
-        evaluatedAt,
-        evaluatedAt,
+        today,
+        today,
         of.partition.replayedSince ?? null,
       ]),
     ),

@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest';
+import { UsageError } from '../../../common/errors.ts';
+import { argsOf } from '../../../test/harness/command.ts';
+import { keysCommand } from './keys.ts';
+
+const create = (...words: string[]): unknown =>
+  argsOf(keysCommand, 'create', '--name', 'n', '--scope', 'query', ...words);
+
+test('scopes and projects may be repeated or separated by commas', () => {
+  expect(create('--scope', 'ingest,query:logs.all', '--project', 'a, b', '--project', 'c')).toMatchObject({
+    scopes: ['query', 'ingest', 'query:logs.all'],
+    projects: ['a', 'b', 'c'],
+  });
+  expect(create()).toMatchObject({ projects: [] });
+});
+
+test('an empty project is refused, because a key without projects sees all of them', () => {
+  for (const project of ['', ' ', ',', 'a,']) expect(() => create('--project', project), project).toThrow(UsageError);
+});
+
+test('an overlap that is not a whole number is refused: an empty one would end the old key at once', () => {
+  const rotate = (overlap: string): unknown => argsOf(keysCommand, 'rotate', 'an-id', `--overlap=${overlap}`);
+  expect(rotate('0')).toMatchObject({ overlapSeconds: 0 });
+  for (const overlap of ['', ' ', '-1', '1e3', '0x10', '1.5', '2592001'])
+    expect(() => rotate(overlap), overlap).toThrow(UsageError);
+});
