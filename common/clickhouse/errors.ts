@@ -62,7 +62,7 @@ export const knownErrors: readonly Known[] = [
   { code: 25, name: 'CANNOT_PARSE_ESCAPE_SEQUENCE', kind: 'reject' },
   { code: 26, name: 'CANNOT_PARSE_QUOTED_STRING', kind: 'reject' },
   { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'reject' },
-  // frames that were cut short on the way: they are whole when they are sent
+  // rows that were cut short on the way: they are whole when they are sent
   { code: 32, name: 'ATTEMPT_TO_READ_AFTER_EOF', kind: 'retry' },
   { code: 33, name: 'CANNOT_READ_ALL_DATA', kind: 'retry' },
   { code: 38, name: 'CANNOT_PARSE_DATE', kind: 'reject' },

@@ -127,9 +127,8 @@ const WRITES = {
 } as const satisfies StatementSettings;
 
 /**
- * Settings of an insert that counts once: the same token in every table and view, however often, by whomever, and
- * whatever the source of its rows is (`FORMAT RowBinary`, `input()`, `file()`). It is one block: everything is read
- * before the first row is written, so an error in it writes nothing.
+ * Settings of an insert that counts once: the same token in every table and view, however often and by whomever. It is
+ * one block: everything is read before the first row is written, so an error in it writes nothing.
  */
 export const insertSettings = {
   ...WRITES,

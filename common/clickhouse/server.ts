@@ -17,7 +17,6 @@ import {
   insertInto,
   oneStatement,
   quote,
-  replaceFrames,
   writeLongValues,
 } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
@@ -50,8 +49,6 @@ export interface ServerOptions {
    * without progress for ten times as long.
    */
   readonly requestTimeoutMs?: number;
-  /** compress inserts (zstd), for a server behind a slow network */
-  readonly compress?: boolean;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string;
   /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
@@ -121,7 +118,7 @@ interface Request {
   readonly params?: Readonly<Record<string, Param>>;
   readonly settings?: StatementSettings;
   readonly format?: string;
-  readonly frames?: Iterable<Uint8Array>;
+  readonly pieces?: Iterable<Uint8Array>;
   readonly writes: boolean;
   readonly signal?: AbortSignal;
   /** default: a unique one */
@@ -141,7 +138,6 @@ export async function openServer({
   writers = 64,
   readQueue = 64,
   requestTimeoutMs = 60_000,
-  compress = false,
   sandboxUrl,
   unreachablePatienceMs = UNREACHABLE_PATIENCE_MS,
   authorities,
@@ -159,7 +155,7 @@ export async function openServer({
       ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
       max_open_connections: sockets,
       request_timeout: timeoutMs,
-      compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
+      compression: { request: false, response: false },
       // 0: Node's agent follows the server's own keep-alive time. The client's timer for idle sockets survives a
       // request that is aborted before it has its socket, and then ends the next one on that socket, 2.5 s later
       // (client 1.23.1; seen as ECONNRESET of reads beside aborted ones)
@@ -263,16 +259,9 @@ export async function openServer({
       await writing.use('', () => write('write', { sql: statement, params, settings }));
     },
 
-    async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
-      const statement = oneStatement(sql);
-      checkParameters(statement, params);
-      const withInput = `${replaceFrames(statement, `input(${quote(structure)})`)}\nFORMAT RowBinary`;
-      await writing.use('', () => write('insert', { sql: withInput, params, settings, frames }, queryId));
-    },
-
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
       await writing.use('', () =>
-        write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces }, queryId),
+        write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, pieces }, queryId),
       );
     },
 
@@ -357,7 +346,7 @@ export async function openServer({
 
   async function request(
     client: ClickHouseClient,
-    { sql, params = {}, settings = {}, format, frames, writes, signal: ended, queryId = randomUUID() }: Request,
+    { sql, params = {}, settings = {}, format, pieces, writes, signal: ended, queryId = randomUUID() }: Request,
   ): Promise<Answer> {
     if (ended !== undefined && hasFired(ended)) throw cancelled();
     try {
@@ -376,7 +365,7 @@ export async function openServer({
         } as ClickHouseSettings,
         ignore_error_response: true,
         ...(ended === undefined ? {} : { abort_signal: ended }),
-        ...(frames === undefined ? {} : { values: Readable.from(copies(frames), { objectMode: false }) }),
+        ...(pieces === undefined ? {} : { values: Readable.from(copies(pieces), { objectMode: false }) }),
       });
       const chunks: Buffer[] = [];
       for await (const chunk of stream) chunks.push(chunk as Buffer);
