@@ -87,8 +87,7 @@ export interface Writer {
   execute(statement: Statement): Promise<void>;
   /**
    * Inserts rows under `insertSettings`. It takes as long as the engine works on them. Throws ClickHouseError with an
-   * `outcome`. By then the attempt has ended and will write nothing more, unless the error's `mayStillRun` says that
-   * ClickHouse could not be asked.
+   * `outcome`. By then the attempt has ended and will write nothing more, unless ClickHouse does not answer any more.
    */
   insertRows(rows: Rows): Promise<void>;
   /**

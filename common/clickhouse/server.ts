@@ -6,7 +6,7 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
-import { ClickHouseError, fromEngine, fromSystem, refusal, stillRunning } from './errors.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { pinnedSettings } from './pinned-settings.ts';
 import { cancelled, createPool } from './pool.ts';
 import {
@@ -394,7 +394,7 @@ export async function openServer({
     }
   }
 
-  /** One attempt at a write. It has ended when it settles, unless its error says that it may still run. */
+  /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
   async function write(
     kind: 'write' | 'insert',
     { settings = {}, ...statement }: Omit<Request, 'writes'>,
@@ -427,7 +427,6 @@ export async function openServer({
         );
       } catch (unknown) {
         logger.warn({ err: unknown, query_id: id }, 'clickhouse_write_may_still_run');
-        throw stillRunning(failure);
       }
       throw failure;
     } finally {

@@ -173,7 +173,7 @@ describe.each(engines)('%s', (engine, openTest) => {
       await insert('one', 'x');
       await insert('two', 'x');
       expect(await counted()).toBe('4\t4');
-      expect(await failure(insert('three', 'bad'))).toMatchObject({ code: 395, kind: 'reject', outcome: 'unknown' });
+      expect(await failure(insert('three', 'bad'))).toMatchObject({ code: 395, kind: 'fatal', outcome: 'unknown' });
       await clickhouse.execute({ sql: 'DROP TABLE counts_mv' });
       await clickhouse.execute({ sql: createView.replace("throwIf(a = 'bad') = 0", 'true') });
       await insert('three', 'bad');
@@ -310,7 +310,7 @@ describe.each(engines)('%s', (engine, openTest) => {
       expect(await failure(text('SELECT {a:String}'))).toMatchObject({ code: 456, kind: 'fatal' });
       expect(await failure(text('SELECT {a:UInt8}', { params: { a: 'x' } }))).toMatchObject({
         code: 457,
-        kind: 'reject',
+        kind: 'fatal',
         outcome: 'not_written',
       });
     });
@@ -465,16 +465,16 @@ describe.each(engines)('%s', (engine, openTest) => {
       });
       expect(
         await failure(text('SELECT number FROM numbers(1000000)', { settings: { max_result_rows: 10 } })),
-      ).toMatchObject({ code: 396, kind: 'reject' });
+      ).toMatchObject({ code: 396, kind: 'fatal' });
       expect(
         await failure(text('SELECT count() FROM numbers(10000000)', { settings: { max_rows_to_read: 1000 } })),
-      ).toMatchObject({ code: 158, kind: 'reject' });
+      ).toMatchObject({ code: 158, kind: 'fatal' });
       expect(
         await failure(
           text('SELECT groupArray(number) FROM numbers(100000000)', { settings: { max_memory_usage: 10_000_000 } }),
         ),
       ).toMatchObject({ code: 241, kind: 'retry' });
-      expect(await failure(text("SELECT match('x', '(')"))).toMatchObject({ code: 427, kind: 'reject' });
+      expect(await failure(text("SELECT match('x', '(')"))).toMatchObject({ code: 427, kind: 'fatal' });
       expect(await failure(text('SELECT * FROM no_such_table'))).toMatchObject({
         code: 60,
         codeName: 'UNKNOWN_TABLE',
@@ -629,7 +629,7 @@ describe.each(engines)('%s', (engine, openTest) => {
     ).toMatchObject({ code: 57, codeName: 'TABLE_ALREADY_EXISTS', kind: 'fatal' });
     expect(await failure(clickhouse.execute({ sql: "INSERT INTO typed SELECT toUInt64('x'), ''" }))).toMatchObject({
       code: 6,
-      kind: 'reject',
+      kind: 'fatal',
       outcome: 'unknown',
     });
     expect(
