@@ -12,7 +12,7 @@ import {
   nowSeconds,
   type Context,
 } from './context.ts';
-import { ALL_TIME, carryOver, fill, NO_TIME, readDefinition, type Definition, type Span } from './definition.ts';
+import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
 import { isExpired } from './periods.ts';
 
 /**
@@ -220,9 +220,4 @@ export async function lostBatches(
   return short.length === 0
     ? short
     : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);
-}
-
-/** Removes the buckets narrower than an hour from a period whose minutes have expired, by copying everything else. */
-export async function dropMinutes(context: Context, rollup: Rollup, period: number): Promise<Built> {
-  return await build(context, rollup, period, { span: NO_TIME });
 }

@@ -1,9 +1,8 @@
-import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
+import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
@@ -121,13 +120,6 @@ function requestOf(
   };
 }
 
-const compress = {
-  gzip: promisify(gzip),
-  // quality 11, the default, takes a second for a megabyte
-  br: (json: Buffer): Promise<Buffer> =>
-    promisify(brotliCompress)(json, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
-};
-
 async function sendResponse(request: FastifyRequest, reply: FastifyReply, response: RouteResponse): Promise<unknown> {
   reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
   if (response.body !== undefined) return await reply.send(response.body);
@@ -137,5 +129,5 @@ async function sendResponse(request: FastifyRequest, reply: FastifyReply, respon
     json.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
   reply.header('content-type', JSON_TYPE);
   if (encoding === undefined) return await reply.send(json);
-  return await reply.header('content-encoding', encoding).send(await compress[encoding](json));
+  return await reply.header('content-encoding', encoding).send(await compressors[encoding](json));
 }
