@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { StartError } from '../../../common/errors.ts';
 import { ApiError, invalidParameters, type ParameterMistake } from '../../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
@@ -129,11 +130,12 @@ async function replay(
   return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
 }
 
-/** Answers 503 while ClickHouse is unavailable. Throws ApiError. */
+/** Answers 503 while ClickHouse is unavailable, and 404 for a letter that the command does not find. Throws ApiError. */
 async function orUnavailable<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
+    if (error instanceof StartError) throw new ApiError('not_found', error.message, { cause: error });
     if (error instanceof ClickHouseError && error.kind === 'retry')
       throw new ApiError('unavailable', 'the store does not answer', {
         retryAfterSeconds: RETRY_SECONDS,

@@ -288,6 +288,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
     ['{"topic":"t","offset":1}', 'invalid_parameter'],
     ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'],
     ['{"topic":"t","limit":101}', 'invalid_parameter'],
+    ['{"topic":"t","partition":0,"offset":1}', 'not_found'],
   ])('a replay of %s is refused as %s', async (body, code) => {
     expect((await post('/api/dead-letters/replay', body)).error.code).toBe(code);
   });
