@@ -94,7 +94,7 @@ const CONNECT_RETRY_MS = 1_000;
 const CLOSE_GRACE_MS = 4_000;
 /** After this long without an answer, the server may have another version, milliseconds: no replacement takes less. */
 const QUIET_MS = 250;
-/** How often a write is asked about, or killed. */
+/** A write is abandoned after this many questions that found no progress. */
 const STALLED_TIMES = 10;
 /** How long a killed write may take to end, milliseconds. */
 const KILL_PATIENCE_MS = 30_000;

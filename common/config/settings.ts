@@ -199,7 +199,6 @@ function trustProxy(value: string): TrustProxy {
   return networks;
 }
 
-/** Whether only this machine can reach an address. */
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }

@@ -2,7 +2,6 @@ import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../../common/errors.ts';
 import { statements } from '../statements.ts';
 
-/** How far the ledger goes. */
 interface LedgerSize {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */

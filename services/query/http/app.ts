@@ -55,7 +55,6 @@ function checkRequest(request: FastifyRequest): void {
   }
 }
 
-/** Counts the requests in flight. */
 function countRequests(app: FastifyInstance): void {
   let inFlight = 0;
   app.decorate('inFlight', () => inFlight);
@@ -67,7 +66,6 @@ function countRequests(app: FastifyInstance): void {
   });
 }
 
-/** Counts and logs every answer. */
 function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOptions, 'metrics' | 'logger'>): void {
   app.addHook('onResponse', async (request, reply) => {
     closeUnlessRead(request.raw);

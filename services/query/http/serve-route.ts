@@ -18,23 +18,18 @@ export function serveRoutes(
   routes: readonly Route[],
   logger: Logger,
 ): void {
-  const find = (request: FastifyRequest): Route | undefined =>
-    routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
   const answered = (request: FastifyRequest, status: number): boolean => {
-    const route = find(request);
+    const route = findRoute(routes, request);
     route?.answered?.({ query: queryOf(request), headers: request.headers }, status);
     return route?.answered !== undefined;
   };
-  const routeOf = (request: FastifyRequest): Route => {
-    const route = find(request);
-    if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
-    return route;
-  };
+  // the app's hook has looked at the method
+  const routeOf = (request: FastifyRequest): Route => findRoute(routes, request)!;
   app.route({
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])), answered },
+    config: { allow: allowed(routes), answered },
     // before the body is read: a caller without the right should not have to send it
     onRequest: async (request) => {
       const route = routeOf(request);
@@ -93,13 +88,20 @@ export function serveOpenRoutes(
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { open: true, allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])) },
+    config: { open: true, allow: allowed(routes) },
     handler: async (request, reply) => {
-      const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
-      if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
+      const route = findRoute(routes, request)!;
       return await sendResponse(request, reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
     },
   });
+}
+
+function findRoute<R extends Pick<Route, 'method'>>(routes: readonly R[], { method }: FastifyRequest): R | undefined {
+  return routes.find((r) => r.method === (method === 'HEAD' ? 'GET' : method));
+}
+
+function allowed(routes: readonly Pick<Route, 'method'>[]): string[] {
+  return routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
 }
 
 function requestOf(

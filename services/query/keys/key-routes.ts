@@ -48,7 +48,6 @@ const DOCUMENTED = {
   },
 } as const;
 
-/** The routes that manage keys, for admin keys. */
 export function keyRoutes({
   clickhouse,
   loader,
