@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { METHODS, type IncomingHttpHeaders } from 'node:http';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import type { TrustProxy } from '../../../common/config/settings.ts';
+import type { TrustProxy } from '../../../common/config/parsers.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
