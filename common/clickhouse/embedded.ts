@@ -204,7 +204,7 @@ export async function openEmbedded({
       }
       const key = readerKey(
         isolated === true ? 'NONE' : 'reader',
-        fewRows === true ? { ...fewRowsSettings(known), ...settings } : settings,
+        fewRows === true ? { ...knownSettings(fewRowsSettings, known), ...settings } : settings,
       );
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);

@@ -173,7 +173,7 @@ export const insertSettings = {
  * 1 ms; columns read in one pass instead of one per condition, 2 ms; no second search for unused columns after the
  * analysis, 1 ms. A scan of ten million rows took an eighth longer without a PREWHERE; an explicit one still applies.
  */
-const FEW_ROWS = {
+export const fewRowsSettings = {
   max_threads_for_indexes: 1,
   optimize_move_to_prewhere: 0,
   analyzer_inline_views: 1,
@@ -184,17 +184,12 @@ const FEW_ROWS = {
 export type Names = Pick<ReadonlySet<string>, 'has'>;
 
 const PINNED = new Set(
-  [EVERY_STATEMENT, READS, WRITES, insertSettings, FEW_ROWS].flatMap((table) => Object.keys(table)),
+  [EVERY_STATEMENT, READS, WRITES, insertSettings, fewRowsSettings].flatMap((table) => Object.keys(table)),
 );
 
 /** Returns the settings that the engine knows. */
 export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
   return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name) || !PINNED.has(name)));
-}
-
-/** Settings of a read in the embedded engine, which has our own profile. */
-export function fewRowsSettings(known: Names): StatementSettings {
-  return knownSettings(FEW_ROWS, known);
 }
 
 /**
@@ -210,6 +205,6 @@ export function pinnedSettings(
       ? insertSettings
       : kind === 'write'
         ? WRITES
-        : { ...READS, ...(kind === 'read of few rows' && FEW_ROWS) };
+        : { ...READS, ...(kind === 'read of few rows' && fewRowsSettings) };
   return knownSettings({ ...EVERY_STATEMENT, ...more }, known);
 }
