@@ -1,4 +1,5 @@
 import { Gauge, type Registry } from 'prom-client';
+import { within } from './lifecycle/within.ts';
 
 /**
  * Resolves to what is not ready, in a few words that complete "<name> ...". Undefined means ready, and a note means
@@ -49,15 +50,6 @@ export function watchReadiness(registry: Registry, checks: Readonly<Record<strin
 }
 
 async function passes(check: Check): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<string>((resolve) => {
-    timer = setTimeout(resolve, CHECK_LIMIT_MS, 'takes too long');
-  });
-  try {
-    return typeof (await Promise.race([check(), late])) !== 'string';
-  } catch {
-    return false;
-  } finally {
-    clearTimeout(timer);
-  }
+  const answer = await within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
+  return typeof answer !== 'string';
 }

@@ -1,5 +1,5 @@
 import { CompressionTypes, type Message, type Producer } from '../common/kafka/client.ts';
-import type { Topics } from '../common/config/settings.ts';
+import type { Topics } from '../common/config/parsers.ts';
 import type { SourceName } from '../common/sources.ts';
 import type { Logger } from '../common/logger.ts';
 import type { TrafficEvent } from './traffic.ts';

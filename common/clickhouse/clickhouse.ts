@@ -61,24 +61,12 @@ export interface ReadResult {
   readonly readBytes: number | undefined;
 }
 
-export interface Insert extends Statement {
-  /** columns of the frames: the structure argument of `file()` and `input()` */
-  readonly structure: string;
-  /**
-   * RowBinary rows in pieces, in order; each must stay valid only until the next one is requested. The statement reads
-   * them with `FROM frames` (written exactly once)
-   */
-  readonly frames: Iterable<Uint8Array>;
-  /** the id for `killInsert`; without one it cannot be ended from outside */
-  readonly queryId?: string;
-}
-
-/** Rows of one table, as they are. */
+/** Rows of one table. No statement reads them: no expression, no plan. */
 export interface Rows {
   readonly table: string;
   /** the columns in the rows, in their order; the engine fills the others with their defaults */
   readonly columns: readonly string[];
-  /** RowBinary in pieces, in order */
+  /** RowBinary in pieces, in order; each must stay valid only until the next one is requested */
   readonly pieces: Iterable<Uint8Array>;
   readonly settings?: StatementSettings;
   /** the id for `killInsert`; without one it cannot be ended from outside */
@@ -95,15 +83,12 @@ export interface Reader {
 }
 
 export interface Writer {
-  /** Runs one statement that returns no rows (DDL, INSERT ... SELECT, INSERT ... VALUES). Throws ClickHouseError. */
+  /** Runs one statement that returns no rows (DDL, INSERT ... SELECT). Throws ClickHouseError. */
   execute(statement: Statement): Promise<void>;
   /**
-   * Runs an INSERT ... SELECT ... FROM frames, under `insertSettings`. It takes as long as the engine works on it.
-   * Throws ClickHouseError with an `outcome`. By then the attempt has ended and will write nothing more, unless the
-   * error's `mayStillRun` says that ClickHouse could not be asked.
+   * Inserts rows under `insertSettings`. It takes as long as the engine works on them. Throws ClickHouseError with an
+   * `outcome`. By then the attempt has ended and will write nothing more, unless ClickHouse does not answer any more.
    */
-  insert(insert: Insert): Promise<void>;
-  /** Does the same with rows that no statement reads: no expression, no plan. */
   insertRows(rows: Rows): Promise<void>;
   /**
    * Ends inserts with this `queryId` that may still run, whoever began them. Resolves when none of them runs. Throws

@@ -22,7 +22,7 @@ import { createIsolated } from './isolated.ts';
 import { formatParam } from './params.ts';
 import { fewRowsSettings, insertSettings, knownSettings } from './pinned-settings.ts';
 import { cancelled, createPool, type Pool } from './pool.ts';
-import { checkIsolated, checkParameters, checkReads, insertInto, oneStatement, quote, replaceFrames } from './sql.ts';
+import { checkIsolated, checkParameters, checkReads, insertInto, oneStatement, quote } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -44,7 +44,7 @@ import { withinTimeLimit } from './time-limit.ts';
  * log_comment identifies the session.
  */
 export interface EmbeddedOptions {
-  /** the engine's files go into its folder clickhouse, batches in flight into frames */
+  /** the engine's files go into its folder clickhouse, rows in flight into frames */
   readonly dataDir: string;
   readonly logger: Logger;
   /** concurrent statements; as many reads as leave threads of the pool for the writers */
@@ -106,7 +106,7 @@ export async function openEmbedded({
   isolatedHere = false,
 }: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
-  const framesFolder = resolve(dataDir, 'frames');
+  const rowsFolder = resolve(dataDir, 'frames');
   const Session = await loadChdb();
   makeWritable(folder, dataDir);
   const holder = lockHolder(folder);
@@ -142,8 +142,8 @@ export async function openEmbedded({
     });
     version = lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown';
     known = new Set(lines);
-    rmSync(framesFolder, { recursive: true, force: true });
-    mkdirSync(framesFolder, { recursive: true });
+    rmSync(rowsFolder, { recursive: true, force: true });
+    mkdirSync(rowsFolder, { recursive: true });
   } catch (error) {
     await control.close();
     openFolders.delete(folder);
@@ -172,7 +172,7 @@ export async function openEmbedded({
   const isolatedReads = createIsolated({ queueLimit: readQueue });
   const closing = new AbortController();
   const killWrites = new AbortController();
-  let frameFiles = 0;
+  let rowFiles = 0;
   /** inserts that can be ended by their id */
   const inserting = new Set<{
     readonly queryId: string | undefined;
@@ -204,7 +204,7 @@ export async function openEmbedded({
       }
       const key = readerKey(
         isolated === true ? 'NONE' : 'reader',
-        fewRows === true ? { ...fewRowsSettings(known), ...settings } : settings,
+        fewRows === true ? { ...knownSettings(fewRowsSettings, known), ...settings } : settings,
       );
       const text = setParams(params) + statement;
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
@@ -222,28 +222,21 @@ export async function openEmbedded({
       await write(statement, params, settings);
     },
 
-    async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
-      const statement = oneStatement(sql);
-      checkParameters(statement, params);
-      await withFile(frames, (path) =>
-        write(
-          replaceFrames(statement, `file(${quote(path)}, 'RowBinary', ${quote(structure)})`),
-          params,
-          { ...knownSettings(insertSettings, known), ...settings },
-          queryId,
-        ),
-      );
-    },
-
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
-      await withFile(pieces, (path) =>
-        write(
+      const path = join(rowsFolder, `${++rowFiles}.rowbinary`);
+      try {
+        await writePieces(path, pieces).catch((error: unknown) => {
+          throw fromSystem(error, true, false);
+        });
+        await write(
           `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`,
           {},
           { ...knownSettings(insertSettings, known), ...settings },
           queryId,
-        ),
-      );
+        );
+      } finally {
+        await unlink(path).catch(() => {});
+      }
     },
 
     async killInsert(queryId) {
@@ -274,19 +267,6 @@ export async function openEmbedded({
       logger.info('clickhouse_embedded_closed');
     },
   };
-
-  /** Runs with a file that contains the pieces, and removes it. */
-  async function withFile(pieces: Iterable<Uint8Array>, run: (path: string) => Promise<void>): Promise<void> {
-    const path = join(framesFolder, `${++frameFiles}.rowbinary`);
-    try {
-      await writeFrames(path, pieces).catch((error: unknown) => {
-        throw fromSystem(error, true, false);
-      });
-      await run(path);
-    } finally {
-      await unlink(path).catch(() => {});
-    }
-  }
 
   async function write(
     statement: string,
@@ -484,10 +464,10 @@ function toReadResult(result: ChdbResult, format: string): ReadResult {
   };
 }
 
-async function writeFrames(path: string, frames: Iterable<Uint8Array>): Promise<void> {
+async function writePieces(path: string, pieces: Iterable<Uint8Array>): Promise<void> {
   const file = await openFile(path, 'wx', 0o600);
   try {
-    for (const piece of frames) {
+    for (const piece of pieces) {
       for (let at = 0; at < piece.length;) at += (await file.write(piece, at)).bytesWritten;
     }
   } finally {

@@ -16,7 +16,7 @@ describe('errors of the engine', () => {
       'Query failed: Code: 395. DB::Exception: Value passed to throwIf. (FUNCTION_THROW_IF_VALUE_IS_NON_ZERO)',
       395,
       'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO',
-      'reject',
+      'fatal',
       'unknown',
     ],
     [

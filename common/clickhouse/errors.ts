@@ -1,11 +1,9 @@
 /**
  * What a failed statement means for the caller:
  * - `retry`: the engine is unavailable, overloaded or short of something. The same statement may succeed later.
- * - `reject`: the statement's input (its data, its parameters, its own limits) is refused. The same statement fails
- * again.
- * - `fatal`: everything else, unknown numbers included. The statement or the set-up is wrong, and an operator must act.
+ * - `fatal`: everything else, unknown numbers included. The same statement fails again.
  */
-export type ErrorKind = 'retry' | 'reject' | 'fatal';
+export type ErrorKind = 'retry' | 'fatal';
 /** `not_written`: certainly nothing was stored. `unknown`: it may have been stored, in part or whole. */
 export type Outcome = 'not_written' | 'unknown';
 
@@ -16,8 +14,6 @@ export class ClickHouseError extends Error {
   readonly codeName: string;
   readonly kind: ErrorKind;
   readonly outcome: Outcome;
-  /** the abandoned statement may continue in the engine, and write: the engine could not be made to end it */
-  readonly mayStillRun: boolean;
   constructor(
     message: string,
     fields: {
@@ -25,7 +21,6 @@ export class ClickHouseError extends Error {
       codeName: string;
       kind: ErrorKind;
       outcome: Outcome;
-      mayStillRun?: boolean;
       cause?: unknown;
     },
   ) {
@@ -35,7 +30,6 @@ export class ClickHouseError extends Error {
     this.codeName = fields.codeName;
     this.kind = fields.kind;
     this.outcome = fields.outcome;
-    this.mayStillRun = fields.mayStillRun ?? false;
   }
 }
 
@@ -56,23 +50,15 @@ interface Known {
  */
 export const knownErrors: readonly Known[] = [
   { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
-  { code: 6, name: 'CANNOT_PARSE_TEXT', kind: 'reject' },
   { code: 23, name: 'CANNOT_READ_FROM_ISTREAM', kind: 'retry' },
   { code: 24, name: 'CANNOT_WRITE_TO_OSTREAM', kind: 'retry' },
-  { code: 25, name: 'CANNOT_PARSE_ESCAPE_SEQUENCE', kind: 'reject' },
-  { code: 26, name: 'CANNOT_PARSE_QUOTED_STRING', kind: 'reject' },
-  { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'reject' },
-  // frames that were cut short on the way: they are whole when they are sent
+  // rows that were cut short on the way: they are whole when they are sent
   { code: 32, name: 'ATTEMPT_TO_READ_AFTER_EOF', kind: 'retry' },
   { code: 33, name: 'CANNOT_READ_ALL_DATA', kind: 'retry' },
-  { code: 38, name: 'CANNOT_PARSE_DATE', kind: 'reject' },
-  { code: 41, name: 'CANNOT_PARSE_DATETIME', kind: 'reject' },
   { code: 46, name: 'UNKNOWN_FUNCTION', kind: 'fatal', early: true },
   { code: 47, name: 'UNKNOWN_IDENTIFIER', kind: 'fatal', early: true },
   { code: 60, name: 'UNKNOWN_TABLE', kind: 'fatal', early: true },
   { code: 62, name: 'SYNTAX_ERROR', kind: 'fatal', early: true },
-  { code: 69, name: 'ARGUMENT_OUT_OF_BOUND', kind: 'reject' },
-  { code: 72, name: 'CANNOT_PARSE_NUMBER', kind: 'reject' },
   { code: 74, name: 'CANNOT_READ_FROM_FILE_DESCRIPTOR', kind: 'retry' },
   { code: 75, name: 'CANNOT_WRITE_TO_FILE_DESCRIPTOR', kind: 'retry' },
   { code: 76, name: 'CANNOT_OPEN_FILE', kind: 'retry' },
@@ -81,18 +67,12 @@ export const knownErrors: readonly Known[] = [
   { code: 96, name: 'CANNOT_WRITE_TO_SOCKET', kind: 'retry' },
   { code: 107, name: 'FILE_DOESNT_EXIST', kind: 'retry' },
   { code: 115, name: 'UNKNOWN_SETTING', kind: 'fatal', early: true },
-  { code: 117, name: 'INCORRECT_DATA', kind: 'reject' },
-  { code: 128, name: 'TOO_LARGE_ARRAY_SIZE', kind: 'reject' },
-  { code: 130, name: 'CANNOT_READ_ARRAY_FROM_TEXT', kind: 'reject' },
-  { code: 131, name: 'TOO_LARGE_STRING_SIZE', kind: 'reject' },
-  { code: 153, name: 'ILLEGAL_DIVISION', kind: 'reject' },
-  { code: 158, name: 'TOO_MANY_ROWS', kind: 'reject' },
+  { code: 158, name: 'TOO_MANY_ROWS', kind: 'fatal' },
   { code: 159, name: 'TIMEOUT_EXCEEDED', kind: 'retry' },
   { code: 160, name: 'TOO_SLOW', kind: 'retry' },
   { code: 164, name: 'READONLY', kind: 'fatal', early: true },
   { code: 173, name: 'CANNOT_ALLOCATE_MEMORY', kind: 'retry' },
-  { code: 190, name: 'SIZES_OF_ARRAYS_DONT_MATCH', kind: 'reject' },
-  { code: 191, name: 'SET_SIZE_LIMIT_EXCEEDED', kind: 'reject' },
+  { code: 191, name: 'SET_SIZE_LIMIT_EXCEEDED', kind: 'fatal' },
   { code: 192, name: 'UNKNOWN_USER', kind: 'fatal', early: true },
   { code: 193, name: 'WRONG_PASSWORD', kind: 'fatal', early: true },
   { code: 194, name: 'REQUIRED_PASSWORD', kind: 'fatal', early: true },
@@ -114,33 +94,23 @@ export const knownErrors: readonly Known[] = [
   { code: 279, name: 'ALL_CONNECTION_TRIES_FAILED', kind: 'retry' },
   { code: 285, name: 'TOO_FEW_LIVE_REPLICAS', kind: 'retry' },
   { code: 286, name: 'UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE', kind: 'retry' },
-  { code: 307, name: 'TOO_MANY_BYTES', kind: 'reject' },
+  { code: 307, name: 'TOO_MANY_BYTES', kind: 'fatal' },
   { code: 319, name: 'UNKNOWN_STATUS_OF_INSERT', kind: 'retry' },
-  { code: 321, name: 'VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE', kind: 'reject' },
-  { code: 349, name: 'CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN', kind: 'reject' },
   { code: 364, name: 'RECEIVED_ERROR_TOO_MANY_REQUESTS', kind: 'retry' },
   { code: 373, name: 'SESSION_IS_LOCKED', kind: 'retry' },
-  { code: 376, name: 'CANNOT_PARSE_UUID', kind: 'reject' },
   { code: 394, name: 'QUERY_WAS_CANCELLED', kind: 'retry' },
-  { code: 395, name: 'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO', kind: 'reject' },
-  { code: 396, name: 'TOO_MANY_ROWS_OR_BYTES', kind: 'reject' },
-  { code: 407, name: 'DECIMAL_OVERFLOW', kind: 'reject' },
+  { code: 396, name: 'TOO_MANY_ROWS_OR_BYTES', kind: 'fatal' },
   { code: 410, name: 'EXTERNAL_SERVER_IS_NOT_RESPONDING', kind: 'retry' },
   { code: 425, name: 'SYSTEM_ERROR', kind: 'retry' },
-  { code: 427, name: 'CANNOT_COMPILE_REGEXP', kind: 'reject' },
+  { code: 427, name: 'CANNOT_COMPILE_REGEXP', kind: 'fatal' },
   { code: 439, name: 'CANNOT_SCHEDULE_TASK', kind: 'retry' },
   { code: 456, name: 'UNKNOWN_QUERY_PARAMETER', kind: 'fatal', early: true },
-  { code: 457, name: 'BAD_QUERY_PARAMETER', kind: 'reject', early: true },
-  { code: 467, name: 'CANNOT_PARSE_BOOL', kind: 'reject' },
+  { code: 457, name: 'BAD_QUERY_PARAMETER', kind: 'fatal', early: true },
   { code: 473, name: 'DEADLOCK_AVOIDED', kind: 'retry' },
   { code: 497, name: 'ACCESS_DENIED', kind: 'fatal', early: true },
   { code: 499, name: 'S3_ERROR', kind: 'retry' },
   { code: 516, name: 'AUTHENTICATION_FAILED', kind: 'fatal', early: true },
   { code: 574, name: 'DISTRIBUTED_TOO_MANY_PENDING_BYTES', kind: 'retry' },
-  { code: 632, name: 'UNEXPECTED_DATA_AFTER_PARSED_VALUE', kind: 'reject' },
-  { code: 675, name: 'CANNOT_PARSE_IPV4', kind: 'reject' },
-  { code: 676, name: 'CANNOT_PARSE_IPV6', kind: 'reject' },
-  { code: 691, name: 'UNKNOWN_ELEMENT_OF_ENUM', kind: 'reject' },
   { code: 692, name: 'TOO_MANY_MUTATIONS', kind: 'retry' },
   { code: 700, name: 'USER_SESSION_LIMIT_EXCEEDED', kind: 'retry' },
   { code: 722, name: 'ASYNC_LOAD_WAIT_FAILED', kind: 'retry' },
@@ -192,18 +162,6 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
     cause,
     kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : (known?.kind ?? 'fatal'),
     outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
-  });
-}
-
-/** Returns the same error for a statement that was abandoned and may still run. */
-export function stillRunning(error: ClickHouseError): ClickHouseError {
-  return new ClickHouseError(`outcome unknown, it may still run: ${error.message}`, {
-    code: error.code,
-    codeName: error.codeName,
-    kind: error.kind,
-    outcome: 'unknown',
-    mayStillRun: true,
-    cause: error,
   });
 }
 

@@ -67,7 +67,6 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
       const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
       return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement);
     },
-    insert: (insert) => use((clickhouse) => clickhouse.insert(inCluster(insert)), insert, 'once'),
     insertRows: (rows) => use((clickhouse) => clickhouse.insertRows(inCluster(rows)), {}, 'once'),
     async killInsert(queryId) {
       await onEveryNode((clickhouse) => clickhouse.killInsert(queryId));

@@ -23,8 +23,8 @@ test('a setting that this version does not know is left out, and only one of the
 });
 
 test('views are inlined by engines that can', () => {
-  expect(fewRowsSettings(everything)).toHaveProperty('analyzer_inline_views', 1);
-  expect(fewRowsSettings(without('analyzer_inline_views'))).not.toHaveProperty('analyzer_inline_views');
+  expect(knownSettings(fewRowsSettings, everything)).toHaveProperty('analyzer_inline_views', 1);
+  expect(knownSettings(fewRowsSettings, without('analyzer_inline_views'))).not.toHaveProperty('analyzer_inline_views');
 });
 
 test('what a profile`s compatibility changed is taken back before anything else is set', () => {

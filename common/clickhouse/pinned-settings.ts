@@ -127,9 +127,8 @@ const WRITES = {
 } as const satisfies StatementSettings;
 
 /**
- * Settings of an insert that counts once: the same token in every table and view, however often, by whomever, and
- * whatever the source of its rows is (`FORMAT RowBinary`, `input()`, `file()`). It is one block: everything is read
- * before the first row is written, so an error in it writes nothing.
+ * Settings of an insert that counts once: the same token in every table and view, however often and by whomever. It is
+ * one block: everything is read before the first row is written, so an error in it writes nothing.
  */
 export const insertSettings = {
   ...WRITES,
@@ -174,7 +173,7 @@ export const insertSettings = {
  * 1 ms; columns read in one pass instead of one per condition, 2 ms; no second search for unused columns after the
  * analysis, 1 ms. A scan of ten million rows took an eighth longer without a PREWHERE; an explicit one still applies.
  */
-const FEW_ROWS = {
+export const fewRowsSettings = {
   max_threads_for_indexes: 1,
   optimize_move_to_prewhere: 0,
   analyzer_inline_views: 1,
@@ -185,17 +184,12 @@ const FEW_ROWS = {
 export type Names = Pick<ReadonlySet<string>, 'has'>;
 
 const PINNED = new Set(
-  [EVERY_STATEMENT, READS, WRITES, insertSettings, FEW_ROWS].flatMap((table) => Object.keys(table)),
+  [EVERY_STATEMENT, READS, WRITES, insertSettings, fewRowsSettings].flatMap((table) => Object.keys(table)),
 );
 
 /** Returns the settings that the engine knows. */
 export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
   return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name) || !PINNED.has(name)));
-}
-
-/** Settings of a read in the embedded engine, which has our own profile. */
-export function fewRowsSettings(known: Names): StatementSettings {
-  return knownSettings(FEW_ROWS, known);
 }
 
 /**
@@ -211,6 +205,6 @@ export function pinnedSettings(
       ? insertSettings
       : kind === 'write'
         ? WRITES
-        : { ...READS, ...(kind === 'read of few rows' && FEW_ROWS) };
+        : { ...READS, ...(kind === 'read of few rows' && fewRowsSettings) };
   return knownSettings({ ...EVERY_STATEMENT, ...more }, known);
 }

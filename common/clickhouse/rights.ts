@@ -12,8 +12,7 @@ const PARTS = 'SELECT ON system.parts';
  * the same rights. A materialized view inserts with the rights of the user that created it.
  */
 export const RIGHTS = {
-  // input(), from which an insert reads its rows, is a temporary table
-  ingest: [READ_AND_WRITE, PROCESSES, 'CREATE TEMPORARY TABLE ON *.*'],
+  ingest: [READ_AND_WRITE, PROCESSES],
   query: [READ_AND_WRITE, PROCESSES, PARTS],
   rollup: [
     'SELECT, INSERT, ALTER, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE ON {database}.*',

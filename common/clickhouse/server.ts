@@ -6,7 +6,7 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
-import { ClickHouseError, fromEngine, fromSystem, refusal, stillRunning } from './errors.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { pinnedSettings } from './pinned-settings.ts';
 import { cancelled, createPool } from './pool.ts';
 import {
@@ -17,7 +17,6 @@ import {
   insertInto,
   oneStatement,
   quote,
-  replaceFrames,
   writeLongValues,
 } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
@@ -50,8 +49,6 @@ export interface ServerOptions {
    * without progress for ten times as long.
    */
   readonly requestTimeoutMs?: number;
-  /** compress inserts (zstd), for a server behind a slow network */
-  readonly compress?: boolean;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string;
   /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
@@ -97,7 +94,7 @@ const CONNECT_RETRY_MS = 1_000;
 const CLOSE_GRACE_MS = 4_000;
 /** After this long without an answer, the server may have another version, milliseconds: no replacement takes less. */
 const QUIET_MS = 250;
-/** How often a write is asked about, or killed. */
+/** A write is abandoned after this many questions that found no progress. */
 const STALLED_TIMES = 10;
 /** How long a killed write may take to end, milliseconds. */
 const KILL_PATIENCE_MS = 30_000;
@@ -121,7 +118,7 @@ interface Request {
   readonly params?: Readonly<Record<string, Param>>;
   readonly settings?: StatementSettings;
   readonly format?: string;
-  readonly frames?: Iterable<Uint8Array>;
+  readonly pieces?: Iterable<Uint8Array>;
   readonly writes: boolean;
   readonly signal?: AbortSignal;
   /** default: a unique one */
@@ -141,7 +138,6 @@ export async function openServer({
   writers = 64,
   readQueue = 64,
   requestTimeoutMs = 60_000,
-  compress = false,
   sandboxUrl,
   unreachablePatienceMs = UNREACHABLE_PATIENCE_MS,
   authorities,
@@ -159,7 +155,7 @@ export async function openServer({
       ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
       max_open_connections: sockets,
       request_timeout: timeoutMs,
-      compression: { request: compress ? { codec: 'zstd', level: 1 } : false, response: false },
+      compression: { request: false, response: false },
       // 0: Node's agent follows the server's own keep-alive time. The client's timer for idle sockets survives a
       // request that is aborted before it has its socket, and then ends the next one on that socket, 2.5 s later
       // (client 1.23.1; seen as ECONNRESET of reads beside aborted ones)
@@ -263,16 +259,9 @@ export async function openServer({
       await writing.use('', () => write('write', { sql: statement, params, settings }));
     },
 
-    async insert({ sql, params = {}, settings = {}, structure, frames, queryId }) {
-      const statement = oneStatement(sql);
-      checkParameters(statement, params);
-      const withInput = `${replaceFrames(statement, `input(${quote(structure)})`)}\nFORMAT RowBinary`;
-      await writing.use('', () => write('insert', { sql: withInput, params, settings, frames }, queryId));
-    },
-
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
       await writing.use('', () =>
-        write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, frames: pieces }, queryId),
+        write('insert', { sql: `${insertInto(table, columns)} FORMAT RowBinary`, settings, pieces }, queryId),
       );
     },
 
@@ -357,7 +346,7 @@ export async function openServer({
 
   async function request(
     client: ClickHouseClient,
-    { sql, params = {}, settings = {}, format, frames, writes, signal: ended, queryId = randomUUID() }: Request,
+    { sql, params = {}, settings = {}, format, pieces, writes, signal: ended, queryId = randomUUID() }: Request,
   ): Promise<Answer> {
     if (ended !== undefined && hasFired(ended)) throw cancelled();
     try {
@@ -376,7 +365,7 @@ export async function openServer({
         } as ClickHouseSettings,
         ignore_error_response: true,
         ...(ended === undefined ? {} : { abort_signal: ended }),
-        ...(frames === undefined ? {} : { values: Readable.from(copies(frames), { objectMode: false }) }),
+        ...(pieces === undefined ? {} : { values: Readable.from(copies(pieces), { objectMode: false }) }),
       });
       const chunks: Buffer[] = [];
       for await (const chunk of stream) chunks.push(chunk as Buffer);
@@ -405,7 +394,7 @@ export async function openServer({
     }
   }
 
-  /** One attempt at a write. It has ended when it settles, unless its error says that it may still run. */
+  /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
   async function write(
     kind: 'write' | 'insert',
     { settings = {}, ...statement }: Omit<Request, 'writes'>,
@@ -438,7 +427,6 @@ export async function openServer({
         );
       } catch (unknown) {
         logger.warn({ err: unknown, query_id: id }, 'clickhouse_write_may_still_run');
-        throw stillRunning(failure);
       }
       throw failure;
     } finally {

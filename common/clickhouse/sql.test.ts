@@ -7,7 +7,6 @@ import {
   oneStatement,
   parameterNames,
   quote,
-  replaceFrames,
   splitStatements,
   tokenize,
   writeLongValues,
@@ -176,26 +175,6 @@ describe('long values', () => {
   test('short ones stay parameters', () => {
     const params = { a: 'short' };
     expect(writeLongValues('SELECT {a:String}', params, 5)).toEqual({ sql: 'SELECT {a:String}', params });
-  });
-});
-
-describe('frames', () => {
-  test('are replaced where they are code', () => {
-    expect(
-      replaceFrames(
-        `INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n frames WHERE a`,
-        "file('x$&')",
-      ),
-    ).toBe(`INSERT INTO t SELECT frames.a, 'FROM frames' /* FROM frames */ from\n file('x$&') WHERE a`);
-  });
-
-  test.each([
-    'INSERT INTO t SELECT 1',
-    "INSERT INTO t SELECT 'FROM frames'",
-    'INSERT INTO t SELECT * FROM frames, (SELECT * FROM frames)',
-    'INSERT INTO t SELECT * FROM "frames"',
-  ])('%s is refused', (sql) => {
-    expect(() => replaceFrames(sql, 'x')).toThrow(code(62));
   });
 });
 

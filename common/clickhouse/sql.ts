@@ -298,27 +298,6 @@ export function writeLongValues<T>(
   };
 }
 
-/**
- * Returns the statement with `source` instead of `frames` in its `FROM frames`. Throws 62 SYNTAX_ERROR unless it occurs
- * exactly once.
- */
-export function replaceFrames(statement: string, source: string): string {
-  const code = tokenize(statement).filter(isCode);
-  const found = code.filter((t, i) => {
-    const previous = code[i - 1];
-    return (
-      t.kind === 'word' &&
-      statement.slice(t.start, t.end) === 'frames' &&
-      previous?.kind === 'word' &&
-      statement.slice(previous.start, previous.end).toUpperCase() === 'FROM'
-    );
-  });
-  const [at, ...more] = found;
-  if (at === undefined || more.length > 0)
-    throw refusal(62, `Syntax error: the statement says FROM frames ${found.length} times, not once`);
-  return statement.slice(0, at.start) + source + statement.slice(at.end);
-}
-
 const ESCAPES: Readonly<Record<string, string>> = {
   '\\': '\\\\',
   "'": "\\'",

@@ -3,7 +3,6 @@ import { UsageError } from '../errors.ts';
 import { checkArguments } from './arguments.ts';
 import type { Command, Form } from './command.ts';
 
-/** A command line, understood. */
 type CommandLine<Args> = 'help' | { readonly args: Args; readonly url: string | undefined; readonly isJson: boolean };
 
 const EVERYWHERE = {
@@ -12,7 +11,6 @@ const EVERYWHERE = {
   help: { type: 'boolean', short: 'h' },
 } as const satisfies ParseArgsOptionsConfig;
 
-/** Returns what --help prints. */
 export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms'>): string {
   const forms = Object.entries(command.forms).map(([name, form]) => {
     const call = callOf(name, form, true);

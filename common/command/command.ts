@@ -31,7 +31,6 @@ interface MembersSchema {
   readonly required: readonly string[];
 }
 
-/** One way to call a command. */
 export interface Form<Args = unknown> {
   /** one line for help */
   readonly help: string;

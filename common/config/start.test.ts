@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { describeSettings, readSettings, settingsTable } from './settings.ts';
+import { readSettings, settingsTable } from './settings.ts';
+import { describeSettings } from './start.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'hunter2';

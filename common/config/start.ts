@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs';
 import { EXIT_CONFIG, EXIT_USAGE, StartError } from '../errors.ts';
-import { describeSettings, isGiven, readSettings, type SettingName, type Settings } from './settings.ts';
+import { isGiven, readSettings, settingsTable, type Setting, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';
 const HELP = ['--help', '-h'];
@@ -61,4 +61,43 @@ export function readServiceSettings<Needed extends SettingName = never>(
     process.exit(0);
   }
   return settings as Settings & { readonly [K in Needed]: NonNullable<Settings[K]> };
+}
+
+/**
+ * Returns every setting as it was understood, for people. Secrets and credentials in addresses become `***`. Settings
+ * that were not given are marked.
+ */
+export function describeSettings(
+  settings: Settings,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): string {
+  const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
+    const value = settings[name];
+    const shown =
+      value === undefined || (Array.isArray(value) && value.length === 0)
+        ? (s.shown ?? 'none')
+        : s.secret === true
+          ? redacted(textOf(value))
+          : textOf(value);
+    return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
+  });
+  return `${rows.join('\n')}\n`;
+}
+
+function textOf(value: unknown): string {
+  if (Array.isArray(value)) return value.join(',');
+  return typeof value === 'object' && value !== null
+    ? Object.entries(value)
+        .map(([name, of]) => `${name}=${String(of)}`)
+        .join(',')
+    : String(value);
+}
+
+/** Returns an address, or several separated by commas, without their secrets. */
+function redacted(value: string): string {
+  const [one = '', ...more] = value.split(/,(?=https?:)/);
+  if (more.length > 0) return [one, ...more].map(redacted).join(',');
+  if (!URL.canParse(value)) return '***';
+  const { protocol, username, password, host, pathname } = new URL(value);
+  return `${protocol}//${username === '' && password === '' ? '' : '***@'}${host}${pathname === '/' ? '' : pathname}`;
 }

@@ -41,7 +41,7 @@ test('the operator sees why a command refuses, but not the text of an unexpected
   );
 });
 
-test('a body that is no JSON is a 400, and an unavailable engine is a 503', async () => {
+test('a body that is no JSON is a 400; the error handler answers for an error of the engine', async () => {
   await expect(backup(() => Promise.resolve(''))('{')).rejects.toMatchObject({ code: 'invalid_request', status: 400 });
   const away = backup(() =>
     Promise.reject(
@@ -53,7 +53,7 @@ test('a body that is no JSON is a 400, and an unavailable engine is a 503', asyn
       }),
     ),
   );
-  await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({ code: 'unavailable', status: 503 });
+  await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({ name: 'ClickHouseError', kind: 'retry' });
 });
 
 const routes = commandRoutes({

@@ -1,12 +1,10 @@
 import { commands } from '../../cli.ts';
 import { checkArguments } from '../../common/command/arguments.ts';
 import type { CommandContext } from '../../common/command/command.ts';
-import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { StartError } from '../../common/errors.ts';
 import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
 import { ApiError, invalidParameters } from '../../common/http/errors.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
-import { apiErrorOf } from '../query/answer/clickhouse-errors.ts';
 
 const MAX_ARGS_BYTES = 64 * 1024;
 
@@ -57,7 +55,7 @@ export function commandRoutes(context: CommandContext): Route[] {
       } catch (error) {
         context.logger.info({ ...audit, key_id: key.id, address }, 'command_failed');
         if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });
-        throw error instanceof ClickHouseError ? apiErrorOf(error, { parameters: [] }) : error;
+        throw error;
       }
     },
   }));

@@ -1,4 +1,4 @@
-import type { Topics } from '../../common/config/settings.ts';
+import type { Topics } from '../../common/config/parsers.ts';
 import { createPopulation } from '../../demo/population.ts';
 
 interface Welcome {

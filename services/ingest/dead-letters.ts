@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, freshly, INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
@@ -14,7 +15,6 @@ import {
 import type { Reason, Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
-/** Where a message stands. */
 export interface Coordinates {
   readonly topic: string;
   readonly partition: number;
@@ -310,11 +310,7 @@ export async function replayAll(
       if (content === undefined) continue;
       const outcome = await replayDeadLetter(options, content);
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-      const left = 1000 / REPLAYS_PER_SECOND - (performance.now() - started);
-      if (left > 0)
-        await new Promise((resolve) => {
-          setTimeout(resolve, left);
-        });
+      await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
     }
     if (page.length < PAGE) return outcomes;
   }

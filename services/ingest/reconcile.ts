@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, INTEGERS_AS_TEXT, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
@@ -73,9 +74,7 @@ export async function reconcile(
   for (;;) {
     const result = await account(fresh(clickhouse, TABLES), retentionDays);
     if (result.ok || Date.now() >= until) return result;
-    await new Promise((resolve) => {
-      setTimeout(resolve, RETRY_MS);
-    });
+    await sleep(RETRY_MS);
   }
 }
 

@@ -24,7 +24,7 @@ export interface RunningIngest extends Component, RunningConsumer {
   readonly failed: Promise<never>;
 }
 
-/** For /readyz: a consumer that has not joined is not ready; one with a paused partition is, and says so. */
+/** Returns the check of /readyz. A consumer that has not joined its group is not ready. A paused partition is only a note. */
 export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   return async () => {
     const running = ingest();
@@ -61,7 +61,7 @@ interface IngestOptions {
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
-  /** a process that died is missed by its group after this long; 30 s by default */
+  /** the group misses a process that died after this long; 10 s by default */
   readonly sessionTimeoutMs?: number;
 }
 
@@ -70,7 +70,7 @@ type DecoderSettings = Pick<
   'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'
 >;
 
-/** A reader of Avro for every source. Throws StartError where a schema file is wrong. */
+/** Returns a decoder of Avro for every source. Throws StartError if a schema file is wrong. */
 export function createDecoders(
   settings: DecoderSettings,
   clock: Clock,
@@ -86,8 +86,8 @@ export function createDecoders(
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
- * Resolves when the consumer runs; the schema must be there. Throws StartError when Kafka does not answer, or
- * ClickHouse does not store exactly once.
+ * Resolves when the consumer runs. The tables must exist. Throws StartError if Kafka does not answer, or ClickHouse does
+ * not store a batch exactly once.
  */
 export async function startIngest({
   clickhouse,
@@ -116,8 +116,8 @@ export async function startIngest({
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: createLedger(clickhouse),
   };
-  // an insert keeps one core of ours busy, more of them keep each other waiting; a server does more at once, and has
-  // room for as many again that hang
+  // the embedded engine takes one of our cores per insert, so more inserts than cores only delay each other; a server
+  // takes more at once, and `most` leaves room for inserts that hang
   const most = clickhouse.writers - 1;
   const size = Math.min(
     most,
@@ -153,14 +153,14 @@ export async function startIngest({
   return { name: 'ingest', ...consumer };
 }
 
-/** Batches that a server is given at a time; those that take long do not count. */
+/** Batches that are sent to a server at a time; those that take long do not count. */
 const SERVER_BATCHES_AT_ONCE = 16;
 
-/** Of the clock of ClickHouse: beyond it events are dead letters that are not, milliseconds. */
+/** A larger difference from ClickHouse's clock turns events in range into dead letters, milliseconds. */
 const CLOCK_TOLERANCE_MS = 60_000;
 const CLOCK_REPORT_MS = 60_000;
 
-/** Told how far our clock is ahead of ClickHouse's: measures it, and says so once a minute where it is too far. */
+/** Returns a function that records how far our clock is ahead of ClickHouse's, and logs a large difference once a minute. */
 function createClockWatch(
   { clockAhead }: Pick<IngestMetrics, 'clockAhead'>,
   logger: Logger,

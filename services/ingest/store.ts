@@ -98,7 +98,7 @@ function readsOf(
   };
 }
 
-/** What a takeover and a recovery read is never older than what any writer was told is stored. */
+/** Returns a reader for takeovers and recoveries: it sees every row that any writer knows to be stored. */
 function readerOf({ clickhouse }: StoreContext, { source }: Place): Reader {
   return fresh(clickhouse, ['batches', 'dead_letters', source]);
 }

@@ -1,7 +1,6 @@
 import { createEventReader, type EventReader, type TimeRange } from '../../common/evaluate/event.ts';
 import type { KnownSource } from '../../common/sources.ts';
 
-/** An event that may be sent to Kafka. */
 export interface PushedEvent {
   /**
    * The project that the row gets, and the key of the Kafka record. A number keeps its digits. Null if an edge event

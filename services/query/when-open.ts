@@ -27,7 +27,6 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     ping: async () => await get().ping(),
     read: async (read) => await get().read(read),
     execute: async (statement) => await get().execute(statement),
-    insert: async (insert) => await get().insert(insert),
     insertRows: async (rows) => await get().insertRows(rows),
     killInsert: async (queryId) => await get().killInsert(queryId),
     rights: async (wanted) => await get().rights(wanted),

@@ -1,7 +1,17 @@
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { DAY, floorTo, HOUR, isoTime, LONG_READ_SETTINGS, MINUTE, nowSeconds, type Context } from './context.ts';
-import type { Span } from './definition.ts';
+import {
+  ceilTo,
+  DAY,
+  floorTo,
+  HOUR,
+  isoTime,
+  LONG_READ_SETTINGS,
+  MINUTE,
+  nowSeconds,
+  type Context,
+} from './context.ts';
+import { ALL_TIME, type Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { differencesOf, requestRepair, type Difference } from './repairs.ts';
 
@@ -27,122 +37,101 @@ export interface Audit {
 }
 
 export function createAudit(context: Context): Audit {
-  const { clickhouse, logger, metrics, settings } = context;
+  const { metrics, settings } = context;
   let nextNight = nightAfter(nowSeconds(context));
   /** for each rollup: event time up to which its minutes were compared */
   const audited = new Map<string, number>();
-
   return {
-    compareDays,
-
+    compareDays: (days) => compareDays(context, days),
     async round() {
       let asked = 0;
-      for (const rollup of await serving()) {
+      for (const rollup of await serving(context)) {
         const to = floorTo(nowSeconds(context) - LAG, MINUTE);
         const from = Math.max(audited.get(rollup.name) ?? 0, to - CATCH_UP);
-        if (from < to && !(await compareMinutes(rollup, { from, to }))) continue;
+        const found = from < to ? await look(context, rollup, undefined, { from, to }, MINUTE) : [];
+        // batches in flight may explain the difference: the next round compares the minutes again
+        if (found === 'in flight') continue;
+        asked += await ask(context, rollup, found);
         audited.set(rollup.name, Math.max(from, to));
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
       if (nowSeconds(context) >= nextNight) {
         nextNight = nightAfter(nowSeconds(context));
-        asked += await compareDays(settings.ROLLUP_AUDIT_DAYS);
+        asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
       }
       return asked;
-
-      /** False if batches in flight may explain the difference: the next round compares the minutes again. */
-      async function compareMinutes(rollup: Rollup, span: Span): Promise<boolean> {
-        const found = await look(rollup, undefined, span, MINUTE);
-        if (found === 'in flight') return false;
-        asked += await ask(rollup, found);
-        return true;
-      }
     },
   };
+}
 
-  async function serving(): Promise<Rollup[]> {
-    return (await readRollups(clickhouse)).filter((r) => r.state === 'serving');
-  }
+async function serving({ clickhouse }: Context): Promise<Rollup[]> {
+  return (await readRollups(clickhouse)).filter((r) => r.state === 'serving');
+}
 
-  async function compareDays(days: number): Promise<number> {
-    const now = nowSeconds(context);
-    const newest = await newestPeriod(context);
-    let asked = 0;
-    for (const rollup of await serving()) {
-      const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, {
-        source: rollup.source,
-        from: Math.max(0, floorTo(now, DAY) - days * DAY),
-        before: newest,
-      });
-      for (const { period } of periods) {
-        const found = await look(rollup, period, { from: 0, to: END }, rollup.widest);
-        if (found !== 'in flight') asked += await ask(rollup, found);
-      }
-      logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
+async function compareDays(context: Context, days: number): Promise<number> {
+  const { clickhouse, logger } = context;
+  const now = nowSeconds(context);
+  const newest = await newestPeriod(context);
+  let asked = 0;
+  for (const rollup of await serving(context)) {
+    const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, {
+      source: rollup.source,
+      from: Math.max(0, floorTo(now, DAY) - days * DAY),
+      before: newest,
+    });
+    for (const { period } of periods) {
+      const found = await look(context, rollup, period, ALL_TIME, rollup.widest);
+      if (found !== 'in flight') asked += await ask(context, rollup, found);
     }
-    return asked;
+    logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
   }
+  return asked;
+}
 
-  /**
-   * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the
-   * ledger may still fill their views, so differences in their periods mean nothing.
-   */
-  async function look(
-    rollup: Rollup,
-    period: number | undefined,
-    span: Span,
-    widest: number,
-  ): Promise<readonly Difference[] | 'in flight'> {
-    const since = performance.now();
-    try {
-      const first = await differencesOf(context, rollup, period, span, widest);
-      for (const p of new Set(first.map((d) => d.period))) {
-        if (
-          (
-            await select(
-              fresh(clickhouse, [rollup.source, 'batches', 'dead_letter_replays']),
-              statements.unfinishedBatches,
-              { source: rollup.source, period: p },
-              LONG_READ_SETTINGS,
-            )
-          ).length > 0
-        )
-          return 'in flight';
-      }
-      if (first.length === 0) return first;
-      const second = await differencesOf(context, rollup, period, span, widest);
-      return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
-    } finally {
-      metrics.auditSeconds.inc({ rollup: rollup.name }, (performance.now() - since) / 1000);
+/**
+ * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
+ * may still fill their views, so differences in their periods mean nothing.
+ */
+async function look(
+  context: Context,
+  rollup: Rollup,
+  period: number | undefined,
+  span: Span,
+  widest: number,
+): Promise<readonly Difference[] | 'in flight'> {
+  const since = performance.now();
+  const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
+  try {
+    const first = await differencesOf(context, rollup, period, span, widest);
+    for (const p of new Set(first.map((d) => d.period))) {
+      const params = { source: rollup.source, period: p };
+      const unfinished = await select(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
+      if (unfinished.length > 0) return 'in flight';
     }
-  }
-
-  /** Requests one repair per period: from its first minute that differs to its last one. */
-  async function ask(rollup: Rollup, found: readonly Difference[]): Promise<number> {
-    const periods = [...new Set(found.map((d) => d.period))];
-    for (const period of periods) {
-      const minutes = found.filter((d) => d.period === period).map((d) => d.minute);
-      const [from, to] = [Math.min(...minutes), Math.max(...minutes) + MINUTE];
-      logger.error(
-        { rollup: rollup.name, period: isoTime(period), differences: minutes.length, first: isoTime(from) },
-        'rollup_differs',
-      );
-      await requestRepair(context, {
-        source: rollup.source,
-        period,
-        from,
-        to: ceilHour(to),
-        reason: 'audit',
-        accept_loss: false,
-      });
-    }
-    return periods.length;
+    if (first.length === 0) return first;
+    const second = await differencesOf(context, rollup, period, span, widest);
+    return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
+  } finally {
+    context.metrics.auditSeconds.inc({ rollup: rollup.name }, (performance.now() - since) / 1000);
   }
 }
 
-const END = 4_294_967_295;
-/** A difference in an hour's bucket is reported for its first minute. */
-const ceilHour = (time: number): number => Math.ceil(time / HOUR) * HOUR;
+/** Requests one repair per period: from its first minute that differs to its last one. */
+async function ask(context: Context, { name, source }: Rollup, found: readonly Difference[]): Promise<number> {
+  const periods = Map.groupBy(found, (d) => d.period);
+  for (const [period, differences] of periods) {
+    const minutes = differences.map((d) => d.minute);
+    const [from, to] = [Math.min(...minutes), Math.max(...minutes) + MINUTE];
+    context.logger.error(
+      { rollup: name, period: isoTime(period), differences: minutes.length, first: isoTime(from) },
+      'rollup_differs',
+    );
+    // a difference in an hour's bucket is reported for its first minute
+    const repair = { source, period, from, to: ceilTo(to, HOUR), reason: 'audit', accept_loss: false } as const;
+    await requestRepair(context, repair);
+  }
+  return periods.size;
+}
 
 function nightAfter(now: number): number {
   const tonight = floorTo(now, DAY) + NIGHT_HOUR * HOUR;

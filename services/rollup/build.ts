@@ -12,7 +12,7 @@ import {
   nowSeconds,
   type Context,
 } from './context.ts';
-import { ALL_TIME, carryOver, fill, NO_TIME, readDefinition, type Definition, type Span } from './definition.ts';
+import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
 import { isExpired } from './periods.ts';
 
 /**
@@ -31,21 +31,21 @@ export type Built =
   | { readonly kind: 'incomplete'; readonly batches: readonly LostBatch[] }
   | { readonly kind: 'busy' | 'taken' };
 
-export interface BatchEnd {
+interface BatchEnd {
   readonly topic: string;
   readonly incarnation: number;
   readonly partition: number;
   readonly last: number;
 }
 
-export interface LostBatch extends BatchEnd {
+interface LostBatch extends BatchEnd {
   /** by the ledger */
   readonly stored: number;
   /** in the raw table */
   readonly rows: number;
 }
 
-export interface BuildOptions {
+interface BuildOptions {
   /** what is built from raw; the rest of the period is copied */
   readonly span?: Span;
   /** the serving version, if the period is pending: it has the events that raw no longer has */
@@ -98,16 +98,17 @@ export async function build(
   const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, nowSeconds(context)) ? HOUR : 0;
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${randomBytes(4).toString('hex')}`;
+  const attempt: Attempt = { definition, carried, reader, period, span, narrowest, side, acceptLoss };
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
   if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
+  const drop = (table: string): Promise<void> =>
+    clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC`, settings: DROP_SETTINGS, ofNode: true });
   try {
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
-    for (const other of await sideTables(definition))
-      if (other !== side)
-        await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS, ofNode: true });
-    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      const outcome = await once(definition, carried);
+    for (const other of await sideTables(clickhouse, definition)) if (other !== side) await drop(other);
+    for (let attempts = 0; attempts < ATTEMPTS; attempts++) {
+      const outcome = await once(context, attempt);
       if (outcome === 'changed') continue;
       if (outcome.kind === 'built') {
         metrics.built.inc({ rollup: rollup.name }, outcome.rows);
@@ -120,73 +121,79 @@ export async function build(
   } catch (error) {
     // another service began to build this rollup and dropped the side table, which explains any error of a statement on
     // it
-    if (!(error instanceof ClickHouseError) || (await sideTables(definition)).includes(side)) throw error;
+    if (!(error instanceof ClickHouseError) || (await sideTables(clickhouse, definition)).includes(side)) throw error;
     return { kind: 'taken' };
   } finally {
-    await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS, ofNode: true });
+    await drop(side);
   }
   logger.info(where, 'rollup_period_busy');
   return { kind: 'busy' };
+}
 
-  async function once({ source, table }: Definition, carriedFrom: Definition | undefined): Promise<Built | 'changed'> {
-    const before = await look(source);
-    if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
-      const batches = await select<BatchEnd>(
-        reader,
-        statements.unfinishedBatches,
-        { source, period },
-        LONG_READ_SETTINGS,
-      );
-      if (batches.length > 0) return { kind: 'unfinished', batches };
-    }
-    const made =
-      carriedFrom === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
-    if (carriedFrom !== undefined && made.from < made.to && !acceptLoss) {
-      const batches = await lostBatches({ clickhouse: reader }, source, period, before.horizon);
-      if (batches.length > 0) return { kind: 'incomplete', batches };
-    }
-    await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
-    if (made.from < made.to)
-      await clickhouse.execute({ sql: fill(definition, side, period, made, narrowest), settings: BUILD_SETTINGS });
-    if (carriedFrom !== undefined)
-      await clickhouse.execute({
-        sql: carryOver(definition, side, carriedFrom, period, made, narrowest),
-        settings: BUILD_SETTINGS,
-      });
-    if (!isSame(before, await look(source))) return 'changed';
-    const filled = await select<{ table: string; partition_id: string }>(clickhouse, statements.partitions, {
-      tables: [side],
-    });
+interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
+  readonly definition: Definition;
+  /** what the rows outside of the span are copied from; undefined if there are none */
+  readonly carried: Definition | undefined;
+  readonly reader: Reader;
+  readonly period: number;
+  /** narrower buckets have expired, seconds */
+  readonly narrowest: number;
+  /** the table that is filled */
+  readonly side: string;
+}
+
+async function once(context: Context, attempt: Attempt): Promise<Built | 'changed'> {
+  const { clickhouse } = context;
+  const { definition, carried, reader, period, span, narrowest, side, acceptLoss } = attempt;
+  const { source, table } = definition;
+  const before = await look(reader, source, period);
+  if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
+    const params = { source, period };
+    const batches = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
+    if (batches.length > 0) return { kind: 'unfinished', batches };
+  }
+  const made =
+    carried === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
+  if (carried !== undefined && made.from < made.to && !acceptLoss) {
+    const batches = await lostBatches(reader, source, period, before.horizon);
+    if (batches.length > 0) return { kind: 'incomplete', batches };
+  }
+  await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
+  if (made.from < made.to)
+    await clickhouse.execute({ sql: fill(definition, side, period, made, narrowest), settings: BUILD_SETTINGS });
+  if (carried !== undefined)
     await clickhouse.execute({
-      sql:
-        filled.length > 0
-          ? `ALTER TABLE ${table} REPLACE PARTITION ID '${period}' FROM ${side}`
-          : // an error where the side table is gone: another service dropped it, and its emptiness says nothing
-            `ALTER TABLE ${table} MOVE PARTITION ID '${period}' TO TABLE ${side}`,
-      settings: DROP_SETTINGS,
+      sql: carryOver(definition, side, carried, period, made, narrowest),
+      settings: BUILD_SETTINGS,
     });
-    return isSame(before, await look(source)) ? { kind: 'built', rows: before.rows } : 'changed';
-  }
+  if (!isSame(before, await look(reader, source, period))) return 'changed';
+  const filled = await select(clickhouse, statements.partitions, { tables: [side] });
+  await clickhouse.execute({
+    sql:
+      filled.length > 0
+        ? `ALTER TABLE ${table} REPLACE PARTITION ID '${period}' FROM ${side}`
+        : // an error where the side table is gone: another service dropped it, and its emptiness says nothing
+          `ALTER TABLE ${table} MOVE PARTITION ID '${period}' TO TABLE ${side}`,
+    settings: DROP_SETTINGS,
+  });
+  return isSame(before, await look(reader, source, period)) ? { kind: 'built', rows: before.rows } : 'changed';
+}
 
-  /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
-  async function look(source: string): Promise<RawState> {
-    const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source });
-    const [state] = await select<{ rows: number; fingerprint: string }>(
-      reader,
-      statements.periodState,
-      { source, period },
-      LONG_READ_SETTINGS,
-    );
-    return { horizon: held?.horizon ?? 0, rows: state?.rows ?? 0, fingerprint: state?.fingerprint ?? '' };
-  }
+/** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
+async function look(reader: Reader, source: string, period: number): Promise<RawState> {
+  const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source });
+  const [state] = await select<{ rows: number; fingerprint: string }>(
+    reader,
+    statements.periodState,
+    { source, period },
+    LONG_READ_SETTINGS,
+  );
+  return { horizon: held?.horizon ?? 0, rows: state?.rows ?? 0, fingerprint: state?.fingerprint ?? '' };
+}
 
-  async function sideTables({ table }: Definition): Promise<string[]> {
-    return (
-      await select<{ name: string }>(clickhouse, statements.tablesLike, {
-        pattern: `^${table}_(build|repair)_[0-9a-f]{8}$`,
-      })
-    ).map((t) => t.name);
-  }
+async function sideTables(clickhouse: Reader, { table }: Definition): Promise<string[]> {
+  const pattern = `^${table}_(build|repair)_[0-9a-f]{8}$`;
+  return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern })).map((t) => t.name);
 }
 
 interface RawState {
@@ -202,27 +209,13 @@ const isSame = (a: RawState, b: RawState): boolean =>
  * Returns batches of which raw has fewer rows than the ledger counts, without those that retention may have dropped
  * rows of.
  */
-export async function lostBatches(
-  { clickhouse }: { readonly clickhouse: Reader },
-  source: string,
-  period: number,
-  horizon: number,
-): Promise<LostBatch[]> {
-  const [register] = await select<{ since: number }>(clickhouse, statements.periodBefore, { period });
-  const range = { source, period, horizon, since: register?.since ?? 0 };
-  const short = await select<LostBatch>(
-    clickhouse,
-    statements.lostBatches,
-    { ...range, until: period },
-    LONG_READ_SETTINGS,
-  );
+async function lostBatches(reader: Reader, source: string, period: number, horizon: number): Promise<LostBatch[]> {
+  const [register] = await select<{ since: number }>(reader, statements.periodBefore, { period });
+  const lost = (until: number): Promise<LostBatch[]> => {
+    const params = { source, period, horizon, since: register?.since ?? 0, until };
+    return select<LostBatch>(reader, statements.lostBatches, params, LONG_READ_SETTINGS);
+  };
+  const short = await lost(period);
   // the rest of their rows may be of later periods
-  return short.length === 0
-    ? short
-    : await select<LostBatch>(clickhouse, statements.lostBatches, { ...range, until: END_OF_TIME }, LONG_READ_SETTINGS);
-}
-
-/** Removes the buckets narrower than an hour from a period whose minutes have expired, by copying everything else. */
-export async function dropMinutes(context: Context, rollup: Rollup, period: number): Promise<Built> {
-  return await build(context, rollup, period, { span: NO_TIME });
+  return short.length === 0 ? short : await lost(END_OF_TIME);
 }

@@ -4,7 +4,6 @@ import type { Settings } from '../../common/config/settings.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { RollupMetrics } from './metrics.ts';
 
-/** What every part of the service works with. */
 export interface Context {
   readonly clickhouse: ClickHouse;
   readonly settings: Pick<

@@ -1,15 +1,10 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
-import { dropMinutes } from './build.ts';
+import { build } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
 import { DAY, DROP_SETTINGS, floorTo, HOUR, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
-import { tableName } from './definition.ts';
+import { NO_TIME, tableName } from './definition.ts';
 import { isExpired } from './periods.ts';
-
-/** Returns midnight of the oldest day that retention keeps whole in the raw tables. */
-export function firstWholeDay(rawRetentionDays: number, now: number): number {
-  return floorTo(now - rawRetentionDays * DAY, DAY);
-}
 
 /**
  * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;
@@ -22,9 +17,9 @@ export async function dropExpired(context: Context): Promise<number> {
   const now = nowSeconds(context);
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const needed = new Set(rollups.filter((r) => r.state !== 'serving').map((r) => r.source));
-  const days = firstWholeDay(settings.RAW_RETENTION_DAYS, now);
+  const oldestWholeDay = floorTo(now - settings.RAW_RETENTION_DAYS * DAY, DAY);
   const isOld = new Map<string, (startsAt: number) => boolean>(
-    sources.filter((s) => !needed.has(s.name)).map((s) => [s.name, (startsAt) => startsAt < days]),
+    sources.filter((s) => !needed.has(s.name)).map((s) => [s.name, (startsAt) => startsAt < oldestWholeDay]),
   );
   for (const rollup of rollups)
     isOld.set(tableName(rollup), (startsAt) => isExpired(startsAt, settings.ROLLUP_1H_RETENTION_DAYS, now));
@@ -56,7 +51,8 @@ export async function dropExpired(context: Context): Promise<number> {
       table: tableName(rollup),
       before,
     })) {
-      if ((await dropMinutes(context, rollup, period)).kind === 'built') dropped++;
+      // nothing is built from raw: the rollup is copied without its expired minutes
+      if ((await build(context, rollup, period, { span: NO_TIME })).kind === 'built') dropped++;
     }
   }
   return dropped;

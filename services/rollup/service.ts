@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
@@ -56,7 +57,7 @@ export async function startRollup({
     logger,
     metrics: createRollupMetrics(registry),
     clock,
-    wait: waitUnless(stopping.signal),
+    wait: (ms) => sleep(ms, undefined, { signal: stopping.signal }),
   };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
@@ -79,7 +80,7 @@ export async function startRollup({
     failed,
     // it does not wait for a running statement: the engine ends it, and it may be repeated at any point
     stop: () => {
-      stopping.abort(new Error('the service stops'));
+      stopping.abort();
       return Promise.resolve();
     },
   };
@@ -159,24 +160,4 @@ async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<
     }
     await wait(Math.max(0, Math.min(...due.map((j) => j.at)) - performance.now()));
   }
-}
-
-/** Returns a sleep that rejects when the signal fires. */
-function waitUnless(signal: AbortSignal): (ms: number) => Promise<void> {
-  return (ms) =>
-    new Promise((resolve, reject) => {
-      if (signal.aborted) {
-        reject(signal.reason as Error);
-        return;
-      }
-      const timer = setTimeout(() => {
-        signal.removeEventListener('abort', onAbort);
-        resolve();
-      }, ms);
-      const onAbort = (): void => {
-        clearTimeout(timer);
-        reject(signal.reason as Error);
-      };
-      signal.addEventListener('abort', onAbort, { once: true });
-    });
 }

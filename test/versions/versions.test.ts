@@ -19,7 +19,7 @@ import { call, startService } from '../integration/query/service.ts';
 import { edgeEvent, invocationEvent } from '../integration/rollup/world.ts';
 import { startVersion } from './engine.ts';
 
-// Every version that the README lists: the schema is made, a token counts once by both ways of inserting, every
+// Every version that the README lists: the schema is made, a token counts once, every
 // statement of ours is understood, and the endpoints answer.
 
 /** A genuine server where there is one, else the engine of a wheel. */

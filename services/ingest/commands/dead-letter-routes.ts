@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandContext } from '../../../common/command/command.ts';
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { StartError } from '../../../common/errors.ts';
 import { ApiError, invalidParameters, type ParameterMistake } from '../../../common/http/errors.ts';
 import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
@@ -18,7 +18,6 @@ const LIST_DEFAULT = 100;
 const REPLAY_LIMIT = 100;
 const REPLAY_DEFAULT = 25;
 const BODY_LIMIT = 16 * 1024;
-const RETRY_SECONDS = 5;
 const PATH = '/api/dead-letters';
 
 /** Dead letters over HTTP, for admin keys: what `npm run dead-letters` does, a page at a time. */
@@ -37,7 +36,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         const limit = readLimit(query.get('limit'), LIST_DEFAULT, LIST_LIMIT, mistakes);
         const after = readPlace(query.get('after'), mistakes);
         if (mistakes.length > 0) throw invalidParameters(mistakes);
-        const found = await orUnavailable(listDeadLetters(clickhouse, filter, limit + 1, after));
+        const found = await listDeadLetters(clickhouse, filter, limit + 1, after);
         const page = found.slice(0, limit);
         return {
           status: 200,
@@ -57,7 +56,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         const { topic = '', partition = '', offset = '' } = params;
         if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset))
           throw new ApiError('not_found', 'there is no dead letter at this place');
-        const letter = await orUnavailable(readDeadLetter(clickhouse, { topic, partition: Number(partition), offset }));
+        const letter = await readDeadLetter(clickhouse, { topic, partition: Number(partition), offset });
         if (letter === undefined) throw new ApiError('not_found', 'there is no dead letter at this place');
         const { record, incarnation, reason, detail } = letter;
         return {
@@ -107,19 +106,17 @@ async function replay(
   const topic = filter.topic ?? '';
   const found = isOne
     ? [{ topic, partition: Number(partition), offset: String(offset) }]
-    : await orUnavailable(listDeadLetters(context.clickhouse, { ...filter, open: true }, limit + 1, after));
+    : await listDeadLetters(context.clickhouse, { ...filter, open: true }, limit + 1, after);
   const outcomes: Record<string, number> = {};
   let last: DeadLetter | undefined;
   for (const letter of found.slice(0, limit)) {
     // the caller has left, or stopped it: every letter by itself is stored once or not at all
     if (signal.aborted) break;
     const started = performance.now();
-    const replayed = await orUnavailable(
-      deadLettersCommand.run(context, {
-        do: 'replay',
-        at: { topic, partition: letter.partition, offset: letter.offset },
-      }),
-    );
+    const at = { topic, partition: letter.partition, offset: letter.offset };
+    const replayed = await deadLettersCommand.run(context, { do: 'replay', at }).catch((error: unknown) => {
+      throw error instanceof StartError ? new ApiError('not_found', error.message, { cause: error }) : error;
+    });
     if ('replayed' in replayed)
       for (const [outcome, count] of Object.entries(replayed.replayed))
         outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
@@ -127,20 +124,6 @@ async function replay(
     if (!isOne) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
   }
   return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
-}
-
-/** Answers 503 while ClickHouse is unavailable. Throws ApiError. */
-async function orUnavailable<T>(work: Promise<T>): Promise<T> {
-  try {
-    return await work;
-  } catch (error) {
-    if (error instanceof ClickHouseError && error.kind === 'retry')
-      throw new ApiError('unavailable', 'the store does not answer', {
-        retryAfterSeconds: RETRY_SECONDS,
-        cause: error,
-      });
-    throw error;
-  }
 }
 
 const base64 = (bytes: Uint8Array | null): string | null =>

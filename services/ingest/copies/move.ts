@@ -74,25 +74,19 @@ export async function moveTables(
 }
 
 async function copyRows(from: ClickHouse, to: ClickHouse, table: string): Promise<void> {
-  const columns = await select<{ name: string; type: string }>(from, statements.columnsToMove, { table });
-  const names = columns.map((c) => identifier(c.name)).join(', ');
-  const structure = columns.map((c) => `${identifier(c.name)} ${c.type}`).join(', ');
+  const columns = await select<{ name: string }>(from, statements.columnsToMove, { table });
+  const names = columns.map(({ name }) => name);
   for (const part of await select<{ name: string; rows: number; bytes: number }>(from, statements.partsToMove, {
     table,
   })) {
     const step = Math.max(1, Math.floor((CHUNK_BYTES * part.rows) / Math.max(1, part.bytes)));
     for (let first = 0; first < part.rows; first += step) {
       const { body } = await from.read({
-        sql: `SELECT ${names} FROM ${identifier(table)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64}`,
+        sql: `SELECT ${names.map(identifier).join(', ')} FROM ${identifier(table)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64}`,
         params: { part: part.name, first, end: first + step },
         format: 'RowBinary',
       });
-      await to.insert({
-        sql: `INSERT INTO ${identifier(table)} (${names}) SELECT ${names} FROM frames`,
-        structure,
-        frames: [body],
-        settings: INSERT_SETTINGS,
-      });
+      await to.insertRows({ table, columns: names, pieces: [body], settings: INSERT_SETTINGS });
     }
   }
 }

@@ -3,7 +3,6 @@ import { StartError } from '../../../common/errors.ts';
 import { ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
 
-/** How far the ledger goes. */
 interface LedgerSize {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
@@ -24,7 +23,7 @@ export async function assertQuiescent(clickhouse: Reader, what: string): Promise
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
     );
   }
-  return await ledgerSize(clickhouse);
+  return (await select<LedgerSize>(clickhouse, statements.ledgerSize))[0]!;
 }
 
 /** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
@@ -32,8 +31,4 @@ export async function assertQuiescentSince(clickhouse: Reader, since: LedgerSize
   const now = await assertQuiescent(clickhouse, what);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
-}
-
-async function ledgerSize(clickhouse: Reader): Promise<LedgerSize> {
-  return (await select<LedgerSize>(clickhouse, statements.ledgerSize))[0]!;
 }

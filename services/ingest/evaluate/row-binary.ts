@@ -33,7 +33,6 @@ export class RowBinary {
     this.#pieceBytes = pieceBytes;
   }
 
-  /** Begins a row. */
   begin(): void {
     this.#rowStart = this.#at;
     this.#reserve(0);

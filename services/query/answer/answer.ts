@@ -45,6 +45,7 @@ export async function formOf(
 }
 
 export const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {
+  // quality 11, the default, takes a second for a megabyte
   br: (body) => promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
   gzip: (body) => promisify(gzip)(body),
 };

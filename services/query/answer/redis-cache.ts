@@ -1,5 +1,6 @@
 import { createHmac, hash, randomUUID, timingSafeEqual } from 'node:crypto';
 import { createClient } from '@redis/client';
+import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import type { SharedAnswer, SharedCache } from './shared-cache.ts';
 import { STALE_MS } from './cache.ts';
@@ -96,19 +97,14 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
   /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
   async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
     if (!client.isReady) return otherwise;
-    let deadline: NodeJS.Timeout | undefined;
+    const late = Symbol('late');
     try {
-      return await Promise.race([
-        command(),
-        new Promise<never>((_, reject) => {
-          deadline = setTimeout(() => reject(new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`)), COMMAND_TIMEOUT_MS);
-        }),
-      ]);
+      const answer = await within(COMMAND_TIMEOUT_MS, command(), late);
+      if (answer !== late) return answer;
+      throw new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`);
     } catch (error) {
       logger.warn({ err: error }, 'redis_command_failed');
       return otherwise;
-    } finally {
-      clearTimeout(deadline);
     }
   }
 

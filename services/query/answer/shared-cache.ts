@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../../common/clock.ts';
 import { etagOf } from '../render/render.ts';
 import { answerOf, type Answer } from './answer.ts';
@@ -64,7 +65,7 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
         const found = await look(key, newerThan);
         if (found !== undefined) return found;
         if (await shared.lock(key, queryMs)) break;
-        await new Promise((resolve) => setTimeout(resolve, SHARED_POLL_MS));
+        await sleep(SHARED_POLL_MS);
       }
       try {
         // the last holder of the lock may have stored its answer since we looked

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
@@ -57,7 +58,7 @@ export function serveDefinitions({
           return;
         } catch (error) {
           if (!(error instanceof ClickHouseError)) throw error;
-          await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+          await sleep(RETRY_MS);
         }
       }
       await new Promise(() => {});

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { METHODS, type IncomingHttpHeaders } from 'node:http';
 import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import type { TrustProxy } from '../../../common/config/settings.ts';
+import type { TrustProxy } from '../../../common/config/parsers.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
@@ -55,7 +55,6 @@ function checkRequest(request: FastifyRequest): void {
   }
 }
 
-/** Counts the requests in flight. */
 function countRequests(app: FastifyInstance): void {
   let inFlight = 0;
   app.decorate('inFlight', () => inFlight);
@@ -67,7 +66,6 @@ function countRequests(app: FastifyInstance): void {
   });
 }
 
-/** Counts and logs every answer. */
 function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOptions, 'metrics' | 'logger'>): void {
   app.addHook('onResponse', async (request, reply) => {
     closeUnlessRead(request.raw);

@@ -33,7 +33,6 @@ export function createBrowserAccess(routes: readonly Route[]): (request: Fastify
   };
 }
 
-/** Answers a preflight request. */
 export function answerOptions(request: FastifyRequest, reply: FastifyReply, isAllowed: boolean): FastifyReply {
   reply.code(204);
   if (isAllowed)

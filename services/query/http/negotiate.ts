@@ -1,21 +1,51 @@
 import type { Encoding } from '../answer/answer.ts';
+import type { Definition } from '../definition/definition.ts';
+import { hasCsv, MEDIA_TYPES, type OtherFormat } from '../render/formats.ts';
 
 /** Shorter bodies are sent as they are. */
 export const COMPRESS_FROM_BYTES = 1024;
 
+const JSON_TYPES = ['application/json', 'application/*', '*/*'];
+
+/** Returns the weights of an Accept or Accept-Encoding header by name in lower case, by RFC 9110 section 12.4.2. */
+function weightsOf(header: string): Map<string, number> {
+  return new Map(
+    header
+      .toLowerCase()
+      .split(',')
+      .map((part) => {
+        const [name = '', ...parameters] = part.split(';').map((text) => text.trim());
+        const q = parameters.map((p) => /^q=([0-9.]+)$/.exec(p)?.[1]).find((v) => v !== undefined);
+        return [name, q === undefined ? 1 : Number(q)];
+      }),
+  );
+}
+
 /** Returns the accepted encoding that we prefer, by RFC 9110 section 12.5.3. Undefined for no encoding. */
 export function preferredEncoding(header: string | string[] | undefined): Encoding | undefined {
   if (header === undefined) return undefined;
-  const weights = new Map<string, number>();
-  for (const part of String(header).split(',')) {
-    const [name, ...parameters] = part.trim().toLowerCase().split(';');
-    const q = parameters.map((p) => /^\s*q=([0-9.]+)\s*$/.exec(p)?.[1]).find((v) => v !== undefined);
-    if (name !== undefined && name !== '') weights.set(name.trim(), q === undefined ? 1 : Number(q));
-  }
+  const weights = weightsOf(String(header));
   const weight = (encoding: string): number => weights.get(encoding) ?? weights.get('*') ?? 0;
   const [brotli, gzip] = [weight('br'), Math.max(weight('gzip'), weights.get('x-gzip') ?? 0)];
   if (brotli > 0 && brotli >= gzip) return 'br';
   return gzip > 0 ? 'gzip' : undefined;
+}
+
+/** Returns the form that the caller prefers to JSON, by RFC 9110 section 12.5.1. Undefined for JSON. */
+export function preferredFormat(
+  accept: string | undefined,
+  definition: Pick<Definition, 'columns' | 'sandboxed'>,
+): OtherFormat | undefined {
+  if (accept === undefined) return undefined;
+  const weights = weightsOf(accept);
+  const named = JSON_TYPES.find((type) => weights.has(type));
+  const json = named === undefined ? 0 : (weights.get(named) ?? 0);
+  const others = (hasCsv(definition) ? (['csv', 'ndjson'] as const) : (['ndjson'] as const))
+    .map((format) => ({ format, weight: weights.get(MEDIA_TYPES[format]) ?? 0 }))
+    // a named type goes before a wildcard of the same weight
+    .filter(({ weight }) => weight > 0 && (named === JSON_TYPES[0] ? weight > json : weight >= json))
+    .toSorted((a, b) => b.weight - a.weight);
+  return others[0]?.format;
 }
 
 /** Returns false if If-None-Match has the tag (weak comparison, RFC 9110 section 13.1.2) or is `*`. */

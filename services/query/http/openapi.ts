@@ -152,9 +152,10 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
     paths: {
       ...Object.fromEntries(definitions.map((d) => [`/api/endpoints/${d.name}`, { get: operation(d) }])),
       ...Object.fromEntries(
-        [...Map.groupBy(documentedRoutes(routes), (r) => r.path.replaceAll(/:([A-Za-z]+)/g, '{$1}'))].map(
-          ([path, of]) => [path, Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation]))],
-        ),
+        [...Map.groupBy(documentedRoutes(routes), (r) => r.path)].map(([path, of]) => [
+          path,
+          Object.fromEntries(of.map((r) => [r.method.toLowerCase(), r.operation])),
+        ]),
       ),
     },
     components: {

@@ -6,6 +6,7 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { ApiError, envelope } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
+import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import { endSocket } from './receive-body.ts';
 import { CALLER_LEFT, CORS, JSON_TYPE, SAFE } from './request.ts';
@@ -31,7 +32,7 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
       reply.hijack();
       return;
     }
-    const error = thrown instanceof ApiError ? thrown : fromFastify(thrown as FastifyError);
+    const error = thrown instanceof ApiError ? thrown : errorOf(thrown as FastifyError);
     const fields = {
       request_id: request.id,
       endpoint: request.outcome.endpoint,
@@ -66,13 +67,13 @@ function reasonOf(cause: unknown): Record<string, unknown> {
   return cause === undefined ? {} : { err: cause };
 }
 
-/** Maps errors of Fastify itself and unexpected ones. */
-function fromFastify(error: FastifyError | UsageError): ApiError {
+/** Maps errors of Fastify itself, of ClickHouse, and unexpected ones. */
+function errorOf(error: Partial<FastifyError> & Error): ApiError {
   if (error instanceof UsageError) return new ApiError('invalid_request', error.message, { cause: error });
   if (error.statusCode === 413) return new ApiError('payload_too_large', 'the body is too large', { cause: error });
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
     return new ApiError('invalid_request', 'the request cannot be read', { cause: error });
-  return new ApiError('internal', 'something went wrong on our side', { cause: error });
+  return apiErrorOf(error, { parameters: [] });
 }
 
 /** Answers a request that is no HTTP, or whose head is too large. There is only a socket yet, no request object. */

@@ -1,9 +1,8 @@
-import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
+import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
@@ -19,23 +18,18 @@ export function serveRoutes(
   routes: readonly Route[],
   logger: Logger,
 ): void {
-  const find = (request: FastifyRequest): Route | undefined =>
-    routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
   const answered = (request: FastifyRequest, status: number): boolean => {
-    const route = find(request);
+    const route = findRoute(routes, request);
     route?.answered?.({ query: queryOf(request), headers: request.headers }, status);
     return route?.answered !== undefined;
   };
-  const routeOf = (request: FastifyRequest): Route => {
-    const route = find(request);
-    if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
-    return route;
-  };
+  // the app's hook has looked at the method
+  const routeOf = (request: FastifyRequest): Route => findRoute(routes, request)!;
   app.route({
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])), answered },
+    config: { allow: allowed(routes), answered },
     // before the body is read: a caller without the right should not have to send it
     onRequest: async (request) => {
       const route = routeOf(request);
@@ -94,13 +88,20 @@ export function serveOpenRoutes(
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { open: true, allow: routes.flatMap((r) => (r.method === 'GET' ? ['GET', 'HEAD'] : [r.method])) },
+    config: { open: true, allow: allowed(routes) },
     handler: async (request, reply) => {
-      const route = routes.find((r) => r.method === (request.method === 'HEAD' ? 'GET' : request.method));
-      if (route === undefined) throw new Error('unreachable: the hook has looked at the method');
+      const route = findRoute(routes, request)!;
       return await sendResponse(request, reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
     },
   });
+}
+
+function findRoute<R extends Pick<Route, 'method'>>(routes: readonly R[], { method }: FastifyRequest): R | undefined {
+  return routes.find((r) => r.method === (method === 'HEAD' ? 'GET' : method));
+}
+
+function allowed(routes: readonly Pick<Route, 'method'>[]): string[] {
+  return routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
 }
 
 function requestOf(
@@ -121,13 +122,6 @@ function requestOf(
   };
 }
 
-const compress = {
-  gzip: promisify(gzip),
-  // quality 11, the default, takes a second for a megabyte
-  br: (json: Buffer): Promise<Buffer> =>
-    promisify(brotliCompress)(json, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } }),
-};
-
 async function sendResponse(request: FastifyRequest, reply: FastifyReply, response: RouteResponse): Promise<unknown> {
   reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
   if (response.body !== undefined) return await reply.send(response.body);
@@ -137,5 +131,5 @@ async function sendResponse(request: FastifyRequest, reply: FastifyReply, respon
     json.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
   reply.header('content-type', JSON_TYPE);
   if (encoding === undefined) return await reply.send(json);
-  return await reply.header('content-encoding', encoding).send(await compress[encoding](json));
+  return await reply.header('content-encoding', encoding).send(await compressors[encoding](json));
 }

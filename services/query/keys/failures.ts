@@ -7,8 +7,6 @@ export interface Failures {
   blockedFor(address: string, now: number): number | undefined;
   /** Records a failed authentication. Returns true if the address is blocked from now on. */
   note(address: string, now: number): boolean;
-  /** Returns the number of blocked addresses. */
-  blocked(now: number): number;
 }
 
 const WINDOW_MS = 60_000;
@@ -39,7 +37,6 @@ export function createFailures(most: number): Failures {
       windows.set(network, { until: now + WINDOW_MS, count: 1 });
       return most === 1;
     },
-    blocked: (now) => [...windows.values()].filter((window) => window.until > now && window.count >= most).length,
   };
 }
 

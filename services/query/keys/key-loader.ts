@@ -1,5 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
+import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { noteUses, readKeys } from './key-table.ts';
 import type { Key, KeyRing } from './key-ring.ts';
@@ -88,10 +90,7 @@ export function startKeyLoader({
     next ??= (async () => {
       await running;
       const wait = beganAt + LOAD_SPACING_MS - performance.now();
-      if (wait > 0)
-        await new Promise((resolve) => {
-          setTimeout(resolve, wait);
-        });
+      if (wait > 0) await sleep(wait);
       next = undefined;
       beganAt = performance.now();
       running = load();
@@ -103,16 +102,7 @@ export function startKeyLoader({
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
   const useTimer = setInterval(() => void uses.save(), NOTE_USES_EVERY_MS);
   return {
-    async refresh() {
-      let timer: NodeJS.Timeout | undefined;
-      await Promise.race([
-        loadNext(),
-        new Promise<void>((resolve) => {
-          timer = setTimeout(resolve, PATIENCE_MS);
-        }),
-      ]);
-      clearTimeout(timer);
-    },
+    refresh: () => within(PATIENCE_MS, loadNext(), undefined),
     noteUse: (key, now) => uses.note(key, now),
     async check() {
       return loaded ? undefined : 'are not loaded yet';

@@ -4,7 +4,6 @@ import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import type { Route } from '../../../common/http/route.ts';
 import type { KeyLoader } from './key-loader.ts';
 import { createKey, listKeys, readNewKey, readOverlap, revokeKey, rotateKey } from './key-table.ts';
-import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 
 const BODY_LIMIT = 64 * 1024;
 const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
@@ -48,7 +47,6 @@ const DOCUMENTED = {
   },
 } as const;
 
-/** The routes that manage keys, for admin keys. */
 export function keyRoutes({
   clickhouse,
   loader,
@@ -59,13 +57,6 @@ export function keyRoutes({
   clock: Clock;
 }): Route[] {
   const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
-  const withApiErrors = async <T>(work: Promise<T>): Promise<T> => {
-    try {
-      return await work;
-    } catch (error) {
-      throw apiErrorOf(error, { parameters: [] });
-    }
-  };
   return [
     {
       ...admin,
@@ -75,7 +66,7 @@ export function keyRoutes({
       async handle({ body }) {
         const read = readNewKey(parsed(body, '{"name", "scopes", "projects", "expires_at"}'), clock());
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
-        const created = await withApiErrors(createKey(clickhouse, read.key, clock()));
+        const created = await createKey(clickhouse, read.key, clock());
         await loader.refresh();
         return {
           status: 201,
@@ -89,7 +80,7 @@ export function keyRoutes({
       method: 'GET',
       path: '/api/keys',
       documented: DOCUMENTED.list,
-      handle: async () => ({ status: 200, json: { keys: await withApiErrors(listKeys(clickhouse, clock())) } }),
+      handle: async () => ({ status: 200, json: { keys: await listKeys(clickhouse, clock()) } }),
     },
     {
       ...admin,
@@ -97,7 +88,7 @@ export function keyRoutes({
       path: '/api/keys/:id',
       documented: DOCUMENTED.revoke,
       async handle({ params }) {
-        if (!(await withApiErrors(revokeKey(clickhouse, params['id'] ?? '', clock()))))
+        if (!(await revokeKey(clickhouse, params['id'] ?? '', clock())))
           throw new ApiError('not_found', 'there is no such key');
         await loader.refresh();
         return { status: 204, audit: { action: 'key_revoked', revoked_id: params['id'] } };
@@ -112,7 +103,7 @@ export function keyRoutes({
         const read = readOverlap(parsed(body, '{"overlap_seconds"}'));
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
         const id = params['id'] ?? '';
-        const rotated = await withApiErrors(rotateKey(clickhouse, id, read.seconds, clock()));
+        const rotated = await rotateKey(clickhouse, id, read.seconds, clock());
         if (rotated === undefined) throw new ApiError('not_found', 'there is no such key');
         await loader.refresh();
         return {

@@ -10,7 +10,6 @@ export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
   ndjson: 'application/x-ndjson; charset=utf-8',
 };
 
-const JSON_TYPES = ['application/json', 'application/*', '*/*'];
 /** precedes the rows */
 const RESULT = '{"result":';
 /** The event loop serves others after this many characters. */
@@ -19,28 +18,6 @@ const TURN_CHARACTERS = 256 * 1024;
 /** Whether every column is a plain value. */
 export function hasCsv({ columns, sandboxed }: Pick<Definition, 'columns' | 'sandboxed'>): boolean {
   return !sandboxed && columns.every(({ render }) => render !== 'json' && render !== 'nested_list');
-}
-
-/** Returns the form that the caller prefers to JSON, by RFC 9110 section 12.5.1. Undefined for JSON. */
-export function preferredFormat(
-  accept: string | undefined,
-  definition: Pick<Definition, 'columns' | 'sandboxed'>,
-): OtherFormat | undefined {
-  if (accept === undefined) return undefined;
-  const weights = new Map<string, number>();
-  for (const part of accept.toLowerCase().split(',')) {
-    const [name = '', ...parameters] = part.split(';').map((text) => text.trim());
-    const q = parameters.map((p) => /^q=([0-9.]+)$/.exec(p)?.[1]).find((v) => v !== undefined);
-    weights.set(name, q === undefined ? 1 : Number(q));
-  }
-  const named = JSON_TYPES.find((type) => weights.has(type));
-  const json = named === undefined ? 0 : (weights.get(named) ?? 0);
-  const others = (hasCsv(definition) ? (['csv', 'ndjson'] as const) : (['ndjson'] as const))
-    .map((format) => ({ format, weight: weights.get(MEDIA_TYPES[format]) ?? 0 }))
-    // a named type goes before a wildcard of the same weight
-    .filter(({ weight }) => weight > 0 && (named === JSON_TYPES[0] ? weight > json : weight >= json))
-    .toSorted((a, b) => b.weight - a.weight);
-  return others[0]?.format;
 }
 
 function csvField(token: string): string {

@@ -3,12 +3,13 @@ import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 import { compilePattern } from '../definition/pattern.ts';
 
 /**
- * Branches of a UNION ALL that only some values of the parameters need. A comment at their beginning says which:
- *   -- only interval: 15min, 1hr
- * -- only project ~ ^[a-z]{20}$ and interval: daily ClickHouse plans a branch even when its WHERE is always false, and
- * planning is most of what an answer from rollups costs (functions.invocation-stats, 7day: 20 ms with three branches,
- * 12 ms with the needed one). So the statement is sent without branches that are not needed. A comment only removes a
- * branch whose WHERE would be false: the statement means the same with and without it.
+ * Branches of a UNION ALL that only some values of the parameters need. A comment at the beginning of a branch says
+ * which, for instance `-- only interval: 15min, 1hr` or `-- only project ~ ^[a-z]{20}$ and interval: daily`.
+ *
+ * ClickHouse plans a branch even when its WHERE is always false, and planning is most of what an answer from rollups
+ * costs (functions.invocation-stats, 7day: 20 ms with three branches, 12 ms with the needed one). So the statement is
+ * sent without branches that are not needed. A comment only removes a branch whose WHERE would be false: the statement
+ * means the same with and without it.
  */
 interface Branch {
   readonly text: string;

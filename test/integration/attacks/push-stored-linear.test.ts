@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { elements, members, nestedList } from '../../../common/json-text.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
-import { inFormat, preferredFormat } from '../../../services/query/render/formats.ts';
-import { isModified, preferredEncoding } from '../../../services/query/http/negotiate.ts';
+import { inFormat } from '../../../services/query/render/formats.ts';
+import { isModified, preferredEncoding, preferredFormat } from '../../../services/query/http/negotiate.ts';
 import { ignoredParameters, readParams } from '../../../services/query/definition/params.ts';
 import { renderBytes } from '../../../services/query/render/render.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';

@@ -84,7 +84,7 @@ describe.each(engines)('%s', (engine, openTest) => {
       ]);
     });
 
-    test('frames arrive byte for byte, in order, wherever their chunks are cut', async () => {
+    test('any bytes arrive as they are, in order, wherever their pieces are cut', async () => {
       await clickhouse.execute({
         sql: 'CREATE TABLE exact (n UInt64, a String, b String) ENGINE = MergeTree ORDER BY n',
       });
@@ -97,12 +97,8 @@ describe.each(engines)('%s', (engine, openTest) => {
             await clickhouse.execute({ sql: 'TRUNCATE TABLE exact' });
             const whole = Buffer.concat(values.map(([a, b], n) => row(n, a, b)));
             const edges = [0, ...cuts.map((c) => Math.min(c, whole.length)).toSorted((x, y) => x - y), whole.length];
-            const frames = edges.slice(1).map((end, i) => whole.subarray(edges[i], end));
-            await clickhouse.insert({
-              sql: 'INSERT INTO exact SELECT n, a, b FROM frames -- FROM frames',
-              structure: 'n UInt64, a String, b String',
-              frames,
-            });
+            const pieces = edges.slice(1).map((end, i) => whole.subarray(edges[i], end));
+            await clickhouse.insertRows({ table: 'exact', columns: ['n', 'a', 'b'], pieces });
             const stored = rows<{ a: string; b: string }>(
               await clickhouse.read({
                 sql: 'SELECT hex(a) AS a, hex(b) AS b FROM exact ORDER BY n',
@@ -121,17 +117,12 @@ describe.each(engines)('%s', (engine, openTest) => {
       );
     });
 
-    test('thousands of chunks, an 8 MB value, none at all', async () => {
+    test('thousands of pieces, an 8 MB value, none at all', async () => {
       await clickhouse.execute({ sql: 'CREATE TABLE many (n UInt64, a String) ENGINE = MergeTree ORDER BY n' });
-      const structure = 'n UInt64, a String';
-      const sql = 'INSERT INTO many SELECT n, a FROM frames';
-      await clickhouse.insert({
-        sql,
-        structure,
-        frames: Array.from({ length: 5_000 }, (_, n) => row(n, `value ${n}`)),
-      });
-      await clickhouse.insert({ sql, structure, frames: [row(5_000, 'x'.repeat(8 * 1024 * 1024))] });
-      await clickhouse.insert({ sql, structure, frames: [] });
+      const into = { table: 'many', columns: ['n', 'a'] };
+      await clickhouse.insertRows({ ...into, pieces: Array.from({ length: 5_000 }, (_, n) => row(n, `value ${n}`)) });
+      await clickhouse.insertRows({ ...into, pieces: [row(5_000, 'x'.repeat(8 * 1024 * 1024))] });
+      await clickhouse.insertRows({ ...into, pieces: [] });
       expect(await text('SELECT count(), sum(n), max(length(a)) FROM many')).toBe(
         `5001\t${(5_000 * 5_001) / 2}\t${8 * 1024 * 1024}`,
       );
@@ -141,10 +132,8 @@ describe.each(engines)('%s', (engine, openTest) => {
       await clickhouse.execute({
         sql: 'CREATE TABLE bound (n UInt64, a String, p String, q Nullable(String), r Array(String)) ENGINE = MergeTree ORDER BY n',
       });
-      await clickhouse.insert({
-        sql: 'INSERT INTO bound SELECT n + {first:UInt64}, a, {p:String}, {q:Nullable(String)}, {r:Array(String)} FROM frames',
-        structure: 'n UInt64, a String',
-        frames: [row(1, 'a')],
+      await clickhouse.execute({
+        sql: "INSERT INTO bound SELECT 1 + {first:UInt64}, 'a', {p:String}, {q:Nullable(String)}, {r:Array(String)}",
         params: { first: 18_446_744_073_709_551_000n, p: "it's; \\ {x:String}\t\n\0", q: null, r: ["'", '\\', 'ä'] },
       });
       expect(
@@ -165,10 +154,10 @@ describe.each(engines)('%s', (engine, openTest) => {
       const createView =
         "CREATE MATERIALIZED VIEW counts_mv TO counts AS SELECT a, if(throwIf(a = 'bad') = 0, count(), 0) AS n FROM raw GROUP BY a";
       const insert = (token: string, a: string): Promise<void> =>
-        clickhouse.insert({
-          sql: 'INSERT INTO landing SELECT n, a FROM frames',
-          structure: 'n UInt64, a String',
-          frames: [row(1, a), row(2, a)],
+        clickhouse.insertRows({
+          table: 'landing',
+          columns: ['n', 'a'],
+          pieces: [row(1, a), row(2, a)],
           settings: {
             insert_deduplication_token: token,
             insert_deduplicate: 1,
@@ -184,7 +173,7 @@ describe.each(engines)('%s', (engine, openTest) => {
       await insert('one', 'x');
       await insert('two', 'x');
       expect(await counted()).toBe('4\t4');
-      expect(await failure(insert('three', 'bad'))).toMatchObject({ code: 395, kind: 'reject', outcome: 'unknown' });
+      expect(await failure(insert('three', 'bad'))).toMatchObject({ code: 395, kind: 'fatal', outcome: 'unknown' });
       await clickhouse.execute({ sql: 'DROP TABLE counts_mv' });
       await clickhouse.execute({ sql: createView.replace("throwIf(a = 'bad') = 0", 'true') });
       await insert('three', 'bad');
@@ -203,10 +192,10 @@ describe.each(engines)('%s', (engine, openTest) => {
       });
       await clickhouse.execute({ sql: 'CREATE MATERIALIZED VIEW old_1h_mv TO old_1h AS SELECT n FROM old_1m' });
       const insert = (): Promise<void> =>
-        clickhouse.insert({
-          sql: 'INSERT INTO swapped SELECT n FROM frames',
-          structure: 'n UInt64',
-          frames: Array.from({ length: 10 }, (_, n) => row(n)),
+        clickhouse.insertRows({
+          table: 'swapped',
+          columns: ['n'],
+          pieces: Array.from({ length: 10 }, (_, n) => row(n)),
           settings: {
             insert_deduplication_token: 'batch',
             insert_deduplicate: 1,
@@ -321,7 +310,7 @@ describe.each(engines)('%s', (engine, openTest) => {
       expect(await failure(text('SELECT {a:String}'))).toMatchObject({ code: 456, kind: 'fatal' });
       expect(await failure(text('SELECT {a:UInt8}', { params: { a: 'x' } }))).toMatchObject({
         code: 457,
-        kind: 'reject',
+        kind: 'fatal',
         outcome: 'not_written',
       });
     });
@@ -476,16 +465,16 @@ describe.each(engines)('%s', (engine, openTest) => {
       });
       expect(
         await failure(text('SELECT number FROM numbers(1000000)', { settings: { max_result_rows: 10 } })),
-      ).toMatchObject({ code: 396, kind: 'reject' });
+      ).toMatchObject({ code: 396, kind: 'fatal' });
       expect(
         await failure(text('SELECT count() FROM numbers(10000000)', { settings: { max_rows_to_read: 1000 } })),
-      ).toMatchObject({ code: 158, kind: 'reject' });
+      ).toMatchObject({ code: 158, kind: 'fatal' });
       expect(
         await failure(
           text('SELECT groupArray(number) FROM numbers(100000000)', { settings: { max_memory_usage: 10_000_000 } }),
         ),
       ).toMatchObject({ code: 241, kind: 'retry' });
-      expect(await failure(text("SELECT match('x', '(')"))).toMatchObject({ code: 427, kind: 'reject' });
+      expect(await failure(text("SELECT match('x', '(')"))).toMatchObject({ code: 427, kind: 'fatal' });
       expect(await failure(text('SELECT * FROM no_such_table'))).toMatchObject({
         code: 60,
         codeName: 'UNKNOWN_TABLE',
@@ -541,11 +530,7 @@ describe.each(engines)('%s', (engine, openTest) => {
     );
     try {
       for (let n = 0; n < 20; n++)
-        await clickhouse.insert({
-          sql: 'INSERT INTO beside SELECT n, a FROM frames',
-          structure: 'n UInt64, a String',
-          frames: [row(n, 'a')],
-        });
+        await clickhouse.insertRows({ table: 'beside', columns: ['n', 'a'], pieces: [row(n, 'a')] });
       await clickhouse.ping();
       expect(ended).toEqual([]);
     } finally {
@@ -644,15 +629,15 @@ describe.each(engines)('%s', (engine, openTest) => {
     ).toMatchObject({ code: 57, codeName: 'TABLE_ALREADY_EXISTS', kind: 'fatal' });
     expect(await failure(clickhouse.execute({ sql: "INSERT INTO typed SELECT toUInt64('x'), ''" }))).toMatchObject({
       code: 6,
-      kind: 'reject',
+      kind: 'fatal',
       outcome: 'unknown',
     });
     expect(
       await failure(
-        clickhouse.insert({
-          sql: 'INSERT INTO typed SELECT n, a FROM frames',
-          structure: 'n UInt64, a String',
-          frames: [row(1, 'whole'), Buffer.from([1, 2, 3])],
+        clickhouse.insertRows({
+          table: 'typed',
+          columns: ['n', 'a'],
+          pieces: [row(1, 'whole'), Buffer.from([1, 2, 3])],
         }),
       ),
     ).toMatchObject({ code: 33, codeName: 'CANNOT_READ_ALL_DATA', kind: 'retry', outcome: 'unknown' });

@@ -49,11 +49,7 @@ describe('what goes wrong between us and the server', () => {
   const count = async (): Promise<string> =>
     (await clickhouse.read({ sql: 'SELECT count() FROM t', format: 'TabSeparated' })).body.toString('utf8').trim();
   const insert = (): Promise<void> =>
-    clickhouse.insert({
-      sql: 'INSERT INTO t SELECT n, a FROM frames',
-      structure: 'n UInt64, a String',
-      frames: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))],
-    });
+    clickhouse.insertRows({ table: 't', columns: ['n', 'a'], pieces: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))] });
 
   test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>, rows: number]>([
     ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 0],
@@ -102,17 +98,6 @@ describe('what goes wrong between us and the server', () => {
     await clickhouse.ping();
     await insert();
     expect(Number(await count()) - stored).toBe(2);
-  });
-
-  test('compressed bodies arrive', async () => {
-    const compressing = await openServer({ url: face.url, logger: testLogger, compress: true });
-    await compressing.insert({
-      sql: 'INSERT INTO t SELECT n, a FROM frames',
-      structure: 'n UInt64, a String',
-      frames: Array.from({ length: 100 }, (_, n) => row(n, `value ${n}`)),
-    });
-    await compressing.close();
-    expect(Number(await count()) - stored).toBe(100);
   });
 
   test('a slow answer is waited for as long as bytes or the time limit allow', async () => {

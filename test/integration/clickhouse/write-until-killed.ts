@@ -11,10 +11,6 @@ await clickhouse.execute({
 });
 process.stdout.write('open\n');
 for (let n = 0; ; n++) {
-  await clickhouse.insert({
-    sql: 'INSERT INTO written SELECT n, a FROM frames',
-    structure: 'n UInt64, a String',
-    frames: [row(n, 'x'.repeat(100_000))],
-  });
+  await clickhouse.insertRows({ table: 'written', columns: ['n', 'a'], pieces: [row(n, 'x'.repeat(100_000))] });
   process.stdout.write(`${n}\n`);
 }

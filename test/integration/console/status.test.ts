@@ -7,6 +7,7 @@ import type { Status } from '../../../services/console/wire.ts';
 import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { QueryService } from '../../../services/query/service.ts';
+import { whenOpen } from '../../../services/query/when-open.ts';
 import {
   API_KEY,
   call,
@@ -45,6 +46,12 @@ describe.each(modes)('beside the engine %s', (mode) => {
     const at = Date.now();
     now = at;
     const settings = readSettings({ API_KEY, PORT: '0', DATA_DIR: engine.dataDir });
+    const notConnected = whenOpen(new Promise(() => undefined));
+    const [{ documented: _, ...list } = expect.fail()] = deadLetterRoutes({
+      clickhouse: notConnected,
+      settings,
+      logger,
+    });
     console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: () => now });
     service = await startService(
       engine.clickhouse,
@@ -52,7 +59,11 @@ describe.each(modes)('beside the engine %s', (mode) => {
       {},
       {
         registry,
-        routes: [...console_.routes, ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger })],
+        routes: [
+          ...console_.routes,
+          ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger }),
+          { ...list, path: '/api/not-connected' },
+        ],
         openRoutes: console_.openRoutes,
       },
     );
@@ -288,8 +299,14 @@ describe.each(modes)('beside the engine %s', (mode) => {
     ['{"topic":"t","offset":1}', 'invalid_parameter'],
     ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'],
     ['{"topic":"t","limit":101}', 'invalid_parameter'],
+    ['{"topic":"t","partition":0,"offset":1}', 'not_found'],
   ])('a replay of %s is refused as %s', async (body, code) => {
     expect((await post('/api/dead-letters/replay', body)).error.code).toBe(code);
+  });
+
+  test('while ClickHouse is unavailable, a route answers 503 and when to try again', async () => {
+    const { status, error, headers } = await get('/api/not-connected');
+    expect([status, error.code, headers['retry-after']]).toEqual([503, 'unavailable', '5']);
   });
 
   test('a large answer is compressed where the caller accepts it, and / and its files need no key', async () => {

@@ -40,12 +40,17 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
     });
     const rows = 5_000;
     let running = true;
-    const frames = Buffer.from(Uint32Array.from({ length: rows }, (_row, i) => i).buffer);
+    const pieces = Array.from({ length: rows }, (_row, i) => {
+      const row = Buffer.alloc(5);
+      row.writeUInt8(i % 3);
+      row.writeUInt32LE(i, 1);
+      return row;
+    });
     const insert = clickhouse
-      .insert({
-        sql: 'INSERT INTO raw SELECT number % 3, number FROM frames',
-        structure: 'number UInt32',
-        frames: [frames],
+      .insertRows({
+        table: 'raw',
+        columns: ['day', 'k'],
+        pieces,
         settings: {
           insert_deduplication_token: JSON.stringify(settings),
           function_sleep_max_microseconds_per_block: 100_000_000,

@@ -1,0 +1,186 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
+import { isIP } from 'node:net';
+import { sources, type SourceName } from '../sources.ts';
+
+// A parser gets trimmed, non-empty text and throws an Error whose message completes the sentence "NAME ...".
+
+export const text = (value: string): string => value;
+
+export function oneOf<const T extends string>(...values: T[]): (value: string) => T {
+  return (value) => {
+    const found = values.find((v) => v === value);
+    if (found === undefined) throw new Error(`is ${JSON.stringify(value)}; use one of ${values.join(', ')}`);
+    return found;
+  };
+}
+
+export function integer(min: number, max: number): (value: string) => number {
+  return (value) => {
+    const n = Number(value);
+    if (!/^\d+$/.test(value) || n < min || n > max)
+      throw new Error(`is ${JSON.stringify(value)}; use an integer from ${min} to ${max}`);
+    return n;
+  };
+}
+
+export function yesOrNo(value: string): boolean {
+  return oneOf('true', 'false')(value) === 'true';
+}
+
+export function url(...protocols: string[]): (value: string) => string {
+  return (value) => {
+    let parsed: URL;
+    try {
+      parsed = new URL(value);
+    } catch {
+      throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost:8123`);
+    }
+    for (const part of [parsed.username, parsed.password, parsed.pathname]) {
+      try {
+        decodeURIComponent(part);
+      } catch (error) {
+        throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
+      }
+    }
+    if (!protocols.includes(parsed.protocol.slice(0, -1)))
+      throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
+    return value;
+  };
+}
+
+/** One server, or several nodes of a cluster with the same database. */
+export function nodes(value: string): string {
+  const urls = value.split(',').map((node) => node.trim());
+  for (const node of urls) url('http', 'https')(node);
+  if (new Set(urls.map((node) => new URL(node).pathname)).size > 1)
+    throw new Error('names several databases; the nodes of a cluster have one database in common');
+  return urls.join(',');
+}
+
+export function brokers(value: string): string[] {
+  const list = names(value);
+  for (const b of list) {
+    if (b.startsWith('['))
+      throw new Error(`has ${JSON.stringify(b)}; the Kafka client takes no IPv6 address, use a host name`);
+    const port = Number(/^[^:\s/]+:(\d{1,5})$/.exec(b)?.[1]);
+    if (!(port >= 1 && port <= 65535)) throw new Error(`has ${JSON.stringify(b)}; use host:port,host:port`);
+  }
+  if (list.length === 0) throw new Error('names no broker; use host:port,host:port');
+  return list;
+}
+
+/** One topic per source. A topic belongs to one source. */
+export type Topics = Record<SourceName, string>;
+
+export const defaultTopics = Object.fromEntries(sources.map((s) => [s.name, s.name])) as Topics;
+
+export function topics(value: string): Topics {
+  const result: Topics = { ...defaultTopics };
+  const named = new Set<SourceName>();
+  for (const pair of names(value)) {
+    const [name, topic, ...rest] = pair.split('=').map((p) => p.trim());
+    const source = sources.find((s) => s.name === name);
+    if (source === undefined || rest.length > 0)
+      throw new Error(
+        `has ${JSON.stringify(pair)}; use source=topic with a source of ${sources.map((s) => s.name).join(', ')}`,
+      );
+    if (topic === undefined || !/^[A-Za-z0-9._-]{1,249}$/.test(topic) || topic === '.' || topic === '..')
+      throw new Error(`has ${JSON.stringify(pair)}; a topic name has 1 to 249 of A-Z a-z 0-9 . _ -`);
+    if (named.has(source.name)) throw new Error(`names ${source.name} twice`);
+    named.add(source.name);
+    result[source.name] = topic;
+  }
+  const seen = new Map<string, string>();
+  for (const [source, topic] of Object.entries(result)) {
+    const other = seen.get(topic);
+    if (other !== undefined)
+      throw new Error(`gives the topic ${topic} to both ${other} and ${source}; a topic belongs to one source`);
+    seen.set(topic, source);
+  }
+  return result;
+}
+
+export function fileText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new Error(`names a file that cannot be read (${(error as NodeJS.ErrnoException).code})`, { cause: error });
+  }
+}
+
+/** Checks the file and returns its path. It is read again where it is used. */
+export function certificateFile(path: string): string {
+  const text = fileText(path);
+  try {
+    void new X509Certificate(text);
+  } catch (error) {
+    throw new Error('names a file that has no certificate in PEM', { cause: error });
+  }
+  return path;
+}
+
+export function privateKeyFile(path: string): string {
+  const text = fileText(path);
+  try {
+    createPrivateKey(text);
+  } catch (error) {
+    throw new Error('names a file that has no private key in PEM without a passphrase', { cause: error });
+  }
+  return path;
+}
+
+export function folder(path: string): string {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true)
+    throw new Error(`is ${JSON.stringify(path)}, which is no folder`);
+  return path;
+}
+
+/** A key that callers send in a header. Other characters would arrive changed, or not at all. */
+export function headerText(value: string): string {
+  if (!/^[\x20-\x7e]+$/.test(value))
+    throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
+  return value;
+}
+
+/**
+ * Whose X-Forwarded-For is trusted: nobody's, that of the given number of proxies, or that of proxies in these
+ * networks.
+ */
+export type TrustProxy = false | number | readonly string[];
+
+export function trustProxy(value: string): TrustProxy {
+  if (value === 'false' || value === '0') return false;
+  if (value === 'true')
+    throw new Error(
+      'is "true", which would let every caller choose its own address; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
+    );
+  if (/^[1-9]\d?$/.test(value)) return Number(value);
+  const networks = names(value);
+  for (const network of networks) {
+    const [address = '', bits, ...rest] = network.split('/');
+    const version = isIP(address);
+    const most = version === 4 ? 32 : 128;
+    if (
+      version === 0 ||
+      rest.length > 0 ||
+      (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))
+    ) {
+      throw new Error(
+        `has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`,
+      );
+    }
+  }
+  if (networks.length === 0)
+    throw new Error(
+      'names no network; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
+    );
+  return networks;
+}
+
+export function names(value: string): string[] {
+  return value
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
+}
