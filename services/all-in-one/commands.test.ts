@@ -53,7 +53,10 @@ test('a body that is no JSON is a 400; the error handler answers for an error of
       }),
     ),
   );
-  await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({ name: 'ClickHouseError', kind: 'retry' });
+  await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
+    name: 'ClickHouseError',
+    kind: 'retry',
+  });
 });
 
 const routes = commandRoutes({
