@@ -1,6 +1,16 @@
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { DAY, floorTo, HOUR, isoTime, LONG_READ_SETTINGS, MINUTE, nowSeconds, type Context } from './context.ts';
+import {
+  DAY,
+  floorTo,
+  HOUR,
+  isoTime,
+  LONG_READ_SETTINGS,
+  MINUTE,
+  nowSeconds,
+  onShards,
+  type Context,
+} from './context.ts';
 import type { Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { differencesOf, requestRepair, type Difference } from './repairs.ts';
@@ -52,9 +62,11 @@ export function createAudit(context: Context): Audit {
 
       /** False if batches in flight may explain the difference: the next round compares the minutes again. */
       async function compareMinutes(rollup: Rollup, span: Span): Promise<boolean> {
-        const found = await look(rollup, undefined, span, MINUTE);
-        if (found === 'in flight') return false;
-        asked += await ask(rollup, found);
+        for (const shard of onShards(context)) {
+          const found = await look(shard, rollup, undefined, span, MINUTE);
+          if (found === 'in flight') return false;
+          asked += await ask(rollup, found);
+        }
         return true;
       }
     },
@@ -68,14 +80,15 @@ export function createAudit(context: Context): Audit {
     const now = nowSeconds(context);
     const newest = await newestPeriod(context);
     let asked = 0;
-    for (const rollup of await serving()) {
-      const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, {
+    const rollups = await serving();
+    for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
+      const periods = await select<{ period: number }>(shard.clickhouse, statements.closedPeriods, {
         source: rollup.source,
         from: Math.max(0, floorTo(now, DAY) - days * DAY),
         before: newest,
       });
       for (const { period } of periods) {
-        const found = await look(rollup, period, { from: 0, to: END }, rollup.widest);
+        const found = await look(shard, rollup, period, { from: 0, to: END }, rollup.widest);
         if (found !== 'in flight') asked += await ask(rollup, found);
       }
       logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
@@ -88,6 +101,7 @@ export function createAudit(context: Context): Audit {
    * ledger may still fill their views, so differences in their periods mean nothing.
    */
   async function look(
+    shard: Context,
     rollup: Rollup,
     period: number | undefined,
     span: Span,
@@ -95,12 +109,12 @@ export function createAudit(context: Context): Audit {
   ): Promise<readonly Difference[] | 'in flight'> {
     const since = performance.now();
     try {
-      const first = await differencesOf(context, rollup, period, span, widest);
+      const first = await differencesOf(shard, rollup, period, span, widest);
       for (const p of new Set(first.map((d) => d.period))) {
         if (
           (
             await select(
-              fresh(clickhouse, [rollup.source, 'batches', 'dead_letter_replays']),
+              fresh(shard.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']),
               statements.unfinishedBatches,
               { source: rollup.source, period: p },
               LONG_READ_SETTINGS,
@@ -110,7 +124,7 @@ export function createAudit(context: Context): Audit {
           return 'in flight';
       }
       if (first.length === 0) return first;
-      const second = await differencesOf(context, rollup, period, span, widest);
+      const second = await differencesOf(shard, rollup, period, span, widest);
       return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
     } finally {
       metrics.auditSeconds.inc({ rollup: rollup.name }, (performance.now() - since) / 1000);

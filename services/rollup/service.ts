@@ -118,7 +118,13 @@ async function run(context: Context): Promise<never> {
   ];
   const rest: Job[] = [
     { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
-    { everyMs: AUDIT_EVERY_MS, work: async () => await context.clickhouse.cluster?.complete() },
+    {
+      everyMs: AUDIT_EVERY_MS,
+      work: async () => {
+        await context.clickhouse.cluster?.complete();
+        await context.clickhouse.cluster?.distribute?.();
+      },
+    },
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     {
       everyMs: AUDIT_EVERY_MS,
