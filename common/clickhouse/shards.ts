@@ -20,6 +20,7 @@ const RETRY_MS = 1_000;
 const WATCH_MS = 10_000;
 const ACCESS_DENIED = 497;
 const TABLE_ALREADY_EXISTS = 57;
+const UNKNOWN_DATABASE = 81;
 
 const COUNT_SHARDS =
   'SELECT toUInt32(uniqExact(shard_num)) AS shards FROM system.clusters WHERE cluster = {cluster:String}';
@@ -173,8 +174,14 @@ async function openShards(
             sql: `CREATE OR REPLACE TABLE ${identifier(over)}.${identifier(table)} AS ${identifier(database)}.${identifier(table)} ENGINE = ${engine}`,
           });
         } catch (error) {
+          if (!(error instanceof ClickHouseError)) throw error;
+          if (error.code === UNKNOWN_DATABASE) {
+            // a replaced node that is not ready yet
+            options.logger.error({ node: node.where, database: over }, 'clickhouse_database_missing');
+            return;
+          }
           // another rollup service was faster
-          if (!(error instanceof ClickHouseError) || error.code !== TABLE_ALREADY_EXISTS) throw error;
+          if (error.code !== TABLE_ALREADY_EXISTS) throw error;
         }
       }
     });

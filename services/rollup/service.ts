@@ -62,6 +62,8 @@ export async function startRollup({
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
   // before anything is created: a node without tables may be a new replica of those that others have
   await clickhouse.cluster?.complete();
+  // of a cluster that had one shard
+  await clickhouse.cluster?.distribute?.();
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);

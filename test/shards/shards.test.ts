@@ -303,6 +303,30 @@ test('a dead letter is replayed on the shard of its partition', { timeout: 600_0
   );
 });
 
+test(
+  'a start creates what reads all shards, where it is absent as after the second shard',
+  { timeout: 600_000 },
+  async () => {
+    const over = databaseOfAll(DATABASE);
+    for (const { server } of cluster.nodes) {
+      await server.query(`DROP DATABASE ${over} SYNC`);
+      await server.query(`CREATE DATABASE ${over}`);
+    }
+    const another = await startRollup({
+      clickhouse: await clientAs('rollup', [2, 3, 0, 1]),
+      settings: world.settings,
+      logger: testLogger,
+      registry: createRegistry(),
+    });
+    await another.stop();
+    const [found] = await select<{ shards: number }>(
+      clickhouse,
+      'SELECT toUInt32(uniqExact(_shard_num)) AS shards FROM api_requests_v1',
+    );
+    expect(found).toEqual({ shards: 2 });
+  },
+);
+
 // the last one: whoever has used the first node refuses afterwards
 test('a process refuses its statements once the cluster has another number of shards', async () => {
   const client = await clientAs('query', [0, 1, 2, 3]);
