@@ -68,19 +68,17 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
 
   /** Ends every further statement once there are more or fewer shards: it would miss the rows of one. */
   function watched(opened: ClickHouse, expected: number): ClickHouse {
-    const { close } = opened;
-    const timer = setInterval(() => {
-      countShards(nodes, cluster).then(
-        (now) => {
-          if (now === expected || changed !== undefined) return;
-          changed = new StartError(
-            `the cluster ${cluster} has ${now} shards now, and had ${expected}: restart the process`,
-          );
-          logger.error({ cluster, expected, now }, 'shards_changed');
-        },
-        () => {},
+    const close = opened.close.bind(opened);
+    const look = async (): Promise<void> => {
+      // where it cannot be asked, the statements fail too
+      const now = await countShards(nodes, cluster).catch(() => expected);
+      if (now === expected || changed !== undefined) return;
+      changed = new StartError(
+        `the cluster ${cluster} has ${now} shards now, and had ${expected}: restart the process`,
       );
-    }, WATCH_MS).unref();
+      logger.error({ cluster, expected, now }, 'shards_changed');
+    };
+    const timer = setInterval(() => void look(), WATCH_MS).unref();
     return Object.assign(opened, {
       close: async () => {
         clearInterval(timer);
