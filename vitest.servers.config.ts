@@ -32,6 +32,9 @@ export default defineConfig({
         5,
         1,
       ),
+      // two shards of two replicas, which the file starts; and the answers of two shards of one
+      onClickHouse('shards', 'embedded', ['test/shards/**/*.test.ts'], 6, 1),
+      onClickHouse('shards-oracle', '25.8 shards', ['test/e2e/oracle.test.ts'], 7, 1),
       onClickHouse('versions', 'embedded', ['test/versions/**/*.test.ts'], 4),
       // builds the Dockerfile: minutes, and as root
       onClickHouse('image', 'embedded', ['test/image/**/*.test.ts'], 6, 1),

@@ -1,4 +1,4 @@
-import { openCluster } from '../common/clickhouse/nodes.ts';
+import { openCluster } from '../common/clickhouse/shards.ts';
 import type { ClickHouse } from '../common/clickhouse/clickhouse.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { openServer } from '../common/clickhouse/server.ts';

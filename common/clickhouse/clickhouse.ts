@@ -114,11 +114,28 @@ export interface ClusterDuties {
    * StartError if no node that answers has a table, and another one does not answer.
    */
   complete(): Promise<void>;
+  /**
+   * Of several shards: creates on every node, for each table, the one that reads it on all shards. To be called when
+   * tables or columns of views were added. Undefined for one shard, which needs none.
+   */
+  distribute?(): Promise<void>;
+}
+
+/** The rows of some partitions of Kafka: all tables of one shard, each of them whole. */
+export interface Shard extends ClickHouse {
+  readonly shard: string;
 }
 
 export interface ClickHouse extends Reader, Writer {
   /** undefined if it is one engine */
   readonly cluster?: ClusterDuties;
+  /** The name of the shard; undefined without a cluster, and for several shards together. */
+  readonly shard?: string | undefined;
+  /**
+   * Of several shards, each by itself, in the order of their names. What belongs to a partition of Kafka is written and
+   * read there. The whole reads all shards, and writes only the tables that they share.
+   */
+  readonly shards?: readonly Shard[] | undefined;
   /** `embedded` or the server's address without credentials, for log lines */
   readonly where: string;
   /** the number of concurrent writes; more of them wait */
@@ -131,6 +148,11 @@ export interface ClickHouse extends Reader, Writer {
   ping(): Promise<void>;
   /** Ends reads, lets writes finish for a few seconds, then ends them too. */
   close(): Promise<void>;
+}
+
+/** Returns each shard; without several, the ClickHouse itself. */
+export function shardsOf<T extends Pick<ClickHouse, 'shards'>>(clickhouse: T): readonly (T | Shard)[] {
+  return clickhouse.shards ?? [clickhouse];
 }
 
 /** For reads whose 64-bit integers may exceed 2^53: they come as text. */

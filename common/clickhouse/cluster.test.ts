@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { forCluster } from './cluster.ts';
+import { forCluster, isForAllShards } from './cluster.ts';
 import { loadMigrations } from './migrations.ts';
 
-const REPLICA = "'/clickhouse/tables/{uuid}/{shard}', '{replica}'";
+const REPLICA = "'/clickhouse/tables/{uuid}/{shard}', '{shard}-{replica}'";
 const inCluster = (sql: string): string => forCluster(sql, 'logs');
 
 describe('a statement for a cluster', () => {
@@ -37,6 +37,14 @@ SETTINGS ttl_only_drop_parts = 1, replicated_deduplication_window_seconds = 6048
     expect(inCluster(sql)).toBe(expected);
   });
 
+  test('a table that all shards share has one place in Keeper, and changes once', () => {
+    expect(inCluster('CREATE TABLE d.api_keys (x UInt8) ENGINE = AggregatingMergeTree ORDER BY x')).toContain(
+      "ReplicatedAggregatingMergeTree('/clickhouse/tables/{uuid}/all', '{shard}-{replica}')",
+    );
+    const alter = 'ALTER TABLE `api_keys` MODIFY SETTING x = 1';
+    expect(inCluster(alter)).toBe(alter);
+  });
+
   test.each([
     "ALTER TABLE t DROP PARTITION ID '1'",
     "ALTER TABLE t REPLACE PARTITION ID '1' FROM s",
@@ -46,6 +54,19 @@ SETTINGS ttl_only_drop_parts = 1, replicated_deduplication_window_seconds = 6048
     'SYSTEM SYNC REPLICA t LIGHTWEIGHT',
   ])('%s stays as it is: Keeper or the node takes care of it', (sql) => {
     expect(inCluster(sql)).toBe(sql);
+  });
+
+  test.each([
+    ['-- comment\nINSERT INTO rollups (x) SELECT 1', true],
+    ['INSERT INTO d.`api_keys` VALUES (1)', true],
+    ['CREATE VIEW v AS SELECT 1', true],
+    ['INSERT INTO batches (topic) SELECT 1', false],
+    ["ALTER TABLE edge_logs DROP PARTITION ID '1'", false],
+    ['TRUNCATE TABLE edge_logs', false],
+    ['SYSTEM STOP MERGES', false],
+    ['BACKUP DATABASE d TO Null', false],
+  ])('%s: for all shards: %s', (sql, expected) => {
+    expect(isForAllShards(sql)).toBe(expected);
   });
 
   test('a table of one node has an identity of its own and no other replica', () => {

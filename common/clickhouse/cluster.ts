@@ -3,8 +3,23 @@ import { select, type Reader, type StatementSettings } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
 import { identifier, quote, tokenize, type Token } from './sql.ts';
 
-/** A table's place in Keeper. Its UUID is the same on all replicas, and unlike its name it never changes. */
-const REPLICA = "'/clickhouse/tables/{uuid}/{shard}', '{replica}'";
+/**
+ * Tables of which every node of every shard has all rows. They are small and say what is true of the whole cluster. Of
+ * every other table, each shard has its own rows.
+ */
+export const SHARED_TABLES: ReadonlySet<string> = new Set([
+  'migrations',
+  'partition_owners',
+  'paused_partitions',
+  'rollups',
+  'rollup_periods',
+  'rollup_repairs',
+  'api_keys',
+]);
+
+/** A table's place in Keeper. Its UUID is the same on all nodes, and unlike its name it never changes. */
+const replicaOf = (table: string): string =>
+  `'/clickhouse/tables/{uuid}/${SHARED_TABLES.has(table) ? 'all' : '{shard}'}', '{shard}-{replica}'`;
 /** How long Keeper holds a token, seconds: a week. The number of tokens is what the table's own window says. */
 const WINDOW_SECONDS = 604_800;
 const PARTITION_COMMANDS = new Set(['DROP', 'MOVE', 'REPLACE', 'ATTACH', 'DETACH']);
@@ -29,19 +44,40 @@ interface Word {
  * the table is the business of one node only: another one has no replica of it.
  */
 export function forCluster(statement: string, cluster: string, uuid?: string): string {
-  const words = tokenize(statement)
+  const words = wordsOf(statement);
+  const verb = words[0]?.text;
+  if (verb === undefined || !isDefinition(words)) return statement;
+  const edits: Edit[] = [];
+  const name = words[lastOfName(words, verb)]!.token;
+  const table = nameIn(statement, name);
+  // a table that has one group of replicas in all shards changes once
+  if (verb === 'ALTER' && SHARED_TABLES.has(table)) return statement;
+  if (uuid === undefined) edits.push({ at: name.end, text: ` ON CLUSTER ${identifier(cluster)}` });
+  else if (verb === 'CREATE') edits.push({ at: name.end, text: ` UUID ${quote(uuid)}` });
+  if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words, replicaOf(table)));
+  return applied(statement, edits);
+}
+
+/** Returns whether a statement is for all shards: it changes the schema, or writes a table that they share. */
+export function isForAllShards(statement: string): boolean {
+  const words = wordsOf(statement);
+  const inserted = words[words[3]?.text === '.' ? 4 : 2];
+  if (words[0]?.text === 'INSERT' && words[1]?.text === 'INTO' && inserted !== undefined)
+    return SHARED_TABLES.has(nameIn(statement, inserted.token));
+  return isDefinition(words);
+}
+
+function wordsOf(statement: string): readonly Word[] {
+  return tokenize(statement)
     .filter((token) => token.kind !== 'space' && token.kind !== 'comment')
     .map((token): Word => ({ text: statement.slice(token.start, token.end).toUpperCase(), token }));
+}
+
+const nameIn = (statement: string, { start, end }: Token): string => statement.slice(start, end).replaceAll('`', '');
+
+function isDefinition(words: readonly Word[]): boolean {
   const verb = words[0]?.text;
-  const isDefinition =
-    verb === 'CREATE' || verb === 'DROP' || verb === 'EXCHANGE' || (verb === 'ALTER' && !isOfPartition(words));
-  if (!isDefinition) return statement;
-  const edits: Edit[] = [];
-  const named = endOfName(words, verb);
-  if (uuid === undefined) edits.push({ at: named, text: ` ON CLUSTER ${identifier(cluster)}` });
-  else if (verb === 'CREATE') edits.push({ at: named, text: ` UUID ${quote(uuid)}` });
-  if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words));
-  return applied(statement, edits);
+  return verb === 'CREATE' || verb === 'DROP' || verb === 'EXCHANGE' || (verb === 'ALTER' && !isOfPartition(words));
 }
 
 interface Edit {
@@ -55,18 +91,18 @@ function isOfPartition(words: readonly Word[]): boolean {
   return words.some(({ text }, i) => PARTITION_COMMANDS.has(text) && words[i + 1]?.text === 'PARTITION');
 }
 
-/** Where the name ends: the last of two in EXCHANGE TABLES a AND b. A name may have a database before it. */
-function endOfName(words: readonly Word[], verb: string): number {
+/** The index of the name: the last of two in EXCHANGE TABLES a AND b. A name may have a database before it. */
+function lastOfName(words: readonly Word[], verb: string): number {
   const kind = words.findIndex(({ text }) => text === 'TABLE' || text === 'TABLES' || text === 'VIEW');
   let at = kind + 1;
   if (words[at]?.text === 'IF') at += words[at + 1]?.text === 'NOT' ? 3 : 2;
   if (verb === 'EXCHANGE') at = words.findIndex(({ text }) => text === 'AND') + 1;
   if (words[at + 1]?.text === '.') at += 2;
-  return words[at]!.token.end;
+  return at;
 }
 
 /** The engine and its window of tokens, replicated. */
-function replicated(words: readonly Word[]): Edit[] {
+function replicated(words: readonly Word[], replica: string): Edit[] {
   const edits: Edit[] = [];
   for (const [i, { text, token }] of words.entries()) {
     if (text === 'ENGINE' && words[i + 1]?.text === '=') {
@@ -75,8 +111,8 @@ function replicated(words: readonly Word[]): Edit[] {
       edits.push({ at: engine.token.start, text: 'Replicated' });
       edits.push(
         opening?.text === '('
-          ? { at: opening.token.end, text: `${REPLICA}, ` }
-          : { at: engine.token.end, text: `(${REPLICA})` },
+          ? { at: opening.token.end, text: `${replica}, ` }
+          : { at: engine.token.end, text: `(${replica})` },
       );
     } else if (text === 'NON_REPLICATED_DEDUPLICATION_WINDOW')
       edits.push({
@@ -106,8 +142,6 @@ export async function checkCluster(node: Reader & { readonly where: string }, cl
     { cluster },
   );
   if (shards[0]!.shards === 0) missing.push(`remote_servers has no cluster ${cluster}`);
-  if (shards[0]!.shards > 1)
-    missing.push(`the cluster ${cluster} has ${shards[0]!.shards} shards, but one shard is supported`);
   const macros = await select<{ macro: string }>(node, 'SELECT macro FROM system.macros');
   for (const name of ['shard', 'replica'])
     if (!macros.some(({ macro }) => macro === name)) missing.push(`macros has no ${name}`);

@@ -1,6 +1,9 @@
 import { StartError } from '../errors.ts';
 import { select, type Reader } from './clickhouse.ts';
 
+/** The name of the database whose tables read all shards of a cluster (shards.ts). */
+export const databaseOfAll = (database: string): string => `${database}_all`;
+
 /** The name of the database that statements run in. */
 export async function databaseOf(clickhouse: Reader): Promise<string> {
   return (await select<{ name: string }>(clickhouse, 'SELECT currentDatabase() AS name'))[0]!.name;

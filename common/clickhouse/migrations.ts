@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
-import { select, type ClickHouse, type Reader } from './clickhouse.ts';
+import { select, shardsOf, type ClickHouse, type Reader } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
 import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
@@ -78,11 +78,13 @@ export function loadMigrations(folder: URL = FOLDER): Migration[] {
  * the database is newer than the files, or if an object exists that no run created.
  */
 export async function migrate(
-  clickhouse: ClickHouse,
+  whole: ClickHouse,
   logger: Logger,
   migrations: readonly Migration[] = loadMigrations(),
   fsync = false,
 ): Promise<{ version: number; applied: number }> {
+  // of several shards through any: each statement is for all nodes, and what reads all shards is created here
+  const clickhouse = shardsOf(whole)[0]!;
   const run = randomUUID();
   await clickhouse.execute({ sql: CREATE_TABLE });
   const before = await readRecorded(clickhouse);
@@ -110,6 +112,7 @@ export async function migrate(
       }
     }
     // before another service uses what the migration created
+    if (migration === migrations.at(-1)) await clickhouse.cluster?.distribute?.();
     await setFsync(clickhouse, logger, fsync);
     await record(clickhouse, migration, run, 'applied');
     applied++;

@@ -1,8 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
-import { select, type ClickHouse, type Read, type ReadResult, type StatementSettings } from './clickhouse.ts';
-import { checkCluster, CLUSTER_SETTINGS, forCluster } from './cluster.ts';
+import {
+  select,
+  type ClickHouse,
+  type ClusterDuties,
+  type Read,
+  type Reader,
+  type ReadResult,
+  type StatementSettings,
+} from './clickhouse.ts';
+import { checkCluster, CLUSTER_SETTINGS, forCluster, SHARED_TABLES } from './cluster.ts';
 import { ClickHouseError } from './errors.ts';
 import { openServer, type ServerOptions } from './server.ts';
 import { identifier } from './sql.ts';
@@ -19,22 +27,43 @@ export interface ClusterOptions extends Omit<ServerOptions, 'url' | 'unreachable
   readonly cluster: string;
 }
 
+export interface NodesOptions extends ClusterOptions {
+  /** A node of another shard counts as lost: nobody knew its shard before it answered. */
+  readonly shard?: string;
+  /** where the replicated tables are, if the database of the urls has tables that read them on all shards */
+  readonly database?: string;
+  /** Throws if no statement may run any more. */
+  readonly guard?: () => void;
+}
+
+export interface Nodes extends ClickHouse {
+  readonly cluster: ClusterDuties;
+  /** The results in the order of the urls; undefined for a lost node. */
+  onLiveNodes<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]>;
+}
+
 const CONNECT_RETRY_MS = 1_000;
 /** A replica that takes longer to fetch what others acknowledged is left for another one, milliseconds. */
 const LAG_MS = 3_000;
 /** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
+/**
+ * ATTEMPT_TO_READ_AFTER_EOF, SOCKET_TIMEOUT, NETWORK_ERROR, ALL_CONNECTION_TRIES_FAILED: a node that read for the asked
+ * one is lost.
+ */
+const WITHOUT_OTHER_NODE = new Set<number | undefined>([32, 209, 210, 279]);
 const TABLE_ALREADY_EXISTS = 57;
+const NO_ELEMENTS_IN_CONFIG = 139;
 /** a replica that has just joined and has no tables yet */
 const UNKNOWN_TABLE = 60;
 /** also of our own questions to a node that does not answer in time */
 const QUERY_WAS_CANCELLED = 394;
 
-/** Its replicas that have a session in Keeper, and its own name. One row per table. */
+/** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
 const REPLICAS = `
 SELECT replica_name AS own, mapKeys(mapFilter((name, active) -> active = 1, replica_is_active)) AS active
 FROM system.replicas
-WHERE database = currentDatabase()`;
+WHERE database = currentDatabase() AND table NOT IN {shared:Array(String)}`;
 
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
@@ -44,8 +73,16 @@ WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9a-f]
 ORDER BY engine = 'View', engine = 'MaterializedView', name`;
 
 /** Resolves when a node has answered. Throws StartError as openServer does, if waiting cannot help. */
-export async function openCluster({ urls, cluster, ...options }: ClusterOptions): Promise<ClickHouse> {
+export async function openNodes({
+  urls,
+  cluster,
+  shard,
+  database,
+  guard = () => {},
+  ...options
+}: NodesOptions): Promise<Nodes> {
   const { logger, wait = true, signal } = options;
+  const tablesIn = identifier(database ?? databaseIn(urls[0]!));
   const nodes = urls.map((url): { readonly url: string; readonly host: string; opened?: Promise<ClickHouse> } => ({
     url,
     host: new URL(url).host,
@@ -74,6 +111,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
     rights: (wanted) => use((clickhouse) => clickhouse.rights(wanted)),
     ping: () => use((clickhouse) => clickhouse.ping()),
     cluster: { check, complete },
+    onLiveNodes,
     async close() {
       await Promise.all(nodes.map(async ({ opened }) => (await opened?.catch(() => undefined))?.close()));
     },
@@ -82,13 +120,32 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
   /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
   function open(at: number): Promise<ClickHouse> {
     const node = nodes[at]!;
-    node.opened ??= openServer({ ...options, url: node.url, wait: false, unreachablePatienceMs: 0 }).catch(
-      (error: unknown) => {
+    node.opened ??= openServer({ ...options, url: node.url, wait: false, unreachablePatienceMs: 0 })
+      .then(ofOurShard)
+      .catch((error: unknown) => {
         delete node.opened;
         throw error instanceof StartError && isLost(error.cause) ? error.cause : error;
-      },
-    );
+      });
     return node.opened;
+  }
+
+  async function ofOurShard(opened: ClickHouse): Promise<ClickHouse> {
+    if (shard === undefined || (await shardOfNode(opened)) === shard) return opened;
+    await opened.close();
+    throw lost(new Error(`it is no node of the shard ${shard}`), 'OTHER_SHARD');
+  }
+
+  function onLiveNodes<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]> {
+    return Promise.all(
+      nodes.map(async (_, at) => {
+        try {
+          return await work(await openNow(at));
+        } catch (error) {
+          if (!isLost(error)) throw error;
+          return undefined;
+        }
+      }),
+    );
   }
 
   /** The same while statements run: a node that cannot be used, such as an empty one without the database, is lost. */
@@ -128,6 +185,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
     { fresh, signal: ofCaller }: Pick<Read, 'fresh' | 'signal'> = {},
     sent: 'once' | 'again' = 'again',
   ): Promise<T> {
+    guard();
     const lagMs = Math.min(LAG_MS, (fresh?.withinMs ?? 0) / nodes.length);
     for (let tried = 1; ; tried++) {
       const at = current;
@@ -139,11 +197,15 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
         await sync(clickhouse, fresh?.tables ?? [], patienceMs);
         return await work(clickhouse);
       } catch (error) {
-        if (!isLost(error, ofCaller)) throw error;
+        if (!isLost(error, ofCaller) && !isOfOtherNode(error)) throw error;
         await leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
     }
+  }
+
+  function isOfOtherNode(error: unknown): error is ClickHouseError {
+    return database !== undefined && error instanceof ClickHouseError && WITHOUT_OTHER_NODE.has(error.code);
   }
 
   async function leave(at: number, { codeName }: ClickHouseError): Promise<void> {
@@ -159,7 +221,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
       await Promise.all(
         tables.map((table) =>
           clickhouse.execute({
-            sql: `SYSTEM SYNC REPLICA ${identifier(table)} LIGHTWEIGHT`,
+            sql: `SYSTEM SYNC REPLICA ${tablesIn}.${identifier(table)} LIGHTWEIGHT`,
             settings: { receive_timeout: Math.ceil(withinMs) / 1000 },
           }),
         ),
@@ -191,7 +253,9 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
     const answered = outcomes.filter((o) => 'answer' in o);
     if (failure !== undefined) {
       const replicas = await Promise.all(
-        answered.map(({ clickhouse }) => select<{ own: string; active: string[] }>(clickhouse, REPLICAS)),
+        answered.map(({ clickhouse }) =>
+          select<{ own: string; active: string[] }>(clickhouse, REPLICAS, { shared: [...SHARED_TABLES] }),
+        ),
       );
       const own = new Set(replicas.flat().map((r) => r.own));
       if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw failure;
@@ -219,7 +283,7 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
   }
 
   async function complete(): Promise<void> {
-    const held = await Promise.all(nodes.map((_, at) => definitionsOn(at)));
+    const held = await onLiveNodes(definitionsOn);
     const answered = held.filter((definitions) => definitions !== undefined);
     const wanted = answered.reduce((most, of) => (of.size > most.size ? of : most), new Map<string, string>());
     if (wanted.size === 0 && answered.length < nodes.length)
@@ -238,23 +302,30 @@ export async function openCluster({ urls, cluster, ...options }: ClusterOptions)
       }
     }
   }
+}
 
-  /** By name, in an order in which they can be created. Undefined if the node is lost. */
-  async function definitionsOn(at: number): Promise<ReadonlyMap<string, string> | undefined> {
-    try {
-      const found = await select<{ name: string; definition: string }>(
-        await openNow(at),
-        DEFINITIONS,
-        {},
-        { show_table_uuid_in_table_create_query_if_not_nil: 1 },
-      );
-      return new Map(found.map(({ name, definition }) => [name, definition]));
-    } catch (error) {
-      if (!isLost(error)) throw error;
-      return undefined;
-    }
+/** By name, in an order in which they can be created. */
+async function definitionsOn(node: ClickHouse): Promise<ReadonlyMap<string, string>> {
+  const found = await select<{ name: string; definition: string }>(
+    node,
+    DEFINITIONS,
+    {},
+    { show_table_uuid_in_table_create_query_if_not_nil: 1 },
+  );
+  return new Map(found.map(({ name, definition }) => [name, definition]));
+}
+
+/** The macro `shard` of a node; '' if it has none (checkCluster says so). */
+export async function shardOfNode(node: Reader): Promise<string> {
+  try {
+    return (await select<{ shard: string }>(node, "SELECT getMacro('shard') AS shard"))[0]!.shard;
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.code === NO_ELEMENTS_IN_CONFIG) return '';
+    throw error;
   }
 }
+
+export const databaseIn = (url: string): string => decodeURIComponent(new URL(url).pathname.slice(1)) || 'default';
 
 function lost(error: Error, codeName: string): ClickHouseError {
   return new ClickHouseError(`The node cannot be used: ${error.message}`, {

@@ -34,7 +34,7 @@ export async function openClickHouse(
     const server =
       settings.CLICKHOUSE_CLUSTER === undefined
         ? await (await import('./server.ts')).openServer({ ...options, url: urls[0]! })
-        : await (await import('./nodes.ts')).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
+        : await (await import('./shards.ts')).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
     try {
       if (service !== undefined) await checkRights(server, service);
       if (service === 'rollup') await server.cluster?.check();

@@ -40,6 +40,9 @@ const EVERY_STATEMENT = {
   additional_table_filters: '{}',
   additional_result_filter: '',
   skip_unavailable_shards: 0,
+  // a subquery or a join of two tables that read all shards sees all shards on both sides
+  distributed_product_mode: 'global',
+  distributed_group_by_no_merge: 0,
   enable_parallel_replicas: 0,
   limit: 0,
   offset: 0,

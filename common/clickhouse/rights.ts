@@ -27,8 +27,8 @@ export const RIGHTS = {
 
 /** What they need beside that in a cluster. */
 export const CLUSTER_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
-  ingest: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas'],
-  query: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas'],
+  ingest: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'],
+  query: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'],
   rollup: [
     'CLUSTER ON *.*',
     'TABLE ENGINE ON ReplicatedMergeTree',
@@ -44,6 +44,18 @@ export const CLUSTER_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
   ],
 };
 
+/** What they need beside that where the cluster has several shards; {all}: the database that reads all of them. */
+export const SHARD_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
+  ingest: ['SELECT ON {all}.*'],
+  query: ['SELECT ON {all}.*'],
+  rollup: [
+    'SELECT, INSERT, CREATE TABLE, DROP TABLE ON {all}.*',
+    'TABLE ENGINE ON Distributed',
+    'TABLE ENGINE ON Merge',
+    'REMOTE ON *.*',
+  ],
+};
+
 export type Service = keyof typeof RIGHTS;
 
 /** Throws StartError, one line with the missing GRANT statements, if our user lacks a right that the service needs. */
@@ -51,6 +63,7 @@ export async function checkRights(clickhouse: ClickHouse, service: Service): Pro
   const rights = await clickhouse.rights([
     ...RIGHTS[service],
     ...(clickhouse.cluster === undefined ? [] : CLUSTER_RIGHTS[service]),
+    ...(clickhouse.shards === undefined ? [] : SHARD_RIGHTS[service]),
   ]);
   if (rights === undefined) return;
   const { isReadOnly, missing, user } = rights;

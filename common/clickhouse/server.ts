@@ -6,6 +6,7 @@ import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { isCertificateError, speaksTls } from '../tls.ts';
 import type { ClickHouse, Param, StatementSettings } from './clickhouse.ts';
+import { databaseOfAll } from './database.ts';
 import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
 import { pinnedSettings } from './pinned-settings.ts';
 import { cancelled, createPool } from './pool.ts';
@@ -270,21 +271,18 @@ export async function openServer({
     },
 
     async rights(wanted) {
-      // past the pools: a read-only statement has no right to write
-      const granted = await Promise.all(
-        wanted.map(
-          async (right) => (await ask(`CHECK GRANT ${right.replace('{database}', identifier(database))}`)) === '1',
-        ),
+      const rights = wanted.map((right) =>
+        right.replace('{database}', identifier(database)).replace('{all}', identifier(databaseOfAll(database))),
       );
+      // past the pools: a read-only statement has no right to write
+      const granted = await Promise.all(rights.map(async (right) => (await ask(`CHECK GRANT ${right}`)) === '1'));
       const [user = '', readonly] = (
         await ask("SELECT currentUser(), (SELECT value FROM system.settings WHERE name = 'readonly')")
       ).split('\t');
       return {
         user,
         isReadOnly: readonly !== '0',
-        missing: wanted
-          .filter((_, i) => granted[i] !== true)
-          .map((right) => right.replace('{database}', identifier(database))),
+        missing: rights.filter((_, i) => granted[i] !== true),
       };
     },
 

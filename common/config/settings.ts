@@ -117,7 +117,7 @@ export const settingsTable = {
     default: undefined,
     shown: 'none',
     description:
-      "name of the cluster in the servers' `remote_servers`: the tables are replicated on its nodes ([scale.md](scale.md))",
+      "name of the cluster in the servers' `remote_servers`: the tables are replicated on the nodes of each of its shards ([scale.md](scale.md))",
     parse: parsers.text,
   }),
   CLICKHOUSE_SANDBOX_URL: optional({

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
@@ -14,7 +14,7 @@ import { startStatus } from './status.ts';
 
 interface ConsoleOptions {
   /** refuses statements until the schema exists */
-  readonly clickhouse: Reader;
+  readonly clickhouse: Pick<ClickHouse, 'read' | 'shards'>;
   readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;
   readonly registry: Registry;
   readonly logger: Logger;

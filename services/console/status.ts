@@ -1,4 +1,4 @@
-import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Caller } from '../../common/http/route.ts';
@@ -23,7 +23,7 @@ import {
 const REFRESH_MS = 800;
 
 interface StatusOptions {
-  readonly clickhouse: Reader;
+  readonly clickhouse: Pick<ClickHouse, 'read' | 'shards'>;
   readonly registry: Registry;
   readonly logger: Logger;
   readonly clock: Clock;

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { select, type Param, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { select, shardsOf, type ClickHouse, type Param } from '../../common/clickhouse/clickhouse.ts';
 import { stepOf, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type DeadLetterTotal, type PausedPartition, type RollupStatus } from './wire.ts';
 
@@ -46,7 +46,7 @@ interface Traffic {
  * Samples ClickHouse for the last hour, whichever process ingested it: the ledger, dead letters, pauses, rollups. It
  * reads only while somebody looks.
  */
-export function createStoreSamples(clickhouse: Reader, history: History) {
+export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards'>, history: History) {
   let slowAt = Number.NEGATIVE_INFINITY;
   let totalsAt = Number.NEGATIVE_INFINITY;
   /** first step that has not been read yet */
@@ -83,13 +83,14 @@ export function createStoreSamples(clickhouse: Reader, history: History) {
     if (now - slowAt < SLOW_FACTS_EVERY_MS) return;
     const [found, parts] = await Promise.all([
       read<CataloguedRollup>(ROLLUPS),
-      read<{ table: string; parts: number }>(PARTS),
+      Promise.all(shardsOf(clickhouse).map((of) => select<{ table: string; parts: number }>(of, PARTS, {}, LIMITS))),
     ]);
     const step = stepOf(now);
     rollups = found;
     for (const { name, state, differences } of found)
       if (state === 'serving') history.set(`differs:${name}`, step, differences);
-    for (const { table, parts: count } of parts) history.set(`parts:${table}`, step, count);
+    for (const [table, of] of Map.groupBy(parts.flat(), (p) => p.table))
+      history.set(`parts:${table}`, step, Math.max(...of.map((p) => p.parts)));
     slowAt = now;
   }
 

@@ -13,6 +13,7 @@ import {
   type Rules,
 } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './evaluate/record.ts';
+import { findShard } from './shard.ts';
 import { statements } from './statements.ts';
 
 export interface Coordinates {
@@ -144,9 +145,10 @@ export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
  * is killed, all write the same row.
  * Throws ClickHouseError or RegistryError when the answer is not known.
  */
-export async function replayDeadLetter(options: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
-  const { clickhouse, clock } = options;
+export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
   const { topic, incarnation, partition, offset, batchLast, source } = letter;
+  const options = { ...every, clickhouse: await findShard(every.clickhouse, topic, partition) };
+  const { clickhouse, clock } = options;
   const where = { topic, incarnation, partition, offset };
   const reader = fresh(clickhouse, ['batches', 'dead_letter_replays', 'rollup_periods']);
   const [state] = await select<ReplayState>(

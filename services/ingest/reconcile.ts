@@ -1,5 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fresh, INTEGERS_AS_TEXT, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import {
+  fresh,
+  INTEGERS_AS_TEXT,
+  select,
+  shardsOf,
+  type ClickHouse,
+  type Reader,
+} from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
 
@@ -66,16 +73,27 @@ export function ledgerKeptSince(): number {
  * a minute (`patienceMs`): the ledger's row of a batch follows its rows.
  */
 export async function reconcile(
-  clickhouse: Reader,
+  clickhouse: Pick<ClickHouse, 'read' | 'shards'>,
   retentionDays: number,
   patienceMs: number = UNDER_WAY_MS,
 ): Promise<Reconciliation> {
   const until = Date.now() + patienceMs;
   for (;;) {
-    const result = await account(fresh(clickhouse, TABLES), retentionDays);
+    const result = together(
+      await Promise.all(shardsOf(clickhouse).map((of) => account(fresh(of, TABLES), retentionDays))),
+    );
     if (result.ok || Date.now() >= until) return result;
     await sleep(RETRY_MS);
   }
+}
+
+/** The accounts of all shards. No partition may be on two of them. */
+function together(shards: readonly Reconciliation[]): Reconciliation {
+  const partitions = shards.flatMap((s) => s.partitions);
+  const seen = new Set<string>();
+  const twice = partitions.map(placeOf).filter((place) => seen.size === seen.add(place).size);
+  const faults = [...shards.flatMap((s) => s.faults), ...twice.map((place) => `${place}: is on several shards`)];
+  return { ok: faults.length === 0, partitions, faults };
 }
 
 async function account(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {

@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -18,6 +18,7 @@ import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
+import { createShardOf, ofPartition } from './shard.ts';
 import { createStore, type StoreContext } from './store.ts';
 
 export interface RunningIngest extends Component, RunningConsumer {
@@ -98,7 +99,8 @@ export async function startIngest({
   clock = systemClock,
   sessionTimeoutMs,
 }: IngestOptions): Promise<RunningIngest> {
-  await proveExactlyOnce(clickhouse);
+  const shards = shardsOf(clickhouse);
+  await Promise.all(shards.map(proveExactlyOnce));
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
@@ -106,15 +108,17 @@ export async function startIngest({
     logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
-  const context: StoreContext = {
-    clickhouse,
+  const shardOf = createShardOf(clickhouse);
+  const ledgers = new Map(shards.map((shard) => [shard, createLedger(shard)]));
+  const context: Omit<StoreContext, 'clickhouse'> = {
+    shardOf,
     metrics,
     clock,
     group: settings.KAFKA_GROUP_ID,
     retentionDays: settings.RAW_RETENTION_DAYS,
     maxEventBytes: settings.MAX_EVENT_BYTES,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
-    ledger: createLedger(clickhouse),
+    ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
   };
   // the embedded engine takes one of our cores per insert, so more inserts than cores only delay each other; a server
   // takes more at once, and `most` leaves room for inserts that hang
@@ -134,20 +138,23 @@ export async function startIngest({
     clock,
     sessionTimeoutMs,
     createBadShare: (topic, partition) =>
-      createBadShare(clickhouse, topic, partition, {
+      createBadShare(ofPartition(clickhouse, shardOf, topic, partition), topic, partition, {
         percent: settings.BAD_SHARE_PERCENT,
         window: settings.BAD_SHARE_WINDOW,
         pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
       }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
-      return createStore(context, {
-        source,
-        topic,
-        partition,
-        rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic),
-        avro: decoders.get(source)!,
-      });
+      return createStore(
+        { ...context, clickhouse: ofPartition(clickhouse, shardOf, topic, partition) },
+        {
+          source,
+          topic,
+          partition,
+          rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic),
+          avro: decoders.get(source)!,
+        },
+      );
     },
   });
   return { name: 'ingest', ...consumer };

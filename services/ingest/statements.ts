@@ -7,6 +7,7 @@ export const statements = {
   ledgerMarks: read('sql/ledger_marks.sql'),
   orphanRows: read('sql/orphan_rows.sql'),
   register: read('sql/register.sql'),
+  shardOfPartition: read('sql/shard_of_partition.sql'),
   claimPartition: read('sql/claim_partition.sql'),
   requestRepairs: read('sql/request_repairs.sql'),
   storedChecksums: read('sql/stored_checksums.sql'),

@@ -23,12 +23,15 @@ import {
 } from './evaluate/evaluate.ts';
 import { recycle } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
+import { assertShard, type ShardOf } from './shard.ts';
 import { checksum, formOf, type Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** What the partitions of one process share. */
 export interface StoreContext {
+  /** of the partition (shard.ts) */
   readonly clickhouse: ClickHouse;
+  readonly shardOf: ShardOf;
   readonly group: string;
   readonly retentionDays: number;
   readonly maxEventBytes: number;
@@ -55,7 +58,7 @@ function readsOf(
   context: StoreContext,
   place: Place,
 ): Pick<Store, 'ledgerEnd' | 'marks' | 'orphans' | 'firstDifference' | 'register'> {
-  const { register } = context;
+  const { register, shardOf } = context;
   const { source, topic, partition } = place;
   const where = { topic, partition };
   const reader = readerOf(context, place);
@@ -94,7 +97,12 @@ function readsOf(
     },
 
     firstDifference: (incarnation, records) => firstDifference(context, place, incarnation, records),
-    register: (fresh) => register.read(topic, partition, fresh),
+    async register(fresh) {
+      const found = await register.read(topic, partition, fresh);
+      if (found.shard !== undefined)
+        assertShard(topic, partition, found.shard, (await shardOf(topic, partition)).shard);
+      return found;
+    },
   };
 }
 
@@ -107,7 +115,7 @@ function writesOf(
   context: StoreContext,
   place: Place,
 ): Pick<Store, 'claim' | 'rulesFor' | 'endRunning' | 'insert' | 'requestRepair' | 'record'> {
-  const { clickhouse, group, register, ledger } = context;
+  const { clickhouse, shardOf, group, register, ledger } = context;
   const { source, topic, partition, avro } = place;
   const where = { topic, partition };
   return {
@@ -115,7 +123,7 @@ function writesOf(
       const token = `owner:${topic}:${partition}:${epoch}`;
       await clickhouse.execute({
         sql: statements.claimPartition,
-        params: { ...where, epoch, group },
+        params: { ...where, epoch, group, shard: (await shardOf(topic, partition)).shard ?? '' },
         settings: { insert_deduplication_token: token },
       });
       register.forget();

@@ -24,6 +24,12 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     get writers() {
       return opened?.writers ?? 0;
     },
+    get shards() {
+      return opened?.shards;
+    },
+    get shard() {
+      return opened?.shard;
+    },
     ping: async () => await get().ping(),
     read: async (read) => await get().read(read),
     execute: async (statement) => await get().execute(statement),

@@ -9,6 +9,7 @@ import {
   LONG_READ_SETTINGS,
   MINUTE,
   nowSeconds,
+  onShards,
   type Context,
 } from './context.ts';
 import { ALL_TIME, type Span } from './definition.ts';
@@ -48,10 +49,14 @@ export function createAudit(context: Context): Audit {
       for (const rollup of await serving(context)) {
         const to = floorTo(nowSeconds(context) - LAG, MINUTE);
         const from = Math.max(audited.get(rollup.name) ?? 0, to - CATCH_UP);
-        const found = from < to ? await look(context, rollup, undefined, { from, to }, MINUTE) : [];
+        let isInFlight = false;
+        for (const shard of from < to ? onShards(context) : []) {
+          const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
+          if (found === 'in flight') isInFlight = true;
+          else asked += await ask(context, rollup, found);
+        }
         // batches in flight may explain the difference: the next round compares the minutes again
-        if (found === 'in flight') continue;
-        asked += await ask(context, rollup, found);
+        if (isInFlight) continue;
         audited.set(rollup.name, Math.max(from, to));
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
@@ -69,21 +74,21 @@ async function serving({ clickhouse }: Context): Promise<Rollup[]> {
 }
 
 async function compareDays(context: Context, days: number): Promise<number> {
-  const { clickhouse, logger } = context;
   const now = nowSeconds(context);
   const newest = await newestPeriod(context);
   let asked = 0;
-  for (const rollup of await serving(context)) {
-    const periods = await select<{ period: number }>(clickhouse, statements.closedPeriods, {
+  const rollups = await serving(context);
+  for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
+    const periods = await select<{ period: number }>(shard.clickhouse, statements.closedPeriods, {
       source: rollup.source,
       from: Math.max(0, floorTo(now, DAY) - days * DAY),
       before: newest,
     });
     for (const { period } of periods) {
-      const found = await look(context, rollup, period, ALL_TIME, rollup.widest);
+      const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
       if (found !== 'in flight') asked += await ask(context, rollup, found);
     }
-    logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
+    context.logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
   }
   return asked;
 }

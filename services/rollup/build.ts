@@ -45,7 +45,7 @@ interface LostBatch extends BatchEnd {
   readonly rows: number;
 }
 
-interface BuildOptions {
+export interface BuildOptions {
   /** what is built from raw; the rest of the period is copied */
   readonly span?: Span;
   /** the serving version, if the period is pending: it has the events that raw no longer has */

@@ -1,4 +1,4 @@
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -21,6 +21,13 @@ export interface Context {
   /** Resolves after this many milliseconds. Rejects when the service stops. */
   readonly wait: (ms: number) => Promise<void>;
 }
+
+/**
+ * The work on rows is done on each shard by itself, with its context. What a period or a rollup is, all shards have in
+ * common. Without several shards, returns the context itself.
+ */
+export const onShards = (context: Context): readonly Context[] =>
+  shardsOf(context.clickhouse).map((clickhouse) => ({ ...context, clickhouse }));
 
 export const MINUTE = 60;
 export const HOUR = 3600;

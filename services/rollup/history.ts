@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { everywhere, fresh, select } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { build } from './build.ts';
+import { build, type BuildOptions, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
-import { DROP_SETTINGS, isoTime, type Context } from './context.ts';
+import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
 import { publicView, readDefinition, tableName, viewName } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
@@ -26,18 +26,20 @@ export async function admitNew(context: Context): Promise<void> {
   if (added.length > 0) await drainInserts(context);
   for (const rollup of added) {
     const older = servingVersion(rollups, rollup.name);
-    const inRaw = await select<{ period: number }>(fresh(clickhouse, [rollup.source]), statements.rawPeriods, {
-      source: rollup.source,
-    });
-    const inOlder =
-      older === undefined
-        ? []
-        : await select<{ starts_at: number }>(fresh(clickhouse, [tableName(older)]), statements.partitions, {
-            tables: [tableName(older)],
-          });
-    const pending = [...new Set([...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)])].toSorted(
-      (a, b) => a - b,
-    );
+    const held = new Set<number>();
+    for (const shard of shardsOf(clickhouse)) {
+      const inRaw = await select<{ period: number }>(fresh(shard, [rollup.source]), statements.rawPeriods, {
+        source: rollup.source,
+      });
+      const inOlder =
+        older === undefined
+          ? []
+          : await select<{ starts_at: number }>(fresh(shard, [tableName(older)]), statements.partitions, {
+              tables: [tableName(older)],
+            });
+      for (const period of [...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)]) held.add(period);
+    }
+    const pending = [...held].toSorted((a, b) => a - b);
     await writeRollup(clickhouse, { ...rollup, pending, state: pending.length === 0 ? 'serving' : 'building' });
     logger.info({ rollup: rollup.name, version: rollup.version, pending: pending.length }, 'rollup_admitted');
   }
@@ -68,6 +70,8 @@ const shownVersion = (rollups: readonly Rollup[], name: string): Rollup | undefi
  */
 export async function publish(context: Context): Promise<void> {
   const { clickhouse, logger, metrics } = context;
+  // every node has the same views
+  const shard = shardsOf(clickhouse)[0]!;
   for (;;) {
     const rollups = await readRollups(clickhouse);
     let published = 0;
@@ -76,12 +80,12 @@ export async function publish(context: Context): Promise<void> {
       if (rollup === undefined) continue;
       metrics.periodsLeft.set({ rollup: name, version: rollup.version }, rollup.pending.length);
       const comment = `version ${rollup.version}, raw for ${JSON.stringify(rollup.pending)}`;
-      const [view] = await select<{ comment: string }>(clickhouse, statements.tables, { names: [name] });
+      const [view] = await select<{ comment: string }>(shard, statements.tables, { names: [name] });
       if (view?.comment === comment) continue;
       published++;
       try {
         await clickhouse.execute({
-          sql: publicView(await readDefinition(clickhouse, rollup), rollup.pending, comment),
+          sql: publicView(await readDefinition(shard, rollup), rollup.pending, comment),
         });
         logger.info({ rollup: name, version: rollup.version, pending: rollup.pending.length }, 'rollup_published');
       } catch (error) {
@@ -90,6 +94,7 @@ export async function publish(context: Context): Promise<void> {
       }
     }
     if (published === 0) return;
+    await clickhouse.cluster?.distribute?.();
   }
 }
 
@@ -99,13 +104,14 @@ export async function publish(context: Context): Promise<void> {
  */
 async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<void> {
   const { clickhouse, logger } = context;
+  const shard = shardsOf(clickhouse)[0]!;
   const table = tableName(rollup);
   await publish(context);
-  const [stored] = await select<{ engine: string }>(clickhouse, statements.tables, { names: [table] });
+  const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
-    const own = await select<{ name: string }>(clickhouse, statements.columns, { table });
+    const own = await select<{ name: string }>(shard, statements.columns, { table });
     const kept = new Set(
-      (await select<{ name: string }>(clickhouse, statements.columns, { table: tableName(newer) })).map((c) => c.name),
+      (await select<{ name: string }>(shard, statements.columns, { table: tableName(newer) })).map((c) => c.name),
     );
     await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
@@ -125,7 +131,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
-  for (const { name } of await select<{ name: string }>(clickhouse, statements.tablesLike, {
+  for (const { name } of await select<{ name: string }>(shard, statements.tablesLike, {
     pattern: `^${table}_retired_[0-9a-f]{8}$`,
   })) {
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
@@ -153,7 +159,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     const where = { rollup: rollup.name, version: rollup.version };
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
-      const built = await build(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
+      const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
@@ -186,4 +192,14 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     }
   }
   return again;
+}
+
+/** Returns `built` if every shard has built the period, else why the first one has not. */
+async function buildOnShards(context: Context, rollup: Rollup, period: number, options: BuildOptions): Promise<Built> {
+  let built: Built = { kind: 'built', rows: 0 };
+  for (const shard of onShards(context)) {
+    built = await build(shard, rollup, period, options);
+    if (built.kind !== 'built') break;
+  }
+  return built;
 }

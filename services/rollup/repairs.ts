@@ -1,7 +1,7 @@
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, WRITE_SETTINGS, type Context } from './context.ts';
+import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, onShards, WRITE_SETTINGS, type Context } from './context.ts';
 import { differences, during, isIn, readDefinition, type Span } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
@@ -35,7 +35,7 @@ async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: 
   await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
 }
 
-/** Tries every open repair once. Returns how many are left. */
+/** Tries every open repair once, on every shard. Returns how many are left. */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
@@ -52,9 +52,10 @@ export async function repairOpen(context: Context): Promise<number> {
       reason: repair.reason,
     };
     let outcome: Repair['outcome'] = 'built';
-    for (const rollup of rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period))) {
+    const affected = rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period));
+    for (const [shard, rollup] of onShards(context).flatMap((of) => affected.map((r) => [of, r] as const))) {
       const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
-      const built = await build(context, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
+      const built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
       if (built.kind === 'incomplete') {
         incomplete.add(rollup.name);
         if (repair.outcome !== 'incomplete')
@@ -65,7 +66,7 @@ export async function repairOpen(context: Context): Promise<number> {
       } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
       else if (built.kind === 'built') {
         metrics.repairs.inc({ rollup: rollup.name });
-        const still = await differencesOf(context, rollup, repair.period, span);
+        const still = await differencesOf(shard, rollup, repair.period, span);
         if (still.length > 0) {
           differing.set(rollup.name, (differing.get(rollup.name) ?? 0) + still.length);
           outcome = 'differs';

@@ -2,7 +2,7 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { build } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
-import { DAY, DROP_SETTINGS, floorTo, HOUR, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
+import { DAY, DROP_SETTINGS, floorTo, HOUR, nowSeconds, onShards, WRITE_SETTINGS, type Context } from './context.ts';
 import { NO_TIME, tableName } from './definition.ts';
 import { isExpired } from './periods.ts';
 
@@ -13,6 +13,12 @@ import { isExpired } from './periods.ts';
  * dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
+  let dropped = 0;
+  for (const shard of onShards(context)) dropped += await dropExpiredOf(shard);
+  return dropped;
+}
+
+async function dropExpiredOf(context: Context): Promise<number> {
   const { clickhouse, settings, logger, metrics } = context;
   const now = nowSeconds(context);
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');

@@ -63,6 +63,8 @@ export async function startRollup({
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
   // before anything is created: a node without tables may be a new replica of those that others have
   await clickhouse.cluster?.complete();
+  // of a cluster that had one shard
+  await clickhouse.cluster?.distribute?.();
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);
@@ -119,7 +121,13 @@ async function run(context: Context): Promise<never> {
   ];
   const rest: Job[] = [
     { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
-    { everyMs: AUDIT_EVERY_MS, work: async () => await context.clickhouse.cluster?.complete() },
+    {
+      everyMs: AUDIT_EVERY_MS,
+      work: async () => {
+        await context.clickhouse.cluster?.complete();
+        await context.clickhouse.cluster?.distribute?.();
+      },
+    },
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     {
       everyMs: AUDIT_EVERY_MS,

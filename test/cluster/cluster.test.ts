@@ -307,7 +307,7 @@ test('a replica is replaced by an empty one', async () => {
   await cluster.nodes[1]!.server.kill();
   await world.produce(LOAD);
   await world.finished(clients[0], 60_000);
-  await cluster.nodes[0]!.server.query(`SYSTEM DROP REPLICA 'r2'`);
+  await cluster.nodes[0]!.server.query(`SYSTEM DROP REPLICA 's1-r2'`);
   await cluster.restart(1, { empty: true });
   const [empty] = [cluster.nodes[1]!.server];
   expect(await empty.query('SHOW DATABASES')).not.toContain(DATABASE);

@@ -1,7 +1,7 @@
 import { deepEqual, equal } from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
-import { rows, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { rows, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { readSettings, type Settings } from '../../common/config/settings.ts';
 import { ensureTopics } from '../../common/kafka/topics.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
@@ -76,7 +76,7 @@ export interface World {
   /** Waits until the ledger covers everything that was acknowledged. */
   finished(reader: Reader, deadlineMs?: number): Promise<void>;
   /** Every acknowledged message is there once, in its table and in every rollup; throws what differs. */
-  expectExact(reader: Reader): Promise<void>;
+  expectExact(reader: Pick<ClickHouse, 'read' | 'shards'>): Promise<void>;
 }
 
 const DAY = 86_400_000;

@@ -46,7 +46,7 @@ export async function startCluster(
   const shardXml = (shard: string): string =>
     `<shard><internal_replication>true</internal_replication>${places
       .filter((p) => p.shard === shard)
-      .map((p) => `<replica><host>127.0.0.1</host><port>${p.ports.tcp}</port><user>admin</user></replica>`)
+      .map((p) => `<replica><host>127.0.0.1</host><port>${p.ports.tcp}</port></replica>`)
       .join('')}</shard>`;
   const configOf = ({ shard, replica }: (typeof places)[number]): string => `
   <zookeeper>
@@ -55,7 +55,7 @@ export async function startCluster(
     <operation_timeout_ms>10000</operation_timeout_ms>
   </zookeeper>
   <macros><shard>${shard}</shard><replica>${replica}</replica></macros>
-  <remote_servers replace="1"><${CLUSTER}>${[...new Set(places.map((p) => p.shard))].map(shardXml).join('')}</${CLUSTER}></remote_servers>
+  <remote_servers replace="1"><${CLUSTER}><secret>of the test</secret>${[...new Set(places.map((p) => p.shard))].map(shardXml).join('')}</${CLUSTER}></remote_servers>
   <!-- this build fetches one part at a time by default, where the servers fetch 16 -->
   <background_fetches_pool_size>16</background_fetches_pool_size>
   <!-- a table that lost Keeper looks for it every minute by default -->

@@ -5,16 +5,23 @@ import type { ServerVersion } from './clickhouse-library.ts';
  * What a project of vitest.config.ts runs on, in its TEST_CLICKHOUSE: `embedded`, a server by version and profile, or a
  * cluster.
  */
-export type Run = 'embedded' | typeof PAIR | `${ServerVersion} ${Profile}`;
+export type Run = 'embedded' | typeof PAIR | typeof SHARDS | `${ServerVersion} ${Profile}`;
 
 /** Two replicas of one shard (clickhouse-cluster.ts). */
 export const PAIR = '25.8 pair';
+/** Two shards of one replica each. */
+export const SHARDS = '25.8 shards';
+/** Their shape. */
+export const CLUSTERS: ReadonlyMap<string, { readonly shards: number; readonly replicas: number }> = new Map([
+  [PAIR, { shards: 1, replicas: 2 }],
+  [SHARDS, { shards: 2, replicas: 1 }],
+]);
 
 /** undefined: each test embeds its own engine */
 export function serverOf(
   run: string | undefined,
 ): { readonly version: ServerVersion; readonly profile: Profile } | undefined {
-  if (run === undefined || run === 'embedded' || run === PAIR) return undefined;
+  if (run === undefined || run === 'embedded' || CLUSTERS.has(run)) return undefined;
   const [, version, profile] = /^(25\.8|26\.7) (plain|hostile)$/.exec(run) ?? [];
   if (version === undefined)
     throw new Error(

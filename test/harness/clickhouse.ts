@@ -3,7 +3,8 @@ import { inject } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
-import { openCluster } from '../../common/clickhouse/nodes.ts';
+import { databaseOfAll } from '../../common/clickhouse/database.ts';
+import { openCluster } from '../../common/clickhouse/shards.ts';
 import { openServer } from '../../common/clickhouse/server.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { CLUSTER } from './clickhouse-cluster.ts';
@@ -95,7 +96,9 @@ export async function openTestDatabase(): Promise<TestClickHouse> {
   const nodes = server.split(',');
   // under a hostile profile too
   const admins = nodes.map((url) => createClient({ url, clickhouse_settings: { use_query_cache: 0 } }));
-  for (const admin of admins) await admin.command({ query: `CREATE DATABASE ${database}` });
+  // of several shards: databaseOfAll
+  const names = [database, databaseOfAll(database)];
+  for (const admin of admins) for (const name of names) await admin.command({ query: `CREATE DATABASE ${name}` });
   const urls = nodes.map((url) => Object.assign(new URL(url), { pathname: database }).href);
   const open = (of: readonly string[]): Promise<ClickHouse> =>
     of.length === 1
@@ -115,7 +118,7 @@ export async function openTestDatabase(): Promise<TestClickHouse> {
     close: async () => {
       await Promise.all([clickhouse.close(), other?.close()]);
       for (const admin of admins) {
-        await admin.command({ query: `DROP DATABASE ${database} SYNC` });
+        for (const name of names) await admin.command({ query: `DROP DATABASE ${name} SYNC` });
         await admin.close();
       }
       folder.remove();

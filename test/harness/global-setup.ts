@@ -5,7 +5,7 @@ import { brokerSettings } from '../../common/kafka/local-broker/server-propertie
 import { readSettings } from '../../common/config/settings.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 import { startCluster } from './clickhouse-cluster.ts';
-import { PAIR, serverOf } from './clickhouse-run.ts';
+import { CLUSTERS, serverOf } from './clickhouse-run.ts';
 import { startServer } from './clickhouse-server.ts';
 import { choose, CLICKHOUSE_TEST_IMAGE, KAFKA_TEST_IMAGE, type Choice } from './choice.ts';
 import { removeLeftBrokers, startOwnBroker } from './kafka.ts';
@@ -69,11 +69,11 @@ async function start(): Promise<Services> {
     brokers: kafka.brokers,
     clickhouseUrl: async (run) => {
       const wanted = serverOf(run);
-      if (run === undefined || (wanted === undefined && run !== PAIR)) return null;
+      if (run === undefined || (wanted === undefined && !CLUSTERS.has(run))) return null;
       const server =
         servers.get(run) ??
-        (run === PAIR
-          ? startOwnPair()
+        (CLUSTERS.has(run)
+          ? startOwnCluster(CLUSTERS.get(run)!)
           : run === '25.8 plain'
             ? startClickHouse(choice.clickhouse)
             : startOwnClickHouse(run));
@@ -137,9 +137,9 @@ async function startOwnClickHouse(run: string): Promise<ClickHouseOfRun> {
   };
 }
 
-async function startOwnPair(): Promise<ClickHouseOfRun> {
+async function startOwnCluster(shape: { shards: number; replicas: number }): Promise<ClickHouseOfRun> {
   const folder = temporaryFolder();
-  const cluster = await startCluster(folder.path);
+  const cluster = await startCluster(folder.path, shape);
   return {
     url: cluster.nodes.map(({ server }) => server.url).join(','),
     stop: async () => {

@@ -7,6 +7,7 @@ import { createRegister } from '../../services/ingest/delivery/register.ts';
 import { RULES_VERSION, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
 import { createIngestMetrics } from '../../services/ingest/metrics.ts';
 import type { Record } from '../../services/ingest/evaluate/record.ts';
+import { createShardOf, ofPartition } from '../../services/ingest/shard.ts';
 import { createStore } from '../../services/ingest/store.ts';
 import { testDecoder } from './avro.ts';
 
@@ -50,16 +51,19 @@ export function openTestStore(
     maxEventBytes = 8 * 1024 * 1024,
   }: TestStoreOptions,
 ): TestStore {
+  const shardOf = createShardOf(clickhouse);
+  const placed = ofPartition(clickhouse, shardOf, topic, partition);
   const store = createStore(
     {
-      clickhouse,
+      clickhouse: placed,
       group,
       retentionDays,
       maxEventBytes,
       clock: Date.now,
       metrics: createIngestMetrics(createRegistry()),
+      shardOf,
       register: createRegister(clickhouse, Date.now, () => {}),
-      ledger: createLedger(clickhouse),
+      ledger: createLedger(placed),
     },
     { source, topic, partition, rawAvro: false, avro: testDecoder(source) },
   );

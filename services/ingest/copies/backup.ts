@@ -67,6 +67,7 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
  */
 export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
   const { clickhouse, places } = context;
+  refuseShards(clickhouse);
   const destination = destinationOf(places, place);
   const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base)}`];
   const before = await assertQuiescent(clickhouse, 'a backup');
@@ -89,6 +90,7 @@ export async function restoreBackup(
   { place, database }: { readonly place: string; readonly database?: string },
 ): Promise<BackupResult> {
   const { clickhouse, places } = context;
+  refuseShards(clickhouse);
   const destination = destinationOf(places, place);
   await assertEmpty(clickhouse, 'a backup that is restored');
   const name = identifier(await databaseOf(clickhouse));
@@ -100,6 +102,13 @@ export async function restoreBackup(
   );
   const { last_evaluated_at } = await assertQuiescent(clickhouse, 'what was restored');
   return { ...state, last_evaluated_at };
+}
+
+function refuseShards({ shards, where }: ClickHouse): void {
+  if (shards !== undefined)
+    throw new StartError(
+      `${where} has ${shards.length} shards, which one backup does not hold together: stop ingest, and run BACKUP DATABASE on one node of each (docs/scale.md)`,
+    );
 }
 
 /**

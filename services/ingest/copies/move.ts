@@ -44,6 +44,10 @@ export async function moveTables(
   logger: Logger,
 ): Promise<Moved> {
   await assertQuiescent(from, 'a move');
+  if (to.shards !== undefined)
+    throw new StartError(
+      `a move goes to a cluster of one shard, and ${to.where} has ${to.shards.length}; move first, and add the other shards afterwards (docs/scale.md)`,
+    );
   await assertEmpty(to, `a move to ${to.where}`);
   const [source, target] = [await databaseOf(from), await databaseOf(to)];
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
@@ -65,6 +69,12 @@ export async function moveTables(
       moved.push({ name: table.name, rows: table.rows });
       logger.info({ table: table.name, rows: table.rows }, 'table_moved');
     }
+    // all partitions are on this shard, also when the cluster gets another one
+    if (to.shard !== undefined)
+      await to.execute({
+        sql: "ALTER TABLE partition_owners UPDATE shard = {shard:String} WHERE shard = ''",
+        params: { shard: to.shard },
+      });
     const { ok, faults } = await reconcile(to, retentionDays);
     if (!ok) throw new StartError(`the account at ${to.where} does not hold: ${faults[0]}`);
     return { tables: moved, rows: moved.reduce((sum, t) => sum + t.rows, 0) };

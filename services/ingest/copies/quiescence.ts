@@ -1,4 +1,4 @@
-import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { select, shardsOf, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../../common/errors.ts';
 import { ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
@@ -14,10 +14,12 @@ interface LedgerSize {
  * written. Only then do all tables say the same, so that a copy of them can be taken up without the deduplication
  * windows, which are not copied.
  */
-export async function assertQuiescent(clickhouse: Reader, what: string): Promise<LedgerSize> {
-  const [first] = await select<{ topic: string; partition: number; rows: number }>(clickhouse, statements.unaccounted, {
-    kept_since: ledgerKeptSince(),
-  });
+export async function assertQuiescent(clickhouse: ClickHouse, what: string): Promise<LedgerSize> {
+  const params = { kept_since: ledgerKeptSince() };
+  const open = shardsOf(clickhouse).map((shard) =>
+    select<{ topic: string; partition: number; rows: number }>(shard, statements.unaccounted, params),
+  );
+  const [first] = (await Promise.all(open)).flat();
   if (first !== undefined) {
     throw new StartError(
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
@@ -27,7 +29,7 @@ export async function assertQuiescent(clickhouse: Reader, what: string): Promise
 }
 
 /** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
-export async function assertQuiescentSince(clickhouse: Reader, since: LedgerSize, what: string): Promise<void> {
+export async function assertQuiescentSince(clickhouse: ClickHouse, since: LedgerSize, what: string): Promise<void> {
   const now = await assertQuiescent(clickhouse, what);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);

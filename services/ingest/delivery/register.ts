@@ -13,16 +13,26 @@ const AGE_MS = 2_000;
 const LAG_MS = 2_500;
 
 export interface RegisterReader {
-  /** `fresh`: read now, in any case */
-  read(topic: string, partition: number, fresh?: boolean): Promise<Register>;
+  /** `fresh`: read now, in any case. `shard`: of the first claim; undefined if there is none */
+  read(topic: string, partition: number, fresh?: boolean): Promise<Register & { readonly shard: string | undefined }>;
   /** The next read is a fresh one. */
   forget(): void;
 }
 
+type Owners = ReadonlyMap<string, { readonly owner: Owner; readonly shard: string }>;
+
 type Row = {
   period: number;
   now: string;
-  owners: [topic: string, partition: number, group: string, epoch: string, former: string, isSettled: number][];
+  owners: [
+    topic: string,
+    partition: number,
+    group: string,
+    epoch: string,
+    former: string,
+    isSettled: number,
+    shard: string,
+  ][];
 };
 
 /**
@@ -39,7 +49,7 @@ export function createRegister(
   let seen:
     | {
         readonly at: number;
-        readonly found: Promise<Pick<Register, 'period'> & { readonly owners: ReadonlyMap<string, Owner> }>;
+        readonly found: Promise<Pick<Register, 'period'> & { readonly owners: Owners }>;
       }
     | undefined;
 
@@ -50,7 +60,8 @@ export function createRegister(
       const mine = seen;
       try {
         const { period, owners } = await mine.found;
-        return { period, owner: owners.get(`${topic}:${partition}`) };
+        const known = owners.get(`${topic}:${partition}`);
+        return { period, owner: known?.owner, shard: known?.shard };
       } catch (error) {
         if (seen === mine) seen = undefined;
         throw error;
@@ -61,16 +72,24 @@ export function createRegister(
     },
   };
 
-  async function find(): Promise<{ period: number; owners: ReadonlyMap<string, Owner> }> {
+  async function find(): Promise<{ period: number; owners: Owners }> {
     const before = clock();
     const [row] = await select<Row>(reader, statements.register);
     onClock((before + clock()) / 2 - Number(row!.now));
     return {
       period: row!.period,
       owners: new Map(
-        row!.owners.map(([topic, partition, group, epoch, former, isSettled]) => [
+        row!.owners.map(([topic, partition, group, epoch, former, isSettled, shard]) => [
           `${topic}:${partition}`,
-          { group, epoch: Number(epoch), former: former === '' ? undefined : former, isSettled: isSettled === 1 },
+          {
+            shard,
+            owner: {
+              group,
+              epoch: Number(epoch),
+              former: former === '' ? undefined : former,
+              isSettled: isSettled === 1,
+            },
+          },
         ]),
       ),
     };

@@ -1,3 +1,4 @@
+import { databaseOfAll } from '../../../common/clickhouse/database.ts';
 import { sources } from '../../../common/sources.ts';
 import { nameOf, parseAst, type Node } from './ast.ts';
 
@@ -72,6 +73,8 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
   function isClosed(name: string): boolean {
     const [table = '', of = ''] = name.replaceAll('`', '').split('.').toReversed();
     if (of === 'system' || of.toLowerCase() === 'information_schema') return !SYSTEM_TABLES.has(table);
+    // the rows of one shard
+    if (of !== '' && databaseOfAll(of) === database) return true;
     const isOurs = of === database || (of === '' && tables.has(table) && !subqueries.includes(table));
     return isOurs && !OPEN_TABLES.has(table);
   }

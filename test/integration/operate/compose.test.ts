@@ -64,7 +64,7 @@ describe('docker compose config', () => {
     for (const [name, { cpus }] of Object.entries(services)) expect(cpus > 0 && cpus <= 2, name).toBe(true);
   });
 
-  test('with the override: two replicas with data of their own behind one Keeper, and services that know both', async () => {
+  test('with the override: two shards of two replicas with data of their own behind one Keeper, and services that know all', async () => {
     const files = ['docker-compose.yml', 'deploy/docker-compose.cluster.yml'];
     const { stdout } = await compose([...files.flatMap((name) => ['-f', name]), 'config', '--format', 'json']);
     type Container = {
@@ -73,15 +73,23 @@ describe('docker compose config', () => {
       readonly depends_on?: object;
     };
     const { services } = JSON.parse(stdout) as { readonly services: Readonly<Record<string, Container>> };
-    const nodes = ['clickhouse', 'clickhouse-2'];
+    const nodes = ['clickhouse', 'clickhouse-2', 'clickhouse-3', 'clickhouse-4'];
     const config = readFileSync(join(ROOT, 'deploy/clickhouse/cluster.xml'), 'utf8');
-    for (const name of nodes) {
-      expect(services[name]).toMatchObject({ environment: { REPLICA: name }, depends_on: { keeper: {} } });
-      expect(services[name]!.volumes!.map((v) => v.source)).toContain(join(ROOT, 'deploy/clickhouse/cluster.xml'));
-      expect(config).toContain(`<host>${name}</host>`);
+    const shards = config.split('<shard>').slice(1);
+    expect(shards).toHaveLength(2);
+    for (const [i, name] of nodes.entries()) {
+      const shard = Math.floor(i / 2);
+      expect(services[name]).toMatchObject({
+        environment: { SHARD: String(shard + 1), REPLICA: name, CLUSTER_SECRET: 'sluice' },
+        depends_on: { keeper: {} },
+      });
+      const mounted = services[name]!.volumes!.map((v) => v.source);
+      for (const file of ['cluster.xml', 'cluster.sql', 'sluice.xml'])
+        expect(mounted).toContain(join(ROOT, 'deploy/clickhouse', file));
+      expect(shards[shard]).toContain(`<host>${name}</host>`);
     }
     const data = nodes.map((name) => services[name]!.volumes!.find((v) => v.target === '/var/lib/clickhouse')!.source);
-    expect(data).toEqual(['clickhouse-data', 'clickhouse-2-data']);
+    expect(data).toEqual(['clickhouse-data', 'clickhouse-2-data', 'clickhouse-3-data', 'clickhouse-4-data']);
     for (const name of ['rollup', 'ingest', 'query']) {
       const { CLICKHOUSE_URL = '', CLICKHOUSE_CLUSTER } = services[name]!.environment;
       expect(CLICKHOUSE_URL.split(',').map((url) => new URL(url).hostname)).toEqual(nodes);

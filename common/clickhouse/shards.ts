@@ -1,0 +1,191 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { EXIT_CONFIG, StartError } from '../errors.ts';
+import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from './clickhouse.ts';
+import { isForAllShards, SHARED_TABLES } from './cluster.ts';
+import { databaseOfAll } from './database.ts';
+import { ClickHouseError } from './errors.ts';
+import { databaseIn, openNodes, shardOfNode, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
+import { identifier, quote } from './sql.ts';
+
+/**
+ * A ClickHouse cluster. With one shard it is the nodes of that shard (nodes.ts). With several shards each of them is a
+ * ClickHouse of its own (`shards`), and the whole is for what concerns all of them:
+ * - Its reads see all shards: in a database beside ours, every table has a table of the same name that reads it on all
+ * shards. A table that the shards share is read on the node that runs the statement.
+ * - It writes the shared tables and changes the schema. It refuses every other write, which belongs to one shard.
+ */
+
+const RETRY_MS = 1_000;
+/** How soon a process notices that the cluster has another number of shards, milliseconds. */
+const WATCH_MS = 10_000;
+const ACCESS_DENIED = 497;
+const TABLE_ALREADY_EXISTS = 57;
+const UNKNOWN_DATABASE = 81;
+
+const COUNT_SHARDS =
+  'SELECT toUInt32(uniqExact(shard_num)) AS shards FROM system.clusters WHERE cluster = {cluster:String}';
+
+/** Tables and views whose table over all shards is absent or has other columns. Parameters: all (its database). */
+const NOT_DISTRIBUTED = `
+SELECT table AS found
+FROM system.columns
+WHERE database IN (currentDatabase(), {all:String}) AND NOT match(table, '_mv$|_(build|repair|retired)_[0-9a-f]{8}$')
+GROUP BY found
+HAVING countIf(database = currentDatabase()) > 0
+    AND arraySort(groupArrayIf((position, name, type), database = currentDatabase())) != arraySort(groupArrayIf((position, name, type), database = {all:String}))
+ORDER BY found`;
+
+/** Resolves when a node of every shard has answered. Throws StartError if waiting cannot help. */
+export async function openCluster(options: ClusterOptions): Promise<ClickHouse> {
+  const { cluster, urls, wait = true, signal, logger } = options;
+  let changed: Error | undefined;
+  const guarded = {
+    ...options,
+    guard: () => {
+      if (changed !== undefined) throw changed;
+    },
+  };
+  const nodes = await openNodes(guarded);
+  try {
+    for (let attempt = 0; ; attempt++) {
+      const expected = await countShards(nodes, cluster);
+      if (expected <= 1) return watched(Object.assign(nodes, { shard: await shardOfNode(nodes) }), expected);
+      const found = await nodes.onLiveNodes(shardOfNode);
+      const names = [...new Set(found.filter((name) => name !== undefined))].toSorted();
+      if (names.length === expected) return watched(await openShards(nodes, guarded, names, found), expected);
+      if (!wait || !found.includes(undefined) || names.length > expected)
+        throw new StartError(
+          `the cluster ${cluster} has ${expected} shards, but the nodes of CLICKHOUSE_URL that answer have the macro shard = ${names.join(', ')}: CLICKHOUSE_URL must name all nodes of all shards, and one of each shard must answer`,
+          { exitCode: EXIT_CONFIG },
+        );
+      if (attempt % 10 === 0) logger.warn({ expected, shards: names, nodes: urls.length }, 'waiting_for_clickhouse');
+      await sleep(RETRY_MS, undefined, signal === undefined ? {} : { signal });
+    }
+  } catch (error) {
+    await nodes.close();
+    throw error;
+  }
+
+  /** Ends every further statement once there are more or fewer shards: it would miss the rows of one. */
+  function watched(opened: ClickHouse, expected: number): ClickHouse {
+    const close = opened.close.bind(opened);
+    const look = async (): Promise<void> => {
+      // where it cannot be asked, the statements fail too
+      const now = await countShards(nodes, cluster).catch(() => expected);
+      if (now === expected || changed !== undefined) return;
+      changed = new StartError(
+        `the cluster ${cluster} has ${now} shards now, and had ${expected}: restart the process`,
+      );
+      logger.error({ cluster, expected, now }, 'shards_changed');
+    };
+    const timer = setInterval(() => void look(), WATCH_MS).unref();
+    return Object.assign(opened, {
+      close: async () => {
+        clearInterval(timer);
+        await close();
+      },
+    });
+  }
+}
+
+async function countShards(nodes: Nodes, cluster: string): Promise<number> {
+  try {
+    return (await select<{ shards: number }>(nodes, COUNT_SHARDS, { cluster }))[0]!.shards;
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.code === ACCESS_DENIED)
+      throw new StartError(
+        `the user of ClickHouse at ${nodes.where} cannot read how many shards the cluster has; run there: GRANT SELECT ON system.clusters`,
+        { cause: error, exitCode: EXIT_CONFIG },
+      );
+    throw error;
+  }
+}
+
+/** `found`: the shards of the nodes in the order of the urls; undefined for a node that has not answered yet. */
+async function openShards(
+  nodes: Nodes,
+  options: NodesOptions,
+  names: readonly string[],
+  found: readonly (string | undefined)[],
+): Promise<ClickHouse> {
+  const { cluster, urls } = options;
+  const database = databaseIn(urls[0]!);
+  const over = databaseOfAll(database);
+  const all = await openNodes({
+    ...options,
+    database,
+    urls: urls.map((url) => Object.assign(new URL(url), { pathname: encodeURIComponent(over) }).href),
+  });
+  const duties: ClusterDuties = { ...nodes.cluster, distribute };
+  const shards = await Promise.all(
+    names.map(async (shard) => {
+      const own = urls.filter((_, at) => found[at] === undefined || found[at] === shard);
+      return Object.assign(await openNodes({ ...options, urls: own, shard }), { shard, cluster: duties });
+    }),
+  );
+
+  return {
+    shards: shards satisfies readonly Shard[],
+    where: nodes.where,
+    get version() {
+      return nodes.version;
+    },
+    get writers() {
+      return nodes.writers;
+    },
+    read,
+    async execute(statement) {
+      if (!isForAllShards(statement.sql)) throw ofOneShard(statement.sql);
+      await nodes.execute(statement);
+    },
+    insertRows: ({ table }) => Promise.reject(ofOneShard(`INSERT INTO ${table}`)),
+    async killInsert(queryId) {
+      await Promise.all(shards.map((shard) => shard.killInsert(queryId)));
+    },
+    rights: (wanted) => nodes.rights(wanted),
+    ping: () => all.ping(),
+    cluster: duties,
+    async close() {
+      await Promise.all([nodes, all, ...shards].map((opened) => opened.close()));
+    },
+  };
+
+  async function read(wanted: Read): Promise<ReadResult> {
+    if (wanted.everyNode === true) {
+      const answers = await Promise.all(shards.map((shard) => shard.read(wanted)));
+      return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
+    }
+    // any replica of a shard may answer the node that is asked: only the shard itself knows which one is fresh
+    if (wanted.fresh?.tables.some((table) => !SHARED_TABLES.has(table)) === true) throw ofOneShard(wanted.sql);
+    return await all.read(wanted);
+  }
+
+  async function distribute(): Promise<void> {
+    await nodes.onLiveNodes(async (node) => {
+      for (const { found: table } of await select<{ found: string }>(node, NOT_DISTRIBUTED, { all: over })) {
+        const engine = SHARED_TABLES.has(table)
+          ? `Merge(${quote(database)}, ${quote(`^${table}$`)})`
+          : `Distributed(${[cluster, database, table].map(quote).join(', ')})`;
+        try {
+          await node.execute({
+            sql: `CREATE OR REPLACE TABLE ${identifier(over)}.${identifier(table)} AS ${identifier(database)}.${identifier(table)} ENGINE = ${engine}`,
+          });
+        } catch (error) {
+          if (!(error instanceof ClickHouseError)) throw error;
+          if (error.code === UNKNOWN_DATABASE) {
+            // a replaced node that is not ready yet
+            options.logger.error({ node: node.where, database: over }, 'clickhouse_database_missing');
+            return;
+          }
+          // another rollup service was faster
+          if (error.code !== TABLE_ALREADY_EXISTS) throw error;
+        }
+      }
+    });
+  }
+}
+
+/** A mistake of ours: it would be done on one shard only. */
+function ofOneShard(sql: string): Error {
+  return new Error(`this statement is for each shard by itself: ${sql.trim().slice(0, 200)}`);
+}
