@@ -122,7 +122,10 @@ export function mergeStatus(before: Status | undefined, now: Status): Status {
           ...now.system,
           topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map(
             ({ old, fresh, latest }) => {
-              const current = fresh ?? { ...latest, events_last_hour: 0, newest_ms: null };
+              // a service that has just started does not know what ClickHouse holds
+              const counted = now.system?.store_seen_at === null ? old : fresh;
+              const { events_last_hour = 0, newest_ms = null } = counted ?? {};
+              const current = { ...latest, events_last_hour, newest_ms };
               return {
                 ...current,
                 events: merged(old?.events, fresh?.events),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { Status } from '../wire.ts';
+import type { Status, SystemStatus } from '../wire.ts';
 import type { Entry } from './explore/events.ts';
 import { Digits, parseExactly } from './explore/json.ts';
 import { nextPage, withoutShown } from './explore/paging.ts';
@@ -129,6 +129,51 @@ test('what is new replaces what was known of its steps, and the hour moves on', 
     ['a', [359, null, null, null]],
     ['b', [null, null, null, 5]],
   ]);
+});
+
+test('counts of the last hour stay until a service that was restarted knows them', () => {
+  const status = (
+    store_seen_at: number | null,
+    topics: readonly (Pick<SystemStatus['topics'][number], 'topic'> & Partial<SystemStatus['topics'][number]>)[],
+  ): Status => ({
+    now: 0,
+    started_at: 0,
+    step_seconds: 10,
+    from: 10_000,
+    steps: 1,
+    key: { id: '', name: '', scopes: [], projects: [], expires_at: null },
+    endpoints: [],
+    system: {
+      topics: topics.map((topic) => ({
+        source: 's',
+        events: [null],
+        events_last_hour: 0,
+        age_ms: [null],
+        newest_ms: null,
+        lag: [null],
+        lag_now: null,
+        ...topic,
+      })),
+      dead_letters: [],
+      dead_letter_totals: [],
+      paused: [],
+      rollups: [],
+      alerts: [],
+      store_answers: store_seen_at !== null,
+      store_seen_at,
+      ingest_here: true,
+    },
+  });
+  const counts = (of: Status): [string, number, number | null][] =>
+    of.system!.topics.map((t) => [t.topic, t.events_last_hour, t.newest_ms]);
+  const known = status(1, [{ topic: 'a', events_last_hour: 7, newest_ms: 5 }]);
+  expect(counts(mergeStatus(known, status(null, [])))).toEqual([['a', 7, 5]]);
+  expect(counts(mergeStatus(known, status(null, [{ topic: 'a', lag_now: 3 }])))).toEqual([['a', 7, 5]]);
+  expect(counts(mergeStatus(known, status(2, [{ topic: 'a', events_last_hour: 8, newest_ms: 6 }])))).toEqual([
+    ['a', 8, 6],
+  ]);
+  // an hour without events
+  expect(counts(mergeStatus(known, status(2, [])))).toEqual([['a', 0, null]]);
 });
 
 test('whole numbers beyond 2^53 keep their digits', () => {

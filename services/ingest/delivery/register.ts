@@ -5,7 +5,7 @@ import type { Owner, Register } from './ports.ts';
 
 /**
  * What was read before is used again for this long. Whoever takes a partition after a claim waits longer before it
- * looks at what is there (lane.ts).
+ * looks at what is there (take.ts).
  */
 const AGE_MS = 2_000;
 
