@@ -10,13 +10,8 @@ const everything = new Set(
 const without = (...names: string[]): Set<string> => new Set([...everything].filter((name) => !names.includes(name)));
 
 test('a setting that this version does not know is left out, and only one of the tables', () => {
-  expect(pinnedSettings('insert', without('deduplicate_insert_select'))).not.toHaveProperty(
-    'deduplicate_insert_select',
-  );
-  expect(pinnedSettings('insert', everything)).toHaveProperty(
-    'deduplicate_insert_select',
-    'enable_even_for_bad_queries',
-  );
+  expect(pinnedSettings('insert', without('deduplicate_insert'))).not.toHaveProperty('deduplicate_insert');
+  expect(pinnedSettings('insert', everything)).toHaveProperty('deduplicate_insert', 'enable');
   expect(
     knownSettings({ deduplicate_insert: 'enable', no_such_setting: 1, max_threads: 2 }, without('deduplicate_insert')),
   ).toEqual({ no_such_setting: 1, max_threads: 2 });
@@ -32,7 +27,7 @@ test('what a profile`s compatibility changed is taken back before anything else 
   expect(Object.keys(pinnedSettings('insert', everything))[0]).toBe('compatibility');
 });
 
-test('an insert of data is one block with a token that counts, whatever the source of its rows', () => {
+test('an insert of data is one block with a token that counts', () => {
   expect(insertSettings).toMatchObject({
     async_insert: 0,
     insert_deduplicate: 1,

@@ -135,9 +135,6 @@ const WRITES = {
  */
 export const insertSettings = {
   ...WRITES,
-  // INSERT SELECT: 26.1 ignores the token if it does not know the order of the source's rows; ours has one order
-  deduplicate_insert_select: 'enable_even_for_bad_queries',
-  insert_select_deduplicate: 1,
   max_insert_threads: 1,
   max_threads: 1,
   max_block_size: 10_000_000,

@@ -13,6 +13,7 @@ import {
   type Rules,
 } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './evaluate/record.ts';
+import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
 import { statements } from './statements.ts';
 
@@ -162,18 +163,7 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
   if (announced === undefined) {
     const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state!.period });
     if (first.reason !== undefined) return first.reason;
-    const params = {
-      ...where,
-      evaluated_at: first.rules.evaluatedAt,
-      rules: first.rules.version,
-      period: first.rules.period,
-      timestamp: first.evaluated.minTimestamp ?? null,
-    };
-    await clickhouse.execute({
-      sql: statements.announceReplay,
-      params,
-      settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` },
-    });
+    await announceReplay(clickhouse, where, first.rules, first.evaluated.minTimestamp);
     const [winner] = await select<ReplayState>(
       reader,
       statements.replayState,
@@ -187,6 +177,48 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
   await clickhouse.execute({ sql: statements.markReplayed, params: where, ...freshly(['dead_letter_replays']) });
   return 'stored';
 }
+
+/**
+ * Says by which rules a letter is evaluated. Of several announcements of a letter the first one counts. `timestamp`: of
+ * the event, unix microseconds.
+ */
+export async function announceReplay(
+  clickhouse: Pick<ClickHouse, 'insertRows'>,
+  { topic, incarnation, partition, offset }: Coordinates & { readonly incarnation: number },
+  { evaluatedAt, version, period }: Pick<Rules, 'evaluatedAt' | 'version' | 'period'>,
+  timestamp: number | undefined,
+): Promise<void> {
+  const row = new RowBinary(0);
+  row.begin();
+  row.text(topic);
+  row.uint32(incarnation);
+  row.uint32(partition);
+  row.int64(Number(offset));
+  row.uint8(0);
+  row.int64(evaluatedAt);
+  row.uint16(version);
+  row.uint32(period);
+  row.uint8(timestamp === undefined ? 1 : 0);
+  if (timestamp !== undefined) row.int64(timestamp);
+  await clickhouse.insertRows({
+    table: 'dead_letter_replays',
+    columns: REPLAY_COLUMNS,
+    pieces: row.take(),
+    settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` },
+  });
+}
+
+const REPLAY_COLUMNS = [
+  'kafka_topic',
+  'kafka_incarnation',
+  'kafka_partition',
+  'kafka_offset',
+  'done',
+  'evaluated_at',
+  'rules',
+  'period',
+  'timestamp',
+] as const;
 
 interface ReplayState {
   /** 1 = the batch that the letter is of is finished */

@@ -21,15 +21,15 @@ import {
   rawColumns,
   RULES_VERSION,
 } from './evaluate/evaluate.ts';
-import { recycle } from './evaluate/row-binary.ts';
+import { recycle, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
 import { checksum, formOf, type Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
-/** What the partitions of one process share. */
+/** What the partitions of one process share, with the ClickHouse of one partition. */
 export interface StoreContext {
-  /** of the partition (shard.ts) */
+  /** runs each statement on the partition's shard (shard.ts) */
   readonly clickhouse: ClickHouse;
   readonly shardOf: ShardOf;
   readonly group: string;
@@ -120,11 +120,19 @@ function writesOf(
   const where = { topic, partition };
   return {
     async claim(epoch) {
-      const token = `owner:${topic}:${partition}:${epoch}`;
-      await clickhouse.execute({
-        sql: statements.claimPartition,
-        params: { ...where, epoch, group, shard: (await shardOf(topic, partition)).shard ?? '' },
-        settings: { insert_deduplication_token: token },
+      const claim = new RowBinary(0);
+      claim.begin();
+      claim.text(topic);
+      claim.uint32(partition);
+      claim.int64(epoch);
+      claim.text(group);
+      claim.text((await shardOf(topic, partition)).shard ?? '');
+      await clickhouse.insertRows({
+        table: 'partition_owners',
+        columns: ['topic', 'partition', 'epoch', 'consumer_group', 'shard'],
+        pieces: claim.take(),
+        // of two claims of an epoch the first one counts
+        settings: { insert_deduplication_token: `owner:${topic}:${partition}:${epoch}` },
       });
       register.forget();
     },

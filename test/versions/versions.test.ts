@@ -9,6 +9,7 @@ import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { sources } from '../../common/sources.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
+import { announceReplay } from '../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { rollupCommand } from '../../services/rollup/commands/rollup.ts';
 import { startRollup } from '../../services/rollup/service.ts';
@@ -90,6 +91,24 @@ describe.each(VERSIONS)('ClickHouse %s', (version, from) => {
 
   test('counts the same token once, and keeps nothing of a batch that fails', async () => {
     await expect(proveExactlyOnce(clickhouse)).resolves.toBeUndefined();
+  });
+
+  test('counts one of two claims of a partition, and one of two announcements of a replay', async () => {
+    const place = { source: 'auth_logs', topic: 'claimed', partition: 0 } as const;
+    for (const group of ['first', 'second']) await openTestStore(clickhouse, { ...place, group }).claim(1);
+    const claims = await select(
+      clickhouse,
+      "SELECT consumer_group AS owner FROM partition_owners WHERE topic = 'claimed'",
+    );
+    expect(claims).toEqual([{ owner: 'first' }]);
+    const letter = { topic: 'claimed', partition: 0, incarnation: 0, offset: '0' };
+    for (const evaluatedAt of [1, 2])
+      await announceReplay(clickhouse, letter, { evaluatedAt, version: 1, period: 0 }, undefined);
+    const announced = await select(
+      clickhouse,
+      "SELECT toUInt32(toUnixTimestamp64Milli(evaluated_at)) AS at FROM dead_letter_replays WHERE kafka_topic = 'claimed'",
+    );
+    expect(announced).toEqual([{ at: 1 }]);
   });
 
   test('stores a batch of every source once, counts it in rollups and answers for it', async () => {
