@@ -44,7 +44,7 @@ import { withinTimeLimit } from './time-limit.ts';
  * log_comment identifies the session.
  */
 export interface EmbeddedOptions {
-  /** the engine's files go into its folder clickhouse, rows in flight into frames */
+  /** the engine's files go into its folder clickhouse, rows in flight into rows */
   readonly dataDir: string;
   readonly logger: Logger;
   /** concurrent statements; as many reads as leave threads of the pool for the writers */
@@ -106,7 +106,7 @@ export async function openEmbedded({
   isolatedHere = false,
 }: EmbeddedOptions): Promise<ClickHouse> {
   const folder = resolve(dataDir, 'clickhouse');
-  const rowsFolder = resolve(dataDir, 'frames');
+  const rowsFolder = resolve(dataDir, 'rows');
   const Session = await loadChdb();
   makeWritable(folder, dataDir);
   const holder = lockHolder(folder);

@@ -1,3 +1,4 @@
+import { within } from '../lifecycle/within.ts';
 import type { Logger } from '../logger.ts';
 import { CompressionTypes, type KafkaClient, type Message, type Producer } from './client.ts';
 
@@ -134,12 +135,7 @@ export function createAcknowledgedProducer({
     },
     async stop() {
       stopping = true;
-      let timer: NodeJS.Timeout | undefined;
-      const deadline = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, STOP_MS);
-      });
-      await Promise.race([deadline, Promise.all([...lanes.values()].map((lane) => lane.stop()))]);
-      clearTimeout(timer);
+      await within(STOP_MS, Promise.all([...lanes.values()].map((lane) => lane.stop())), undefined);
     },
   };
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Admin, Consumer, KafkaClient } from '../../common/kafka/client.ts';
+import { within } from '../../common/lifecycle/within.ts';
 import { Assignment, type AssignmentOptions } from './group/assignment.ts';
 import { createCommitter, type Committer } from './group/committer.ts';
 import { createPermits, type PermitLimits } from './delivery/permits.ts';
@@ -111,12 +112,15 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
     waiting: () => assignment.inState('waiting'),
     failed,
     async stop() {
-      if (!(await within(DRAIN_MS, assignment.drain())))
+      if ((await within(DRAIN_MS, assignment.drain(), 'late')) === 'late')
         logger.warn({ lanes: assignment.inState('running') }, 'batches_abandoned');
       assignment.endAll();
       clearInterval(heartbeats);
-      const left = consumer.disconnect().then(() => admin.disconnect());
-      if (!(await within(LEAVE_MS, left))) logger.warn({}, 'group_not_left_in_time');
+      const left = consumer
+        .disconnect()
+        .then(() => admin.disconnect())
+        .catch(() => {});
+      if ((await within(LEAVE_MS, left, 'late')) === 'late') logger.warn({}, 'group_not_left_in_time');
     },
   };
 }
@@ -155,24 +159,5 @@ async function coordinatorReady(admin: Admin, groupId: string, topics: readonly 
         );
       await sleep(COORDINATOR_RETRY_MS);
     }
-  }
-}
-
-/** True when it settled in time. */
-async function within(ms: number, work: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(resolve, ms, false);
-  });
-  try {
-    return await Promise.race([
-      work.then(
-        () => true,
-        () => true,
-      ),
-      late,
-    ]);
-  } finally {
-    clearTimeout(timer);
   }
 }

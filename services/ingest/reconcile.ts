@@ -7,6 +7,7 @@ import {
   type ClickHouse,
   type Reader,
 } from '../../common/clickhouse/clickhouse.ts';
+import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
 
@@ -56,8 +57,6 @@ const TABLES = ['batches', 'dead_letters', 'dead_letter_replays', 'expired_days'
 /** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
 const UNDER_WAY_MS = 30_000;
 const RETRY_MS = 500;
-/** How long the tables keep the ledger, dead letters and marks of replays, days. They expire part by part. */
-const LEDGER_DAYS = 400;
 const DAY_MS = 86_400_000;
 
 /** Returns unix milliseconds. Of batches evaluated before, ledger rows and dead letters may have expired. */

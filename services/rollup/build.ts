@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { statements, type Rollup } from './catalogue.ts';
 import {
   BUILD_SETTINGS,
@@ -59,8 +60,6 @@ export interface BuildOptions {
 const ATTEMPTS = 3;
 /** What says which rows of raw count. */
 const LEDGER = ['batches', 'dead_letter_replays', 'expired_days'];
-/** How long rows of the ledger are kept, days. A batch of an older period counts as finished. */
-const LEDGER_DAYS = 400;
 const END_OF_TIME = ALL_TIME.to;
 
 /**
@@ -147,6 +146,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built | 'change
   const { definition, carried, reader, period, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
   const before = await look(reader, source, period);
+  // a batch of an older period counts as finished: its row of the ledger may have expired
   if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
     const params = { source, period };
     const batches = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);

@@ -12,6 +12,7 @@ test('a move into a cluster leaves every row on both replicas', async () => {
   try {
     await migrate(from.clickhouse, testLogger);
     const store = openTestStore(from.clickhouse, { source: 'auth_logs' });
+    await store.claim(1);
     const now = Date.now();
     for (const first of [0, 30]) {
       const records = Array.from({ length: 30 }, (_, i) => ({
@@ -37,6 +38,10 @@ test('a move into a cluster leaves every row on both replicas', async () => {
       );
       expect(counts).toEqual([{ events: 54, letters: 6 }]);
     }
+    // so that a second shard may be added afterwards
+    expect(await select(to.clickhouse, 'SELECT DISTINCT shard FROM partition_owners')).toEqual([
+      { shard: to.clickhouse.shard },
+    ]);
     const engines = await select<{ engine: string }>(
       to.clickhouse,
       "SELECT DISTINCT engine FROM system.tables WHERE database = currentDatabase() AND endsWith(engine, 'MergeTree')",

@@ -122,7 +122,7 @@ export async function createWorld({
   });
   const random = createRandom(seed, 77);
   const expected = new Map<string, Expected>();
-  /** by source and checksum: what was handed to the producer, acknowledged or not; null values are skipped wherever they stand */
+  /** by source and checksum: the values that were handed to the producer, acknowledged or not */
   const sent = new Map<string, Outcome>();
   const lives = new Map<SourceName, number>();
   const events: { event: TrafficEvent; topic: string; partition: number; offset: number }[] = [];

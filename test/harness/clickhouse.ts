@@ -97,7 +97,7 @@ export async function openTestDatabase(): Promise<TestClickHouse> {
   // under a hostile profile too
   const admins = nodes.map((url) => createClient({ url, clickhouse_settings: { use_query_cache: 0 } }));
   // of several shards: databaseOfAll
-  const names = [database, databaseOfAll(database)];
+  const names = nodes.length === 1 ? [database] : [database, databaseOfAll(database)];
   for (const admin of admins) for (const name of names) await admin.command({ query: `CREATE DATABASE ${name}` });
   const urls = nodes.map((url) => Object.assign(new URL(url), { pathname: database }).href);
   const open = (of: readonly string[]): Promise<ClickHouse> =>

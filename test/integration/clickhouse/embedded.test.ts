@@ -56,7 +56,7 @@ test('killed in the middle of inserts and opened again: every finished insert is
     const before = performance.now();
     const clickhouse = await open();
     const reopened = performance.now() - before;
-    expect(readdirSync(join(folder.path, 'frames'))).toEqual([]);
+    expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
     expect(Number(await text(clickhouse, 'SELECT uniqExact(n) FROM written'))).toBeGreaterThanOrEqual(expected);
     expect(await text(clickhouse, 'SELECT countIf(length(a) != 100000), min(n) FROM written')).toBe('0\t0');
     await clickhouse.close();
@@ -91,10 +91,10 @@ test('a folder that cannot be made or written is refused in one line', async () 
 });
 
 test('what a killed process left of its inserts is removed', async () => {
-  mkdirSync(join(folder.path, 'frames'));
-  writeFileSync(join(folder.path, 'frames', '7.rowbinary'), 'left');
+  mkdirSync(join(folder.path, 'rows'));
+  writeFileSync(join(folder.path, 'rows', '7.rowbinary'), 'left');
   const clickhouse = await open();
-  expect(readdirSync(join(folder.path, 'frames'))).toEqual([]);
+  expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
   await clickhouse.close();
 });
 
@@ -106,7 +106,7 @@ test('no file is left of an insert, whether it succeeds or fails', async () => {
   await insert('t', row(1));
   await expect(insert('t', row(2), Buffer.from([1]))).rejects.toMatchObject({ code: 33 });
   await expect(insert('no_such_table', row(3))).rejects.toMatchObject({ code: 60, outcome: 'not_written' });
-  expect(readdirSync(join(folder.path, 'frames'))).toEqual([]);
+  expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
   await clickhouse.close();
 });
 

@@ -230,6 +230,16 @@ test.each(cases)('$name', ({ partition, of: { fault } }) => {
   expect(found).toEqual(fault === undefined ? [] : [fault]);
 });
 
+test('a partition that is on two shards is a fault', async () => {
+  const { clickhouse } = engine;
+  const shards = ['s1', 's2'].map((shard) => ({ ...clickhouse, shard }));
+  const { ok, faults } = await reconcile({ ...clickhouse, shards }, 90, 0);
+  expect({ ok, faults }).toEqual({
+    ok: false,
+    faults: expect.arrayContaining(['topic incarnation 0 partition 0: is on several shards']) as string[],
+  });
+});
+
 test('it does not hold, and its sums are those of the ledger', () => {
   expect(result.ok).toBe(false);
   const account = (name: string): object =>
