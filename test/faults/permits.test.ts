@@ -34,12 +34,12 @@ afterAll(async () => {
   folder.remove();
 });
 
-/** `before`: what happens before each insert. */
+/** `before`: what happens before each insert of a batch. */
 async function start(world: World, before: () => Promise<unknown>): Promise<void> {
   const slow: ClickHouse = {
     ...clickhouse,
     insertRows: async (rows) => {
-      if (rows.table !== 'batches') await before();
+      if (Object.keys(EVENTS).includes(rows.table)) await before();
       return await clickhouse.insertRows(rows);
     },
   };
