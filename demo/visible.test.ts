@@ -20,3 +20,14 @@ test('counts what became visible since the first look, over all sources, also wh
   expect(await look()).toEqual({ events: 76, freshnessSeconds: 0.5 });
   expect(await look()).toEqual({ events: 79, freshnessSeconds: 0.5 });
 });
+
+test('looks that overlap are answered in order', async () => {
+  const answers = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
+  const asked = answers.values();
+  const look = createVisible('http://service/metrics', async () => await asked.next().value!.promise);
+  const [first, second] = [look(), look()];
+  answers[1]!.resolve(metrics(150, 10));
+  answers[0]!.resolve(metrics(100, 10));
+  expect(await first).toMatchObject({ events: 0 });
+  expect(await second).toMatchObject({ events: 50 });
+});

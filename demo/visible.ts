@@ -7,14 +7,20 @@ export interface Visible {
 
 const LOOK_TIMEOUT_MS = 800;
 
-/** Looks at the metrics of a service. A look gives undefined where none answers there. */
+/**
+ * Looks at the metrics of a service, one look after the other: a counter that seems smaller than before means a new
+ * start. A look gives undefined where none answers there.
+ */
 export function createVisible(
   url: string,
   read: (url: string) => Promise<string | undefined> = readMetrics,
 ): () => Promise<Visible | undefined> {
   let before: number | undefined;
   let events = 0;
-  return async () => {
+  let last: Promise<Visible | undefined> = Promise.resolve(undefined);
+  return () => (last = last.then(look));
+
+  async function look(): Promise<Visible | undefined> {
     const text = await read(url);
     if (text === undefined) return undefined;
     const total = valuesOf(text, 'sluice_ingest_events_total').reduce((sum, n) => sum + n, 0);
@@ -23,7 +29,7 @@ export function createVisible(
     before = total;
     const ages = valuesOf(text, 'sluice_ingest_freshness_seconds');
     return { events, freshnessSeconds: ages.length === 0 ? undefined : Math.max(...ages) };
-  };
+  }
 }
 
 function valuesOf(text: string, metric: string): number[] {
