@@ -390,7 +390,12 @@ export async function readAll(
   topic: string,
   { brokers, maxDecompressedBytes, readUncommitted = false, from, deadlineMs = 30_000 }: ReadOptions = {},
 ): Promise<ReadRecord[]> {
-  const ends = await withAdmin((admin) => admin.fetchTopicOffsets(topic), brokers);
+  // a broker that has just started does not lead its partitions yet
+  const ends = await waitFor(
+    () => withAdmin((admin) => admin.fetchTopicOffsets(topic), brokers),
+    deadlineMs,
+    `${topic} has a leader`,
+  );
   const open = new Map(
     ends
       .filter(({ low, high }) => BigInt(high) > (from ?? BigInt(low)))
