@@ -1,0 +1,61 @@
+import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { StartError } from '../errors.ts';
+
+const openFolders = new Set<string>();
+
+/** The engine's own folder in the data folder, in use by this process until it is released. */
+export interface EngineFolder {
+  readonly path: string;
+  release(): void;
+}
+
+/** Makes the folder. Throws StartError (one line) if it is in use or not writable. */
+export function takeFolder(dataDir: string): EngineFolder {
+  const path = resolve(dataDir, 'clickhouse');
+  makeWritable(path, dataDir);
+  const holder = lockHolder(path);
+  if (holder !== undefined || openFolders.has(path))
+    throw new StartError(
+      `the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`,
+    );
+  openFolders.add(path);
+  return { path, release: () => openFolders.delete(path) };
+}
+
+function makeWritable(folder: string, dataDir: string): void {
+  try {
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw new StartError(
+      `cannot write to the data folder ${dataDir}: ${(error as Error).message}; set DATA_DIR to a folder of your own`,
+      { cause: error },
+    );
+  }
+}
+
+/**
+ * Returns the process that has the folder open, as far as known: the engine's status file names the last one, and its
+ * open files show whether it still holds the folder. The engine's own lock decides; this only gives the reason in one
+ * line, where the engine would print its own.
+ */
+function lockHolder(folder: string): number | undefined {
+  try {
+    const status = realpathSync(join(folder, 'status'));
+    const pid = Number(/^PID: (\d+)/m.exec(readFileSync(status, 'utf8'))?.[1]);
+    const files = `/proc/${pid}/fd`;
+    const holds =
+      pid !== process.pid &&
+      readdirSync(files).some((fd) => {
+        try {
+          return readlinkSync(join(files, fd)) === status;
+        } catch {
+          return false;
+        }
+      });
+    return holds ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,271 @@
+import { randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
+import type { Logger } from '../logger.ts';
+import type { Param, StatementSettings } from './clickhouse.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
+import { cancelled } from './pool.ts';
+import { quote } from './sql.ts';
+
+/** Sockets of their own for reads and for writes; control is for statements that must get through when both are stuck. */
+export type Channel = 'read' | 'write' | 'control' | 'sandbox';
+
+/** HTTP to one server. */
+export interface Connection {
+  /** of the url, without credentials */
+  readonly where: string;
+  readonly address: URL;
+  readonly database: string;
+  readonly user: string;
+  /**
+   * When the server last answered anything, monotonic milliseconds; 0 after a broken connection, because the server may
+   * then have another version.
+   */
+  readonly lastAnswerAt: number;
+  /** False for a sandbox without its url. */
+  has(channel: Channel): boolean;
+  /** Resolves with the whole answer, else throws ClickHouseError. */
+  request(channel: Channel, request: Request): Promise<Answer>;
+  /** Returns the answer of a small statement past the pools, as text. Each of them may run twice. */
+  ask(sql: string, timeoutMs?: number | null): Promise<string>;
+  close(): Promise<void>;
+}
+
+export interface ConnectionOptions {
+  readonly url: string;
+  readonly logger: Logger;
+  readonly readers: number;
+  readonly writers: number;
+  readonly requestTimeoutMs: number;
+  readonly sandboxUrl: string | undefined;
+  readonly authorities: Buffer | undefined;
+}
+
+/** Settings of the transport: the answer is complete before its first byte, so its status tells the truth. */
+const COMMON_SETTINGS = {
+  wait_end_of_query: 1,
+  send_progress_in_http_headers: 0,
+  http_write_exception_in_output_format: 0,
+  http_response_headers: '{}',
+} as const;
+/** Settings of our own questions to the server, which no profile can disturb. */
+const CONTROL_SETTINGS = {
+  max_execution_time: 0,
+  use_query_cache: 0,
+  additional_result_filter: '',
+  // a count of nothing is 0
+  empty_result_for_aggregation_by_empty_set: 0,
+  limit: 0,
+  offset: 0,
+  max_result_rows: 0,
+  max_rows_to_read: 0,
+  read_overflow_mode: 'throw',
+  result_overflow_mode: 'throw',
+  timeout_overflow_mode: 'throw',
+  extremes: 0,
+  output_format_tsv_crlf_end_of_line: 0,
+} as const;
+const PING_TIMEOUT_MS = 5_000;
+/** The client's `request_timeout` for writes, which have no such limit: the longest value of a timer. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1;
+
+export interface Answer {
+  readonly body: Buffer;
+  readonly summary: { readonly read_rows?: string; readonly read_bytes?: string } | undefined;
+}
+
+export interface Request {
+  readonly sql: string;
+  readonly params?: Readonly<Record<string, Param>>;
+  readonly settings?: StatementSettings;
+  readonly format?: string;
+  readonly pieces?: Iterable<Uint8Array>;
+  readonly writes: boolean;
+  readonly signal?: AbortSignal;
+  /** default: a unique one */
+  readonly queryId?: string;
+}
+
+/** Opens no socket before the first request. */
+export function createConnection(options: ConnectionOptions): Connection {
+  const { url, logger, readers, writers, requestTimeoutMs, sandboxUrl } = options;
+  const address = new URL(url);
+  const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
+  const connect = (sockets: number, timeoutMs = requestTimeoutMs, at = address): ClickHouseClient =>
+    clientOf(at, at === address ? database : 'default', sockets, timeoutMs, options.authorities);
+  const clients = {
+    read: connect(readers),
+    write: connect(writers, NO_TIMEOUT_MS),
+    control: connect(4),
+    sandbox: sandboxUrl === undefined ? undefined : connect(readers, requestTimeoutMs, new URL(sandboxUrl)),
+  };
+  let lastAnswerAt = 0;
+
+  return {
+    where: `${address.protocol}//${address.host}/${database}`,
+    address,
+    database,
+    user: userOf(address),
+    get lastAnswerAt() {
+      return lastAnswerAt;
+    },
+    has: (channel) => clients[channel] !== undefined,
+    request,
+    ask,
+    async close() {
+      for (const client of Object.values(clients)) await client?.close();
+    },
+  };
+
+  async function request(channel: Channel, { queryId = randomUUID(), ...statement }: Request): Promise<Answer> {
+    const { writes, signal: ended } = statement;
+    if (ended !== undefined && hasFired(ended)) throw cancelled();
+    try {
+      return await exchange(clients[channel]!, { ...statement, queryId }, () => {
+        lastAnswerAt = performance.now();
+      });
+    } catch (error) {
+      if (error instanceof ClickHouseError) throw error;
+      lastAnswerAt = 0;
+      // the server may still work on it, and nobody waits for its answer
+      if (!writes && channel !== 'control') void kill(queryId);
+      if (ended !== undefined && hasFired(ended))
+        throw writes
+          ? fromSystem(
+              Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }),
+              true,
+              true,
+            )
+          : cancelled();
+      throw fromSystem(error, writes, true);
+    }
+  }
+
+  async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
+    const once = (): Promise<Answer> =>
+      request('control', {
+        sql,
+        format: 'TabSeparated',
+        settings: CONTROL_SETTINGS,
+        writes: false,
+        ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }),
+      });
+    const { body } = await once().catch((error: unknown) => {
+      // the server may close a long idle connection just when it is used again
+      if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE'))
+        return once();
+      throw error;
+    });
+    return body.toString('utf8').trim();
+  }
+
+  async function kill(queryId: string): Promise<void> {
+    await ask(`KILL QUERY WHERE query_id = ${quote(queryId)} ASYNC`).catch((error: unknown) =>
+      logger.debug({ err: error }, 'clickhouse_kill_failed'),
+    );
+  }
+}
+
+/** Sends a statement and reads its answer to the end. `onAnswer`: it is there, whatever it says. */
+async function exchange(
+  client: ClickHouseClient,
+  { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId }: Request & { readonly queryId: string },
+  onAnswer: () => void,
+): Promise<Answer> {
+  const {
+    stream,
+    response_headers: headers,
+    http_status_code: status = 0,
+  } = await client.exec({
+    query: sql,
+    query_id: queryId,
+    query_params: params,
+    clickhouse_settings: {
+      ...COMMON_SETTINGS,
+      ...settings,
+      ...(format === undefined ? {} : { default_format: format }),
+    } as ClickHouseSettings,
+    ignore_error_response: true,
+    ...(signal === undefined ? {} : { abort_signal: signal }),
+    ...(pieces === undefined ? {} : { values: Readable.from(copies(pieces), { objectMode: false }) }),
+  });
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(chunk as Buffer);
+  const body = Buffer.concat(chunks);
+  onAnswer();
+  const code = headerOf(headers['x-clickhouse-exception-code']);
+  if (status !== 200 || code !== undefined) throw toError(body, status, code, writes);
+  const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
+  if (late !== undefined) throw fromEngine(late, writes) ?? refusal(1002, late);
+  const summary = headerOf(headers['x-clickhouse-summary']);
+  return { body, summary: summary === undefined ? undefined : (JSON.parse(summary) as Answer['summary']) };
+}
+
+function clientOf(
+  at: URL,
+  database: string,
+  sockets: number,
+  timeoutMs: number,
+  authorities: Buffer | undefined,
+): ClickHouseClient {
+  return createClient({
+    url: `${at.protocol}//${at.host}`,
+    username: userOf(at),
+    password: decodeURIComponent(at.password),
+    database,
+    application: 'sluice',
+    ...(authorities !== undefined && at.protocol === 'https:' && { tls: { ca_cert: authorities } }),
+    max_open_connections: sockets,
+    request_timeout: timeoutMs,
+    compression: { request: false, response: false },
+    // 0: Node's agent follows the server's own keep-alive time. The client's timer for idle sockets survives a
+    // request that is aborted before it has its socket, and then ends the next one on that socket, 2.5 s later
+    // (client 1.23.1; seen as ECONNRESET of reads beside aborted ones)
+    keep_alive: { enabled: true, idle_socket_ttl: 0 },
+    log: { level: ClickHouseLogLevel.OFF },
+  });
+}
+
+const userOf = (at: URL): string => decodeURIComponent(at.username) || 'default';
+
+function toError(body: Buffer, status: number, code: string | undefined, writes: boolean): ClickHouseError {
+  const text = body.toString('utf8', 0, 16_384);
+  const reported = fromEngine(text, writes, code === undefined ? undefined : Number(code));
+  if (reported !== undefined) return reported;
+  // not ClickHouse's text: from a proxy, or another service
+  const retry = status === 408 || status === 429 || status >= 500;
+  return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, {
+    code: undefined,
+    codeName: `HTTP_${status}`,
+    kind: retry ? 'retry' : 'fatal',
+    outcome: writes && status >= 500 ? 'unknown' : 'not_written',
+  });
+}
+
+/**
+ * Returns the exception that a server from 25.11 on writes after rows that were already sent: `__exception__`, tag,
+ * text, length, tag, `__exception__`.
+ */
+function lateException(body: Buffer, tag: string | undefined): string | undefined {
+  if (tag === undefined) return undefined;
+  const tail = body.toString('utf8', Math.max(0, body.length - 65_536));
+  const opening = `\r\n__exception__\r\n${tag}\r\n`;
+  const at = tail.indexOf(opening);
+  return at >= 0 && tail.trimEnd().endsWith('__exception__')
+    ? tail.slice(at + opening.length, tail.lastIndexOf('\n', tail.lastIndexOf(tag)))
+    : undefined;
+}
+
+/** A stream requests the next piece before it has sent the previous one. */
+function* copies(pieces: Iterable<Uint8Array>): Generator<Buffer> {
+  for (const piece of pieces) yield Buffer.from(piece);
+}
+
+/** a function, because it may fire between two checks */
+export function hasFired(signal: AbortSignal): boolean {
+  return signal.aborted;
+}
+
+function headerOf(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : value;
+}

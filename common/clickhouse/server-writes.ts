@@ -1,0 +1,160 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '../logger.ts';
+import { ClickHouseError, fromSystem, refusal } from './errors.ts';
+import { pinnedSettings } from './pinned-settings.ts';
+import { hasFired, type Connection, type Request } from './server-connection.ts';
+import type { ServerVersion } from './server-version.ts';
+import { quote } from './sql.ts';
+
+/**
+ * Writes take as long as the server works on them: it is asked whether it still does, and about its progress. An
+ * abandoned write (no answer and no progress, a broken connection, our own shutdown) is killed by its query_id and
+ * awaited, so nothing it does comes after its error.
+ */
+export interface Writes {
+  /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
+  write(kind: 'write' | 'insert', statement: Omit<Request, 'writes'>, queryId?: string): Promise<void>;
+  /** Kills every attempt at an insert. Resolves when none of them runs, else throws. */
+  kill(queryId: string): Promise<void>;
+}
+
+export interface WritesOptions {
+  readonly connection: Connection;
+  readonly server: ServerVersion;
+  readonly logger: Logger;
+  /** the server is asked about a write as often as this */
+  readonly requestTimeoutMs: number;
+  /** how long a server that cannot be reached is asked to end a write */
+  readonly unreachablePatienceMs: number;
+  /** ends all writes */
+  readonly ended: AbortSignal;
+}
+
+/** How long close() lets writes finish, milliseconds. */
+export const CLOSE_GRACE_MS = 4_000;
+/** After this long without an answer, the server may have another version, milliseconds: no replacement takes less. */
+const QUIET_MS = 250;
+/** A write is abandoned after this many questions that found no progress. */
+const STALLED_TIMES = 10;
+/** How long a killed write may take to end, milliseconds. */
+const KILL_PATIENCE_MS = 30_000;
+/** How long an answer may still be in transit after the server no longer knows the write, milliseconds. */
+const ANSWER_GRACE_MS = 1_000;
+/** What grows as long as a write makes progress. */
+const PROGRESS =
+  "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
+
+export function createWrites(options: WritesOptions): Writes {
+  const { connection, server, logger, ended } = options;
+  return { write, kill: (queryId) => killAndWait(options, `startsWith(query_id, ${quote(attemptsOf(queryId))})`) };
+
+  async function write(
+    kind: 'write' | 'insert',
+    { settings = {}, ...statement }: Omit<Request, 'writes'>,
+    queryId = 'sluice',
+  ): Promise<void> {
+    if (performance.now() - connection.lastAnswerAt > QUIET_MS) await server.learn();
+    const id = `${attemptsOf(queryId)}${randomUUID()}`;
+    const over = new AbortController();
+    const givenUp = new AbortController();
+    const watching = watch(options, id, over.signal, (reason) => givenUp.abort(reason));
+    try {
+      await connection.request('write', {
+        ...statement,
+        settings: { ...pinnedSettings(kind, server.settings), ...settings },
+        writes: true,
+        signal: AbortSignal.any([ended, givenUp.signal]),
+        queryId: id,
+      });
+    } catch (error) {
+      if (!(error instanceof ClickHouseError)) throw error;
+      const failure = hasFired(givenUp.signal)
+        ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true)
+        : error;
+      // what ClickHouse reports itself has ended, and so has what never reached it
+      if (error.code !== undefined || failure.outcome === 'not_written') throw failure;
+      try {
+        await killAndWait(options, `query_id = ${quote(id)}`, hasFired(ended) ? CLOSE_GRACE_MS / 2 : KILL_PATIENCE_MS);
+      } catch (unknown) {
+        logger.warn({ err: unknown, query_id: id }, 'clickhouse_write_may_still_run');
+      }
+      throw failure;
+    } finally {
+      over.abort();
+      await watching;
+    }
+  }
+}
+
+/**
+ * Asks the server about a write from time to time until `over` fires. Before that it may abandon it, with the reason.
+ */
+async function watch(
+  { connection, logger, requestTimeoutMs }: WritesOptions,
+  id: string,
+  over: AbortSignal,
+  giveUp: (reason: string) => void,
+): Promise<void> {
+  let lastProgress: string | undefined;
+  let stalled = 0;
+  let unanswered = 0;
+  for (;;) {
+    if (!(await slept(requestTimeoutMs, over))) return;
+    let progress: string;
+    try {
+      progress = await connection.ask(`${PROGRESS}${quote(id)}`);
+      unanswered = 0;
+    } catch {
+      if (++unanswered < 2) continue;
+      giveUp('Timeout: the server no longer answers');
+      return;
+    }
+    if (progress === '') {
+      if (await slept(ANSWER_GRACE_MS, over)) giveUp('Timeout: no answer, and the server does not run the statement');
+      return;
+    }
+    stalled = progress === lastProgress ? stalled + 1 : 0;
+    lastProgress = progress;
+    if (stalled >= STALLED_TIMES) {
+      giveUp('Timeout: the statement makes no progress');
+      return;
+    }
+    logger.debug({ query_id: id, progress }, 'clickhouse_write_running');
+  }
+}
+
+/** Kills our statements for which the condition holds. Resolves when none of them runs, else throws. */
+async function killAndWait(
+  { connection, unreachablePatienceMs }: WritesOptions,
+  condition: string,
+  patienceMs = KILL_PATIENCE_MS,
+): Promise<void> {
+  const since = performance.now();
+  for (;;) {
+    // SYNC waits for each; a statement that ignores it for too long is asked about again
+    const failure = await connection.ask(`KILL QUERY WHERE ${condition} SYNC`).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    if (
+      failure === undefined &&
+      (await connection.ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0'
+    )
+      return;
+    const isUnreachable = failure instanceof ClickHouseError && failure.code === undefined;
+    if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs))
+      throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
+    await sleep(100);
+  }
+}
+
+/** Returns the prefix of the ids of all attempts at an insert: its own id and a character that no id contains. */
+function attemptsOf(queryId: string): string {
+  return `${queryId}#`;
+}
+
+/** Waits. False if `over` fired meanwhile. */
+async function slept(ms: number, over: AbortSignal): Promise<boolean> {
+  return await sleep(ms, true, { signal: over, ref: false }).catch(() => false);
+}
