@@ -4,7 +4,8 @@ import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult
 import { isForAllShards, SHARED_TABLES } from './cluster.ts';
 import { databaseOfAll } from './database.ts';
 import { ClickHouseError } from './errors.ts';
-import { databaseIn, openNodes, shardOfNode, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
+import { shardOfNode } from './node-list.ts';
+import { databaseIn, openNodes, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
 import { identifier, quote } from './sql.ts';
 
 /**

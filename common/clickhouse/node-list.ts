@@ -1,0 +1,149 @@
+import { StartError } from '../errors.ts';
+import { select, type ClickHouse, type Reader } from './clickhouse.ts';
+import { SHARED_TABLES } from './cluster.ts';
+import { ClickHouseError } from './errors.ts';
+import { openServer, type ServerOptions } from './server.ts';
+
+/** The nodes of one list of urls. Each is opened when it is first needed, and again after it could not be opened. */
+export interface NodeList {
+  readonly hosts: readonly string[];
+  /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
+  open(at: number): Promise<ClickHouse>;
+  /** The same while statements run: a node that cannot be used, such as an empty one without the database, is lost. */
+  openNow(at: number): Promise<ClickHouse>;
+  /** The results in the order of the urls; undefined for a lost node. */
+  onLive<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]>;
+  /**
+   * Runs `work` on all nodes. A lost one may be left out as soon as Keeper has ended its session, because an insert on
+   * it can no longer be committed. Throws if it has not.
+   */
+  onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]>;
+  close(): Promise<void>;
+}
+
+export interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
+  readonly urls: readonly string[];
+  /** A node of another shard counts as lost: nobody knew its shard before it answered. */
+  readonly shard: string | undefined;
+}
+
+/** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
+const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
+const NO_ELEMENTS_IN_CONFIG = 139;
+/** also of our own questions to a node that does not answer in time */
+const QUERY_WAS_CANCELLED = 394;
+
+/** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
+const REPLICAS = `
+SELECT replica_name AS own, mapKeys(mapFilter((name, active) -> active = 1, replica_is_active)) AS active
+FROM system.replicas
+WHERE database = currentDatabase() AND table NOT IN {shared:Array(String)}`;
+
+export function createNodeList({ urls, shard, ...options }: NodeListOptions): NodeList {
+  const nodes = urls.map((url): { readonly url: string; readonly host: string; opened?: Promise<ClickHouse> } => ({
+    url,
+    host: new URL(url).host,
+  }));
+  return {
+    hosts: nodes.map(({ host }) => host),
+    open,
+    openNow,
+    onLive: (work) =>
+      Promise.all(
+        nodes.map(async (_, at) => {
+          try {
+            return await work(await openNow(at));
+          } catch (error) {
+            if (!isLost(error)) throw error;
+            return undefined;
+          }
+        }),
+      ),
+    onEvery,
+    async close() {
+      await Promise.all(nodes.map(async ({ opened }) => (await opened?.catch(() => undefined))?.close()));
+    },
+  };
+
+  function open(at: number): Promise<ClickHouse> {
+    const node = nodes[at]!;
+    node.opened ??= openServer({ ...options, url: node.url, wait: false, unreachablePatienceMs: 0 })
+      .then(ofOurShard)
+      .catch((error: unknown) => {
+        delete node.opened;
+        throw error instanceof StartError && isLost(error.cause) ? error.cause : error;
+      });
+    return node.opened;
+  }
+
+  async function ofOurShard(opened: ClickHouse): Promise<ClickHouse> {
+    if (shard === undefined || (await shardOfNode(opened)) === shard) return opened;
+    await opened.close();
+    throw lost(new Error(`it is no node of the shard ${shard}`), 'OTHER_SHARD');
+  }
+
+  async function openNow(at: number): Promise<ClickHouse> {
+    try {
+      return await open(at);
+    } catch (error) {
+      throw error instanceof StartError ? lost(error, 'NODE_UNUSABLE') : error;
+    }
+  }
+
+  async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
+    type Outcome = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
+    const outcomes = await Promise.all(
+      nodes.map(async (_, at): Promise<Outcome> => {
+        try {
+          const clickhouse = await openNow(at);
+          return { clickhouse, answer: await work(clickhouse) };
+        } catch (error) {
+          if (!isLost(error)) throw error;
+          return { error };
+        }
+      }),
+    );
+    const [failure] = outcomes.flatMap((o) => ('error' in o ? [o.error] : []));
+    const answered = outcomes.filter((o) => 'answer' in o);
+    if (failure !== undefined) {
+      const replicas = await Promise.all(
+        answered.map(({ clickhouse }) =>
+          select<{ own: string; active: string[] }>(clickhouse, REPLICAS, { shared: [...SHARED_TABLES] }),
+        ),
+      );
+      const own = new Set(replicas.flat().map((r) => r.own));
+      if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw failure;
+    }
+    return answered.map((o) => o.answer);
+  }
+}
+
+/** The macro `shard` of a node; '' if it has none (checkCluster says so). */
+export async function shardOfNode(node: Reader): Promise<string> {
+  try {
+    return (await select<{ shard: string }>(node, "SELECT getMacro('shard') AS shard"))[0]!.shard;
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.code === NO_ELEMENTS_IN_CONFIG) return '';
+    throw error;
+  }
+}
+
+export function lost(error: Error, codeName: string): ClickHouseError {
+  return new ClickHouseError(`The node cannot be used: ${error.message}`, {
+    code: undefined,
+    codeName,
+    kind: 'retry',
+    outcome: 'not_written',
+    cause: error,
+  });
+}
+
+/** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */
+export function isLost(error: unknown, signal?: AbortSignal): error is ClickHouseError {
+  return (
+    error instanceof ClickHouseError &&
+    ((error.code === undefined && error.kind === 'retry') ||
+      WITHOUT_KEEPER.has(error.code) ||
+      (error.code === QUERY_WAS_CANCELLED && signal?.aborted !== true))
+  );
+}
