@@ -3,8 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { addressOf } from '../common/http/address.ts';
-import { createKafka } from '../common/kafka/client.ts';
-import { kafkaSecurity } from '../common/kafka/security.ts';
+import { kafkaFromSettings } from '../common/kafka/from-settings.ts';
 import { ensureTopics } from '../common/kafka/topics.ts';
 import { runProcess } from '../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../common/logger.ts';
@@ -30,13 +29,8 @@ await runProcess(
     }
     const settings = readSettings();
     logger = createLogger(settings.LOG_LEVEL);
-    const kafka = createKafka({
-      brokers: settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`],
-      clientId: 'sluice-demo',
-      logger,
-      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-      ...kafkaSecurity(settings),
-    });
+    const brokers = settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`];
+    const kafka = kafkaFromSettings(settings, brokers, 'sluice-demo', logger);
     await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS);
 
     const producer = kafka.producer();

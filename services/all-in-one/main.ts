@@ -4,8 +4,7 @@ import { systemClock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
 import { startBroker } from '../../common/kafka/broker.ts';
-import { createKafka } from '../../common/kafka/client.ts';
-import { kafkaSecurity } from '../../common/kafka/security.ts';
+import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -33,15 +32,7 @@ await runProcess(
     // the engine and the broker start side by side: together they are most of the time to ready
     const broker = startBroker(settings, logger, stopping);
     const log = logger;
-    const connecting = broker.then(({ brokers }) =>
-      createKafka({
-        brokers,
-        clientId: 'sluice',
-        logger: log,
-        maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-        ...kafkaSecurity(settings),
-      }),
-    );
+    const connecting = broker.then(({ brokers }) => kafkaFromSettings(settings, brokers, 'sluice', log));
     connecting.catch(() => {});
     const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
     add({ name: 'clickhouse', stop: () => clickhouse.close() });

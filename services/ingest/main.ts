@@ -1,6 +1,5 @@
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
-import { createKafka } from '../../common/kafka/client.ts';
-import { kafkaSecurity } from '../../common/kafka/security.ts';
+import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { runClusterService } from '../../common/lifecycle/cluster-service.ts';
 import { ingestCommand } from './commands/ingest.ts';
 import { consumerCheck, startIngest, type RunningIngest } from './service.ts';
@@ -15,13 +14,7 @@ await runClusterService(
   { consumer: consumerCheck(() => ingest) },
   async ({ clickhouse, settings, logger, registry, stopping }) => {
     await waitForSchema(clickhouse, logger, { signal: stopping });
-    const kafka = createKafka({
-      brokers: settings.KAFKA_BROKERS,
-      clientId: 'sluice-ingest',
-      logger,
-      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-      ...kafkaSecurity(settings),
-    });
+    const kafka = kafkaFromSettings(settings, settings.KAFKA_BROKERS, 'sluice-ingest', logger);
     ingest = await startIngest({ clickhouse, kafka, settings, logger, registry });
     return ingest;
   },

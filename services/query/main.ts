@@ -3,8 +3,7 @@ import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
-import { createKafka } from '../../common/kafka/client.ts';
-import { kafkaSecurity } from '../../common/kafka/security.ts';
+import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -44,15 +43,7 @@ await runProcess(
       settings.KAFKA_BROKERS === undefined
         ? undefined
         : startPush({
-            kafka: Promise.resolve(
-              createKafka({
-                brokers: settings.KAFKA_BROKERS,
-                clientId: 'sluice-push',
-                logger: log,
-                maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-                ...kafkaSecurity(settings),
-              }),
-            ),
+            kafka: Promise.resolve(kafkaFromSettings(settings, settings.KAFKA_BROKERS, 'sluice-push', log)),
             settings,
             logger: log,
             registry,

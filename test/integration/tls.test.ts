@@ -7,9 +7,9 @@ import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings, type SettingName } from '../../common/config/settings.ts';
 import { StartError } from '../../common/errors.ts';
 import { createAcknowledgedProducer } from '../../common/kafka/acknowledged-producer.ts';
-import { createKafka, type KafkaClient } from '../../common/kafka/client.ts';
+import type { KafkaClient } from '../../common/kafka/client.ts';
+import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { freePort } from '../../common/kafka/local-broker/local-broker.ts';
-import { kafkaSecurity } from '../../common/kafka/security.ts';
 import { ensureTopics } from '../../common/kafka/topics.ts';
 import { makeCertificate, type Certificate } from '../harness/certificates.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
@@ -75,13 +75,7 @@ const user = (mechanism = 'plain'): Env => ({
 
 function kafkaOf(env: Env): KafkaClient {
   const settings = readSettings(env);
-  return createKafka({
-    brokers: settings.KAFKA_BROKERS!,
-    clientId: 'tls',
-    logger: testLogger,
-    maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-    ...kafkaSecurity(settings),
-  });
+  return kafkaFromSettings(settings, settings.KAFKA_BROKERS!, 'tls', testLogger);
 }
 
 /** What stands on the one line that a failed start prints. */

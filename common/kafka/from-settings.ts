@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/settings.ts';
-import type { KafkaOptions } from './client.ts';
+import type { Logger } from '../logger.ts';
+import { createKafka, type KafkaClient } from './client.ts';
 
-type SecuritySettings = Pick<
+type KafkaSettings = Pick<
   Settings,
+  | 'KAFKA_MAX_DECOMPRESSED_BYTES'
   | 'KAFKA_SSL'
   | 'KAFKA_SSL_CA'
   | 'KAFKA_SSL_CERT'
@@ -14,17 +16,26 @@ type SecuritySettings = Pick<
 >;
 
 /**
- * Returns TLS and user for a Kafka client. The settings were checked when they were read: they fit together, and their
- * files are readable.
+ * Returns a Kafka client with the TLS and the user of the settings. The settings were checked when they were read: they
+ * fit together, and their files are readable.
  */
-export function kafkaSecurity(settings: SecuritySettings): Pick<KafkaOptions, 'ssl' | 'sasl'> {
+export function kafkaFromSettings(
+  settings: KafkaSettings,
+  brokers: readonly string[],
+  clientId: string,
+  logger: Logger,
+): KafkaClient {
   const { KAFKA_SASL_MECHANISM: mechanism, KAFKA_SASL_USERNAME: username, KAFKA_SASL_PASSWORD: password } = settings;
   const file = (
     name: 'ca' | 'cert' | 'key',
     path: string | undefined,
   ): Partial<Record<'ca' | 'cert' | 'key', string>> =>
     path === undefined ? {} : { [name]: readFileSync(path, 'utf8') };
-  return {
+  return createKafka({
+    brokers,
+    clientId,
+    logger,
+    maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
     ssl: settings.KAFKA_SSL && {
       ...file('ca', settings.KAFKA_SSL_CA),
       ...file('cert', settings.KAFKA_SSL_CERT),
@@ -33,5 +44,5 @@ export function kafkaSecurity(settings: SecuritySettings): Pick<KafkaOptions, 's
     ...(mechanism !== undefined &&
       username !== undefined &&
       password !== undefined && { sasl: { mechanism, username, password } }),
-  };
+  });
 }
