@@ -4,13 +4,6 @@ import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
 import { parseAddress, probe, type Probe } from './probe.ts';
 
-interface EnsuredTopics {
-  /** topics that this call created */
-  readonly created: readonly string[];
-  /** partitions of every wanted topic, including existing ones */
-  readonly partitions: Readonly<Record<string, number>>;
-}
-
 /** How long a broker may take to answer at start, milliseconds. */
 const DEADLINE_MS = 10_000;
 const PROBE_TIMEOUT_MS = 2_000;
@@ -66,7 +59,7 @@ async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']):
 
 /**
  * Creates the missing topics with that number of partitions and the broker's default replication. Existing topics stay
- * as they are. Several processes may do this at the same time.
+ * as they are. Several processes may do this at the same time. Returns the topics that this call created.
  * Throws StartError if Kafka does not answer, or refuses, within deadlineMs.
  */
 export async function ensureTopics(
@@ -74,16 +67,17 @@ export async function ensureTopics(
   topics: readonly string[],
   partitions: number,
   deadlineMs: number = DEADLINE_MS,
-): Promise<EnsuredTopics> {
+): Promise<readonly string[]> {
   const until = performance.now() + deadlineMs;
   await awaitBroker(kafka, deadlineMs);
   const admin = kafka.admin();
   const created: string[] = [];
-  const ensure = async (): Promise<EnsuredTopics> => {
+  const ensure = async (): Promise<readonly string[]> => {
     await admin.connect();
     for (;;) {
       try {
-        return { created, partitions: await createMissing(admin, topics, partitions, created) };
+        await createMissing(admin, topics, partitions, created);
+        return created;
       } catch (error) {
         if (denied(error) || performance.now() + RETRY_MS > until) throw error;
         await sleep(RETRY_MS);
@@ -147,9 +141,10 @@ async function createMissing(
   topics: readonly string[],
   partitions: number,
   created: string[],
-): Promise<Record<string, number>> {
-  let known = await readPartitions(admin);
-  const missing = topics.filter((topic) => !known.has(topic));
+): Promise<void> {
+  const before = await readPartitions(admin);
+  const missing = topics.filter((topic) => !before.has(topic));
+  if (missing.length === 0) return;
   await Promise.all(
     missing.map(async (topic) => {
       // One request per topic: for a mixture of created and existing topics (false), kafkajs answers a joint request
@@ -159,15 +154,9 @@ async function createMissing(
       if (await admin.createTopics({ topics, waitForLeaders: false })) created.push(topic);
     }),
   );
-  if (missing.length > 0) known = await readPartitions(admin);
-  return Object.fromEntries(
-    topics.map((topic) => {
-      const leaders = known.get(topic);
-      if (leaders === undefined || (missing.includes(topic) && leaders.some((leader) => leader < 0)))
-        throw new Error(`the topic ${topic} has no leader yet`);
-      return [topic, leaders.length];
-    }),
-  );
+  const after = await readPartitions(admin);
+  const unready = missing.find((topic) => after.get(topic)?.every((leader) => leader >= 0) !== true);
+  if (unready !== undefined) throw new Error(`the topic ${unready} has no leader yet`);
 }
 
 /** Returns the leader of every partition of every topic; -1 for one without. */

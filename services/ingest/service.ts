@@ -103,7 +103,7 @@ export async function startIngest({
   await Promise.all(shards.map(proveExactlyOnce));
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
-  const { created } = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
+  const created = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);
   if (created.length > 0)
     logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
