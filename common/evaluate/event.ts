@@ -1,4 +1,4 @@
-import type { KnownSource } from '../sources.ts';
+import type { KnownSource, SourceName } from '../sources.ts';
 import {
   ABSENT,
   createScanner,
@@ -33,7 +33,8 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 
 /**
  * Reads events of one source: the verdict, and the values at the paths of its columns. It builds nothing: values are
- * read where they stand. All members describe the event of the last `read`, whose bytes must still be there.
+ * read where they stand. All members describe the event of the last `read` or `judge`, whose bytes must still be there:
+ * nothing may await between that call and the last use of a member.
  */
 export interface EventReader {
   /**
@@ -119,7 +120,16 @@ function createTexts(found: Scanner['found']) {
   }
 }
 
-export function createEventReader({ project, orText, columns }: KnownSource): EventReader {
+const readers = new Map<SourceName, EventReader>();
+
+/** Returns the one reader of a source: it keeps its buffers from event to event. */
+export function eventReaderOf(source: KnownSource): EventReader {
+  let reader = readers.get(source.name);
+  if (reader === undefined) readers.set(source.name, (reader = createEventReader(source)));
+  return reader;
+}
+
+function createEventReader({ project, orText, columns }: KnownSource): EventReader {
   const scanner = createScanner([
     'id',
     'timestamp',

@@ -1,4 +1,4 @@
-import { createEventReader, type EventReader, type TimeRange } from '../../common/evaluate/event.ts';
+import { eventReaderOf, type TimeRange } from '../../common/evaluate/event.ts';
 import type { KnownSource } from '../../common/sources.ts';
 
 export interface PushedEvent {
@@ -24,8 +24,6 @@ const REFERENCE = 20;
 /** Ingest decides whether the time of an event is too old or too far ahead. */
 const ANY_TIME: TimeRange = { earliest: -Infinity, latest: Infinity };
 
-const readers = new Map<KnownSource, EventReader>();
-
 /**
  * Returns an event of a source, or a sentence for the caller that says why it is refused. Refuses what ingest would
  * make a dead letter, by the same rules, and projects longer than MAX_PROJECT_BYTES. Does not check whether the time is
@@ -40,8 +38,7 @@ export function readEvent(
   // first, so that nothing scans what is too large
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
-  let reader = readers.get(source);
-  if (reader === undefined) readers.set(source, (reader = createEventReader(source)));
+  const reader = eventReaderOf(source);
   switch (reader.read(value, 0, value.length, 0, ANY_TIME)) {
     case 'malformed_json':
       return { mistake: `is ${reader.detail}` };

@@ -1,5 +1,5 @@
-import type { SourceName } from '../../../common/sources.ts';
-import { readerOf } from '../evaluate/reader.ts';
+import { eventReaderOf } from '../../../common/evaluate/event.ts';
+import { sourceOf, type SourceName } from '../../../common/sources.ts';
 import type { Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { MalformedAvro, TextTooLarge } from './datum-text.ts';
@@ -129,7 +129,7 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
     if (way === undefined) {
       way =
         schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
-          ? compile(schema.type, reader.type, readerOf(source).scanner)
+          ? compile(schema.type, reader.type, eventReaderOf(sourceOf(source)).scanner)
           : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
       ways.set(schema, way);
     }

@@ -1,9 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
+import { eventReaderOf, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
 import { formOf, type Reason, type Record } from './record.ts';
-import { readerOf } from './reader.ts';
 import { familiesOf, refsOf, WINDOW } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
@@ -52,11 +51,8 @@ export interface EvaluatedBatch {
   readonly rowOffsets: readonly number[];
   /** offsets of the dead letters, ascending */
   readonly deadOffsets: readonly number[];
-  /** records without a value: neither a row nor a dead letter */
-  readonly nullValues: number;
-  /** of the rows, unix microseconds; undefined where there is none */
+  /** least of the rows, unix microseconds; undefined if there are no rows */
   readonly minTimestamp: number | undefined;
-  readonly maxTimestamp: number | undefined;
   /** dead letters by reason */
   readonly reasons: ReadonlyMap<Reason, number>;
 }
@@ -159,7 +155,7 @@ export async function evaluateBatchInTurns(...evaluation: Evaluation): Promise<E
 /** Pauses between records, after TURN_BYTES of them. */
 function* evaluate(...[source, place, rules, records, avro, without]: Evaluation): Generator<void, EvaluatedBatch> {
   const known = sourceOf(source);
-  const reader = readerOf(source);
+  const reader = eventReaderOf(known);
   const rows = new RowBinary();
   const deadLetters = new RowBinary();
   const row = rowWriter(known, place, rules, reader, rows);
@@ -168,18 +164,12 @@ function* evaluate(...[source, place, rules, records, avro, without]: Evaluation
   const rowOffsets: number[] = [];
   const deadOffsets: number[] = [];
   const reasons = new Map<Reason, number>();
-  let nullValues = 0;
   let minTimestamp = Infinity;
-  let maxTimestamp = -Infinity;
   let bytes = 0;
 
   for (const record of records) {
     const { value } = record;
-    if (value === null) {
-      nullValues++;
-      continue;
-    }
-    if (without?.has(record.offset) === true) continue;
+    if (value === null || without?.has(record.offset) === true) continue;
     const size = RECORD_BYTES + value.length;
     if (bytes > 0 && bytes + size > TURN_BYTES) {
       yield;
@@ -190,23 +180,19 @@ function* evaluate(...[source, place, rules, records, avro, without]: Evaluation
     if (refusal === undefined) {
       rowOffsets.push(record.offset);
       minTimestamp = Math.min(minTimestamp, reader.timestamp);
-      maxTimestamp = Math.max(maxTimestamp, reader.timestamp);
     } else {
       deadOffsets.push(record.offset);
       reasons.set(refusal.reason, (reasons.get(refusal.reason) ?? 0) + 1);
       writeDeadLetter(source, place, rules, record, refusal, deadLetters);
     }
   }
-  const hasRows = rowOffsets.length > 0;
   return {
     rows: rows.take(),
     deadLetters: deadLetters.take(),
     rowOffsets,
     deadOffsets,
-    nullValues,
     reasons,
-    minTimestamp: hasRows ? minTimestamp : undefined,
-    maxTimestamp: hasRows ? maxTimestamp : undefined,
+    minTimestamp: rowOffsets.length > 0 ? minTimestamp : undefined,
   };
 
   function judge(record: Record, value: Buffer): Refusal | undefined {
