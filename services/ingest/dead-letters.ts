@@ -4,14 +4,7 @@ import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { storeBatch } from './delivery/recovery.ts';
-import {
-  confluentMessages,
-  evaluateBatch,
-  rawColumns,
-  RULES_VERSION,
-  type EvaluatedBatch,
-  type Rules,
-} from './evaluate/evaluate.ts';
+import { evaluateBatch, rawColumns, rulesFor, type EvaluatedBatch, type Rules } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './evaluate/record.ts';
 import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
@@ -152,27 +145,19 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
   const { clickhouse, clock } = options;
   const where = { topic, incarnation, partition, offset };
   const reader = fresh(clickhouse, ['batches', 'dead_letter_replays', 'rollup_periods']);
-  const [state] = await select<ReplayState>(
-    reader,
-    statements.replayState,
-    { ...where, source, last: batchLast },
-    INTEGERS_AS_TEXT,
-  );
-  if (state!.in_ledger !== 1) return 'unfinished';
-  let announced = announcementOf(state!);
+  const params = { ...where, source, last: batchLast };
+  const readState = async (): Promise<ReplayState> =>
+    (await select<ReplayState>(reader, statements.replayState, params, INTEGERS_AS_TEXT))[0]!;
+  const state = await readState();
+  if (state.in_ledger !== 1) return 'unfinished';
+  let announced = announcementOf(state);
   if (announced === undefined) {
-    const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state!.period });
+    const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state.period });
     if (first.reason !== undefined) return first.reason;
     await announceReplay(clickhouse, where, first.rules, first.evaluated.minTimestamp);
-    const [winner] = await select<ReplayState>(
-      reader,
-      statements.replayState,
-      { ...where, source, last: batchLast },
-      INTEGERS_AS_TEXT,
-    );
-    announced = announcementOf(winner!)!;
+    announced = announcementOf(await readState())!;
   }
-  const reason = await storeLetter(options, letter, announced, state!.least_period);
+  const reason = await storeLetter(options, letter, announced, state.least_period);
   if (reason !== undefined) return reason;
   await clickhouse.execute({ sql: statements.markReplayed, params: where, ...freshly(['dead_letter_replays']) });
   return 'stored';
@@ -249,19 +234,12 @@ type EvaluatedLetter = {
 async function evaluateLetter(
   { decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions,
   letter: DeadLetterContent,
-  { evaluatedAt, period }: Announcement,
+  announced: Announcement,
 ): Promise<EvaluatedLetter> {
   const { source, topic, incarnation, partition, batchLast, record } = letter;
   const avro = decoders.get(source)!;
   const today = { retentionDays, maxEventBytes, rawAvro: rawAvroTopics.includes(topic) };
-  const messages = confluentMessages([record], today);
-  const rules: Rules = {
-    version: RULES_VERSION,
-    evaluatedAt,
-    ...today,
-    schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages),
-    period,
-  };
+  const rules = await rulesFor(avro, [record], today, announced);
   await avro.load(rules.schemaIds);
   const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, [record], avro);
   return { evaluated, rules, reason: [...evaluated.reasons.keys()][0] };

@@ -14,13 +14,7 @@ import { tokenOf } from './delivery/intent.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
-import {
-  confluentMessages,
-  DEAD_LETTER_COLUMNS,
-  evaluateBatchInTurns,
-  rawColumns,
-  RULES_VERSION,
-} from './evaluate/evaluate.ts';
+import { DEAD_LETTER_COLUMNS, evaluateBatchInTurns, rawColumns, rulesFor, schemaIdsOf } from './evaluate/evaluate.ts';
 import { recycle, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
@@ -137,17 +131,8 @@ function writesOf(
       register.forget();
     },
 
-    async rulesFor(records, evaluatedAt, period) {
-      const today = settingsOf(context, place);
-      const messages = confluentMessages(records, today);
-      return {
-        version: RULES_VERSION,
-        evaluatedAt,
-        ...today,
-        schemaIds: messages.length === 0 ? [] : await avro.usableIds(messages),
-        period,
-      };
-    },
+    rulesFor: (records, evaluatedAt, period) =>
+      rulesFor(avro, records, settingsOf(context, place), { evaluatedAt, period }),
 
     endRunning: () => clickhouse.killInsert(queryIdOf(place)),
     insert: (batch, without, attempt, fence) => insert(context, place, batch, without, attempt, fence),
@@ -251,8 +236,7 @@ async function firstDifference(
     INTEGERS_AS_TEXT,
   );
   const byOffset = Map.groupBy(stored, (s) => Number(s.offset));
-  const messages = confluentMessages(records, settingsOf(context, place));
-  const ids = new Set(messages.length === 0 ? [] : await avro.usableIds(messages));
+  const ids = new Set(await schemaIdsOf(avro, records, settingsOf(context, place)));
   return records.find((record) => {
     const there = byOffset.get(record.offset);
     if (record.value === null || there === undefined) return record.value !== null || there !== undefined;

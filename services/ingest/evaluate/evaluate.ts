@@ -103,14 +103,27 @@ export function periodOf(timestamp: number, least: number): number {
   return Math.max(least, Math.floor((timestamp / 1_000_000 - HOUR_SECONDS) / DAY_SECONDS) * DAY_SECONDS);
 }
 
-/** Messages in Confluent's format: `avro.usableIds` of them are the batch's `rules.schemaIds`. */
-export function confluentMessages(
+/** Returns the schema ids that messages of these records may be decoded with today. Throws RegistryError. */
+export async function schemaIdsOf(
+  avro: Pick<AvroDecoder, 'usableIds'>,
   records: readonly Record[],
   { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>,
-): Buffer[] {
-  return records.flatMap(({ value }) =>
+): Promise<number[]> {
+  const messages = records.flatMap(({ value }) =>
     value !== null && formOf(value, maxEventBytes, rawAvro).kind === 'confluent' ? [value] : [],
   );
+  return await avro.usableIds(messages);
+}
+
+/** Returns today's rules for these records. Throws RegistryError. */
+export async function rulesFor(
+  avro: Pick<AvroDecoder, 'usableIds'>,
+  records: readonly Record[],
+  settings: Pick<Rules, 'retentionDays' | 'maxEventBytes' | 'rawAvro'>,
+  { evaluatedAt, period }: Pick<Rules, 'evaluatedAt' | 'period'>,
+): Promise<Rules> {
+  const schemaIds = await schemaIdsOf(avro, records, settings);
+  return { version: RULES_VERSION, evaluatedAt, ...settings, schemaIds, period };
 }
 
 /** What is evaluated in one turn of the event loop: 1 to 3 ms of CPU, unless one event is larger. */

@@ -5,11 +5,11 @@ import { sources, type SourceName } from '../../../common/sources.ts';
 import { createTraffic } from '../../../demo/traffic.ts';
 import { createRegistry } from '../../../services/ingest/avro/registry.ts';
 import {
-  confluentMessages,
   DEAD_LETTER_COLUMNS,
   evaluateBatch,
   rawColumns,
   RULES_VERSION,
+  schemaIdsOf,
 } from '../../../services/ingest/evaluate/evaluate.ts';
 import type { Record as KafkaRecord } from '../../../services/ingest/evaluate/record.ts';
 import { confluent, schemaOf, singleObject, testDecoder, writerOf } from '../../harness/avro.ts';
@@ -70,7 +70,7 @@ async function storeAll(
     }));
     const avro = testDecoder(source, { registry: client });
     const limits = { maxEventBytes: 8 * 1024 * 1024, rawAvro: way === 'raw_datum' };
-    const schemaIds = await avro.usableIds(confluentMessages(records, limits));
+    const schemaIds = await schemaIdsOf(avro, records, limits);
     expect(schemaIds).toEqual(way === 'confluent' ? [id] : []);
     const rules = { ...limits, version: RULES_VERSION, evaluatedAt, retentionDays: 90, schemaIds, period: 0 };
     const batch = evaluateBatch(
