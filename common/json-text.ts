@@ -86,38 +86,29 @@ export function elements(list: string): string[] {
   return [...eachElement(list)];
 }
 
-/** Yields the text of each member's value, in order. The object begins at the first character. */
-export function* eachMember(object: string): Generator<string, void> {
-  let i = skipBlanks(object, 1);
+/** Yields the texts of each member's key and value, in order. A text that is no object has no members. */
+export function* eachMember(object: string): Generator<readonly [key: string, value: string], void> {
+  let i = skipBlanks(object, 0);
+  if (object.charCodeAt(i) !== OPEN_OBJECT) return;
+  i = skipBlanks(object, i + 1);
   while (i < object.length && object.charCodeAt(i) === QUOTE) {
-    const value = skipBlanks(object, skipBlanks(object, stringEnd(object, i)) + 1);
+    const keyEnd = stringEnd(object, i);
+    const value = skipBlanks(object, skipBlanks(object, keyEnd) + 1);
     const end = valueEnd(object, value);
-    yield object.slice(value, end);
+    yield [object.slice(i, keyEnd), object.slice(value, end)];
     i = skipBlanks(object, end);
     if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
   }
 }
 
-/**
- * Returns the texts of the wanted members of an object, of duplicate keys the first. A text that is no object has no
- * members.
- */
+/** Returns the texts of the wanted members of an object, of duplicate keys the first. */
 export function members(object: string, wanted: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();
-  let i = skipBlanks(object, 0);
-  if (object.charCodeAt(i) !== OPEN_OBJECT) return found;
-  i = skipBlanks(object, i + 1);
-  while (i < object.length && object.charCodeAt(i) === QUOTE) {
-    const keyEnd = stringEnd(object, i);
-    const key = unquoted(object.slice(i, keyEnd));
-    const value = skipBlanks(object, skipBlanks(object, keyEnd) + 1);
-    const end = valueEnd(object, value);
-    if (wanted.includes(key) && !found.has(key)) {
-      found.set(key, object.slice(value, end));
-      if (found.size === wanted.length) break;
-    }
-    i = skipBlanks(object, end);
-    if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
+  for (const [literal, value] of eachMember(object)) {
+    const key = unquoted(literal);
+    if (!wanted.includes(key) || found.has(key)) continue;
+    found.set(key, value);
+    if (found.size === wanted.length) break;
   }
   return found;
 }

@@ -2,6 +2,7 @@
 export interface Caller {
   readonly id: string;
   readonly name: string;
+  /** `admin` (all), `query`, `query:<endpoint name>`, `ingest` */
   readonly scopes: readonly string[];
   /** empty means all projects */
   readonly projects: readonly string[];

@@ -64,12 +64,7 @@ function refusedValues(definition: Definition): Mistake[] {
  */
 function lineOfError(sql: string, message: string): number {
   const said = /\(line (\d+), col \d+\)/.exec(message)?.[1];
-  if (said !== undefined) return Number(said);
-  for (const [, name] of message.matchAll(/[`'"]([A-Za-z_][A-Za-z0-9_.]*)[`'"]/g)) {
-    const at = name === undefined ? -1 : sql.search(new RegExp(`\\b${name.replaceAll('.', '\\.')}\\b`));
-    if (at >= 0) return lineOf(sql, at);
-  }
-  return 1;
+  return said === undefined ? lineOfName(sql, message, /(?<=[`'"])[A-Za-z_][A-Za-z0-9_.]*(?=[`'"])/g) : Number(said);
 }
 
 /**
@@ -119,13 +114,17 @@ async function checkTables(clickhouse: Reader, definition: Definition, params: P
     subqueries: subqueryNames(boundSql),
     sandboxed,
   });
-  return wrong.map((message) => ({ file: sqlFile, line: lineOfName(boundSql, message), message }));
+  return wrong.map((message) => ({
+    file: sqlFile,
+    line: lineOfName(boundSql, message, /[A-Za-z_]\w*_\w+(?:\.\w+)?/g),
+    message,
+  }));
 }
 
-/** Returns the line of the first word that the message and the statement share. */
-function lineOfName(sql: string, message: string): number {
-  for (const [name] of message.matchAll(/[A-Za-z_]\w*_\w+(?:\.\w+)?/g)) {
-    const at = sql.indexOf(name);
+/** Returns the line of the first name in the message that the statement has too. */
+function lineOfName(sql: string, message: string, name: RegExp): number {
+  for (const [found] of message.matchAll(name)) {
+    const at = sql.search(new RegExp(`\\b${found.replaceAll('.', '\\.')}\\b`));
     if (at >= 0) return lineOf(sql, at);
   }
   return 1;

@@ -1,22 +1,15 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { Definition } from '../definition/definition.ts';
 import { ApiError } from '../../../common/http/errors.ts';
+import type { Caller } from '../../../common/http/route.ts';
 
 /**
  * Decides who may call what. Pure: time is an argument, and key-loader.ts provides the list of keys. A key is known
  * only by the SHA-256 of its text.
  */
-export interface Key {
-  readonly id: string;
-  readonly name: string;
+export interface Key extends Caller {
   /** SHA-256, 32 bytes */
   readonly hash: Buffer;
-  /** `admin` (all), `query`, `query:<endpoint name>`, `ingest` */
-  readonly scopes: readonly string[];
-  /** empty means all projects */
-  readonly projects: readonly string[];
-  /** unix milliseconds */
-  readonly expiresAt: number | undefined;
 }
 
 /** How long keys stay valid while the list cannot be loaded. */

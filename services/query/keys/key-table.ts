@@ -136,12 +136,8 @@ export async function listKeys(clickhouse: Reader, now: number): Promise<ListedK
 }
 
 /** Creates a key and returns its text, this once: only its hash is stored. */
-export async function createKey(
-  clickhouse: ClickHouse,
-  { name, scopes, projects, expiresAt }: NewKey,
-  now: number,
-): Promise<CreatedKey> {
-  const { created, params } = newKey({ name, scopes, projects, expiresAt }, now);
+export async function createKey(clickhouse: ClickHouse, key: NewKey, now: number): Promise<CreatedKey> {
+  const { created, params } = newKey(key, now);
   await clickhouse.execute({ sql: CREATE, params, settings: WRITE_SETTINGS });
   return created;
 }

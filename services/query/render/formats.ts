@@ -33,7 +33,9 @@ export async function inFormat(body: string, format: OtherFormat, columns: Defin
   let sinceTurn = 0;
   if (format === 'csv') lines.push(`${columns.map(({ name }) => name).join(',')}\r\n`);
   for (const row of eachElement(body, RESULT.length)) {
-    lines.push(format === 'ndjson' ? `${row}\n` : `${[...eachMember(row)].map(csvField).join(',')}\r\n`);
+    lines.push(
+      format === 'ndjson' ? `${row}\n` : `${[...eachMember(row)].map(([, value]) => csvField(value)).join(',')}\r\n`,
+    );
     sinceTurn += row.length;
     if (sinceTurn > TURN_CHARACTERS) {
       sinceTurn = 0;
