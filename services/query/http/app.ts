@@ -7,12 +7,12 @@ import { ApiError } from '../../../common/http/errors.ts';
 import type { OpenRoute } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { createAuthentication, type AuthenticationOptions } from './authentication.ts';
-import { ENDPOINT_PATHS, answerOptions, createBrowserAccess } from './browser-access.ts';
+import { answerOptions, createBrowserAccess } from './browser-access.ts';
 import { serveOwnPaths, type Get, type OwnPathsOptions } from './own-paths.ts';
 import { closeUnlessRead } from './receive-body.ts';
 import { CORS, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, createSendError } from './send-error.ts';
-import { createServeEndpoint, type EndpointOptions } from './serve-endpoint.ts';
+import { createServeEndpoint, ENDPOINT_PATHS, type EndpointOptions } from './serve-endpoint.ts';
 import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
 
 interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {

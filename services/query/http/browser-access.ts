@@ -1,12 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Route } from '../../../common/http/route.ts';
-
-export const ENDPOINT_PATHS = [
-  '/api/endpoints/query/:endpoint',
-  '/api/endpoints/query/name/:endpoint',
-  '/api/endpoints/:endpoint',
-  '/endpoints/query/:endpoint',
-];
+import { ENDPOINT_PATHS } from './serve-endpoint.ts';
 
 /** They need no key, and are closed to pages of other origins. */
 const OPEN_PATHS = ['/health', '/livez', '/readyz', '/metrics', '/docs'];

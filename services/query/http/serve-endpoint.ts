@@ -10,6 +10,14 @@ import { ignoredParameters, readParams } from '../definition/params.ts';
 import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
 import type { ResponseMemory } from '../answer/response-memory.ts';
 
+/** `:endpoint` is an id or a name. */
+export const ENDPOINT_PATHS = [
+  '/api/endpoints/query/:endpoint',
+  '/api/endpoints/query/name/:endpoint',
+  '/api/endpoints/:endpoint',
+  '/endpoints/query/:endpoint',
+] as const;
+
 export interface EndpointOptions {
   readonly definitions: () => Definitions;
   readonly answers: Answers;
@@ -17,7 +25,7 @@ export interface EndpointOptions {
   readonly responseMemory: ResponseMemory;
 }
 
-/** Returns the handler of an endpoint's paths; `:endpoint` is its id or its name. Throws ApiError, or CALLER_LEFT. */
+/** Returns the handler of ENDPOINT_PATHS. Throws ApiError, or CALLER_LEFT. */
 export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
     const { key } = request;
