@@ -3,7 +3,7 @@ import { fresh, freshly, INTEGERS_AS_TEXT, select, type ClickHouse } from '../..
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
-import { storeBatch } from './delivery/recovery.ts';
+import { storeBatch } from './delivery/store-batch.ts';
 import { evaluateBatch, rawColumns, rulesFor, type EvaluatedBatch, type Rules } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './evaluate/record.ts';
 import { RowBinary } from './evaluate/row-binary.ts';

@@ -42,12 +42,12 @@ export class Inbox {
   written: number;
   /** where the next fetch continues */
   end: number;
-  /** of what waits */
+  /** bytes of waiting records */
   bytes = 0;
   #cutBytes = 0;
   #head = 0;
   #records: Record[] = [];
-  /** of the same places */
+  /** the bytes of each of #records */
   #sizes: number[] = [];
   /** fetches with records that are not written yet */
   readonly #held: Fetched[] = [];
@@ -56,7 +56,7 @@ export class Inbox {
     this.next = this.written = this.end = start;
   }
 
-  /** of what waits, and of what was cut and not yet released */
+  /** bytes of waiting records, and of those cut and not yet released */
   get heldBytes(): number {
     return this.bytes + this.#cutBytes;
   }

@@ -35,7 +35,7 @@ export interface StoreContext {
   readonly clock: Clock;
 }
 
-export interface Place {
+export interface Target {
   readonly source: SourceName;
   readonly topic: string;
   readonly partition: number;
@@ -44,18 +44,18 @@ export interface Place {
 }
 
 /** The tables of one partition: see Store for what each function promises. */
-export function createStore(context: StoreContext, place: Place): Store {
+export function createStore(context: StoreContext, place: Target): Store {
   return { ...readsOf(context, place), ...writesOf(context, place) };
 }
 
 function readsOf(
   context: StoreContext,
-  place: Place,
+  place: Target,
 ): Pick<Store, 'ledgerEnd' | 'marks' | 'orphans' | 'firstDifference' | 'register'> {
   const { register, shardOf } = context;
   const { source, topic, partition } = place;
   const where = { topic, partition };
-  const reader = readerOf(context, place);
+  const reader = freshReader(context, place);
   return {
     ledgerEnd: () => ledgerEnd(reader, where),
 
@@ -101,13 +101,13 @@ function readsOf(
 }
 
 /** Returns a reader for takeovers and recoveries: it sees every row that any writer knows to be stored. */
-function readerOf({ clickhouse }: StoreContext, { source }: Place): Reader {
+function freshReader({ clickhouse }: StoreContext, { source }: Target): Reader {
   return fresh(clickhouse, ['batches', 'dead_letters', source]);
 }
 
 function writesOf(
   context: StoreContext,
-  place: Place,
+  place: Target,
 ): Pick<Store, 'claim' | 'rulesFor' | 'endRunning' | 'insert' | 'requestRepair' | 'record'> {
   const { clickhouse, shardOf, group, register, ledger } = context;
   const { source, topic, partition, avro } = place;
@@ -151,18 +151,18 @@ function writesOf(
 }
 
 /** What a verdict depends on today. */
-function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: Place) {
+function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: Target) {
   return { retentionDays, maxEventBytes, rawAvro };
 }
 
 /** One for all inserts of the partition: they are ended together. */
-function queryIdOf({ topic, partition }: Place): string {
+function queryIdOf({ topic, partition }: Target): string {
   return `ingest:${topic}:${partition}`;
 }
 
 async function insert(
   context: StoreContext,
-  place: Place,
+  place: Target,
   batch: Batch,
   without: ReadonlySet<number>,
   attempt: number,
@@ -222,7 +222,7 @@ function observe(
 
 async function firstDifference(
   context: StoreContext,
-  place: Place,
+  place: Target,
   incarnation: number,
   records: readonly Record[],
 ): Promise<number | undefined> {
@@ -230,7 +230,7 @@ async function firstDifference(
   if (records.length === 0) return undefined;
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
   const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
-    readerOf(context, place),
+    freshReader(context, place),
     statements.storedChecksums,
     { topic, partition, source, incarnation, first, last },
     INTEGERS_AS_TEXT,
@@ -251,7 +251,7 @@ async function firstDifference(
 /** The text that a message is stored as; of one that is a dead letter now, its bytes. */
 function textOf(
   { maxEventBytes }: StoreContext,
-  { avro, rawAvro }: Place,
+  { avro, rawAvro }: Target,
   value: Buffer,
   ids: ReadonlySet<number>,
 ): Buffer {

@@ -5,7 +5,7 @@ import { markOf } from './comparison.ts';
 import { Guard } from './guard.ts';
 import { Intake } from './intake.ts';
 import { encodeIntent, type Intent } from './intent.ts';
-import { foundOf, storeBatch, type Progress } from './recovery.ts';
+import { foundOf, storeBatch, type Progress } from './store-batch.ts';
 import { IDLE_WAIT_MS, takePartition, type Taken } from './take.ts';
 import type { OpenBatch } from './takeover.ts';
 import type { Batch, Ended, LaneState, LedgerEntry, Ports, RecordMark, Stored } from './ports.ts';
@@ -30,7 +30,7 @@ const IDLE_COMMIT_MS = 1_000;
  *           former owner adds nothing.
  *   ledger  One row, written last. The next owner goes on at the ledger's end, not at the group's offset.
  * A batch is open if it was announced or has rows, and the ledger lacks it. takeover.ts decides which batches are open
- * and where the partition goes on. recovery.ts completes open batches, whoever left them.
+ * and where the partition goes on. store-batch.ts completes open batches, whoever left them.
  * Knows neither Kafka's client nor ClickHouse nor timers: `npm run simulate` replaces the ports by models.
  */
 export class Lane {

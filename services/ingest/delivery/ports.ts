@@ -76,7 +76,8 @@ export interface Owner {
   /** the group that had it before: what that one announced may be open */
   readonly former: string | undefined;
   /**
-   * nothing of the former group can be on its way any more: somebody of this group has waited, and claimed it once more
+   * the former group's last inserts have ended: a process of this group claimed the partition, waited, and claimed it
+   * once more
    */
   readonly isSettled: boolean;
 }

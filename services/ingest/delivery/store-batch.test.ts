@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Record } from '../evaluate/record.ts';
 import type { Batch, Ended, OrphanRows, Stored } from './ports.ts';
-import { foundOf, storeBatch, type Progress } from './recovery.ts';
+import { foundOf, storeBatch, type Progress } from './store-batch.ts';
 
 const RULES = {
   version: 1,

@@ -35,7 +35,7 @@ export interface Rules {
 }
 
 /** Where the records of a batch stand. */
-export interface Place {
+export interface BatchPlace {
   readonly topic: string;
   readonly partition: number;
   readonly incarnation: number;
@@ -133,7 +133,7 @@ const RECORD_BYTES = 256;
 
 type Evaluation = readonly [
   source: SourceName,
-  place: Place,
+  place: BatchPlace,
   rules: Rules,
   records: readonly Record[],
   avro: AvroDecoder,
@@ -243,7 +243,7 @@ interface Refusal {
 /** Writes the row of the event that the reader has read. */
 function rowWriter(
   { columns }: KnownSource,
-  { topic, partition, incarnation, batchLast }: Place,
+  { topic, partition, incarnation, batchLast }: BatchPlace,
   rules: Rules,
   reader: EventReader,
   out: RowBinary,
@@ -319,7 +319,7 @@ function rowWriter(
 
 function writeDeadLetter(
   source: string,
-  { topic, partition, incarnation, batchLast }: Place,
+  { topic, partition, incarnation, batchLast }: BatchPlace,
   rules: Rules,
   { offset, time, key, headers, value }: Record,
   { reason, detail }: Refusal,

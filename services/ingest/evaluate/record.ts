@@ -52,8 +52,8 @@ export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): 
 }
 
 /**
- * CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been made
- * anew.
+ * CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been
+ * recreated.
  */
 export function checksum(record: Record): number {
   return record.value === null ? 0 : crc32(record.value);
