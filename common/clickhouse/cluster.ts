@@ -1,7 +1,7 @@
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { select, type Reader, type StatementSettings } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
-import { identifier, quote, tokenize, type Token } from './sql.ts';
+import { codeOf, identifier, nameOf, quote, type Token } from './sql.ts';
 
 /**
  * Tables of which every node of every shard has all rows. They are small and say what is true of the whole cluster. Of
@@ -49,7 +49,7 @@ export function forCluster(statement: string, cluster: string, uuid?: string): s
   if (verb === undefined || !isDefinition(words)) return statement;
   const edits: Edit[] = [];
   const name = words[lastOfName(words, verb)]!.token;
-  const table = nameIn(statement, name);
+  const table = nameOf(name);
   // a table that has one group of replicas in all shards changes once
   if (verb === 'ALTER' && SHARED_TABLES.has(table)) return statement;
   if (uuid === undefined) edits.push({ at: name.end, text: ` ON CLUSTER ${identifier(cluster)}` });
@@ -63,17 +63,13 @@ export function isForAllShards(statement: string): boolean {
   const words = wordsOf(statement);
   const inserted = words[words[3]?.text === '.' ? 4 : 2];
   if (words[0]?.text === 'INSERT' && words[1]?.text === 'INTO' && inserted !== undefined)
-    return SHARED_TABLES.has(nameIn(statement, inserted.token));
+    return SHARED_TABLES.has(nameOf(inserted.token));
   return isDefinition(words);
 }
 
 function wordsOf(statement: string): readonly Word[] {
-  return tokenize(statement)
-    .filter((token) => token.kind !== 'space' && token.kind !== 'comment')
-    .map((token): Word => ({ text: statement.slice(token.start, token.end).toUpperCase(), token }));
+  return codeOf(statement).map((token): Word => ({ text: token.text.toUpperCase(), token }));
 }
-
-const nameIn = (statement: string, { start, end }: Token): string => statement.slice(start, end).replaceAll('`', '');
 
 function isDefinition(words: readonly Word[]): boolean {
   const verb = words[0]?.text;

@@ -31,7 +31,7 @@ describe('tokens', () => {
     ['\u00a0\u3000 \n', 'space'],
     ['a$b_1', 'word'],
   ] as const)('%s is one %s', (text, kind) => {
-    expect(tokenize(text)).toEqual([{ kind, start: 0, end: text.length }]);
+    expect(tokenize(text)).toEqual([{ kind, start: 0, end: text.length, text }]);
   });
 
   test('cover the text without gaps, or refuse it', () => {
@@ -185,7 +185,7 @@ test.each([
   fc.assert(
     fc.property(fc.string({ unit: 'binary' }), (text) => {
       const quoted = quoting(text);
-      expect(tokenize(quoted)).toEqual([{ kind, start: 0, end: quoted.length }]);
+      expect(tokenize(quoted)).toEqual([{ kind, start: 0, end: quoted.length, text: quoted }]);
     }),
   );
 });

@@ -8,6 +8,7 @@ export interface Token {
   readonly kind: 'space' | 'comment' | 'string' | 'quoted' | 'word' | 'symbol';
   readonly start: number;
   readonly end: number;
+  readonly text: string;
 }
 
 const SPACE = /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y;
@@ -57,7 +58,7 @@ export function tokenize(sql: string): Token[] {
       i++;
       kind = 'symbol';
     }
-    tokens.push({ kind, start, end: i });
+    tokens.push({ kind, start, end: i, text: sql.slice(start, i) });
   }
   return tokens;
 }
@@ -108,8 +109,18 @@ function heredocEnd(sql: string, start: number): number | undefined {
   return closer < 0 ? undefined : closer + tag.length;
 }
 
-function isCode(token: Token): boolean {
-  return token.kind !== 'space' && token.kind !== 'comment';
+function isCode({ kind }: Token): boolean {
+  return kind !== 'space' && kind !== 'comment';
+}
+
+/** Returns the tokens without spaces and comments. Throws as tokenize does. */
+export function codeOf(sql: string): Token[] {
+  return tokenize(sql).filter(isCode);
+}
+
+/** Returns the text of a token, without the quotes of a quoted identifier. */
+export function nameOf({ kind, text }: Token): string {
+  return kind === 'quoted' ? text.slice(1, -1) : text;
 }
 
 /** Returns the statements of a text, split at semicolons that are code, without those that contain only comments. */
@@ -118,7 +129,7 @@ export function splitStatements(sql: string): string[] {
   let start = 0;
   let hasCode = false;
   for (const token of tokenize(sql)) {
-    if (sql[token.start] === ';' && token.kind === 'symbol') {
+    if (token.text === ';') {
       if (hasCode) statements.push(sql.slice(start, token.start).trim());
       start = token.end;
       hasCode = false;
@@ -168,16 +179,14 @@ const FILE_FUNCTIONS = new Set(['file', 'sqlite']);
  * identifiers with escapes are refused because they could spell one of these.
  */
 export const checkReads = remembered((statement): void => {
-  const code = tokenize(statement).filter(isCode);
-  const first = code.find((t) => t.kind !== 'symbol' || statement[t.start] !== '(');
-  const keyword = first === undefined ? '' : statement.slice(first.start, first.end).toUpperCase();
+  const code = codeOf(statement);
+  const keyword = code.find(({ text }) => text !== '(')?.text.toUpperCase() ?? '';
   if (!READ_KEYWORDS.has(keyword)) throw refusal(164, `A read begins with one of ${[...READ_KEYWORDS].join(', ')}`);
   for (const token of code) {
     if (token.kind !== 'word' && token.kind !== 'quoted') continue;
-    const text = statement.slice(token.start, token.end);
-    if (token.kind === 'quoted' && text.includes('\\'))
+    if (token.kind === 'quoted' && token.text.includes('\\'))
       throw refusal(164, 'A read has no quoted identifier with an escape');
-    const name = (token.kind === 'quoted' ? text.slice(1, -1) : text).toLowerCase();
+    const name = nameOf(token).toLowerCase();
     if (FILE_FUNCTIONS.has(name)) throw refusal(164, `A read has no function or identifier named ${name}`);
     if (token.kind === 'word' && (name === 'outfile' || name === 'infile'))
       throw refusal(164, 'A read has no INTO OUTFILE and no FROM INFILE');
@@ -212,13 +221,8 @@ const TELLING_FUNCTIONS = new Set(
  * `hostName()` needs no grant.
  */
 export function checkIsolated(statement: string): void {
-  const code = tokenize(statement).filter(isCode);
-  const texts = code.map((token) =>
-    (token.kind === 'quoted'
-      ? statement.slice(token.start + 1, token.end - 1)
-      : statement.slice(token.start, token.end)
-    ).toLowerCase(),
-  );
+  const code = codeOf(statement);
+  const texts = code.map((token) => nameOf(token).toLowerCase());
   const denied = (what: string): Error => refusal(497, `An isolated read has no ${what}`);
   const begins = texts.filter((text) => text !== '(');
   const [first = '', second = ''] = begins;
@@ -237,20 +241,9 @@ export function checkIsolated(statement: string): void {
 
 /** Returns the names of the parameters `{name:Type}` in the statement. */
 export const parameterNames = remembered((statement): ReadonlySet<string> => {
-  const code = tokenize(statement).filter(isCode);
-  const names = new Set<string>();
-  for (let i = 0; i + 2 < code.length; i++) {
-    const [brace, name, colon] = [code[i]!, code[i + 1]!, code[i + 2]!];
-    if (
-      statement[brace.start] === '{' &&
-      brace.kind === 'symbol' &&
-      name.kind === 'word' &&
-      statement[colon.start] === ':' &&
-      colon.kind === 'symbol'
-    )
-      names.add(statement.slice(name.start, name.end));
-  }
-  return names;
+  const code = codeOf(statement);
+  const names = code.filter(({ kind }, i) => kind === 'word' && code[i - 1]?.text === '{' && code[i + 1]?.text === ':');
+  return new Set(names.map(({ text }) => text));
 });
 
 /** Throws 456 UNKNOWN_QUERY_PARAMETER if the statement names a parameter that is not given. */
@@ -276,13 +269,13 @@ export function writeLongValues<T>(
     ),
   );
   if (long.size === 0) return { sql: statement, params };
-  const code = tokenize(statement).filter(isCode);
+  const code = codeOf(statement);
   const kept = new Set<string>();
   let sql = '';
   let from = 0;
   for (const [i, brace] of code.entries()) {
-    if (brace.kind !== 'symbol' || statement[brace.start] !== '{') continue;
-    const [name = '', colon, type, end] = code.slice(i + 1, i + 5).map((t) => statement.slice(t.start, t.end));
+    if (brace.text !== '{') continue;
+    const [name = '', colon, type, end] = code.slice(i + 1, i + 5).map(({ text }) => text);
     const value = colon === ':' ? long.get(name) : undefined;
     if (value === undefined) continue;
     if (type !== 'String' || end !== '}') {

@@ -1,6 +1,6 @@
 import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
-import { identifier, tokenize } from '../../../common/clickhouse/sql.ts';
+import { identifier, nameOf, tokenize } from '../../../common/clickhouse/sql.ts';
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { reconcile } from '../reconcile.ts';
@@ -107,10 +107,7 @@ function inDatabase(definition: string, source: string, target: string): string 
   let text = '';
   let end = 0;
   for (const token of tokenize(definition)) {
-    const word = definition.slice(token.start, token.end);
-    const isName =
-      (token.kind === 'word' && word === source) || (token.kind === 'quoted' && word.slice(1, -1) === source);
-    if (!isName || definition[token.end] !== '.') continue;
+    if (nameOf(token) !== source || definition[token.end] !== '.') continue;
     text += definition.slice(end, token.start) + identifier(target);
     end = token.end;
   }

@@ -129,12 +129,11 @@ function checkText(sql: string): string | undefined {
   } catch {
     return 'must be one whole statement';
   }
-  for (const t of tokens) {
-    const text = sql.slice(t.start, t.end);
-    if (t.kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
-    if (t.kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text))
+  for (const { kind, text } of tokens) {
+    if (kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
+    if (kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text))
       return 'must not contain this kind of quoted name';
-    if (t.kind === 'symbol' && !/^[\x20-\x7e]$/.test(text))
+    if (kind === 'symbol' && !/^[\x20-\x7e]$/.test(text))
       return 'must contain only ASCII characters outside of strings';
   }
   return undefined;

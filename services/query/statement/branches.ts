@@ -1,5 +1,5 @@
 import { refusal } from '../../../common/clickhouse/errors.ts';
-import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
+import { tokenize } from '../../../common/clickhouse/sql.ts';
 import { compilePattern } from '../definition/pattern.ts';
 
 /**
@@ -34,11 +34,10 @@ const COMMENT = /^--\s*only\s+(.*)$/s;
  */
 export function fragmentsOf(sql: string, parameters: readonly string[]): Fragment[] {
   const tokens = tokenize(sql);
-  const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
   const fragments: Fragment[] = [];
   let from = 0;
   for (let i = 0; i < tokens.length; i++) {
-    if (tokens[i]!.kind !== 'comment' || !COMMENT.test(text(tokens[i]))) continue;
+    if (tokens[i]!.kind !== 'comment' || !COMMENT.test(tokens[i]!.text)) continue;
     const start = openingOf(i);
     const { branches, end } = branchesFrom(start);
     fragments.push(sql.slice(from, tokens[start]!.end), branches);
@@ -51,9 +50,8 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
   function openingOf(comment: number): number {
     let depth = 0;
     for (let i = comment - 1; i >= 0; i--) {
-      if (tokens[i]!.kind !== 'symbol') continue;
-      if (text(tokens[i]) === ')') depth++;
-      else if (text(tokens[i]) === '(' && depth-- === 0) return i;
+      if (tokens[i]!.text === ')') depth++;
+      else if (tokens[i]!.text === '(' && depth-- === 0) return i;
     }
     throw misplaced(comment);
   }
@@ -67,7 +65,7 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
     for (let i = opening + 1; i < tokens.length; i++) {
       const token = tokens[i]!;
       if (token.kind === 'comment') {
-        const said = COMMENT.exec(text(token))?.[1];
+        const said = COMMENT.exec(token.text)?.[1];
         if (said === undefined) continue;
         if (begun) throw misplaced(i);
         conditions = said
@@ -77,12 +75,12 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
         continue;
       }
       if (token.kind === 'space') continue;
-      if (token.kind === 'symbol' && text(token) === '(') depth++;
-      else if (token.kind === 'symbol' && text(token) === ')' && depth-- === 0)
+      if (token.text === '(') depth++;
+      else if (token.text === ')' && depth-- === 0)
         return { branches: [...branches, { text: sql.slice(begin, token.start), conditions }], end: i };
-      else if (depth === 0 && token.kind === 'word' && text(token).toUpperCase() === 'UNION') {
+      else if (depth === 0 && token.kind === 'word' && token.text.toUpperCase() === 'UNION') {
         const all = tokens.findIndex((t, at) => at > i && t.kind === 'word');
-        if (text(tokens[all]).toUpperCase() !== 'ALL')
+        if (tokens[all]?.text.toUpperCase() !== 'ALL')
           throw refusal(62, `Syntax error: "-- only" is only for UNION ALL, at position ${token.start + 1}`);
         branches.push({ text: sql.slice(begin, token.start), conditions });
         [begin, conditions, begun, i] = [tokens[all]!.end, [], false, all];

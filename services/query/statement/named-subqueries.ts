@@ -1,4 +1,4 @@
-import { tokenize, type Token } from '../../../common/clickhouse/sql.ts';
+import { codeOf, nameOf, type Token } from '../../../common/clickhouse/sql.ts';
 
 interface Subqueries {
   readonly names: readonly string[];
@@ -24,13 +24,11 @@ export function namedSubqueries(sql: string): Subqueries {
 export function withoutUnread(sql: string): string {
   const { code, subqueries } = read(sql);
   for (const { name, first, last } of subqueries) {
-    const isRead = code.some(
-      (token, i) => (i < first || i > last) && unquoted(sql.slice(token.start, token.end), token) === name,
-    );
+    const isRead = code.some((token, i) => (i < first || i > last) && nameOf(token) === name);
     if (isRead) continue;
     // with the comma after it; the last one with what precedes it: a comma, or WITH
     const behind = code[last + 1];
-    const comma = behind !== undefined && sql.slice(behind.start, behind.end) === ',';
+    const comma = behind?.text === ',';
     return withoutUnread(
       `${sql.slice(0, code[comma ? first : first - 1]!.start)} ${sql.slice(code[comma ? last + 1 : last]!.end)}`,
     );
@@ -40,18 +38,15 @@ export function withoutUnread(sql: string): string {
 
 /** Returns every name that a statement gives to a subquery, at any depth. */
 export function subqueryNames(sql: string): string[] {
-  const code = tokenize(sql).filter((t) => t.kind !== 'space' && t.kind !== 'comment');
-  const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
+  const code = codeOf(sql);
   return code.flatMap((token, i) =>
-    text(code[i + 1]).toUpperCase() === 'AS' &&
-    text(code[i + 2]) === '(' &&
-    ['WITH', 'SELECT', '('].includes(text(code[i + 3]).toUpperCase())
-      ? [unquoted(text(token), token)]
+    code[i + 1]?.text.toUpperCase() === 'AS' &&
+    code[i + 2]?.text === '(' &&
+    ['WITH', 'SELECT', '('].includes(code[i + 3]?.text.toUpperCase() ?? '')
+      ? [nameOf(token)]
       : [],
   );
 }
-
-const unquoted = (text: string, { kind }: Token): string => (kind === 'quoted' ? text.slice(1, -1) : text);
 
 interface Reading {
   /** without spaces and comments */
@@ -63,29 +58,27 @@ interface Reading {
 }
 
 function read(sql: string): Reading {
-  const code = tokenize(sql).filter((t) => t.kind !== 'space' && t.kind !== 'comment');
-  const text = (t: Token | undefined): string => (t === undefined ? '' : sql.slice(t.start, t.end));
+  const code = codeOf(sql);
   const [start] = code;
-  if (text(start).toUpperCase() !== 'WITH') return { code, subqueries: [] };
+  if (start?.text.toUpperCase() !== 'WITH') return { code, subqueries: [] };
   const subqueries: { name: string; first: number; last: number }[] = [];
   let depth = 0;
   for (const [i, token] of code.entries()) {
-    if (text(token) === '(' && token.kind === 'symbol') {
+    if (token.text === '(') {
       const [name, as, before] = [code[i - 2], code[i - 1], code[i - 3]];
       const opens =
         depth === 0 &&
-        text(as).toUpperCase() === 'AS' &&
+        as?.text.toUpperCase() === 'AS' &&
         name?.kind === 'word' &&
-        (text(before) === ',' || before === start) &&
-        text(code[i + 1]).toUpperCase() === 'SELECT';
-      if (opens) subqueries.push({ name: text(name), first: i - 2, last: i });
+        (before?.text === ',' || before === start) &&
+        code[i + 1]?.text.toUpperCase() === 'SELECT';
+      if (opens) subqueries.push({ name: name.text, first: i - 2, last: i });
       depth++;
-    } else if (text(token) === ')' && token.kind === 'symbol') {
+    } else if (token.text === ')') {
       depth--;
       const open = subqueries.at(-1);
-      if (depth === 0 && open !== undefined && text(code[open.last]) === '(') open.last = i;
-    } else if (depth === 0 && token.kind === 'word' && text(token).toUpperCase() === 'SELECT')
-      return { code, subqueries, select: token };
+      if (depth === 0 && open !== undefined && code[open.last]?.text === '(') open.last = i;
+    } else if (depth === 0 && token.text.toUpperCase() === 'SELECT') return { code, subqueries, select: token };
   }
   return { code, subqueries: [] };
 }

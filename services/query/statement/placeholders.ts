@@ -20,11 +20,11 @@ export function placeholders(sql: string): Placeholder[] {
   const tokens = tokenize(sql);
   return tokens.flatMap((at, i) => {
     const [before, name] = [tokens[i - 1], tokens[i + 1]];
-    if (at.kind !== 'symbol' || sql[at.start] !== '@' || name?.kind !== 'word') return [];
+    if (at.text !== '@' || name?.kind !== 'word') return [];
     if (before?.kind === 'word' || before?.kind === 'quoted' || before?.kind === 'string') return [];
-    if (before?.kind === 'symbol' && sql[before.start] === '@') return [];
-    const text = sql.slice(name.start, name.end);
-    return /^[A-Za-z_][A-Za-z0-9_]*$/.test(text) ? [{ name: text, start: at.start, end: name.end }] : [];
+    if (before?.text === '@') return [];
+    const { text, end } = name;
+    return /^[A-Za-z_][A-Za-z0-9_]*$/.test(text) ? [{ name: text, start: at.start, end }] : [];
   });
 }
 
