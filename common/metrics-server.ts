@@ -25,16 +25,9 @@ interface MetricsServerOptions {
  */
 export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
   watchReadiness(registry, checks);
-  const answer = async (path: string): Promise<{ status: number; type: string; body: string }> => {
-    if (path === '/metrics') return { status: 200, type: registry.contentType, body: await registry.metrics() };
-    if (path === '/livez') return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };
-    if (path !== '/readyz') return { status: 404, type: JSON_TYPE, body: '{"status":"not_found"}' };
-    const readiness = await readinessOf(checks);
-    return { status: readiness.status === 'ready' ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(readiness) };
-  };
   const server = createServer((request, response) => {
     const [path = ''] = (request.url ?? '').split('?', 1);
-    void answer(path).then(
+    void answerProbe(path, registry, checks).then(
       ({ status, type, body }) =>
         response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
       () => response.writeHead(500).end(),
@@ -60,6 +53,19 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** Answers /metrics, /livez and /readyz. */
+export async function answerProbe(
+  path: string,
+  registry: Registry,
+  checks: Readonly<Record<string, Check>>,
+): Promise<{ readonly status: number; readonly type: string; readonly body: string }> {
+  if (path === '/metrics') return { status: 200, type: registry.contentType, body: await registry.metrics() };
+  if (path === '/livez') return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };
+  if (path !== '/readyz') return { status: 404, type: JSON_TYPE, body: '{"status":"not_found"}' };
+  const readiness = await readinessOf(checks);
+  return { status: readiness.status === 'ready' ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(readiness) };
+}
 
 /** Returns why a port cannot be opened, in one line. */
 export function portError(setting: 'PORT' | 'METRICS_PORT', port: number, host: string, error: unknown): StartError {

@@ -1,7 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Route } from '../../../common/http/route.ts';
+import { answerProbe } from '../../../common/metrics-server.ts';
 import type { Registry } from '../../../common/metrics.ts';
-import { readinessOf, watchReadiness, type Check } from '../../../common/readiness.ts';
+import { watchReadiness, type Check } from '../../../common/readiness.ts';
 import type { Definitions } from '../definition/definition-files.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { docsPage } from './docs.ts';
@@ -30,17 +31,16 @@ export function serveOwnPaths(
   { definitions, routes, checks, registry, serveMetrics }: OwnPathsOptions,
   recognize: (request: FastifyRequest) => Promise<void>,
 ): void {
-  const sendJson = async (reply: FastifyReply, status: number, value: unknown): Promise<unknown> =>
-    await reply
-      .code(status)
-      .headers({ 'content-type': JSON_TYPE, 'cache-control': 'no-store' })
-      .send(JSON.stringify(value));
-  for (const path of ['/health', '/livez'])
-    get(path, true, async (_request, reply) => await sendJson(reply, 200, { status: 'ok' }));
-  get('/readyz', true, async (_request, reply) => {
-    const readiness = await readinessOf(checks);
-    return await sendJson(reply, readiness.status === 'ready' ? 200 : 503, readiness);
-  });
+  const send = async (reply: FastifyReply, type: string, body: string): Promise<unknown> =>
+    await reply.headers({ 'content-type': type, 'cache-control': 'no-store' }).send(body);
+  const serveProbe = (url: string, probe: '/livez' | '/readyz' | '/metrics'): void =>
+    get(url, true, async (_request, reply) => {
+      const { status, type, body } = await answerProbe(probe, registry, checks);
+      return await send(reply.code(status), type, body);
+    });
+  serveProbe('/health', '/livez');
+  serveProbe('/livez', '/livez');
+  serveProbe('/readyz', '/readyz');
   // operators' routes are shown to operators only
   const shown = async (request: FastifyRequest): Promise<readonly Route[]> => {
     await recognize(request);
@@ -51,7 +51,8 @@ export function serveOwnPaths(
   get(
     '/openapi.json',
     true,
-    async (request, reply) => await sendJson(reply, 200, openapi(definitions().all, await shown(request))),
+    async (request, reply) =>
+      await send(reply, JSON_TYPE, JSON.stringify(openapi(definitions().all, await shown(request)))),
   );
   get(
     '/docs',
@@ -66,13 +67,6 @@ export function serveOwnPaths(
   );
   if (serveMetrics) {
     watchReadiness(registry, checks);
-    get(
-      '/metrics',
-      true,
-      async (_request, reply) =>
-        await reply
-          .headers({ 'content-type': registry.contentType, 'cache-control': 'no-store' })
-          .send(await registry.metrics()),
-    );
+    serveProbe('/metrics', '/metrics');
   }
 }
