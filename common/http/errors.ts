@@ -73,6 +73,15 @@ export function invalidParameters(mistakes: readonly ParameterMistake[], cause?:
   );
 }
 
+/** Returns the JSON of a body. Throws ApiError with this message if it is none. */
+export function readJson(body: Buffer, message: string): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (error) {
+    throw new ApiError('invalid_request', message, { cause: error });
+  }
+}
+
 /** Returns the error envelope of every endpoint. */
 export function envelope(error: ApiError, requestId: string): string {
   return JSON.stringify({

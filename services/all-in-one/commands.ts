@@ -3,7 +3,7 @@ import { checkArguments } from '../../common/command/arguments.ts';
 import type { CommandContext } from '../../common/command/command.ts';
 import { StartError } from '../../common/errors.ts';
 import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
-import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
 
 const MAX_ARGS_BYTES = 64 * 1024;
@@ -42,12 +42,7 @@ export function commandRoutes(context: CommandContext): Route[] {
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
     handle: async ({ body, key, address }) => {
-      let args: unknown;
-      try {
-        args = JSON.parse(body.toString('utf8'));
-      } catch (error) {
-        throw new ApiError('invalid_request', 'the body must be JSON with the arguments', { cause: error });
-      }
+      const args = readJson(body, 'the body must be JSON with the arguments');
       checkArguments(command, args);
       const audit = { command: command.name, ...auditedArgs(args as object) };
       try {

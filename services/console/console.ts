@@ -3,7 +3,8 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
-import { ApiError, invalidParameters } from '../../common/http/errors.ts';
+import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
+import { optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -131,12 +132,8 @@ function answer(asset: Asset, headers: RouteRequest['headers'], more: Readonly<R
 }
 
 function readToken(body: Buffer): string {
-  try {
-    const { token } = JSON.parse(body.toString('utf8')) as { token?: unknown };
-    if (typeof token === 'string') return token;
-  } catch (error) {
-    throw new ApiError('invalid_request', 'the body must be JSON: {"token"}', { cause: error });
-  }
+  const given = readJson(body, 'the body must be JSON: {"token"}') as { token?: unknown } | null;
+  if (typeof given?.token === 'string') return given.token;
   throw new ApiError('invalid_request', 'the body must be JSON: {"token"}');
 }
 
@@ -155,13 +152,12 @@ const STATUS: Operation = {
   description:
     'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
   parameters: [
-    {
-      name: 'since',
-      in: 'query',
-      required: false,
-      description: 'only steps from this instant on, unix seconds; absent or empty = the last hour',
-      schema: { type: 'string', pattern: String.raw`^\d{1,12}$` },
-    },
+    optionalParameter(
+      'since',
+      'query',
+      'only steps from this instant on, unix seconds; absent or empty = the last hour',
+      { pattern: String.raw`^\d{1,12}$` },
+    ),
   ],
   responses: {
     200: {
@@ -191,6 +187,6 @@ const STATUS: Operation = {
         },
       },
     },
-    ...Object.fromEntries([400, 401, 429, 503].map((code) => [code, { $ref: `#/components/responses/${code}` }])),
+    ...sharedAnswers(400, 401, 429, 503),
   },
 };

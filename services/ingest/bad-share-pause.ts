@@ -3,7 +3,7 @@ import type { BadShare } from './delivery/ports.ts';
 import { statements } from './statements.ts';
 
 /** A pause of a partition because too many of its last messages were bad. */
-interface Pause {
+export interface Pause {
   readonly topic: string;
   readonly partition: number;
   readonly incarnation: number;

@@ -31,6 +31,18 @@ export interface PartitionAccount {
   readonly replayed: number;
 }
 
+/** The counts of an account, in the order in which they are shown. */
+export const COUNTS = [
+  'first',
+  'last',
+  'consumed',
+  'stored',
+  'dead_lettered',
+  'skipped',
+  'gap',
+  'replayed',
+] as const satisfies readonly (keyof PartitionAccount)[];
+
 export interface Reconciliation {
   readonly ok: boolean;
   readonly partitions: readonly PartitionAccount[];
@@ -104,15 +116,8 @@ async function account(clickhouse: Reader, retentionDays: number): Promise<Recon
   const unaccounted = await select<UnaccountedRow>(clickhouse, statements.unaccounted, { kept_since }, settings);
   const faults: string[] = [];
   const partitions = accounts.map((row): PartitionAccount => {
-    const counts = {
-      first: Number(row.first),
-      last: Number(row.last),
-      consumed: Number(row.consumed),
-      stored: Number(row.stored),
-      dead_lettered: Number(row.dead_lettered),
-      skipped: Number(row.skipped),
-      gap: Number(row.gap),
-      replayed: Number(row.replayed),
+    const counts = Object.fromEntries(COUNTS.map((name) => [name, Number(row[name])])) as {
+      [name in (typeof COUNTS)[number]]: number;
     };
     const place = placeOf(row);
     if (row.first_fault !== '')

@@ -3,6 +3,7 @@ import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { createSharedBudget, type SharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
+import { ERROR, jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import {
   createAcknowledgedProducer,
@@ -248,42 +249,28 @@ function refusalOf(error: unknown): unknown {
   });
 }
 
-const parameter = (name: string, place: 'query' | 'header', description: string): object => ({
-  name,
-  in: place,
-  required: false,
-  description,
-  schema: { type: 'string' },
-});
-const anError = (description: string): object => ({
-  description,
-  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
-});
+const anError = (description: string): object => jsonAnswer(description, ERROR);
 
 const OPERATION: Operation = {
   operationId: 'push',
   summary: 'Pushes events of one source. The key needs the scope ingest',
   description: `Answers once Kafka has acknowledged all events. After any other answer, or none, send the whole request again: an event may then arrive twice. Also at ${PATHS.slice(1).join(' and ')}. The body: a JSON list of events, {"batch": [...]}, one event, or one per line; up to 10 MB, also decompressed (gzip, deflate, br, zstd).`,
   parameters: [
-    parameter('source_name', 'query', `${sources.map((s) => s.name).join(', ')}, or the alias of one`),
-    parameter('collection_name', 'query', 'the same'),
-    parameter('x-collection', 'header', 'the same'),
+    optionalParameter('source_name', 'query', `${sources.map((s) => s.name).join(', ')}, or the alias of one`),
+    optionalParameter('collection_name', 'query', 'the same'),
+    optionalParameter('x-collection', 'header', 'the same'),
   ],
   requestBody: {
     required: true,
     content: { 'application/json': { schema: {} }, 'application/x-ndjson': { schema: { type: 'string' } } },
   },
   responses: {
-    200: {
-      description: 'Kafka has all events',
-      content: {
-        'application/json': {
-          schema: { type: 'object', required: ['message'], properties: { message: { const: 'Logged!' } } },
-        },
-      },
-    },
-    400: { $ref: '#/components/responses/400' },
-    401: { $ref: '#/components/responses/401' },
+    200: jsonAnswer('Kafka has all events', {
+      type: 'object',
+      required: ['message'],
+      properties: { message: { const: 'Logged!' } },
+    }),
+    ...sharedAnswers(400, 401),
     403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),
     408: anError('No byte of the body arrived for 15 seconds'),

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandContext } from '../../../common/command/command.ts';
 import { StartError } from '../../../common/errors.ts';
-import { ApiError, invalidParameters, type ParameterMistake } from '../../../common/http/errors.ts';
+import { ApiError, invalidParameters, readJson, type ParameterMistake } from '../../../common/http/errors.ts';
+import { jsonAnswer, optionalParameter, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
   listDeadLetters,
@@ -131,12 +132,8 @@ const base64 = (bytes: Uint8Array | null): string | null =>
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
 function readObject(body: Buffer): Readonly<Record<string, unknown>> {
-  try {
-    const given = JSON.parse(body.toString('utf8')) as unknown;
-    if (typeof given === 'object' && given !== null && !Array.isArray(given)) return given as Record<string, unknown>;
-  } catch (error) {
-    throw new ApiError('invalid_request', 'the body must be a JSON object', { cause: error });
-  }
+  const given = readJson(body, 'the body must be a JSON object');
+  if (typeof given === 'object' && given !== null && !Array.isArray(given)) return given as Record<string, unknown>;
   throw new ApiError('invalid_request', 'the body must be a JSON object');
 }
 
@@ -197,20 +194,11 @@ function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | u
   return undefined;
 }
 
-const text = (name: string, description: string, schema: object = {}): object => ({
-  name,
-  in: 'query',
-  required: false,
-  description,
-  schema: { type: 'string', ...schema },
-});
-const refusals = Object.fromEntries(
-  [400, 401, 403, 429, 503].map((code) => [code, { $ref: `#/components/responses/${code}` }]),
-);
-const json = (description: string, properties: object): object => ({
-  description,
-  content: { 'application/json': { schema: { type: 'object', required: Object.keys(properties), properties } } },
-});
+const text = (name: string, description: string, schema: object = {}): object =>
+  optionalParameter(name, 'query', description, schema);
+const refusals = sharedAnswers(400, 401, 403, 429, 503);
+const json = (description: string, properties: object): object =>
+  jsonAnswer(description, { type: 'object', required: Object.keys(properties), properties });
 const NEXT = { type: ['string', 'null'], description: 'send it as `after` to go on; null = that was all' };
 const place = {
   topic: { type: 'string' },
@@ -269,7 +257,7 @@ const SHOW: Operation = {
       },
     }),
     ...refusals,
-    404: { $ref: '#/components/responses/404' },
+    ...sharedAnswers(404),
   },
 };
 

@@ -1,20 +1,14 @@
 import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
-import { readPauses, resumePartition } from '../bad-share-pause.ts';
+import { readPauses, resumePartition, type Pause } from '../bad-share-pause.ts';
 
 type Args =
   | { readonly action: 'paused' }
   | { readonly action: 'resume'; readonly topic: string; readonly partition: number };
 
-interface PausedPartition {
-  readonly topic: string;
-  readonly partition: number;
-  /** first offset that is not yet taken */
-  readonly next: number;
-  readonly bad: number;
-  readonly messages: number;
+type PausedPartition = Pick<Pause, 'topic' | 'partition' | 'next' | 'bad' | 'messages'> & {
   readonly paused_until: string;
-}
+};
 
 type Result = { readonly paused: readonly PausedPartition[] } | { readonly resumed: readonly PausedPartition[] };
 

@@ -1,19 +1,7 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
+import { COUNTS, reconcile, type Reconciliation } from '../reconcile.ts';
 
-const columns: readonly (keyof PartitionAccount)[] = [
-  'topic',
-  'incarnation',
-  'partition',
-  'first',
-  'last',
-  'consumed',
-  'stored',
-  'dead_lettered',
-  'skipped',
-  'gap',
-  'replayed',
-];
+const columns = ['topic', 'incarnation', 'partition', ...COUNTS] as const;
 
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',

@@ -1,3 +1,4 @@
+import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route } from '../../../common/http/route.ts';
 import { RESERVED, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
@@ -121,9 +122,7 @@ function operation(d: Definition): object {
         },
       },
       ...(d.cacheSeconds > 0 && { 304: { description: 'The answer equals the one that If-None-Match names' } }),
-      ...Object.fromEntries(
-        Object.keys(errors).map((status) => [status, { $ref: `#/components/responses/${status}` }]),
-      ),
+      ...sharedAnswers(...Object.keys(errors).map(Number)),
     },
   };
 }
@@ -165,10 +164,7 @@ export function openapi(definitions: readonly Definition[], routes: readonly Rou
         query: { type: 'apiKey', in: 'query', name: RESERVED.apiKey },
       },
       responses: Object.fromEntries(
-        Object.entries(errors).map(([status, description]) => [
-          status,
-          { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
-        ]),
+        Object.entries(errors).map(([status, description]) => [status, jsonAnswer(description, ERROR)]),
       ),
       schemas: {
         Error: {

@@ -1,6 +1,7 @@
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
-import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+import { ApiError, invalidParameters, readJson } from '../../../common/http/errors.ts';
+import { sharedAnswers } from '../../../common/http/operation.ts';
 import type { Route } from '../../../common/http/route.ts';
 import type { KeyLoader } from './key-loader.ts';
 import { createKey, listKeys, readNewKey, readOverlap, revokeKey, rotateKey } from './key-table.ts';
@@ -11,9 +12,7 @@ const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' }
 /** Returns the documented answers of an operation: its success and these errors. */
 const answers = (success: object, ...errors: readonly number[]): object => ({
   ...success,
-  ...Object.fromEntries(
-    [...errors, 401, 403, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/${status}` }]),
-  ),
+  ...sharedAnswers(...errors, 401, 403, 429, 500, 503),
 });
 
 const DOCUMENTED = {
@@ -64,7 +63,10 @@ export function keyRoutes({
       path: '/api/keys',
       documented: DOCUMENTED.create,
       async handle({ body }) {
-        const read = readNewKey(parsed(body, '{"name", "scopes", "projects", "expires_at"}'), clock());
+        const read = readNewKey(
+          readJson(body, 'the body must be JSON: {"name", "scopes", "projects", "expires_at"}'),
+          clock(),
+        );
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
         const created = await createKey(clickhouse, read.key, clock());
         await loader.refresh();
@@ -100,7 +102,7 @@ export function keyRoutes({
       path: '/api/keys/:id/rotate',
       documented: DOCUMENTED.rotate,
       async handle({ params, body }) {
-        const read = readOverlap(parsed(body, '{"overlap_seconds"}'));
+        const read = readOverlap(readJson(body, 'the body must be JSON: {"overlap_seconds"}'));
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
         const id = params['id'] ?? '';
         const rotated = await rotateKey(clickhouse, id, read.seconds, clock());
@@ -114,12 +116,4 @@ export function keyRoutes({
       },
     },
   ];
-}
-
-function parsed(body: Buffer, shape: string): unknown {
-  try {
-    return JSON.parse(body.toString('utf8'));
-  } catch {
-    throw new ApiError('invalid_request', `the body must be JSON: ${shape}`);
-  }
 }

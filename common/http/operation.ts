@@ -1,0 +1,23 @@
+// Pieces of OpenAPI 3.1 that the operations of several services share.
+
+export const ERROR = { $ref: '#/components/schemas/Error' } as const;
+
+/** Returns an answer whose body is JSON. */
+export function jsonAnswer(description: string, schema: object): object {
+  return { description, content: { 'application/json': { schema } } };
+}
+
+/** Returns references to answers that the query service describes once for all operations. */
+export function sharedAnswers(...statuses: readonly number[]): object {
+  return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }]));
+}
+
+/** Returns a parameter that may be absent. */
+export function optionalParameter(
+  name: string,
+  place: 'query' | 'header',
+  description: string,
+  schema: object = {},
+): object {
+  return { name, in: place, required: false, description, schema: { type: 'string', ...schema } };
+}
