@@ -12,7 +12,7 @@ import { fromSystem, refusal } from './errors.ts';
 import { createIsolated } from './isolated.ts';
 import { fewRowsSettings, insertSettings, knownSettings, type Names } from './pinned-settings.ts';
 import { cancelled } from './pool.ts';
-import { checkIsolated, checkParameters, checkReads, insertInto, oneStatement, quote } from './sql.ts';
+import { insertInto, quote, statementToRead, statementToRun } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /** ClickHouse in this process: pools of sessions (engine-sessions.ts), readers apart from writers. */
@@ -64,10 +64,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     version,
 
     async read({ sql, params = {}, settings = {}, format, signal, isolated, fewRows }) {
-      const statement = oneStatement(sql);
-      checkReads(statement);
-      if (isolated === true) checkIsolated(statement);
-      checkParameters(statement, params);
+      const statement = statementToRead(sql, params, isolated);
       if (!/^[A-Za-z0-9]+$/.test(format)) throw refusal(62, `Syntax error: ${JSON.stringify(format)} is no format`);
       checkSettings(settings, known);
       const ended = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
@@ -87,9 +84,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     },
 
     async execute({ sql, params = {}, settings = {} }) {
-      const statement = oneStatement(sql);
-      checkParameters(statement, params);
-      await writes.write(setParams(params) + statement, settings);
+      await writes.write(setParams(params) + statementToRun(sql, params), settings);
     },
 
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {

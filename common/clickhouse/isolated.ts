@@ -3,20 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { setPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Read, ReadResult } from './clickhouse.ts';
+import type { Read, Reader, ReadResult } from './clickhouse.ts';
 import { ClickHouseError, refusal, type ErrorKind } from './errors.ts';
 import { cancelled, createPool } from './pool.ts';
-
-/**
- * Runs callers' texts beside the embedded engine: in a process of its own, whose engine has none of our tables, no
- * other statements and no rights. It receives a statement with parameters and returns rows. The engine checks its
- * limits between blocks only; here a statement that exceeds them ends with its process. The process is started on
- * demand and kept.
- */
-export interface Isolated {
-  read(read: Read): Promise<ReadResult>;
-  close(): Promise<void>;
-}
 
 export type FromIsolated =
   | { readonly kind: 'ready' }
@@ -45,8 +34,13 @@ const DEFAULT_SECONDS = 20;
 /** a lower priority than the answers of our own engine */
 const NICE = 10;
 
-/** Starts nothing before the first read. `queueLimit`: reads that may wait; more are refused with 202. */
-export function createIsolated({ queueLimit }: { queueLimit: number }): Isolated {
+/**
+ * Runs callers' texts beside the embedded engine: in a process of its own, whose engine has none of our tables, no
+ * other statements and no rights. It receives a statement with parameters and returns rows. The engine checks its
+ * limits between blocks only; here a statement that exceeds them ends with its process. The process is started on
+ * demand and kept. `queueLimit`: reads that may wait; more are refused with 202.
+ */
+export function createIsolated({ queueLimit }: { queueLimit: number }): Reader & { close(): Promise<void> } {
   const live = new Set<Process>();
   const processes = createPool<Process>({
     size: PROCESSES,

@@ -7,15 +7,7 @@ import { createPool } from './pool.ts';
 import { createConnection, type Answer, type Connection } from './server-connection.ts';
 import { readVersion, type ServerVersion } from './server-version.ts';
 import { CLOSE_GRACE_MS, createWrites } from './server-writes.ts';
-import {
-  checkIsolated,
-  checkParameters,
-  checkReads,
-  identifier,
-  insertInto,
-  oneStatement,
-  writeLongValues,
-} from './sql.ts';
+import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from './sql.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 /**
@@ -117,8 +109,7 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       return readFrom(connection, server, read, (work) => reading.use('', () => work(over), over));
     },
     async execute({ sql, params = {}, settings = {} }) {
-      const statement = oneStatement(sql);
-      checkParameters(statement, params);
+      const statement = statementToRun(sql, params);
       await writing.use('', () => writes.write('write', { sql: statement, params, settings }));
     },
     async insertRows({ table, columns, pieces, settings = {}, queryId }) {
@@ -148,10 +139,7 @@ async function readFrom(
   { sql, params = {}, settings = {}, format, isolated, fewRows }: Read,
   alone: (work: (ended: AbortSignal) => Promise<Answer>) => Promise<Answer>,
 ): Promise<ReadResult> {
-  const statement = oneStatement(sql);
-  checkReads(statement);
-  if (isolated === true) checkIsolated(statement);
-  checkParameters(statement, params);
+  const statement = statementToRead(sql, params, isolated);
   const channel = isolated === true ? 'sandbox' : 'read';
   if (!connection.has(channel))
     throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');

@@ -253,6 +253,26 @@ export function checkParameters(statement: string, given: Readonly<Record<string
   }
 }
 
+/** Returns the one statement of the text, for a write. Throws 62 or 456. */
+export function statementToRun(sql: string, params: Readonly<Record<string, unknown>>): string {
+  const statement = oneStatement(sql);
+  checkParameters(statement, params);
+  return statement;
+}
+
+/** Returns the one statement of the text, for a read. Throws 62, 164, 456, or 497 if it is isolated. */
+export function statementToRead(
+  sql: string,
+  params: Readonly<Record<string, unknown>>,
+  isolated: boolean | undefined,
+): string {
+  const statement = oneStatement(sql);
+  checkReads(statement);
+  if (isolated === true) checkIsolated(statement);
+  checkParameters(statement, params);
+  return statement;
+}
+
 /**
  * Writes the values of `{name:String}` that are longer than `longest` characters into the statement. Returns it with
  * the remaining parameters. It works by tokens: braces in strings and comments are text. A value that another type asks
