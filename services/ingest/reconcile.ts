@@ -67,7 +67,7 @@ interface UnaccountedRow {
 
 const TABLES = ['batches', 'dead_letters', 'dead_letter_replays', 'expired_days', ...sources.map((s) => s.name)];
 /** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
-const UNDER_WAY_MS = 30_000;
+const IN_FLIGHT_MS = 30_000;
 const RETRY_MS = 500;
 const DAY_MS = 86_400_000;
 
@@ -86,7 +86,7 @@ export function ledgerKeptSince(): number {
 export async function reconcile(
   clickhouse: Pick<ClickHouse, 'read' | 'shards'>,
   retentionDays: number,
-  patienceMs: number = UNDER_WAY_MS,
+  patienceMs: number = IN_FLIGHT_MS,
 ): Promise<Reconciliation> {
   const until = Date.now() + patienceMs;
   for (;;) {

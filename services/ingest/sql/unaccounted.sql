@@ -1,4 +1,4 @@
--- Rows and dead letters that no ledger row covers, per topic, incarnation and partition: batches under way, or strays.
+-- Rows and dead letters that no ledger row covers, per topic, incarnation and partition: batches in flight, or orphan rows.
 -- Parameters: kept_since (unix ms; of what was evaluated before, ledger rows may have expired. A row's period begins at most a day before that).
 -- Reads batches, dead_letters and of the nine raw tables the Kafka coordinates.
 SELECT kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, count() AS rows, min(kafka_offset) AS first, max(kafka_offset) AS last
