@@ -16,15 +16,19 @@ export interface Coordinates {
   readonly offset: string;
 }
 
-export interface DeadLetter extends Coordinates {
+/** The coordinates of one dead letter, also of a recreated topic. */
+export interface LetterPlace extends Coordinates {
   readonly incarnation: number;
+}
+
+export interface DeadLetter extends LetterPlace {
   readonly reason: Reason;
   readonly detail: string;
   /** ISO 8601, or null where it was not replayed */
   readonly replayed_at: string | null;
 }
 
-interface DeadLetterContent extends DeadLetter {
+interface DeadLetterContent extends Omit<DeadLetter, 'replayed_at'> {
   readonly source: SourceName;
   readonly batchLast: number;
   readonly record: Record;
@@ -39,15 +43,7 @@ export interface DeadLetterFilter {
 }
 
 const PAGE = 500;
-const START: DeadLetter = {
-  topic: '',
-  incarnation: 0,
-  partition: 0,
-  offset: '-1',
-  reason: 'not_an_event',
-  detail: '',
-  replayed_at: null,
-};
+const START: LetterPlace = { topic: '', incarnation: 0, partition: 0, offset: '-1' };
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
 export const REPLAYS_PER_SECOND = 25;
 
@@ -56,7 +52,7 @@ export async function listDeadLetters(
   clickhouse: ClickHouse,
   { topic = '', reason, open = false }: DeadLetterFilter,
   limit: number = PAGE,
-  after: DeadLetter = START,
+  after: LetterPlace = START,
 ): Promise<DeadLetter[]> {
   return select<DeadLetter>(
     clickhouse,
@@ -108,7 +104,6 @@ export async function readDeadLetter(
     incarnation: row.incarnation,
     reason: row.reason,
     detail: row.detail,
-    replayed_at: null,
     batchLast: Number(row.batch_last),
     record: {
       offset: Number(offset),
@@ -169,7 +164,7 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
  */
 export async function announceReplay(
   clickhouse: Pick<ClickHouse, 'insertRows'>,
-  { topic, incarnation, partition, offset }: Coordinates & { readonly incarnation: number },
+  { topic, incarnation, partition, offset }: LetterPlace,
   { evaluatedAt, version, period }: Pick<Rules, 'evaluatedAt' | 'version' | 'period'>,
   timestamp: number | undefined,
 ): Promise<void> {

@@ -8,8 +8,8 @@ import {
   listDeadLetters,
   readDeadLetter,
   REPLAYS_PER_SECOND,
-  type DeadLetter,
   type DeadLetterFilter,
+  type LetterPlace,
 } from '../dead-letters.ts';
 import { reasons } from '../evaluate/record.ts';
 import { deadLettersCommand } from './dead-letters.ts';
@@ -109,7 +109,7 @@ async function replay(
     ? [{ topic, partition: Number(partition), offset: String(offset) }]
     : await listDeadLetters(context.clickhouse, { ...filter, open: true }, limit + 1, after);
   const outcomes: Record<string, number> = {};
-  let last: DeadLetter | undefined;
+  let last: LetterPlace | undefined;
   for (const letter of found.slice(0, limit)) {
     // the caller has left, or stopped it: every letter by itself is stored once or not at all
     if (signal.aborted) break;
@@ -163,7 +163,7 @@ function readLimit(given: unknown, standard: number, most: number, mistakes: Par
 }
 
 /** Where a page ended, as a text that callers only hand back. */
-function placeOf(letter: DeadLetter | undefined): string | null {
+function placeOf(letter: LetterPlace | undefined): string | null {
   return letter === undefined
     ? null
     : Buffer.from(JSON.stringify([letter.topic, letter.incarnation, letter.partition, letter.offset])).toString(
@@ -171,7 +171,7 @@ function placeOf(letter: DeadLetter | undefined): string | null {
       );
 }
 
-function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | undefined {
+function readPlace(given: unknown, mistakes: ParameterMistake[]): LetterPlace | undefined {
   if (given === undefined || given === null || given === '') return undefined;
   try {
     if (typeof given !== 'string') throw new TypeError('no text');
@@ -184,9 +184,8 @@ function readPlace(given: unknown, mistakes: ParameterMistake[]): DeadLetter | u
       isCount(partition) &&
       typeof offset === 'string' &&
       /^\d{1,18}$/.test(offset)
-    ) {
-      return { topic, incarnation, partition, offset, reason: 'not_an_event', detail: '', replayed_at: null };
-    }
+    )
+      return { topic, incarnation, partition, offset };
   } catch {
     // said below
   }

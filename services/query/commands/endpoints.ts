@@ -3,7 +3,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { checkDefinition } from '../definition/check.ts';
-import { describe } from '../definition/definition.ts';
+import { describe, type Definition } from '../definition/definition.ts';
 import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import { elements, members } from '../../../common/json-text.ts';
@@ -15,13 +15,9 @@ type Args =
   | { readonly action: 'check' }
   | { readonly action: 'run'; readonly endpoint: string; readonly parameters: Readonly<Record<string, string>> };
 
-interface Listed {
-  readonly name: string;
-  readonly id: string;
-  readonly description: string;
-  readonly parameters: readonly string[];
-  readonly columns: readonly string[];
-}
+type Listed = Pick<Definition, 'name' | 'id' | 'description'> & {
+  readonly [names in 'parameters' | 'columns']: readonly string[];
+};
 type Result =
   | { readonly endpoints: readonly Listed[] }
   | { readonly checked: readonly string[]; readonly mistakes: string }

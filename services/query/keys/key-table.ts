@@ -27,12 +27,7 @@ export interface ListedKey {
   readonly last_used_at: string | null;
 }
 
-interface NewKey {
-  readonly name: string;
-  readonly scopes: readonly string[];
-  readonly projects: readonly string[];
-  readonly expiresAt: number | undefined;
-}
+type NewKey = Omit<Key, 'id' | 'hash'>;
 
 /** A new key, shown only this once. */
 export type CreatedKey = { readonly key: string } & Pick<
@@ -40,12 +35,9 @@ export type CreatedKey = { readonly key: string } & Pick<
   'id' | 'name' | 'scopes' | 'projects' | 'expires_at'
 >;
 
-interface KeyRow {
-  readonly id: string;
-  readonly name: string;
+/** Times are unix milliseconds. */
+interface KeyRow extends Pick<ListedKey, 'id' | 'name' | 'scopes' | 'projects'> {
   readonly hash: string;
-  readonly scopes: string[];
-  readonly projects: string[];
   readonly created_at: number;
   readonly expires_at: number | null;
   readonly last_used_at: number | null;

@@ -28,21 +28,12 @@ interface Rebuilt {
 }
 
 interface Status {
-  readonly rollups: readonly {
-    readonly name: string;
-    readonly version: number;
-    readonly source: string;
-    readonly state: Rollup['state'];
+  readonly rollups: readonly (Pick<Rollup, 'name' | 'version' | 'source' | 'state'> & {
     readonly pending: readonly string[];
-  }[];
-  readonly repairs: readonly {
-    readonly source: string;
-    readonly period: string;
-    readonly from: string;
-    readonly to: string;
-    readonly reason: Repair['reason'];
-    readonly outcome: Repair['outcome'];
-  }[];
+  })[];
+  readonly repairs: readonly (Pick<Repair, 'source' | 'reason' | 'outcome'> & {
+    readonly [time in 'period' | 'from' | 'to']: string;
+  })[];
 }
 
 type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
