@@ -66,14 +66,9 @@ interface IngestOptions {
   readonly sessionTimeoutMs?: number;
 }
 
-type DecoderSettings = Pick<
-  Settings,
-  'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR' | 'MAX_EVENT_BYTES'
->;
-
 /** Returns a decoder of Avro for every source. Throws StartError if a schema file is wrong. */
 export function createDecoders(
-  settings: DecoderSettings,
+  settings: Pick<Settings, 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR'>,
   clock: Clock,
   onLookup: RegistryOptions['onLookup'] = () => {},
 ): Map<SourceName, AvroDecoder> {
