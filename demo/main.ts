@@ -61,7 +61,7 @@ await runProcess(
       `demo: ${options.rate} events/s of ${options.traffic.projects} projects to ${kafka.brokers.join(', ')}; busiest project ${traffic.population.project(0).ref}\n`,
     );
     const ended = run();
-    add({ name: 'traffic', stop: () => ended, failed: ended.then(() => new Promise<never>(() => undefined)) });
+    add({ name: 'traffic', stop: () => ended, failed: ended });
 
     function progress(when: string): void {
       const { sent, acknowledged, failed } = sender.totals();

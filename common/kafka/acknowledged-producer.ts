@@ -102,35 +102,31 @@ export function createAcknowledgedProducer({
       let lane = lanes.get(topic);
       if (lane === undefined) lanes.set(topic, (lane = createLane(topic, kafka, logger)));
       const pieces = split(messages);
-      let finish = (): void => {};
-      const finished = new Promise<void>((resolve) => {
-        finish = resolve;
-      });
-      const acknowledged = new Promise<void>((resolve, reject) => {
-        const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
-        const order: Order = {
-          open: pieces.length,
-          held: pieces.length,
-          settled: false,
-          finish,
-          settle: (error) => {
-            if (order.settled) return;
-            order.settled = true;
-            clearTimeout(late);
-            if (error === undefined) resolve();
-            else reject(error);
-          },
-        };
-        if (pieces.length === 0) order.settle();
-        else if (stopping) order.settle(new NotAcknowledged('stopping'));
-        // a new caller would only wait behind a call that hangs
-        else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
-        if (order.settled) finish();
-        else
-          lane.add(
-            pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })),
-          );
-      });
+      const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
+      const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
+      const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
+      const order: Order = {
+        open: pieces.length,
+        held: pieces.length,
+        settled: false,
+        finish,
+        settle: (error) => {
+          if (order.settled) return;
+          order.settled = true;
+          clearTimeout(late);
+          if (error === undefined) resolve();
+          else reject(error);
+        },
+      };
+      if (pieces.length === 0) order.settle();
+      else if (stopping) order.settle(new NotAcknowledged('stopping'));
+      // a new caller would only wait behind a call that hangs
+      else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
+      if (order.settled) finish();
+      else
+        lane.add(
+          pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })),
+        );
       return { acknowledged, finished };
     },
     async stop() {

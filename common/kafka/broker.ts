@@ -12,12 +12,7 @@ export async function startBroker(
   signal?: AbortSignal,
 ): Promise<Broker> {
   if (settings.KAFKA_BROKERS !== undefined) {
-    return {
-      name: 'kafka',
-      brokers: settings.KAFKA_BROKERS,
-      failed: new Promise<never>(() => undefined),
-      stop: () => Promise.resolve(),
-    };
+    return { name: 'kafka', brokers: settings.KAFKA_BROKERS, stop: () => Promise.resolve() };
   }
   return startLocalBroker({
     dataDir: settings.DATA_DIR,

@@ -9,7 +9,7 @@ export interface Component {
   /** shuts down without losing or doubling anything */
   stop(): Promise<void>;
   /** rejects if the component cannot continue, which ends the process with a non-zero code */
-  readonly failed?: Promise<never>;
+  readonly failed?: Promise<unknown>;
 }
 
 /** The longest time that shutdown takes, milliseconds. Of ten seconds, one is left to end on a busy machine. */
@@ -33,10 +33,7 @@ export async function runProcess(
   const stopping = new AbortController();
   let firstSignalAt: number | undefined;
   let exitCode = 0;
-  let wake: () => void = () => {};
-  const ended = new Promise<void>((resolve) => {
-    wake = resolve;
-  });
+  const { promise: ended, resolve: wake } = Promise.withResolvers<void>();
 
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();

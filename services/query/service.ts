@@ -42,8 +42,7 @@ export interface QueryOptions {
   readonly schema?: Promise<unknown>;
 }
 
-export interface QueryService extends Component {
-  readonly failed: Promise<never>;
+export interface QueryService extends Required<Component> {
   /** `http://host:port`, or https */
   readonly address: string;
   /** undefined if /metrics has no port of its own */
@@ -123,8 +122,6 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   const stopping = new AbortController();
   const ready = definitions.checkFirst(schema, stopping.signal);
   ready.catch(() => undefined);
-  const failed = ready.then(() => new Promise<never>(() => {}));
-  failed.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);
   const onHangUp = (): void => void definitions.reload();
@@ -137,7 +134,7 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     metricsAddress: metricsServer === undefined ? undefined : `${metricsServer.address}/metrics`,
     createdKey: first.made,
     ready,
-    failed,
+    failed: ready,
     reload: () => definitions.reload(),
     async stop() {
       stopping.abort();

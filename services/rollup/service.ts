@@ -24,9 +24,7 @@ export interface RollupOptions {
   readonly migrations?: readonly Migration[];
 }
 
-export interface RollupService extends Component {
-  readonly failed: Promise<never>;
-}
+export type RollupService = Required<Component>;
 
 const AUDIT_EVERY_MS = 60_000;
 const REPAIR_EVERY_MS = 5_000;
@@ -68,14 +66,9 @@ export async function startRollup({
   await migrate(clickhouse, logger, migrations, settings.FSYNC);
   await beginToday(context);
   await admitNew(context);
-  const running = run(context);
-  const failed = running.then(
-    () => new Promise<never>(() => {}),
-    (error: unknown) => {
-      if (stopping.signal.aborted) return new Promise<never>(() => {});
-      throw error;
-    },
-  );
+  const failed = run(context).catch((error: unknown) => {
+    if (!stopping.signal.aborted) throw error;
+  });
   failed.catch(() => {});
   return {
     name: 'rollup',

@@ -34,12 +34,10 @@ export interface LocalBrokerOptions {
 export interface Broker extends Component {
   /** host:port each */
   readonly brokers: readonly string[];
-  /** rejects if it ends without stop() */
-  readonly failed: Promise<never>;
 }
 
 /** A Kafka that we started on this machine. */
-export interface LocalBroker extends Broker {
+export interface LocalBroker extends Required<Broker> {
   readonly run: Run;
   /** true if it was already running, left by a killed process */
   readonly found: boolean;
@@ -176,8 +174,8 @@ function localBroker(
   { home, port, found }: { readonly home: string; readonly port: number; readonly found: boolean },
 ): LocalBroker {
   let stopping = false;
-  const failed = backend.exited.then(async (how): Promise<never> => {
-    if (stopping) return new Promise<never>(() => undefined);
+  const failed = backend.exited.then(async (how) => {
+    if (stopping) return;
     rmSync(recordFile(home), { force: true });
     throw new StartError(`the local Kafka on port ${port} ended (${how}): ${await backend.lastWords()}`);
   });
