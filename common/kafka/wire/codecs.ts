@@ -273,28 +273,20 @@ async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
 /** Returns the decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */
 function lz4BlockBytes(data: Buffer, from: number, end: number): number {
   let total = 0;
-  for (let at = from; at < end;) {
+  let at = from;
+  /** Returns a length that begins with these four bits; 15 continues in bytes, of which 255 continue. */
+  const lengthOf = (bits: number): number => {
+    let length = bits;
+    for (let more = bits === 15 ? 255 : 0; more === 255; length += more) more = data[at++] ?? 0;
+    return length;
+  };
+  while (at < end) {
     const token = data[at++] ?? 0;
-    let literals = token >> 4;
-    if (literals === 15) {
-      let more: number;
-      do {
-        more = data[at++] ?? 0;
-        literals += more;
-      } while (more === 255);
-    }
+    const literals = lengthOf(token >> 4);
     at += literals + 2;
     total += literals;
     if (at > end) break;
-    let match = token & 0x0f;
-    if (match === 15) {
-      let more: number;
-      do {
-        more = data[at++] ?? 0;
-        match += more;
-      } while (more === 255);
-    }
-    total += match + 4;
+    total += lengthOf(token & 0x0f) + 4;
   }
   return total;
 }

@@ -77,49 +77,35 @@ export function batchHeader(batch: Buffer): BatchHeader {
  * Kounavis and Berry 2005).
  */
 export function crc32c(data: Buffer, from: number): number {
-  const [t0, t1, t2, t3, t4, t5, t6, t7] = CRC_TABLES;
   let crc = 0xffff_ffff;
   let at = from;
   for (; at + 8 <= data.length; at += 8) {
     const low = crc ^ (data[at]! | (data[at + 1]! << 8) | (data[at + 2]! << 16) | (data[at + 3]! << 24));
     crc =
-      t7[low & 0xff]! ^
-      t6[(low >>> 8) & 0xff]! ^
-      t5[(low >>> 16) & 0xff]! ^
-      t4[low >>> 24]! ^
-      t3[data[at + 4]!]! ^
-      t2[data[at + 5]!]! ^
-      t1[data[at + 6]!]! ^
-      t0[data[at + 7]!]!;
+      CRC_TABLE[0x700 | (low & 0xff)]! ^
+      CRC_TABLE[0x600 | ((low >>> 8) & 0xff)]! ^
+      CRC_TABLE[0x500 | ((low >>> 16) & 0xff)]! ^
+      CRC_TABLE[0x400 | (low >>> 24)]! ^
+      CRC_TABLE[0x300 | data[at + 4]!]! ^
+      CRC_TABLE[0x200 | data[at + 5]!]! ^
+      CRC_TABLE[0x100 | data[at + 6]!]! ^
+      CRC_TABLE[data[at + 7]!]!;
   }
-  for (; at < data.length; at++) crc = t0[(crc ^ data[at]!) & 0xff]! ^ (crc >>> 8);
+  for (; at < data.length; at++) crc = CRC_TABLE[(crc ^ data[at]!) & 0xff]! ^ (crc >>> 8);
   return (crc ^ 0xffff_ffff) >>> 0;
 }
 
-type CrcTables = readonly [
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-  Uint32Array,
-];
-
-/** For byte b at distance k from the end of eight: its share of the remainder. */
-const CRC_TABLES: CrcTables = (() => {
-  const tables = Array.from({ length: 8 }, () => new Uint32Array(256));
-  for (let byte = 0; byte < 256; byte++) {
-    let crc = byte;
-    for (let bit = 0; bit < 8; bit++) crc = (crc & 1) === 0 ? crc >>> 1 : (crc >>> 1) ^ 0x82f6_3b78;
-    tables[0]![byte] = crc;
-  }
-  for (let k = 1; k < 8; k++)
-    for (let byte = 0; byte < 256; byte++)
-      tables[k]![byte] = tables[0]![tables[k - 1]![byte]! & 0xff]! ^ (tables[k - 1]![byte]! >>> 8);
-  return tables as unknown as CrcTables;
-})();
+/** At 256 k + b, for byte b at distance k from the end of eight: its share of the remainder. */
+const CRC_TABLE = new Uint32Array(8 * 256);
+for (let byte = 0; byte < 256; byte++) {
+  let crc = byte;
+  for (let bit = 0; bit < 8; bit++) crc = (crc & 1) === 0 ? crc >>> 1 : (crc >>> 1) ^ 0x82f6_3b78;
+  CRC_TABLE[byte] = crc;
+}
+for (let i = 256; i < CRC_TABLE.length; i++) {
+  const nearer = CRC_TABLE[i - 256]!;
+  CRC_TABLE[i] = CRC_TABLE[nearer & 0xff]! ^ (nearer >>> 8);
+}
 
 type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];
 
