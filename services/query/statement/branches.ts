@@ -83,7 +83,7 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
         if (tokens[all]?.text.toUpperCase() !== 'ALL')
           throw refusal(62, `Syntax error: "-- only" is only for UNION ALL, at position ${token.start + 1}`);
         branches.push({ text: sql.slice(begin, token.start), conditions });
-        [begin, conditions, begun, i] = [tokens[all]!.end, [], false, all];
+        [begin, conditions, begun, i] = [tokens[all].end, [], false, all];
         continue;
       }
       begun = true;
