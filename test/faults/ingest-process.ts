@@ -100,9 +100,10 @@ function signalSelf({ signal = 'SIGKILL' }: At): void {
   process.kill(process.pid, signal);
 }
 
-function withSteps(clickhouse: ClickHouse): ClickHouse {
+function withSteps<C extends ClickHouse>(clickhouse: C): C {
   return {
     ...clickhouse,
+    ...(clickhouse.shards !== undefined && { shards: clickhouse.shards.map(withSteps) }),
     // the ledger's rows share inserts: their step is about all of them; a claim is no part of a batch
     insertRows: async (rows) => {
       if (rows.table === 'partition_owners') return clickhouse.insertRows(rows);

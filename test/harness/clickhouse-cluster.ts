@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { startServer, type TestServer } from './clickhouse-server.ts';
 import { lastingPort } from './ports.ts';
+import { RELAY_HOST, startRelay } from './relay.ts';
 import { startZooKeeper, type ZooKeeper } from './zookeeper.ts';
 
 /** The name of the cluster in the servers' `remote_servers`. */
@@ -26,13 +27,22 @@ export interface TestCluster {
   url(database: string, indexes?: readonly number[]): string;
   /** Starts a node again that was killed; `empty`: as a new machine, without its former data. */
   restart(index: number, options?: { readonly empty?: boolean }): Promise<void>;
+  /** Cuts the connection over which two nodes send each other their rows. Needs `severable`. */
+  cut(one: number, other: number): void;
+  /** Every cut connection works again. */
+  heal(): void;
   stop(): Promise<void>;
 }
 
 /** Starts genuine ClickHouse 25.8 servers that are one cluster, held together by ZooKeeper. */
 export async function startCluster(
   dataDir: string,
-  { shards = 1, replicas = 2, config = '' }: { shards?: number; replicas?: number; config?: string } = {},
+  {
+    shards = 1,
+    replicas = 2,
+    config = '',
+    severable = false,
+  }: { shards?: number; replicas?: number; config?: string; severable?: boolean } = {},
 ): Promise<TestCluster> {
   const zookeeper = await startZooKeeper(dataDir);
   const places: { shard: string; replica: string; ports: NodePorts }[] = [];
@@ -71,11 +81,17 @@ export async function startCluster(
       port: place.ports.http,
       tcpPort: place.ports.tcp,
       interserverPort: place.ports.interserver,
+      ...(severable && { interserverHost: RELAY_HOST }),
     });
   };
   const nodes = await Promise.all(
     places.map(async ({ shard, replica }, index) => ({ server: await start(index), shard, replica })),
   );
+  const relays = severable
+    ? await Promise.all(
+        places.map(({ ports }) => startRelay(ports.interserver, () => nodes.map(({ server }) => server.pid))),
+      )
+    : [];
   return {
     zookeeper,
     nodes,
@@ -85,9 +101,17 @@ export async function startCluster(
       if (empty) lives[index]!++;
       nodes[index]!.server = await start(index);
     },
+    cut(one, other) {
+      relays[one]!.cut(nodes[other]!.server.pid);
+      relays[other]!.cut(nodes[one]!.server.pid);
+    },
+    heal() {
+      for (const relay of relays) relay.heal();
+    },
     async stop() {
       await Promise.all(nodes.map(({ server }) => server.kill()));
       await zookeeper.kill();
+      await Promise.all(relays.map((relay) => relay.close()));
     },
   };
 }

@@ -29,6 +29,8 @@ export interface ServerOptions {
   readonly port?: number;
   readonly tcpPort?: number;
   readonly interserverPort?: number;
+  /** where other replicas find it; default 127.0.0.1 */
+  readonly interserverHost?: string;
 }
 
 export interface TestServer {
@@ -61,7 +63,8 @@ const ACCESS_CONTROL = `<access_control_improvements>
     <table_engines_require_grant>true</table_engines_require_grant>
   </access_control_improvements>`;
 const LAUNCHER = fileURLToPath(new URL('clickhouse-server.py', import.meta.url));
-const START_TIMEOUT_MS = 30_000;
+/** Behind the work of others a start takes a minute. */
+const START_TIMEOUT_MS = 120_000;
 /** A server finishes what runs before it ends; its data are in order after a kill too. */
 const STOP_TIMEOUT_MS = 5_000;
 
@@ -80,6 +83,7 @@ export async function startServer({
   port,
   tcpPort,
   interserverPort,
+  interserverHost = '127.0.0.1',
 }: ServerOptions): Promise<TestServer> {
   const library = await findLibrary(version);
   const home = resolve(dataDir, `server-${version}`);
@@ -88,6 +92,7 @@ export async function startServer({
     http: port ?? (await lastingPort()),
     tcp: tcpPort ?? (await lastingPort()),
     interserver: interserverPort ?? (await lastingPort()),
+    interserverHost,
   };
   writeFileSync(
     join(home, 'users.xml'),
@@ -99,7 +104,8 @@ export async function startServer({
   const child = spawn(
     'python3',
     [LAUNCHER, library.path, library.entryPoint, ...serverArguments(library, home, ports)],
-    { cwd: home, stdio: ['ignore', output, output] },
+    // without a process that only watches it: `pid` is the server
+    { cwd: home, stdio: ['ignore', output, output], env: { ...process.env, CLICKHOUSE_WATCHDOG_ENABLE: '0' } },
   );
   closeSync(output);
   let ended: string | undefined;
@@ -162,6 +168,7 @@ interface Ports {
   readonly http: number;
   readonly tcp: number;
   readonly interserver: number;
+  readonly interserverHost: string;
 }
 
 function serverArguments(library: Library, home: string, ports: Ports): string[] {
@@ -191,7 +198,7 @@ function configXml(library: Library, home: string, ports: Ports, more: string): 
   <http_port>${ports.http}</http_port>
   <tcp_port>${ports.tcp}</tcp_port>
   <interserver_http_port>${ports.interserver}</interserver_http_port>
-  <interserver_http_host>127.0.0.1</interserver_http_host>
+  <interserver_http_host>${ports.interserverHost}</interserver_http_host>
   <path>${home}/data/</path>
   <tmp_path>${home}/data/tmp/</tmp_path>
   <user_files_path>${home}/data/user_files/</user_files_path>
