@@ -11,7 +11,7 @@ const TABLE_ALREADY_EXISTS = 57;
 const DEFINITIONS = `
 SELECT name, create_table_query AS definition
 FROM system.tables
-WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9a-f]{8}$')
+WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9]+_[0-9a-f]{8}$')
 ORDER BY engine = 'View', engine = 'MaterializedView', name`;
 
 export function createDuties(nodes: NodeList, cluster: string, logger: Logger): ClusterDuties {

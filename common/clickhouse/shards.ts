@@ -30,7 +30,7 @@ const COUNT_SHARDS =
 const NOT_DISTRIBUTED = `
 SELECT table AS found
 FROM system.columns
-WHERE database IN (currentDatabase(), {all:String}) AND NOT match(table, '_mv$|_(build|repair|retired)_[0-9a-f]{8}$')
+WHERE database IN (currentDatabase(), {all:String}) AND NOT match(table, '_mv$|_((build|repair)_[0-9]+|retired)_[0-9a-f]{8}$')
 GROUP BY found
 HAVING countIf(database = currentDatabase()) > 0
     AND arraySort(groupArrayIf((position, name, type), database = currentDatabase())) != arraySort(groupArrayIf((position, name, type), database = {all:String}))

@@ -58,6 +58,12 @@ export interface BuildOptions {
 }
 
 const ATTEMPTS = 3;
+/**
+ * From this version a swap outlives a server that is killed. 25.8.2.1 shows the replaced parts again, beside the new
+ * ones, until it has removed them from the disk: after 8 minutes (seen 24 times of 24, also 20 s after the swap).
+ */
+const SWAPS_LAST_SINCE = [26, 7] as const;
+const REPLACED_POLL_MS = 250;
 /** What says which rows of raw count. */
 const LEDGER = ['batches', 'dead_letter_replays', 'expired_days'];
 const END_OF_TIME = ALL_TIME.to;
@@ -73,8 +79,10 @@ const END_OF_TIME = ALL_TIME.to;
  * them (test/integration/rollup/order.test.ts). So there are three cases. A batch in raw before the first look is
  * finished and has filled its views. A batch that arrives between the looks makes them differ. A batch that arrives
  * after the last look fills its views after the swap.
- * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same rollup
+ * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same period
  * the later one wins: it drops the table that the other would swap in.
+ * A server that is killed within a swap may show the old rows and the new ones. So a build that fails leaves its side
+ * table, which tells the next build of the period to copy nothing that raw still has.
  */
 export async function build(
   context: Context,
@@ -96,8 +104,7 @@ export async function build(
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, nowSeconds(context)) ? HOUR : 0;
   const since = performance.now();
-  const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${randomBytes(4).toString('hex')}`;
-  const attempt: Attempt = { definition, carried, reader, period, span, narrowest, side, acceptLoss };
+  const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${period}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
   if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
@@ -105,27 +112,33 @@ export async function build(
     clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC`, settings: DROP_SETTINGS, ofNode: true });
   try {
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
-    for (const other of await sideTables(clickhouse, definition)) if (other !== side) await drop(other);
-    for (let attempts = 0; attempts < ATTEMPTS; attempts++) {
-      const outcome = await once(context, attempt);
-      if (outcome === 'changed') continue;
-      if (outcome.kind === 'built') {
-        metrics.built.inc({ rollup: rollup.name }, outcome.rows);
-        const ms = performance.now() - since;
-        logger.info({ ...where, rows: outcome.rows, seconds: Math.round(ms) / 1000 }, 'rollup_period_built');
-        await context.wait((ms * (100 - settings.ROLLUP_BUILD_PERCENT)) / settings.ROLLUP_BUILD_PERCENT);
-      }
-      return outcome;
-    }
-  } catch (error) {
-    // another service began to build this rollup and dropped the side table, which explains any error of a statement on
-    // it
-    if (!(error instanceof ClickHouseError) || (await sideTables(clickhouse, definition)).includes(side)) throw error;
-    return { kind: 'taken' };
-  } finally {
+    const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
+    for (const other of left) await drop(other);
+    const whole = left.length > 0 ? ALL_TIME : span;
+    const attempt: Attempt = { definition, carried, reader, period, span: whole, narrowest, side, acceptLoss };
+    const outcome = await attempts(context, attempt);
     await drop(side);
+    if (outcome.kind === 'built') {
+      metrics.built.inc({ rollup: rollup.name }, outcome.rows);
+      const ms = performance.now() - since;
+      logger.info({ ...where, rows: outcome.rows, seconds: Math.round(ms) / 1000 }, 'rollup_period_built');
+      await context.wait((ms * (100 - settings.ROLLUP_BUILD_PERCENT)) / settings.ROLLUP_BUILD_PERCENT);
+    } else if (outcome.kind === 'busy') logger.info(where, 'rollup_period_busy');
+    return outcome;
+  } catch (error) {
+    // another service began to build this period and dropped the side table, which explains any error of a statement on
+    // it
+    if (!(error instanceof ClickHouseError) || (await sideTables(clickhouse, definition, period)).includes(side))
+      throw error;
+    return { kind: 'taken' };
   }
-  logger.info(where, 'rollup_period_busy');
+}
+
+async function attempts(context: Context, attempt: Attempt): Promise<Built> {
+  for (let n = 0; n < ATTEMPTS; n++) {
+    const outcome = await once(context, attempt);
+    if (outcome !== 'changed') return outcome;
+  }
   return { kind: 'busy' };
 }
 
@@ -176,7 +189,20 @@ async function once(context: Context, attempt: Attempt): Promise<Built | 'change
           `ALTER TABLE ${table} MOVE PARTITION ID '${period}' TO TABLE ${side}`,
     settings: DROP_SETTINGS,
   });
+  await untilReplacedAreGone(context, table, period);
   return isSame(before, await look(reader, source, period)) ? { kind: 'built', rows: before.rows } : 'changed';
+}
+
+/** Resolves when the parts that a swap has replaced cannot come back (SWAPS_LAST_SINCE). Keeper says so in a cluster. */
+async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string, period: number): Promise<void> {
+  const [year = 0, month = 0] = clickhouse.version.split('.').map(Number);
+  const [since, sinceMonth] = SWAPS_LAST_SINCE;
+  if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return;
+  const params = { table, partition: String(period) };
+  if ((await select(clickhouse, statements.replacedParts, params)).length === 0) return;
+  await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 1` });
+  while ((await select(clickhouse, statements.replacedParts, params)).length > 0) await wait(REPLACED_POLL_MS);
+  await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
 }
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
@@ -191,8 +217,8 @@ async function look(reader: Reader, source: string, period: number): Promise<Raw
   return { horizon: held?.horizon ?? 0, rows: state?.rows ?? 0, fingerprint: state?.fingerprint ?? '' };
 }
 
-async function sideTables(clickhouse: Reader, { table }: Definition): Promise<string[]> {
-  const pattern = `^${table}_(build|repair)_[0-9a-f]{8}$`;
+async function sideTables(clickhouse: Reader, { table }: Definition, period: number): Promise<string[]> {
+  const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;
   return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern })).map((t) => t.name);
 }
 

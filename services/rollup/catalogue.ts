@@ -24,6 +24,7 @@ export const statements = {
   tablesLike: sql('tables_like'),
   columns: sql('columns'),
   partitions: sql('partitions'),
+  replacedParts: sql('replaced_parts'),
   rawPeriods: sql('raw_periods'),
   closedPeriods: sql('closed_periods'),
   finePeriods: sql('fine_periods'),

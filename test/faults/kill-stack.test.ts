@@ -27,7 +27,7 @@ const DAY = 86_400;
 const HOUR_MICROS = 3_600e6;
 const INSERTS = "SELECT count() FROM system.processes WHERE user = 'ingest' AND query_kind = 'Insert'";
 const SIDE_TABLES =
-  "SELECT count() FROM system.tables WHERE database = 'sluice' AND match(name, '_repair_[0-9a-f]{8}$')";
+  "SELECT count() FROM system.tables WHERE database = 'sluice' AND match(name, '_repair_[0-9]+_[0-9a-f]{8}$')";
 
 const ends: (() => Promise<void> | void)[] = [];
 afterEach(async () => {

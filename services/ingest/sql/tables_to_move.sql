@@ -3,5 +3,5 @@
 -- Comments of views are left out: 26.7 prints them where 25.8 does not parse them, and the rollup service writes them again.
 SELECT name, engine, replaceRegexpOne(create_table_query, if(engine = 'View', ' COMMENT \'(?:[^\'\\\\]|\\\\.)*\'', '$^'), '') AS definition, ifNull(total_rows, 0) AS rows
 FROM system.tables
-WHERE database = currentDatabase() AND NOT match(name, '_build_[0-9a-f]{8}$')
+WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9]+_[0-9a-f]{8}$')
 ORDER BY engine = 'View', engine = 'MaterializedView', name

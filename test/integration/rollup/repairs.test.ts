@@ -293,6 +293,33 @@ describe('repairs', { timeout: 240_000 }, () => {
     }
   });
 
+  test('a swap that a killed server has left half done is found, and nothing of it is copied', async () => {
+    await world.send('edge_logs', eventsOf(5, world.now - 5 * 3_600_000));
+    await world.send('edge_logs', eventsOf(4));
+    const engine = world.clickhouse;
+    let isKilled = false;
+    await ask(today(), Math.floor(world.now / 1000) - 60, Math.floor(world.now / 1000) + 1);
+    const killed = repairOpen({
+      ...world.context,
+      clickhouse: {
+        ...engine,
+        execute: async (s: Statement) => {
+          if (isKilled) throw new Error('killed');
+          if (!s.sql.includes('REPLACE PARTITION')) return engine.execute(s);
+          isKilled = true;
+          // what the disk holds then: the new parts are there, the old ones still are
+          await engine.execute({ ...s, sql: s.sql.replace('REPLACE PARTITION', 'ATTACH PARTITION') });
+          throw new Error('killed');
+        },
+      },
+    });
+    await expect(killed).rejects.toThrow('killed');
+    expect(await held()).toEqual([18, 18, 18]);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([9, 9, 9]);
+    expect(await world.select("SELECT name FROM system.tables WHERE match(name, '_(build|repair)_')")).toEqual([]);
+  });
+
   describe('the replay of a dead letter', () => {
     async function replayWithoutView(): Promise<number> {
       const batch = world.announce('edge_logs', eventsOf(4));
