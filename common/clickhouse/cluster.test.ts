@@ -32,6 +32,7 @@ SETTINGS ttl_only_drop_parts = 1, replicated_deduplication_window_seconds = 6048
     ['DROP TABLE t', 'DROP TABLE t ON CLUSTER `logs`'],
     ['EXCHANGE TABLES a AND b', 'EXCHANGE TABLES a AND b ON CLUSTER `logs`'],
     ['ALTER TABLE t MODIFY SETTING x = 1', 'ALTER TABLE t ON CLUSTER `logs` MODIFY SETTING x = 1'],
+    ['SYSTEM STOP MERGES d.t', 'SYSTEM STOP MERGES ON CLUSTER `logs` d.t'],
     ['ALTER TABLE t ADD COLUMN x UInt8', 'ALTER TABLE t ON CLUSTER `logs` ADD COLUMN x UInt8'],
   ])('%s happens on every node', (sql, expected) => {
     expect(inCluster(sql)).toBe(expected);
@@ -63,7 +64,8 @@ SETTINGS ttl_only_drop_parts = 1, replicated_deduplication_window_seconds = 6048
     ['INSERT INTO batches (topic) SELECT 1', false],
     ["ALTER TABLE edge_logs DROP PARTITION ID '1'", false],
     ['TRUNCATE TABLE edge_logs', false],
-    ['SYSTEM STOP MERGES', false],
+    ['SYSTEM STOP MERGES t', true],
+    ['SYSTEM SYNC REPLICA t LIGHTWEIGHT', false],
     ['BACKUP DATABASE d TO Null', false],
   ])('%s: for all shards: %s', (sql, expected) => {
     expect(isForAllShards(sql)).toBe(expected);

@@ -39,26 +39,28 @@ interface Word {
 }
 
 /**
- * Returns a statement as a cluster needs it. What creates, changes or drops a table or a view happens on every node,
- * MergeTree tables are replicated, and their window of tokens is Keeper's. Everything else stays as it is. With `uuid`
- * the table is the business of one node only: another one has no replica of it.
+ * Returns a statement as a cluster needs it. What creates, changes or drops a table or a view, or stops merges, happens
+ * on every node, MergeTree tables are replicated, and their window of tokens is Keeper's. Everything else stays as it
+ * is. With `uuid` the table is the business of one node only: another one has no replica of it.
  */
 export function forCluster(statement: string, cluster: string, uuid?: string): string {
   const words = wordsOf(statement);
   const verb = words[0]?.text;
   if (verb === undefined || !isDefinition(words)) return statement;
+  const everywhere = ` ON CLUSTER ${identifier(cluster)}`;
+  if (isOfMerges(words)) return applied(statement, [{ at: words[2]!.token.end, text: everywhere }]);
   const edits: Edit[] = [];
   const name = words[lastOfName(words, verb)]!.token;
   const table = nameOf(name);
   // a table that has one group of replicas in all shards changes once
   if (verb === 'ALTER' && SHARED_TABLES.has(table)) return statement;
-  if (uuid === undefined) edits.push({ at: name.end, text: ` ON CLUSTER ${identifier(cluster)}` });
+  if (uuid === undefined) edits.push({ at: name.end, text: everywhere });
   else if (verb === 'CREATE') edits.push({ at: name.end, text: ` UUID ${quote(uuid)}` });
   if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words, replicaOf(table)));
   return applied(statement, edits);
 }
 
-/** Returns whether a statement is for all shards: it changes the schema, or writes a table that they share. */
+/** Returns whether a statement is for all shards: it changes the schema, stops merges, or writes a shared table. */
 export function isForAllShards(statement: string): boolean {
   const words = wordsOf(statement);
   const inserted = words[words[3]?.text === '.' ? 4 : 2];
@@ -73,7 +75,18 @@ function wordsOf(statement: string): readonly Word[] {
 
 function isDefinition(words: readonly Word[]): boolean {
   const verb = words[0]?.text;
-  return verb === 'CREATE' || verb === 'DROP' || verb === 'EXCHANGE' || (verb === 'ALTER' && !isOfPartition(words));
+  return (
+    verb === 'CREATE' ||
+    verb === 'DROP' ||
+    verb === 'EXCHANGE' ||
+    (verb === 'ALTER' && !isOfPartition(words)) ||
+    isOfMerges(words)
+  );
+}
+
+/** SYSTEM STOP MERGES or START MERGES: what one replica merges, all get. */
+function isOfMerges(words: readonly Word[]): boolean {
+  return words[0]?.text === 'SYSTEM' && words[2]?.text === 'MERGES';
 }
 
 interface Edit {

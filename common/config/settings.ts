@@ -126,6 +126,12 @@ export const settingsTable = {
       'the same server with a user without any rights; required with CLICKHOUSE_URL for `sandboxed` endpoints',
     parse: parsers.url('http', 'https'),
   }),
+  MOVE_FROM_URL: optional({
+    shown: 'embedded engine of DATA_DIR',
+    secret: true,
+    description: 'ClickHouse server that `npm run move` copies from, `http://user:password@host:8123/database`',
+    parse: parsers.url('http', 'https'),
+  }),
   CLICKHOUSE_SSL_CA: optional({
     shown: "Node's own list",
     description: "PEM file with the authorities of the server's certificate, for an `https` CLICKHOUSE_URL",

@@ -139,6 +139,7 @@ test('an address whose password cannot be decoded is a mistake, and is not shown
   for (const [name, scheme] of [
     ['CLICKHOUSE_URL', 'http'],
     ['CLICKHOUSE_SANDBOX_URL', 'https'],
+    ['MOVE_FROM_URL', 'http'],
     ['SCHEMA_REGISTRY_URL', 'http'],
     ['REDIS_URL', 'redis'],
   ] as const) {

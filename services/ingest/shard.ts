@@ -15,6 +15,11 @@ export function chooseShard(topic: string, partition: number, shards: readonly s
   return shards[(crc32(topic) + partition) % shards.length]!;
 }
 
+/** Returns chooseShard as SQL. Parameters: shards. */
+export function chosenShardSql(topic: string, partition: string): string {
+  return `arrayElement({shards:Array(String)}, toUInt32((CRC32(${topic}) + ${partition}) % length({shards:Array(String)})) + 1)`;
+}
+
 /** Returns the shard of a partition. Throws StartError if it is none of the cluster's. */
 export async function findShard(clickhouse: ClickHouse, topic: string, partition: number): Promise<ClickHouse> {
   const { shards } = clickhouse;

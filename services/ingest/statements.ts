@@ -25,5 +25,6 @@ export const statements = {
   backupState: read('sql/backup_state.sql'),
   tablesToMove: read('sql/tables_to_move.sql'),
   partsToMove: read('sql/parts_to_move.sql'),
+  rollupsToMove: read('sql/rollups_to_move.sql'),
   columnsToMove: read('sql/columns_to_move.sql'),
 } as const;

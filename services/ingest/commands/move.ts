@@ -1,24 +1,26 @@
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { moveTables, type Moved } from '../copies/move.ts';
 
 export const moveCommand: Command<Record<string, never>, Moved> = {
   name: 'move',
-  about: `Set CLICKHOUSE_URL=http://user:password@host:8123/database to the server. Stop npm start before, with no batch in flight.
-Afterwards start the services with that CLICKHOUSE_URL and the same Kafka: they continue where the ledger ends. DATA_DIR stays as it is.`,
+  about: `Set CLICKHOUSE_URL=http://user:password@host:8123/database to the server, or CLICKHOUSE_CLUSTER and CLICKHOUSE_URL to the nodes of a cluster.
+Stop npm start, or all services, before, with no batch in flight. Afterwards start the services with these settings and the same Kafka:
+they continue where the ledger ends. What was copied stays as it is.`,
   forms: {
     '': form({
-      help: 'copies the embedded ClickHouse of DATA_DIR, every table and the ledger, into the empty database of CLICKHOUSE_URL',
+      help: 'copies the server of MOVE_FROM_URL, else the embedded ClickHouse of DATA_DIR, every table and the ledger, into the empty database of CLICKHOUSE_URL',
       read: () => ({}),
     }),
   },
   async run({ clickhouse, settings, logger }) {
     if (settings.CLICKHOUSE_URL === undefined)
-      throw new StartError('npm run move needs CLICKHOUSE_URL: where DATA_DIR is to be moved', {
+      throw new StartError('npm run move needs CLICKHOUSE_URL: where the tables are to be moved', {
         exitCode: EXIT_CONFIG,
       });
-    const from = await openEmbedded({ dataDir: settings.DATA_DIR, logger });
+    const of = { ...settings, CLICKHOUSE_URL: settings.MOVE_FROM_URL, CLICKHOUSE_CLUSTER: undefined };
+    const from = await openClickHouse(of, logger);
     try {
       return await moveTables(from, clickhouse, settings.RAW_RETENTION_DAYS, logger);
     } finally {

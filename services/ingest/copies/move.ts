@@ -1,10 +1,13 @@
-import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { fresh, select, shardsOf, type ClickHouse, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
 import { identifier, nameOf, tokenize } from '../../../common/clickhouse/sql.ts';
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
+import { sources } from '../../../common/sources.ts';
 import { reconcile } from '../reconcile.ts';
-import { assertQuiescent } from './quiescence.ts';
+import { chosenShardSql } from '../shard.ts';
+import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
+import { readShares, shardNames, type Share } from './shares.ts';
 import { statements } from '../statements.ts';
 
 /** One read and one insert hold about this much, bytes. */
@@ -18,6 +21,8 @@ const INSERT_SETTINGS = {
 } as const;
 /** Made last: until it is there, services wait for their schema. */
 const LAST = 'migrations';
+/** Its first row of a partition names the shard (shard.ts). */
+const CLAIMS = 'partition_owners';
 
 export interface Moved {
   readonly tables: readonly { readonly name: string; readonly rows: number }[];
@@ -31,11 +36,17 @@ interface Table {
   readonly rows: number;
 }
 
+interface StoredTable extends Table {
+  readonly columns: readonly string[];
+  readonly shares: readonly Share[];
+}
+
 /**
- * Copies every table of one engine to another, the ledger included, into an empty database: first the tables with their
- * rows, then the views, so that no row is counted by a view again, and at last the table of migrations. Ends with the
- * account of the ledger at the new place. No batch may be in flight at the old place, and nobody may write there.
- * Throws StartError.
+ * Copies every table of one engine to another, or to a cluster, into an empty database, the ledger included: first the
+ * tables with their rows, then the views, so that no row is counted by a view again, and at last the table of
+ * migrations. Each of several shards gets the partitions of Kafka that are its own, and views make its rollups
+ * (shares.ts). Ends with the account of the ledger at the new place. No batch may be in flight at the old place, and
+ * nobody may write there. Throws StartError.
  */
 export async function moveTables(
   from: ClickHouse,
@@ -43,38 +54,41 @@ export async function moveTables(
   retentionDays: number,
   logger: Logger,
 ): Promise<Moved> {
-  await assertQuiescent(from, 'a move');
-  if (to.shards !== undefined)
-    throw new StartError(
-      `a move goes to a cluster of one shard, and ${to.where} has ${to.shards.length}; move first, and add the other shards afterwards (docs/scale.md)`,
-    );
-  await assertEmpty(to, `a move to ${to.where}`);
-  const [source, target] = [await databaseOf(from), await databaseOf(to)];
+  const before = await assertQuiescent(from, 'a move');
+  for (const place of shardsOf(to)) await assertEmpty(place, `a move to ${to.where}`);
+  const [source, target] = [await databaseOf(from), await databaseOf(shardsOf(to)[0]!)];
+  const create = (table: Table): Promise<void> => to.execute({ sql: inDatabase(table.definition, source, target) });
+  const merges = async (verb: 'STOP' | 'START', { name, rows }: Table): Promise<void> => {
+    // raw rows stay as many as they are, and a day of them without merges would be too many parts
+    if (rows > 0 && !sources.some((s) => s.name === name))
+      await to.execute({ sql: `SYSTEM ${verb} MERGES ${identifier(target)}.${identifier(name)}` });
+  };
+  const moved: { name: string; rows: number }[] = [];
+  const finish = async (table: StoredTable): Promise<void> => {
+    for (const share of table.shares.filter((s) => s.isViewed)) await copyRows(from, to, table, share);
+    await assertMoved(from, to, table);
+    await merges('START', table);
+    moved.push({ name: table.name, rows: table.rows });
+    logger.info({ table: table.name, rows: table.rows }, 'table_moved');
+  };
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
   await from.execute({ sql: 'SYSTEM STOP MERGES' });
   try {
     const tables = await select<Table>(from, statements.tablesToMove);
-    const moved: { name: string; rows: number }[] = [];
-    for (const table of [...tables.filter((t) => t.name !== LAST), ...tables.filter((t) => t.name === LAST)]) {
-      await to.execute({ sql: inDatabase(table.definition, source, target) });
-      if (!table.engine.endsWith('MergeTree')) continue;
-      await to.execute({ sql: `SYSTEM STOP MERGES ${identifier(table.name)}` });
-      await copyRows(from, to, table.name);
-      const [there] = await select<{ rows: number }>(to, `SELECT count() AS rows FROM ${identifier(table.name)}`);
-      await to.execute({ sql: `SYSTEM START MERGES ${identifier(table.name)}` });
-      if (there?.rows !== table.rows)
-        throw new StartError(
-          `${table.name} has ${table.rows} rows in ${from.where} and ${there?.rows} in ${to.where}; drop the database there and repeat`,
-        );
-      moved.push({ name: table.name, rows: table.rows });
-      logger.info({ table: table.name, rows: table.rows }, 'table_moved');
-    }
-    // all partitions are on this shard, also when the cluster gets another one
-    if (to.shard !== undefined)
-      await to.execute({
-        sql: "ALTER TABLE partition_owners UPDATE shard = {shard:String} WHERE shard = ''",
-        params: { shard: to.shard },
-      });
+    const stored = await storedTables(from, to, tables);
+    const viewed = stored.filter(({ shares }) => shares.some((s) => s.isViewed));
+    const begin = async (table: StoredTable): Promise<void> => {
+      await create(table);
+      await merges('STOP', table);
+      for (const share of table.shares.filter((s) => !s.isViewed)) await copyRows(from, to, table, share);
+      if (!viewed.includes(table)) await finish(table);
+    };
+    for (const table of stored.filter((t) => t.name !== LAST)) await begin(table);
+    for (const view of tables.filter((t) => !t.engine.endsWith('MergeTree'))) await create(view);
+    for (const table of viewed) await finish(table);
+    for (const table of stored.filter((t) => t.name === LAST)) await begin(table);
+    await assertQuiescentSince(from, before, 'the move');
+    await to.cluster?.distribute?.();
     const { ok, faults } = await reconcile(to, retentionDays);
     if (!ok) throw new StartError(`the account at ${to.where} does not hold: ${faults[0]}`);
     return { tables: moved, rows: moved.reduce((sum, t) => sum + t.rows, 0) };
@@ -83,20 +97,55 @@ export async function moveTables(
   }
 }
 
-async function copyRows(from: ClickHouse, to: ClickHouse, table: string): Promise<void> {
-  const columns = await select<{ name: string }>(from, statements.columnsToMove, { table });
-  const names = columns.map(({ name }) => name);
+async function storedTables(from: ClickHouse, to: ClickHouse, tables: readonly Table[]): Promise<StoredTable[]> {
+  const sharesOf = await readShares(from, to);
+  return await Promise.all(
+    tables
+      .filter(({ engine }) => engine.endsWith('MergeTree'))
+      .map(async (table) => {
+        const found = await select<{ name: string }>(from, statements.columnsToMove, { table: table.name });
+        const columns = found.map(({ name }) => name);
+        return { ...table, columns, shares: sharesOf(table.name, columns) };
+      }),
+  );
+}
+
+/** Throws StartError if a place does not have exactly the rows of its shares. */
+async function assertMoved(from: ClickHouse, to: ClickHouse, { name, shares }: StoredTable): Promise<void> {
+  const count = async (reader: Reader, where: string, params: Share['params'] = {}): Promise<number> =>
+    (
+      await select<{ rows: number }>(reader, `SELECT count() AS rows FROM ${identifier(name)} WHERE ${where}`, params)
+    )[0]!.rows;
+  for (const place of new Set(shares.map((share) => share.to))) {
+    let wanted = 0;
+    for (const { where, params } of shares.filter((share) => share.to === place))
+      wanted += await count(from, where, { ...params, shards: shardNames(to) });
+    const found = await count(fresh(place, [name]), 'true');
+    if (found !== wanted)
+      throw new StartError(
+        `${name} has ${wanted} rows in ${from.where} and ${found} in ${place.where}; drop the database there and repeat`,
+      );
+  }
+}
+
+async function copyRows(from: ClickHouse, to: ClickHouse, { name, columns }: StoredTable, share: Share): Promise<void> {
+  const shards = shardNames(to);
+  // the first claim at the new place: who has the partition, and which shard
+  const selected = columns.map((column) =>
+    name === CLAIMS && column === 'shard' ? chosenShardSql('topic', 'partition') : identifier(column),
+  );
   for (const part of await select<{ name: string; rows: number; bytes: number }>(from, statements.partsToMove, {
-    table,
+    table: name,
   })) {
     const step = Math.max(1, Math.floor((CHUNK_BYTES * part.rows) / Math.max(1, part.bytes)));
     for (let first = 0; first < part.rows; first += step) {
       const { body } = await from.read({
-        sql: `SELECT ${names.map(identifier).join(', ')} FROM ${identifier(table)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64}`,
-        params: { part: part.name, first, end: first + step },
+        sql: `SELECT ${selected.join(', ')} FROM ${identifier(name)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64} AND ${share.where}`,
+        params: { ...share.params, shards, part: part.name, first, end: first + step },
         format: 'RowBinary',
       });
-      await to.insertRows({ table, columns: names, pieces: [body], settings: INSERT_SETTINGS });
+      if (body.length > 0)
+        await share.to.insertRows({ table: name, columns, pieces: [body], settings: INSERT_SETTINGS });
     }
   }
 }
