@@ -1,7 +1,7 @@
-import { openCluster } from '../common/clickhouse/shards.ts';
+import { openCluster } from '../common/clickhouse/cluster/shards.ts';
 import type { ClickHouse } from '../common/clickhouse/clickhouse.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
-import { openServer } from '../common/clickhouse/server.ts';
+import { openServer } from '../common/clickhouse/server/server.ts';
 import { createLogger } from '../common/logger.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { CLUSTER, startCluster } from '../test/harness/clickhouse-cluster.ts';

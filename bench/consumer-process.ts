@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createClient } from '@clickhouse/client';
 import kafkajs from 'kafkajs';
 import { compressFrame, decompressFrame } from 'lz4-napi';
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import type { Read, Reader } from '../common/clickhouse/clickhouse.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { readSettings } from '../common/config/settings.ts';

@@ -1,4 +1,4 @@
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { createLogger } from '../common/logger.ts';
 import { sources, type SourceName } from '../common/sources.ts';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { rows, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { rows } from '../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { loadMigrations, migrate } from '../common/clickhouse/migrations.ts';
 import { createLogger } from '../common/logger.ts';
 import { createTraffic } from '../demo/traffic.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { rows } from '../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { createKafka } from '../common/kafka/client.ts';

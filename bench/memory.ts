@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { rows } from '../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { settingsTable } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';

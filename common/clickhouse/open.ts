@@ -33,8 +33,10 @@ export async function openClickHouse(
     const urls = settings.CLICKHOUSE_URL.split(',');
     const server =
       settings.CLICKHOUSE_CLUSTER === undefined
-        ? await (await import('./server.ts')).openServer({ ...options, url: urls[0]! })
-        : await (await import('./shards.ts')).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
+        ? await (await import('./server/server.ts')).openServer({ ...options, url: urls[0]! })
+        : await (
+            await import('./cluster/shards.ts')
+          ).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
     try {
       if (service !== undefined) await checkRights(server, service);
       if (service === 'rollup') await server.cluster?.check();
@@ -46,6 +48,6 @@ export async function openClickHouse(
   }
   if (!makeDataFolder(settings.DATA_DIR))
     logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');
-  const { openEmbedded } = await import('./embedded.ts');
+  const { openEmbedded } = await import('./embedded/embedded.ts');
   return await openEmbedded({ dataDir: settings.DATA_DIR, logger, readers });
 }

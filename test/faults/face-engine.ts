@@ -1,5 +1,5 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openServer } from '../../common/clickhouse/server.ts';
+import { openServer } from '../../common/clickhouse/server/server.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startRollup } from '../../services/rollup/service.ts';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';

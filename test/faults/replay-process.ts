@@ -1,5 +1,5 @@
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { systemClock } from '../../common/clock.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createLogger } from '../../common/logger.ts';

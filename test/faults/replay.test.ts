@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';

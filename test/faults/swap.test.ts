@@ -47,9 +47,7 @@ test('kill -9 of the server right after a period was built, by fill and by remov
       timestamp: now,
       metadata: { request: { url: `https://${REF}.example/rest/v1/x`, path: '/rest/v1/x' } },
     });
-    await (
-      await store
-    ).writeBatch({
+    await store.writeBatch({
       evaluatedAt: now,
       records: [{ offset, time: now, key: null, headers: [], value: Buffer.from(value) }],
     });

@@ -2,7 +2,7 @@ import { cpSync, rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import type { Clock } from '../../common/clock.ts';
 import { createKafka } from '../../common/kafka/client.ts';

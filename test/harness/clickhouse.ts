@@ -1,11 +1,11 @@
 import { createClient } from '@clickhouse/client';
 import { inject } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
-import { openCluster } from '../../common/clickhouse/shards.ts';
-import { openServer } from '../../common/clickhouse/server.ts';
+import { openCluster } from '../../common/clickhouse/cluster/shards.ts';
+import { openServer } from '../../common/clickhouse/server/server.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { CLUSTER } from './clickhouse-cluster.ts';
 import { startFace, type Face } from './clickhouse-face.ts';

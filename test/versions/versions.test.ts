@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
-import { openServer } from '../../common/clickhouse/server.ts';
+import { openServer } from '../../common/clickhouse/server/server.ts';
 import { parameterNames } from '../../common/clickhouse/sql.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';

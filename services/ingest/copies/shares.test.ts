@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ClickHouse, Shard } from '../../../common/clickhouse/clickhouse.ts';
-import { SHARED_TABLES } from '../../../common/clickhouse/cluster.ts';
+import { SHARED_TABLES } from '../../../common/clickhouse/cluster/cluster.ts';
 import { readShares } from './shares.ts';
 
 /** A source with one rollup, of whose raw table retention has dropped the days before 86,400. */

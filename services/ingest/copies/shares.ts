@@ -1,5 +1,5 @@
 import { select, shardsOf, type ClickHouse, type Param, type Reader } from '../../../common/clickhouse/clickhouse.ts';
-import { SHARED_TABLES } from '../../../common/clickhouse/cluster.ts';
+import { SHARED_TABLES } from '../../../common/clickhouse/cluster/cluster.ts';
 import { chosenShardSql } from '../shard.ts';
 import { statements } from '../statements.ts';
 

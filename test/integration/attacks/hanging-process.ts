@@ -1,5 +1,5 @@
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { runProcess } from '../../../common/lifecycle/run.ts';
 import { createLogger } from '../../../common/logger.ts';
 

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { openTestEmbedded, openTestFace, type TestClickHouse } from '../../harness/clickhouse.ts';
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { API_KEY, logger, send, type Reply } from '../query/service.ts';
 import { whileAlive } from './alive.ts';

@@ -84,7 +84,7 @@ it('a process that has nothing else to do closes its engine to the end, with the
   folders.push(folder);
   const module = (path: string): string => JSON.stringify(new URL(`../../../common/${path}`, import.meta.url).href);
   const text = `
-    import { openEmbedded } from ${module('clickhouse/embedded.ts')};
+    import { openEmbedded } from ${module('clickhouse/embedded/embedded.ts')};
     import { createLogger } from ${module('logger.ts')};
     const engine = await openEmbedded({ dataDir: ${JSON.stringify(folder.path)}, logger: createLogger('warn') });
     await engine.read({ sql: 'SELECT 1', format: 'TSV', isolated: true });

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { StartError } from '../../../common/errors.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { startFace, type Face } from '../../harness/clickhouse-face.ts';
 import { startServer } from '../../harness/clickhouse-server.ts';

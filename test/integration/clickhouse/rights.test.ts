@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { checkRights, RIGHTS, type Service } from '../../../common/clickhouse/rights.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';

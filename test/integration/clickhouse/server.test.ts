@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { StartError } from '../../../common/errors.ts';
 import { startFace, type Face, type Fault } from '../../harness/clickhouse-face.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';

@@ -1,4 +1,4 @@
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { checkRights } from '../../../common/clickhouse/rights.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
 import { openTestEmbedded, temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { startServer, type ServerOptions, type TestServer } from '../../harness/clickhouse-server.ts';

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { waitForSchema } from '../../../common/clickhouse/migrations.ts';
-import { openServer } from '../../../common/clickhouse/server.ts';
+import { openServer } from '../../../common/clickhouse/server/server.ts';
 import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';

@@ -3,7 +3,7 @@ import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { openEmbedded } from '../../../common/clickhouse/embedded.ts';
+import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { loadMigrations, migrate, type Migration } from '../../../common/clickhouse/migrations.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';

@@ -1,8 +1,8 @@
 import { rmSync } from 'node:fs';
-import { createLogger } from '../logger.ts';
-import type { Read } from './clickhouse.ts';
+import { createLogger } from '../../logger.ts';
+import type { Read } from '../clickhouse.ts';
 import { openEmbedded } from './embedded.ts';
-import { ClickHouseError } from './errors.ts';
+import { ClickHouseError } from '../errors.ts';
 import type { FromIsolated } from './isolated.ts';
 
 // The process of isolated.ts: an engine without tables in its own folder. It ends with its parent.

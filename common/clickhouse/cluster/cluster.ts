@@ -1,7 +1,7 @@
-import { EXIT_CONFIG, StartError } from '../errors.ts';
-import { select, type Reader, type StatementSettings } from './clickhouse.ts';
-import { ClickHouseError } from './errors.ts';
-import { codeOf, identifier, nameOf, quote, type Token } from './sql.ts';
+import { EXIT_CONFIG, StartError } from '../../errors.ts';
+import { select, type Reader, type StatementSettings } from '../clickhouse.ts';
+import { ClickHouseError } from '../errors.ts';
+import { codeOf, identifier, nameOf, quote, type Token } from '../sql.ts';
 
 /**
  * Tables of which every node of every shard has all rows. They are small and say what is true of the whole cluster. Of

@@ -1,8 +1,8 @@
-import { StartError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { select, type ClickHouse, type ClusterDuties } from './clickhouse.ts';
+import { StartError } from '../../errors.ts';
+import type { Logger } from '../../logger.ts';
+import { select, type ClickHouse, type ClusterDuties } from '../clickhouse.ts';
 import { checkCluster } from './cluster.ts';
-import { ClickHouseError } from './errors.ts';
+import { ClickHouseError } from '../errors.ts';
 import { isLost, type NodeList } from './node-list.ts';
 
 const TABLE_ALREADY_EXISTS = 57;

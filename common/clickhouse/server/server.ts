@@ -1,14 +1,14 @@
-import type { Logger } from '../logger.ts';
-import type { ClickHouse, Read, ReadResult, Rights } from './clickhouse.ts';
-import { databaseOfAll } from './database.ts';
-import { refusal } from './errors.ts';
-import { pinnedSettings } from './pinned-settings.ts';
-import { createPool } from './pool.ts';
-import { createConnection, type Answer, type Connection } from './server-connection.ts';
-import { readVersion, type ServerVersion } from './server-version.ts';
-import { CLOSE_GRACE_MS, createWrites } from './server-writes.ts';
-import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from './sql.ts';
-import { withinTimeLimit } from './time-limit.ts';
+import type { Logger } from '../../logger.ts';
+import type { ClickHouse, Read, ReadResult, Rights } from '../clickhouse.ts';
+import { databaseOfAll } from '../database.ts';
+import { refusal } from '../errors.ts';
+import { pinnedSettings } from '../pinned-settings.ts';
+import { createPool } from '../pool.ts';
+import { createConnection, type Answer, type Connection } from './connection.ts';
+import { readVersion, type ServerVersion } from './version.ts';
+import { CLOSE_GRACE_MS, createWrites } from './writes.ts';
+import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from '../sql.ts';
+import { withinTimeLimit } from '../time-limit.ts';
 
 /**
  * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so

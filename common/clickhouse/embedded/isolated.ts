@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { setPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Read, Reader, ReadResult } from './clickhouse.ts';
-import { ClickHouseError, refusal, type ErrorKind } from './errors.ts';
-import { cancelled, createPool } from './pool.ts';
+import type { Read, Reader, ReadResult } from '../clickhouse.ts';
+import { ClickHouseError, refusal, type ErrorKind } from '../errors.ts';
+import { cancelled, createPool } from '../pool.ts';
 
 export type FromIsolated =
   | { readonly kind: 'ready' }

@@ -2,20 +2,20 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { open as openFile, unlink } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { ChdbResult, Session as ChdbSession } from 'chdb';
-import { THREAD_POOL_SIZE } from '../config/thread-pool.ts';
-import { StartError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import type { ClickHouse, ReadResult, StatementSettings } from './clickhouse.ts';
-import { takeFolder } from './engine-folder.ts';
-import { cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './engine-sessions.ts';
-import { fromSystem, refusal } from './errors.ts';
+import { THREAD_POOL_SIZE } from '../../config/thread-pool.ts';
+import { StartError } from '../../errors.ts';
+import type { Logger } from '../../logger.ts';
+import type { ClickHouse, ReadResult, StatementSettings } from '../clickhouse.ts';
+import { takeFolder } from './folder.ts';
+import { cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './sessions.ts';
+import { fromSystem, refusal } from '../errors.ts';
 import { createIsolated } from './isolated.ts';
-import { fewRowsSettings, insertSettings, knownSettings, type Names } from './pinned-settings.ts';
-import { cancelled } from './pool.ts';
-import { insertInto, quote, statementToRead, statementToRun } from './sql.ts';
-import { withinTimeLimit } from './time-limit.ts';
+import { fewRowsSettings, insertSettings, knownSettings, type Names } from '../pinned-settings.ts';
+import { cancelled } from '../pool.ts';
+import { insertInto, quote, statementToRead, statementToRun } from '../sql.ts';
+import { withinTimeLimit } from '../time-limit.ts';
 
-/** ClickHouse in this process: pools of sessions (engine-sessions.ts), readers apart from writers. */
+/** ClickHouse in this process: pools of sessions (sessions.ts), readers apart from writers. */
 export interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, rows in flight into rows */
   readonly dataDir: string;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { forCluster, isForAllShards } from './cluster.ts';
-import { loadMigrations } from './migrations.ts';
+import { loadMigrations } from '../migrations.ts';
 
 const REPLICA = "'/clickhouse/tables/{uuid}/{shard}', '{shard}-{replica}'";
 const inCluster = (sql: string): string => forCluster(sql, 'logs');

@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { ChdbResult, Session as ChdbSession } from 'chdb';
-import { StartError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import type { Param, StatementSettings } from './clickhouse.ts';
-import { fromEngine, fromSystem, refusal, type ClickHouseError } from './errors.ts';
-import { formatParam } from './params.ts';
-import { cancelled, createPool, type Pool } from './pool.ts';
-import { quote } from './sql.ts';
+import { StartError } from '../../errors.ts';
+import type { Logger } from '../../logger.ts';
+import type { Param, StatementSettings } from '../clickhouse.ts';
+import { fromEngine, fromSystem, refusal, type ClickHouseError } from '../errors.ts';
+import { formatParam } from '../params.ts';
+import { cancelled, createPool, type Pool } from '../pool.ts';
+import { quote } from '../sql.ts';
 
 /**
  * Sessions of the embedded engine, through chdb. How they behave, and what follows (engine 26.7.2.1, each checked on
@@ -51,8 +51,8 @@ export interface Session {
 export type Role = 'reader' | 'writer' | 'NONE';
 
 export const DATABASE = 'sluice';
-const CONFIG = fileURLToPath(new URL('engine/config.xml', import.meta.url));
-const ISOLATED_CONFIG = fileURLToPath(new URL('engine/isolated-config.xml', import.meta.url));
+const CONFIG = fileURLToPath(new URL('config.xml', import.meta.url));
+const ISOLATED_CONFIG = fileURLToPath(new URL('isolated-config.xml', import.meta.url));
 /**
  * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
  * max_query_size also applies to the SET of parameters; a server accepts an address of 1 MiB.
@@ -64,7 +64,7 @@ const BASE_SETTINGS = {
   max_query_size: 1_048_576,
 } as const;
 /**
- * Gives answers priority over writes on a busy machine; merges come last too (engine/config.xml). The p99 of cached
+ * Gives answers priority over writes on a busy machine; merges come last too (config.xml). The p99 of cached
  * answers beside full ingest was 149 ms instead of 235. Without CAP_SYS_NICE the engine ignores it.
  */
 const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_materialized_view: 10 } as const;

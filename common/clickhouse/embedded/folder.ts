@@ -1,6 +1,6 @@
 import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { StartError } from '../errors.ts';
+import { StartError } from '../../errors.ts';
 
 const openFolders = new Set<string>();
 

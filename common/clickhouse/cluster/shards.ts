@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EXIT_CONFIG, StartError } from '../errors.ts';
-import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from './clickhouse.ts';
+import { EXIT_CONFIG, StartError } from '../../errors.ts';
+import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from '../clickhouse.ts';
 import { isForAllShards, SHARED_TABLES } from './cluster.ts';
-import { databaseOfAll } from './database.ts';
-import { ClickHouseError } from './errors.ts';
+import { databaseOfAll } from '../database.ts';
+import { ClickHouseError } from '../errors.ts';
 import { shardOfNode } from './node-list.ts';
 import { databaseIn, openNodes, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
-import { identifier, quote } from './sql.ts';
+import { identifier, quote } from '../sql.ts';
 
 /**
  * A ClickHouse cluster. With one shard it is the nodes of that shard (nodes.ts). With several shards each of them is a

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { StartError } from '../errors.ts';
-import type { Logger } from '../logger.ts';
-import { isCertificateError, speaksTls } from '../tls.ts';
-import { ClickHouseError } from './errors.ts';
-import type { Names } from './pinned-settings.ts';
-import type { Connection } from './server-connection.ts';
+import { StartError } from '../../errors.ts';
+import type { Logger } from '../../logger.ts';
+import { isCertificateError, speaksTls } from '../../tls.ts';
+import { ClickHouseError } from '../errors.ts';
+import type { Names } from '../pinned-settings.ts';
+import type { Connection } from './connection.ts';
 
 /** What is known of a server. It may be replaced by one of another version at any time. */
 export interface ServerVersion {

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
-import type { Logger } from '../logger.ts';
-import type { Param, StatementSettings } from './clickhouse.ts';
-import { ClickHouseError, fromEngine, fromSystem, refusal } from './errors.ts';
-import { cancelled } from './pool.ts';
-import { quote } from './sql.ts';
+import type { Logger } from '../../logger.ts';
+import type { Param, StatementSettings } from '../clickhouse.ts';
+import { ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
+import { cancelled } from '../pool.ts';
+import { quote } from '../sql.ts';
 
 /** Sockets of their own for reads and for writes; control is for statements that must get through when both are stuck. */
 export type Channel = 'read' | 'write' | 'control' | 'sandbox';

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Logger } from '../logger.ts';
-import { ClickHouseError, fromSystem, refusal } from './errors.ts';
-import { pinnedSettings } from './pinned-settings.ts';
-import { hasFired, type Connection, type Request } from './server-connection.ts';
-import type { ServerVersion } from './server-version.ts';
-import { quote } from './sql.ts';
+import type { Logger } from '../../logger.ts';
+import { ClickHouseError, fromSystem, refusal } from '../errors.ts';
+import { pinnedSettings } from '../pinned-settings.ts';
+import { hasFired, type Connection, type Request } from './connection.ts';
+import type { ServerVersion } from './version.ts';
+import { quote } from '../sql.ts';
 
 /**
  * Writes take as long as the server works on them: it is asked whether it still does, and about its progress. An

@@ -1,8 +1,8 @@
-import { StartError } from '../errors.ts';
-import { select, type ClickHouse, type Reader } from './clickhouse.ts';
+import { StartError } from '../../errors.ts';
+import { select, type ClickHouse, type Reader } from '../clickhouse.ts';
 import { SHARED_TABLES } from './cluster.ts';
-import { ClickHouseError } from './errors.ts';
-import { openServer, type ServerOptions } from './server.ts';
+import { ClickHouseError } from '../errors.ts';
+import { openServer, type ServerOptions } from '../server/server.ts';
 
 /** The nodes of one list of urls. Each is opened when it is first needed, and again after it could not be opened. */
 export interface NodeList {

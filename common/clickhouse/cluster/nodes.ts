@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { StartError } from '../errors.ts';
-import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } from './clickhouse.ts';
-import { createDuties } from './cluster-duties.ts';
+import { StartError } from '../../errors.ts';
+import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } from '../clickhouse.ts';
+import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
-import { ClickHouseError } from './errors.ts';
+import { ClickHouseError } from '../errors.ts';
 import { createNodeList, isLost, lost, type NodeList } from './node-list.ts';
-import type { ServerOptions } from './server.ts';
-import { identifier } from './sql.ts';
+import type { ServerOptions } from '../server/server.ts';
+import { identifier } from '../sql.ts';
 
 /**
  * Several nodes of a ClickHouse cluster, used as one ClickHouse. Every statement goes to one node, the first of the
