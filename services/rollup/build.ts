@@ -117,7 +117,8 @@ export async function build(
     const whole = left.length > 0 ? ALL_TIME : span;
     const attempt: Attempt = { definition, carried, reader, period, span: whole, narrowest, side, acceptLoss };
     const outcome = await attempts(context, attempt);
-    await drop(side);
+    // what tells of a build that failed goes when the period is built
+    if (outcome.kind === 'built' || left.length === 0) await drop(side);
     if (outcome.kind === 'built') {
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);
       const ms = performance.now() - since;

@@ -315,8 +315,14 @@ describe('repairs', { timeout: 240_000 }, () => {
     });
     await expect(killed).rejects.toThrow('killed');
     expect(await held()).toEqual([18, 18, 18]);
+    // nor is it forgotten by a build that has to wait
+    const batch = world.announce('edge_logs', eventsOf(2));
+    await batch.insert();
+    expect(await repairOpen(world.context)).toBe(1);
+    expect(await outcomes()).toEqual(['unfinished']);
+    await batch.record();
     expect(await repairOpen(world.context)).toBe(0);
-    expect(await held()).toEqual([9, 9, 9]);
+    expect(await held()).toEqual([11, 11, 11]);
     expect(await world.select("SELECT name FROM system.tables WHERE match(name, '_(build|repair)_')")).toEqual([]);
   });
 
