@@ -64,6 +64,8 @@ const ATTEMPTS = 3;
  */
 const SWAPS_LAST_SINCE = [26, 7] as const;
 const REPLACED_POLL_MS = 250;
+/** no period begins in 1970 */
+const NO_PERIOD = 1;
 /** What says which rows of raw count. */
 const LEDGER = ['batches', 'dead_letter_replays', 'expired_days'];
 const END_OF_TIME = ALL_TIME.to;
@@ -200,9 +202,13 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
   const [since, sinceMonth] = SWAPS_LAST_SINCE;
   if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return;
   const params = { table, partition: String(period) };
-  if ((await select(clickhouse, statements.replacedParts, params)).length === 0) return;
-  await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 1` });
-  while ((await select(clickhouse, statements.replacedParts, params)).length > 0) await wait(REPLACED_POLL_MS);
+  await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 0` });
+  for (;;) {
+    // removes what no query reads any more, at once: in 10 ms, where the server's own cleanup takes up to 1.5 s
+    await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${NO_PERIOD}'` });
+    if ((await select(clickhouse, statements.replacedParts, params)).length === 0) break;
+    await wait(REPLACED_POLL_MS);
+  }
   await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
 }
 
