@@ -60,7 +60,7 @@ export interface BuildOptions {
 const ATTEMPTS = 3;
 /**
  * From this version a swap outlives a server that is killed. 25.8.2.1 shows the replaced parts again, beside the new
- * ones, until it has removed them from the disk: after 8 minutes (seen 24 times of 24, also 20 s after the swap).
+ * ones, until it has removed them from the disk: after 8 minutes (seen 20 times of 20, twice 20 s after the swap).
  */
 const SWAPS_LAST_SINCE = [26, 7] as const;
 const REPLACED_POLL_MS = 250;
