@@ -203,13 +203,16 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
   if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return;
   const params = { table, partition: String(period) };
   await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 0` });
-  for (;;) {
-    // removes what no query reads any more, at once: in 10 ms, where the server's own cleanup takes up to 1.5 s
-    await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${NO_PERIOD}'` });
-    if ((await select(clickhouse, statements.replacedParts, params)).length === 0) break;
-    await wait(REPLACED_POLL_MS);
+  try {
+    for (;;) {
+      // removes what no query reads any more, at once: in 10 ms, where the server's own cleanup takes up to 1.5 s
+      await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${NO_PERIOD}'` });
+      if ((await select(clickhouse, statements.replacedParts, params)).length === 0) break;
+      await wait(REPLACED_POLL_MS);
+    }
+  } finally {
+    await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
   }
-  await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
 }
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
