@@ -48,6 +48,8 @@ interface FetchedRecords {
   readonly records: readonly FetchedRecord[];
   /** the last offset that the records cover; some offsets may have no record */
   readonly to: number;
+  /** one after the last offset that could be read: the last stable one. What an open transaction wrote is behind it. */
+  readonly end: number;
   /** Frees the memory of the records at once. No key or value can be read afterwards. */
   free(): void;
 }
@@ -61,6 +63,9 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   return {
     records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
     to: Number(batch.lastOffset()),
+    end: Math.max(
+      ...messages.map((message) => ('records' in message ? message.stableEnd : Number(batch.highWatermark))),
+    ),
     free: () => {
       for (const message of messages) if ('records' in message) message.free();
     },

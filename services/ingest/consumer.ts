@@ -20,7 +20,7 @@ const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
 /** Compressed bytes; what a response may hold unfolded is bounded apart (KAFKA_MAX_DECOMPRESSED_BYTES). */
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
-const FETCH_MAX_BYTES_PER_PARTITION = 1024 * 1024;
+const FETCH_MAX_BYTES_PER_PARTITION = 2 * 1024 * 1024;
 
 /** Partitions that were added are found within this time. */
 const METADATA_MAX_AGE_MS = 10_000;
@@ -102,9 +102,11 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
     eachBatch: async (payload) => {
       committer.fetched(payload);
       assignment.receive(payload);
+      await assignment.room();
     },
   });
   const heartbeats = setInterval(() => committer.heartbeat(), sessionTimeoutMs / 10);
+  const turns = setInterval(() => assignment.arrange(), 1_000);
 
   return {
     isJoined: () => membership.joined,
@@ -116,6 +118,7 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
         logger.warn({ lanes: assignment.inState('running') }, 'batches_abandoned');
       assignment.endAll();
       clearInterval(heartbeats);
+      clearInterval(turns);
       const left = consumer
         .disconnect()
         .then(() => admin.disconnect())

@@ -26,6 +26,6 @@ describe('when a batch that is not full is cut', () => {
 
   it('leaves time for a full batch while more of the partition stands in Kafka', () => {
     const filling = { since: 10, isFilling: true, phase: 0 };
-    expect([1, 3, 27].map((active) => dueAt({ ...filling, active }))).toEqual([510, 510, 910]);
+    expect([1, 3, 27].map((active) => dueAt({ ...filling, active }))).toEqual([2_010, 2_010, 2_010]);
   });
 });

@@ -2,16 +2,13 @@
 const INSERTS_PER_SECOND = 30;
 const TICK_MIN_MS = 250;
 const TICK_MAX_MS = 10_000;
-/**
- * Measured over a backlog: 68 batches of 150,000 edge events became 50, and an event took 96 us of CPU instead of 113
- * (two busy cores).
- */
-const FILLING_MS = 500;
+/** Longer than fetching a batch takes. Larger batches cost less CPU an event (bench/README.md). */
+const FILLING_MS = 2_000;
 
 export interface Waiting {
   /** when the first record of the batch was seen, monotonic milliseconds */
   readonly since: number;
-  /** more of the partition is known to stand in Kafka, and it is being fetched */
+  /** more of the partition is known to stand in Kafka, and it is its turn (group/turns.ts) */
   readonly isFilling: boolean;
   /** partitions that had traffic lately */
   readonly active: number;

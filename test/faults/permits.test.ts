@@ -1,18 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
+import type { Settings } from '../../common/config/settings.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
-import { kafkaBrokers } from '../harness/kafka.ts';
+import { kafkaBrokers, produce } from '../harness/kafka.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that
 // are slow hold back no other partition for longer than a second. (That inserts which hang hold back nobody, through
-// the pools of a server: clickhouse-away.test.ts.)
+// the pools of a server: clickhouse-away.test.ts.) However many partitions have a backlog, their batches are whole.
 
 const SLOW_MS = 300;
 /** of two partitions each */
@@ -35,7 +36,7 @@ afterAll(async () => {
 });
 
 /** `before`: what happens before each insert of a batch. */
-async function start(world: World, before: () => Promise<unknown>): Promise<void> {
+async function start(world: World, before: () => Promise<unknown>, more: Partial<Settings> = {}): Promise<void> {
   const slow: ClickHouse = {
     ...clickhouse,
     insertRows: async (rows) => {
@@ -52,7 +53,7 @@ async function start(world: World, before: () => Promise<unknown>): Promise<void
   ingest = await startIngest({
     clickhouse: slow,
     kafka,
-    settings: world.settings,
+    settings: { ...world.settings, ...more },
     logger: testLogger,
     registry: createRegistry(),
     sessionTimeoutMs: 6_000,
@@ -73,4 +74,28 @@ test('some are written at a time, the others wait', async () => {
   await world.expectExact(clickhouse);
   expect(most).toBeGreaterThanOrEqual(2);
   expect(most).toBeLessThanOrEqual(3);
+});
+
+test('six partitions with a backlog of three batches each write five each at most', async () => {
+  const world = await createWorld();
+  const value = JSON.stringify({ project: 'abc', event_message: 'x'.repeat(40_000) });
+  // 22 or 23 in turns; 42 to 46 where all of them are fetched at once
+  const sources = ['edge_logs', 'auth_logs', 'postgres_logs'] as const;
+  for (const source of sources) {
+    const topic = world.topicOf(source);
+    for (let sent = 0; sent < 600; sent += 20) {
+      const records = Array.from({ length: 20 }, (_, i) => ({ topic, partition: i % 2, value }));
+      for (const { partition, offset } of await produce(records, { compression: 'none' }))
+        world.acknowledged(source, partition, [Number(offset)], value, 'row');
+    }
+  }
+  await start(world, async () => {}, { BATCH_MAX_BYTES: 4 * 1024 ** 2 });
+  await world.finished(clickhouse);
+  await world.expectExact(clickhouse);
+  const [ledger] = await select<{ batches: number }>(
+    clickhouse,
+    'SELECT toUInt32(count()) AS batches FROM batches WHERE topic IN {topics:Array(String)}',
+    { topics: sources.map((s) => world.topicOf(s)) },
+  );
+  expect(ledger?.batches).toBeLessThanOrEqual(6 * 5);
 });

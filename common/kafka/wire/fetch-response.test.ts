@@ -250,6 +250,7 @@ test('a record keeps all its fields', async () => {
         errorCode: 0,
         highWatermark: '1000',
         lastStableOffset: '900',
+        messages: [{ stableEnd: 900 }],
         lastStartOffset: '0',
         preferredReadReplica: -1,
       },

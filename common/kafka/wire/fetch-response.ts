@@ -103,7 +103,7 @@ export async function decodeFetchResponse(
         unreadable++;
         onUnreadable({ topic: topicName, partition, offset: (error as Unreadable).offset ?? -1 }, error as Error);
       }
-      const messages = blocksOf(taken);
+      const messages = blocksOf(taken, Number(head.lastStableOffset));
       given += messages.length;
       if (records.length > 0 && messages.length === 0)
         cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
@@ -136,7 +136,7 @@ interface Taken {
   readonly buffers: ArrayBuffer[];
 }
 
-function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
+function blocksOf({ records, whole, buffers }: Taken, stableEnd: number): FetchedBlock[] {
   // a batch that the budget cut off, or that is damaged inside, still yields and covers the records before that
   const to = Math.max(whole ?? -1, records.at(-1)?.offset ?? -1);
   if (to < 0) return [];
@@ -145,6 +145,7 @@ function blocksOf({ records, whole, buffers }: Taken): FetchedBlock[] {
       offset: String(to),
       records,
       isControlRecord: records.length === 0,
+      stableEnd,
       free: () => {
         for (const buffer of buffers) buffer.transfer(0);
       },

@@ -14,19 +14,24 @@ import {
   readWatermarks,
   type Place,
 } from '../../../common/kafka/partition.ts';
+import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import type { Committer } from './committer.ts';
 import { Lane } from '../delivery/lane.ts';
 import type { TakePermit } from '../delivery/permits.ts';
 import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from '../delivery/ports.ts';
+import type { CutLimits } from '../inbox.ts';
 import { dueAt } from '../linger.ts';
 import { keyOf, type Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
+import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 
 /** Records smaller than this on average end a batch by their number. */
 const BATCH_BYTES_PER_RECORD = 1024;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
+/** As long as kafkajs's loop would sleep. */
+const ROOM_WAIT_MS = 250;
 
 export interface AssignmentOptions {
   readonly groupId: string;
@@ -54,14 +59,14 @@ interface Shared {
   readonly fail: (error: unknown) => void;
 }
 
-interface Taken extends Place {
+interface Taken extends Place, Partition {
   readonly lane: Lane;
   readonly ended: Promise<void>;
   /** ends the wait of the lane */
   wake: () => void;
   activeAt: number;
-  /** one after the partition's last offset in Kafka, as the last fetch said */
   end: number;
+  lastFetch: Partition['lastFetch'];
   isPaused: boolean;
 }
 
@@ -71,19 +76,27 @@ export class Assignment {
   readonly #taken = new Map<string, Taken>();
   readonly #options: AssignmentOptions;
   readonly #shared: Shared;
+  /** of one batch */
+  readonly #limits: CutLimits;
+  readonly #turns: Turns<Taken>;
+  #onResume = (): void => {};
+  /** room() waited in vain, and nothing was resumed since */
+  #isFull = false;
 
   constructor(options: AssignmentOptions, shared: Shared) {
+    const { batchMaxBytes } = options;
     this.#options = options;
     this.#shared = shared;
+    this.#limits = { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes };
+    this.#turns = new Turns(this.#limits, () => performance.now());
   }
 
   take(topic: string, partition: number): void {
-    const { batchMaxBytes, metrics } = this.#options;
+    const { metrics } = this.#options;
     const place = { topic, partition };
-    const limits = { maxRecords: Math.floor(batchMaxBytes / BATCH_BYTES_PER_RECORD), maxBytes: batchMaxBytes };
     const lane = new Lane(
       this.#portsOf(place, () => taken),
-      limits,
+      this.#limits,
     );
     const taken: Taken = {
       ...place,
@@ -91,6 +104,7 @@ export class Assignment {
       wake: () => {},
       activeAt: 0,
       end: 0,
+      lastFetch: { bytes: 0, records: 0 },
       isPaused: false,
       ended: lane.run(),
     };
@@ -106,6 +120,7 @@ export class Assignment {
     this.#shared.membership.lost();
     for (const taken of this.#taken.values()) taken.wake();
     this.#taken.clear();
+    this.#onResume();
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
@@ -121,6 +136,7 @@ export class Assignment {
       this.#pause(taken);
       taken.wake();
     }
+    this.#onResume();
     await Promise.allSettled(running.map((taken) => taken.ended));
   }
 
@@ -130,17 +146,49 @@ export class Assignment {
     if (taken === undefined || this.isDraining) return;
     const fetched = fetchedRecords(batch);
     if (!Number.isSafeInteger(fetched.to)) throw new Error(`offset ${batch.lastOffset()} is beyond 2^53`);
+    const { bytes, size } = taken.lane.inbox;
     if (taken.lane.offer({ at: Number(fetchedOffset(batch)), ...fetched })) {
       payload.resolveOffset(batch.lastOffset());
       taken.activeAt = this.#options.clock();
-      taken.end = Number(batch.highWatermark);
-      const lag = taken.end - taken.lane.inbox.written;
+      taken.end = fetched.end;
+      const { inbox } = taken.lane;
+      taken.lastFetch = { bytes: inbox.bytes - bytes, records: inbox.size - size };
+      const lag = taken.end - inbox.written;
       this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
-      for (const other of this.#taken.values()) if (!other.isPaused && !this.#mayFetch(other, 1)) this.#pause(other);
+      this.#turns.fetched(taken);
+      this.arrange();
     } else {
       this.#pause(taken);
     }
     taken.wake();
+  }
+
+  /**
+   * Decides which partitions are fetched. To be called after each fetch and each batch, and now and then: of a turn in
+   * which nothing comes only the clock tells.
+   */
+  arrange(): void {
+    if (this.isDraining) return;
+    const all = [...this.#taken.values()];
+    for (const { wake } of this.#turns.pass(all)) wake();
+    for (const taken of all) {
+      if (!isRunning(taken)) continue;
+      const may = this.#turns.mayFetch(taken, all, taken.isPaused ? 0.8 : 1);
+      if (may && taken.isPaused) this.#resume(taken);
+      else if (!may && !taken.isPaused) this.#pause(taken);
+    }
+  }
+
+  /**
+   * Where all partitions are paused, kafkajs's loop sleeps, and nothing wakes it. So its handler waits here until one
+   * is resumed, for ROOM_WAIT_MS at most; only once, because more handlers may follow before the loop goes on.
+   */
+  async room(): Promise<void> {
+    const all = [...this.#taken.values()];
+    if (this.isDraining || this.#isFull || all.length === 0 || all.some(({ isPaused }) => !isPaused)) return;
+    const { promise, resolve } = Promise.withResolvers<'resumed'>();
+    this.#onResume = () => resolve('resumed');
+    this.#isFull = (await within(ROOM_WAIT_MS, promise, 'late')) === 'late';
   }
 
   /** The client skips offsets without a record, and hands them to nobody. */
@@ -195,13 +243,14 @@ export class Assignment {
         const { lane, end } = taken();
         metrics.position.set(place, lane.inbox.written);
         metrics.lag.set(place, Math.max(0, end - lane.inbox.written));
-        for (const other of this.#taken.values())
-          if (other.isPaused && isFetched(other) && this.#mayFetch(other, 0.8)) this.#resume(other);
+        this.arrange();
       },
       permit,
       dueAt: (since) => {
-        const { lane, end, isPaused } = taken();
-        return dueAt({ since, isFilling: !isPaused && end > lane.inbox.end, active: this.#activePartitions(), phase });
+        const isFilling = this.#turns.has(taken());
+        // its turn is over: nothing is added before the next one
+        if (isBehind(taken()) && !isFilling) return since;
+        return dueAt({ since, isFilling, active: this.#activePartitions(), phase });
       },
       unavailable,
       log: (event, fields) => this.#onEvent(log, place, event, fields),
@@ -226,31 +275,14 @@ export class Assignment {
   #resume(taken: Taken): void {
     this.#shared.consumer.resume([{ topic: taken.topic, partitions: [taken.partition] }]);
     taken.isPaused = false;
-  }
-
-  /**
-   * Together the partitions hold two batches, waiting or being written. A partition that holds nothing may fetch up to
-   * four: an insert that hangs keeps its own batch, the next one and a fetch, and must not stop the others.
-   * `share`: of the limits. A paused partition waits for more room than a running one.
-   */
-  #mayFetch({ lane: { inbox, isRecovering } }: Taken, share: number): boolean {
-    if (isRecovering) return true;
-    const { batchMaxBytes } = this.#options;
-    let total = 0;
-    for (const { lane } of this.#taken.values()) total += lane.inbox.heldBytes;
-    // the batch that is gathered beside the one being written is one batch at most
-    return inbox.bytes < batchMaxBytes * share && total < batchMaxBytes * (inbox.heldBytes === 0 ? 4 : 2 * share);
+    this.#isFull = false;
+    this.#onResume();
   }
 
   #activePartitions(): number {
     const since = this.#options.clock() - ACTIVE_FOR_MS;
     return [...this.#taken.values()].filter(({ activeAt }) => activeAt > since).length;
   }
-}
-
-/** Lanes in other states ask for records themselves. */
-function isFetched({ lane: { state } }: Taken): boolean {
-  return state === 'running';
 }
 
 const LEVELS = {
