@@ -27,7 +27,6 @@ export interface Contestant {
     readonly KAFKA_BROKERS: string;
     readonly KAFKA_TOPICS: string;
     readonly KAFKA_GROUP_ID: string;
-    readonly BATCH_MAX_BYTES?: string;
   };
 }
 export type ToConsumer = { kind: 'consume' } | { kind: 'read'; id: number; read: Read };

@@ -15,10 +15,8 @@ const DEADLINE_MS = 120_000;
 /** Of the smaller backlogs: what takes as long as the large one at a quarter of its speed. */
 const SMALLER = 4;
 
-type Runner = Pick<Contestant, 'kind' | 'tableSettings'> & { readonly batchBytes?: number };
+type Runner = Pick<Contestant, 'kind' | 'tableSettings'>;
 const sluice: Runner = { kind: 'sluice' };
-/** With no more memory than the Kafka table engine takes at its best. */
-const roomySluice: Runner = { kind: 'sluice', batchBytes: 192 * 1024 * 1024 };
 const kafkaEngine: Runner = { kind: 'kafka_engine' };
 const tunedKafkaEngine: Runner = { kind: 'kafka_engine', tableSettings: TUNED };
 const plain: Runner = { kind: 'plain' };
@@ -36,14 +34,13 @@ interface Ingested {
  * From the start of consumption to all events queryable in their raw tables and in every rollup, on an engine that was
  * empty.
  */
-async function ingestOnce(broker: BenchBroker, { batchBytes, ...runner }: Runner, backlog: Backlog): Promise<Ingested> {
+async function ingestOnce(broker: BenchBroker, runner: Runner, backlog: Backlog): Promise<Ingested> {
   const { events } = backlog;
   const consumer = await startConsumer({
     ...runner,
     env: {
       KAFKA_BROKERS: broker.brokers.join(','),
       KAFKA_TOPICS: topicsOf(backlog),
-      ...(batchBytes !== undefined && { BATCH_MAX_BYTES: String(batchBytes) }),
     },
   });
   try {
@@ -119,7 +116,6 @@ export async function benchIngest(): Promise<void> {
     for (const backlog of [edge, fewer, avro, mix]) await produceBacklog(broker, backlog);
     const r = await inTurn(Number(values.rounds), {
       sluice: () => ingestOnce(broker, sluice, edge),
-      roomy: () => ingestOnce(broker, roomySluice, edge),
       tuned: () => ingestOnce(broker, tunedKafkaEngine, edge),
       byDefault: () => ingestOnce(broker, kafkaEngine, fewer),
       plain: () => ingestOnce(broker, plain, fewer),
@@ -151,16 +147,10 @@ export async function benchIngest(): Promise<void> {
       engine: r.sluice[0]!.version,
       measurements: [
         ...perSecond(`sluice, ${events} edge events in JSON`, r.sluice),
-        ...perSecond(`sluice, BATCH_MAX_BYTES=${roomySluice.batchBytes}, the same`, r.roomy),
         ...perSecond(`Kafka table engine, best settings, ${events} of the same`, r.tuned),
         ...perSecond(`Kafka table engine, default settings, ${fewer.events} of the same`, r.byDefault),
         ...perSecond(`kafkajs, JSON.parse and client.insert, ${fewer.events} of the same`, r.plain),
         ...beside('sluice to the Kafka table engine at its best', r.sluice, r.tuned),
-        ...beside(
-          `sluice, BATCH_MAX_BYTES=${roomySluice.batchBytes}, to the Kafka table engine at its best`,
-          r.roomy,
-          r.tuned,
-        ),
         {
           what: 'sluice to the Kafka table engine by default, events/s',
           unit: 'times',

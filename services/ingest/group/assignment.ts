@@ -36,8 +36,8 @@ const ROOM_WAIT_MS = 250;
 export interface AssignmentOptions {
   readonly groupId: string;
   /**
-   * One batch is at most this much. An insert costs 40 to 70 ms of CPU before its first row, and a part in every table;
-   * memory grows with it (bench/README.md has both).
+   * One batch is at most this much. Each costs an insert, and a part in every table; memory grows with it
+   * (bench/README.md has both).
    * Processes of one group may differ: an announced batch is formed as announced.
    */
   readonly batchMaxBytes: number;
