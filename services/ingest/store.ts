@@ -229,7 +229,7 @@ async function firstDifference(
   const { source, topic, partition, avro } = place;
   if (records.length === 0) return undefined;
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
-  const stored = await select<{ offset: string; checksum: number; is_dead: boolean }>(
+  const stored = await select<{ offset: string; checksum: number; dead_time: string | null }>(
     freshReader(context, place),
     statements.storedChecksums,
     { topic, partition, source, incarnation, first, last },
@@ -240,10 +240,10 @@ async function firstDifference(
   return records.find((record) => {
     const there = byOffset.get(record.offset);
     if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
-    return !there.some(
-      (s) =>
-        s.checksum ===
-        (s.is_dead ? checksum(record) : checksum({ ...record, value: textOf(context, place, record.value!, ids) })),
+    return !there.some(({ checksum: stored, dead_time: deadTime }) =>
+      deadTime === null
+        ? stored === checksum({ ...record, value: textOf(context, place, record.value!, ids) })
+        : stored === checksum(record) && Number(deadTime) === record.time,
     );
   })?.offset;
 }

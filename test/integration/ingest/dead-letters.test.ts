@@ -286,4 +286,12 @@ describe('dead letters', () => {
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(1);
     expect(await count('(SELECT count() FROM rollup_repairs)')).toBe(before + 1);
   });
+
+  test('the same bytes at another time are another message', async () => {
+    const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: uniqueName('again'), partition: 0 });
+    const at = (time: number) => [{ offset: 0, time, key: null, headers: [], value: Buffer.from('[1,2]') }];
+    await store.insertBatch({ records: at(5) });
+    expect(await store.firstDifference(0, at(5))).toBeUndefined();
+    expect(await store.firstDifference(0, at(6))).toBe(0);
+  });
 });
