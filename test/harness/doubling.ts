@@ -11,8 +11,8 @@ const MAX_RATIO = 3.2;
  * Returns where `work` takes more than in proportion to its input, undefined where it never does. It stops at the first
  * size that shows it:
  * a quadratic function would run for hours with 8 MiB.
- * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured twice
- * more.
+ * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured six
+ * times more: a busy host slowed three measurements in a row.
  */
 export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => unknown): string | undefined {
   const times: number[] = [];
@@ -21,7 +21,7 @@ export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => u
     // over three doublings, since one of them may meet a garbage collection
     const limit = Math.max(NOISE_MS, (times[i - 3] ?? NOISE_MS) * MAX_RATIO ** 3);
     let ms = cpuMs(() => work(input));
-    for (let again = 0; again < 2 && ms > limit; again++)
+    for (let again = 0; again < 6 && ms > limit; again++)
       ms = Math.min(
         ms,
         cpuMs(() => work(input)),
