@@ -72,8 +72,11 @@ test('records in the format before 0.11, which kafkajs reads, look like all othe
   expect([records[3]!.key, records[3]!.value]).toEqual([null, null]);
 });
 
-test('records are behind until the last stable offset, not until what open transactions wrote', () => {
+test('what can be read ends at the last stable offset, in the old format at the high watermark', () => {
   const block = { offset: '4', records: [], isControlRecord: true, stableEnd: 5, free: () => {} };
   const batch = { messages: [block], lastOffset: () => '4', highWatermark: '9' };
   expect(fetchedRecords(batch as unknown as Batch)).toMatchObject({ to: 4, end: 5 });
+  const old = { offset: '4', timestamp: '0', key: null, value: null };
+  const many = { ...batch, messages: Array.from({ length: 300_000 }, () => old) };
+  expect(fetchedRecords(many as unknown as Batch)).toMatchObject({ to: 4, end: 9 });
 });

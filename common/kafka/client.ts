@@ -48,7 +48,7 @@ interface FetchedRecords {
   readonly records: readonly FetchedRecord[];
   /** the last offset that the records cover; some offsets may have no record */
   readonly to: number;
-  /** one after the last offset that could be read: the last stable one. What an open transaction wrote is behind it. */
+  /** one after the last offset that can be read now; what open transactions wrote comes after it */
   readonly end: number;
   /** Frees the memory of the records at once. No key or value can be read afterwards. */
   free(): void;
@@ -60,12 +60,11 @@ interface FetchedRecords {
  */
 export function fetchedRecords(batch: Batch): FetchedRecords {
   const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
+  const block = messages.find((message) => 'records' in message);
   return {
     records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
     to: Number(batch.lastOffset()),
-    end: Math.max(
-      ...messages.map((message) => ('records' in message ? message.stableEnd : Number(batch.highWatermark))),
-    ),
+    end: block === undefined ? Number(batch.highWatermark) : block.stableEnd,
     free: () => {
       for (const message of messages) if ('records' in message) message.free();
     },

@@ -2,7 +2,7 @@
 const INSERTS_PER_SECOND = 30;
 const TICK_MIN_MS = 250;
 const TICK_MAX_MS = 10_000;
-/** Longer than fetching a batch takes. Larger batches cost less CPU an event (bench/README.md). */
+/** Longer than fetching a batch takes. A batch that is cut before it is whole costs more CPU an event. */
 const FILLING_MS = 2_000;
 
 export interface Waiting {

@@ -12,7 +12,7 @@ const MAX_RATIO = 3.2;
  * size that shows it:
  * a quadratic function would run for hours with 8 MiB.
  * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured six
- * times more: a busy host slowed three measurements in a row.
+ * times more: once, three measurements in a row were far too long, of two functions that are linear.
  */
 export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => unknown): string | undefined {
   const times: number[] = [];

@@ -175,7 +175,7 @@ export interface FetchedBlock {
   /** may be empty; then kafkajs passes the block to nobody */
   readonly records: readonly FetchedRecord[];
   readonly isControlRecord: boolean;
-  /** the partition's last stable offset: nobody can read on from there yet */
+  /** the partition's last stable offset: records from there on cannot be read yet */
   readonly stableEnd: number;
   /**
    * Frees the memory of the records at once. No key or value can be read afterwards. Otherwise the garbage collector
