@@ -21,7 +21,7 @@ export const statements = {
   pausedPartitions: read('sql/paused_partitions.sql'),
   pausePartition: read('sql/pause_partition.sql'),
   resumePartition: read('sql/resume_partition.sql'),
-  ledgerSize: read('sql/ledger_size.sql'),
+  progress: read('sql/progress.sql'),
   backupState: read('sql/backup_state.sql'),
   tablesToMove: read('sql/tables_to_move.sql'),
   partsToMove: read('sql/parts_to_move.sql'),

@@ -3,10 +3,13 @@ import { StartError } from '../../../common/errors.ts';
 import { ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
 
-interface LedgerSize {
+/** What ingest and the rollup service have recorded so far (sql/progress.sql). */
+interface Progress {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;
+  readonly rollup_steps: number;
+  readonly repairs_done: string;
 }
 
 /**
@@ -14,7 +17,7 @@ interface LedgerSize {
  * written. Only then do all tables say the same, so that a copy of them can be taken up without the deduplication
  * windows, which are not copied.
  */
-export async function assertQuiescent(clickhouse: ClickHouse, what: string): Promise<LedgerSize> {
+export async function assertQuiescent(clickhouse: ClickHouse, what: string): Promise<Progress> {
   const params = { kept_since: ledgerKeptSince() };
   const open = shardsOf(clickhouse).map((shard) =>
     select<{ topic: string; partition: number; rows: number }>(shard, statements.unaccounted, params),
@@ -25,12 +28,19 @@ export async function assertQuiescent(clickhouse: ClickHouse, what: string): Pro
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
     );
   }
-  return (await select<LedgerSize>(clickhouse, statements.ledgerSize))[0]!;
+  return (await select<Progress>(clickhouse, statements.progress))[0]!;
 }
 
-/** Throws StartError where the ledger has grown since: what was copied meanwhile does not fit together. */
-export async function assertQuiescentSince(clickhouse: ClickHouse, since: LedgerSize, what: string): Promise<void> {
+/**
+ * Throws StartError where something was recorded since: what was copied meanwhile does not fit together. A rollup that
+ * was copied before a repair, and the catalogue or the repairs after it, would lack rows of which nothing says so.
+ */
+export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progress, what: string): Promise<void> {
   const now = await assertQuiescent(clickhouse, what);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+  if (now.rollup_steps !== since.rollup_steps || now.repairs_done !== since.repairs_done)
+    throw new StartError(
+      `${what} is not to be used: the rollup service built something meanwhile; repeat, or stop it for that time`,
+    );
 }

@@ -83,6 +83,9 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   const late = new Set<Event>();
   /** counts the moments at which no request was on its way */
   let era = 0;
+  let repairsDone = 0;
+  /** of the database: each restore begins one */
+  let life = 0;
 
   return {
     ledger,
@@ -115,15 +118,16 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     othersWrite: (parts: number): void => tables.othersWrite(parts),
     /**
      * Every table at a moment of its own, the ledger first (where it came last, it would claim rows that the other
-     * tables lack).
+     * tables lack). It does not count if a repair was done meanwhile.
      */
     async backUp(): Promise<void> {
-      const begun = era;
+      const state = (): string => [era, repairsDone, life].join();
+      const begun = state();
       const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
       await world.hop('backup');
       const parts = tables.copy();
       await world.hop('backup');
-      if (begun === era)
+      if (begun === state())
         backup = {
           parts,
           ledger: rowsOfLedger,
@@ -147,8 +151,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     get backup() {
       return backup;
     },
+    /** The rollup service, like all others, is stopped before it. */
     restore(): void {
       for (const job of jobs) job.isKilled = true;
+      life++;
       tables.restore(backup!.parts, backup!.isSnapshot);
       ledger.splice(0, ledger.length, ...backup!.ledger);
       owners.splice(0, owners.length, ...backup!.owners);
@@ -157,13 +163,15 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
     /** The rollup service does the repairs that wait; with `all`, it compares every period with raw too. */
     async repair(all: boolean): Promise<void> {
+      const begun = life;
       for (const of of new Set(repairs.map((r) => r.period))) {
-        if (!(await build(of))) continue;
+        if (!(await build(of, begun))) continue;
         for (const [i, r] of [...repairs.entries()].toReversed()) if (r.period === of) repairs.splice(i, 1);
+        repairsDone++;
       }
       if (!all) return;
       for (const of of new Set([...tables.rows('raw'), ...tables.rows('rollup1m')].map((r) => r.period)))
-        await build(of);
+        await build(of, begun);
     },
     get openRepairs() {
       return repairs.length;
@@ -171,19 +179,25 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   };
 
   /** A period's rollups made from raw and swapped in, where every row of it is of a finished batch. */
-  async function build(of: number): Promise<boolean> {
+  async function build(of: number, begun: number): Promise<boolean> {
+    if (life !== begun) return false;
     if (of >= period) period = of + 1;
     await world.hop('repair');
+    if (life !== begun) return false;
     const rows = tables.rows('raw').filter((r) => r.period === of);
     // nobody finishes what an owner sent too late for a life of the topic that is over
     const isOver = (r: (typeof rows)[number]): boolean =>
       r.incarnation < (ledgerEnd(r.event.partition)?.incarnation ?? 0);
     if (rows.some((r) => !isFinished(r) && !isOver(r))) return false;
     await world.hop('repair');
-    if (tables.rows('raw').filter((r) => r.period === of).length !== rows.length) return false;
+    if (life !== begun || countIn(of) !== rows.length) return false;
     tables.replaceRollups(of, rows);
     await world.hop('repair');
-    return tables.rows('raw').filter((r) => r.period === of).length === rows.length;
+    return life === begun && countIn(of) === rows.length;
+  }
+
+  function countIn(of: number): number {
+    return tables.rows('raw').filter((r) => r.period === of).length;
   }
 
   /** withTokens = false: no two inserts have the same token */

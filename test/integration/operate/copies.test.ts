@@ -12,11 +12,14 @@ import { moveTables } from '../../../services/ingest/copies/move.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
+import { writeRollup } from '../../../services/rollup/catalogue.ts';
+import { readOpenRepairs, requestRepair } from '../../../services/rollup/repairs.ts';
 import { startRollup } from '../../../services/rollup/service.ts';
 import { createWorld, type World } from '../../faults/ledger.ts';
 import { startFace, type Face } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { kafkaBrokers } from '../../harness/kafka.ts';
+import { waitFor } from '../../harness/wait-for.ts';
 
 // Guarantee: a copy of the tables (a backup restored, the embedded engine moved to a server) is taken up by ingest
 // where its ledger ends:
@@ -213,8 +216,66 @@ describe('from the embedded engine to a server', () => {
   test('not into a database that has tables', async () => {
     await expect(moveTables(embedded, server, 90, testLogger)).rejects.toThrow('empty database');
   });
+});
 
-  test('neither a move nor a backup while a batch is under way', async () => {
+describe('what the rollup service records while tables are copied', () => {
+  /** Does `work` when the engine has read the tables of a backup, or before any table is moved. */
+  function whileCopied(work: () => Promise<void>): ClickHouse {
+    const copying = { ...embedded };
+    copying.execute = async (statement) => {
+      await embedded.execute(statement);
+      if (/^BACKUP|^SYSTEM STOP MERGES/.test(statement.sql)) await work();
+    };
+    return copying;
+  }
+
+  async function repair(): Promise<void> {
+    await withRollup(embedded, async () => {
+      await waitFor(async () => (await readOpenRepairs(embedded)).length === 0, 60_000, 'the repair is done');
+    });
+  }
+
+  const step = (): Promise<void> =>
+    writeRollup(embedded, { name: 'other', version: 1, source: 'edge_logs', widest: 3600, state: 'new', pending: [] });
+
+  test('a repair that is done, or a period of a new version: the copy is not to be used', async () => {
+    const home = await openServer({ url: twin.url, logger: testLogger });
+    await home.execute({ sql: 'CREATE DATABASE refused' });
+    await home.close();
+    const refused = await openServer({ url: twin.url.replace(/\/sluice$/, '/refused'), logger: testLogger });
+    const back = (place: string, work: () => Promise<void>): Promise<unknown> =>
+      createBackup({ clickhouse: whileCopied(work), places, logger: testLogger }, { place });
+    const now = Math.floor(Date.now() / 1000);
+    const request = (): Promise<void> =>
+      requestRepair(
+        { clickhouse: embedded },
+        {
+          source: 'edge_logs',
+          period: now - (now % 86_400),
+          from: now - 60,
+          to: now,
+          reason: 'recovery',
+          accept_loss: false,
+        },
+      );
+    try {
+      await request();
+      // an open repair alone does not stop anybody: its span is repaired again after a restore
+      await back('local/open', () => Promise.resolve());
+      await expect(back('local/repaired', repair)).rejects.toThrow('the rollup service built something meanwhile');
+      await request();
+      await expect(moveTables(whileCopied(repair), refused, 90, testLogger)).rejects.toThrow(
+        'the rollup service built something meanwhile',
+      );
+      await expect(back('local/built', step)).rejects.toThrow('the rollup service built something meanwhile');
+    } finally {
+      await refused.close();
+    }
+  });
+});
+
+describe('a batch under way', () => {
+  test('refuses a move and a backup', async () => {
     // rows of a batch whose ledger row is not there yet
     await embedded.execute({
       sql: `INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')`,
