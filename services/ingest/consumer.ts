@@ -102,7 +102,6 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
     eachBatch: async (payload) => {
       committer.fetched(payload);
       assignment.receive(payload);
-      await assignment.room();
     },
   });
   const heartbeats = setInterval(() => committer.heartbeat(), sessionTimeoutMs / 10);

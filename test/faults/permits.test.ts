@@ -9,11 +9,13 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers, produce } from '../harness/kafka.ts';
+import { waitFor } from '../harness/wait-for.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: the embedded engine is written with as many batches at a time as it has cores (2 to 3), and inserts that
 // are slow hold back no other partition for longer than a second. (That inserts which hang hold back nobody, through
-// the pools of a server: clickhouse-away.test.ts.) However many partitions have a backlog, their batches are whole.
+// the pools of a server: clickhouse-away.test.ts.) However many partitions have a backlog, their batches are whole, and one
+// of which nothing arrives holds up no other.
 
 const SLOW_MS = 300;
 /** of two partitions each */
@@ -35,8 +37,16 @@ afterAll(async () => {
   folder.remove();
 });
 
-/** `before`: what happens before each insert of a batch. */
-async function start(world: World, before: () => Promise<unknown>, more: Partial<Settings> = {}): Promise<void> {
+/**
+ * `before`: what happens before each insert of a batch. `isSilent`: of what is fetched of this topic and partition,
+ * nothing arrives.
+ */
+async function start(
+  world: World,
+  before: () => Promise<unknown>,
+  more: Partial<Settings> = {},
+  isSilent: (topic: string, partition: number) => boolean = () => false,
+): Promise<void> {
   const slow: ClickHouse = {
     ...clickhouse,
     insertRows: async (rows) => {
@@ -50,14 +60,41 @@ async function start(world: World, before: () => Promise<unknown>, more: Partial
     logger: testLogger,
     maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
   });
+  const consumer: typeof kafka.consumer = (config) => {
+    const own = kafka.consumer(config);
+    const run: typeof own.run = (to) =>
+      own.run({
+        ...to,
+        eachBatch: async (payload) => {
+          if (!isSilent(payload.batch.topic, payload.batch.partition)) await to?.eachBatch?.(payload);
+        },
+      });
+    return { ...own, run };
+  };
   ingest = await startIngest({
     clickhouse: slow,
-    kafka,
+    kafka: { ...kafka, consumer },
     settings: { ...world.settings, ...more },
     logger: testLogger,
     registry: createRegistry(),
     sessionTimeoutMs: 6_000,
   });
+}
+
+/** 300 events of 40 kB for each of the two partitions of these sources. */
+async function produceBacklog(
+  world: World,
+  sources: readonly ('edge_logs' | 'auth_logs' | 'postgres_logs')[],
+): Promise<void> {
+  const value = JSON.stringify({ project: 'abc', event_message: 'x'.repeat(40_000) });
+  for (const source of sources) {
+    const topic = world.topicOf(source);
+    for (let sent = 0; sent < 600; sent += 20) {
+      const records = Array.from({ length: 20 }, (_, i) => ({ topic, partition: i % 2, value }));
+      for (const { partition, offset } of await produce(records, { compression: 'none' }))
+        world.acknowledged(source, partition, [Number(offset)], value, 'row');
+    }
+  }
 }
 
 test('some are written at a time, the others wait', async () => {
@@ -78,17 +115,9 @@ test('some are written at a time, the others wait', async () => {
 
 test('six partitions with a backlog of three batches each write five each at most', async () => {
   const world = await createWorld();
-  const value = JSON.stringify({ project: 'abc', event_message: 'x'.repeat(40_000) });
   // 22 or 23 in turns; 42 to 46 where all of them are fetched at once
   const sources = ['edge_logs', 'auth_logs', 'postgres_logs'] as const;
-  for (const source of sources) {
-    const topic = world.topicOf(source);
-    for (let sent = 0; sent < 600; sent += 20) {
-      const records = Array.from({ length: 20 }, (_, i) => ({ topic, partition: i % 2, value }));
-      for (const { partition, offset } of await produce(records, { compression: 'none' }))
-        world.acknowledged(source, partition, [Number(offset)], value, 'row');
-    }
-  }
+  await produceBacklog(world, sources);
   await start(world, async () => {}, { BATCH_MAX_BYTES: 4 * 1024 ** 2 });
   await world.finished(clickhouse);
   await world.expectExact(clickhouse);
@@ -98,4 +127,38 @@ test('six partitions with a backlog of three batches each write five each at mos
     { topics: sources.map((s) => world.topicOf(s)) },
   );
   expect(ledger?.batches).toBeLessThanOrEqual(6 * 5);
+});
+
+test('a partition of which nothing arrives any more does not hold up the others, and is fetched again', async () => {
+  const world = await createWorld();
+  const sources = ['edge_logs', 'auth_logs'] as const;
+  await produceBacklog(world, sources);
+  const [topic, other] = [world.topicOf('edge_logs'), world.topicOf('auth_logs')];
+  const silenced = new Set<number>();
+  let isSlow = true;
+  await start(
+    world,
+    async () => {},
+    { BATCH_MAX_BYTES: 4 * 1024 ** 2 },
+    (of, partition) => {
+      if (of !== topic || !isSlow) return false;
+      // its first fetch says how much there is
+      const wasSilenced = silenced.has(partition);
+      silenced.add(partition);
+      return wasSilenced;
+    },
+  );
+  const stored = async (of: string): Promise<number> =>
+    (
+      await select<{ rows: number }>(
+        clickhouse,
+        'SELECT toUInt32(count()) AS rows FROM stored_rows WHERE kafka_topic = {of:String}',
+        { of },
+      )
+    )[0]!.rows;
+  await waitFor(async () => (await stored(other)) === 600, 30_000, 'the other partitions are written');
+  expect(await stored(topic)).toBeLessThan(600);
+  isSlow = false;
+  await world.finished(clickhouse);
+  await world.expectExact(clickhouse);
 });

@@ -14,7 +14,6 @@ import {
   readWatermarks,
   type Place,
 } from '../../../common/kafka/partition.ts';
-import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import type { Committer } from './committer.ts';
 import { Lane } from '../delivery/lane.ts';
@@ -30,8 +29,6 @@ import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 const BATCH_BYTES_PER_RECORD = 1024;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
-/** As long as kafkajs's loop would sleep. */
-const ROOM_WAIT_MS = 250;
 
 export interface AssignmentOptions {
   readonly groupId: string;
@@ -79,9 +76,6 @@ export class Assignment {
   /** of one batch */
   readonly #limits: CutLimits;
   readonly #turns: Turns<Taken>;
-  #onResume = (): void => {};
-  /** room() waited in vain, and nothing was resumed since */
-  #isFull = false;
 
   constructor(options: AssignmentOptions, shared: Shared) {
     const { batchMaxBytes } = options;
@@ -120,7 +114,6 @@ export class Assignment {
     this.#shared.membership.lost();
     for (const taken of this.#taken.values()) taken.wake();
     this.#taken.clear();
-    this.#onResume();
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
@@ -136,7 +129,6 @@ export class Assignment {
       this.#pause(taken);
       taken.wake();
     }
-    this.#onResume();
     await Promise.allSettled(running.map((taken) => taken.ended));
   }
 
@@ -177,18 +169,6 @@ export class Assignment {
       if (may && taken.isPaused) this.#resume(taken);
       else if (!may && !taken.isPaused) this.#pause(taken);
     }
-  }
-
-  /**
-   * Where all partitions are paused, kafkajs's loop sleeps, and nothing wakes it. So its handler waits here until one
-   * is resumed, for ROOM_WAIT_MS at most; only once, because more handlers may follow before the loop goes on.
-   */
-  async room(): Promise<void> {
-    const all = [...this.#taken.values()];
-    if (this.isDraining || this.#isFull || all.length === 0 || all.some(({ isPaused }) => !isPaused)) return;
-    const { promise, resolve } = Promise.withResolvers<'resumed'>();
-    this.#onResume = () => resolve('resumed');
-    this.#isFull = (await within(ROOM_WAIT_MS, promise, 'late')) === 'late';
   }
 
   /** The client skips offsets without a record, and hands them to nobody. */
@@ -275,8 +255,6 @@ export class Assignment {
   #resume(taken: Taken): void {
     this.#shared.consumer.resume([{ topic: taken.topic, partitions: [taken.partition] }]);
     taken.isPaused = false;
-    this.#isFull = false;
-    this.#onResume();
   }
 
   #activePartitions(): number {
