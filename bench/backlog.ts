@@ -50,6 +50,8 @@ export interface Backlog {
    */
   readonly kind: 'edge' | 'avro' | 'mix';
   readonly events: number;
+  /** of each topic; default 3 */
+  readonly partitions?: number;
 }
 
 export function topicOf({ kind, events }: Backlog, source: SourceName): string {
@@ -68,13 +70,13 @@ export interface Producing {
   close(): Promise<void>;
 }
 
-/** lz4, three partitions a topic. The same seed gives the same events, apart from their time. */
+/** lz4. The same seed gives the same events, apart from their time. */
 export async function openProducing({ kafka }: BenchBroker, backlog: Backlog): Promise<Producing> {
   const { kind } = backlog;
   await ensureTopics(
     kafka,
     kind === 'mix' ? sources.map(({ name }) => topicOf(backlog, name)) : [topicOf(backlog, 'edge_logs')],
-    PARTITIONS,
+    backlog.partitions ?? PARTITIONS,
   );
   const traffic = createTraffic({ seed: SEED, projects: PROJECTS, functionsPerProject: FUNCTIONS });
   const schema = schemaOf('edge_logs');

@@ -10,6 +10,7 @@ import { benchQuantiles } from './quantiles.ts';
 import { benchQuery } from './query.ts';
 import { benchRecovery } from './recovery.ts';
 import { benchRollups } from './rollups.ts';
+import { benchScaleOut } from './scale-out.ts';
 import { benchScale } from './scale.ts';
 import { benchStart } from './start.ts';
 
@@ -33,6 +34,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   rollups: benchRollups,
   scale: benchScale,
   cluster: benchCluster,
+  'scale-out': benchScaleOut,
 };
 
 const name = process.argv[2] ?? '';
