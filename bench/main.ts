@@ -12,6 +12,7 @@ import { benchRecovery } from './recovery.ts';
 import { benchRollups } from './rollups.ts';
 import { benchScaleOut } from './scale-out.ts';
 import { benchScale } from './scale.ts';
+import { benchSharedCache } from './shared-cache.ts';
 import { benchStart } from './start.ts';
 
 /**
@@ -35,6 +36,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   scale: benchScale,
   cluster: benchCluster,
   'scale-out': benchScaleOut,
+  'shared-cache': benchSharedCache,
 };
 
 const name = process.argv[2] ?? '';
