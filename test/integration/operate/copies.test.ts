@@ -18,6 +18,7 @@ import { startRollup } from '../../../services/rollup/service.ts';
 import { createWorld, type World } from '../../faults/ledger.ts';
 import { startFace, type Face } from '../../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
+import { openTestStore } from '../../harness/ingest-store.ts';
 import { kafkaBrokers } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 
@@ -136,6 +137,27 @@ async function answersOf(clickhouse: ClickHouse, now: Date): Promise<unknown[][]
   );
 }
 
+/** The views count what comes next: a request once in each of its three widths, an invocation in two. */
+async function expectCounted(clickhouse: ClickHouse): Promise<void> {
+  const counted = async (): Promise<{ requests: number; invocations: number }> => {
+    const sql =
+      'SELECT (SELECT toUInt32(sum(requests)) FROM api_requests) AS requests, (SELECT toUInt32(sum(count)) FROM function_invocations) AS invocations';
+    return rows<{ requests: number; invocations: number }>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]!;
+  };
+  const before = await counted();
+  const now = Date.now();
+  for (const [source, metadata] of [
+    ['edge_logs', { request: { url: 'https://abcdefghijklmnopqrst.example.com/rest/v1' } }],
+    ['function_edge_logs', { project_ref: 'p', response: { status_code: 200 } }],
+  ] as const) {
+    const store = openTestStore(clickhouse, { source, topic: `counted.${source}`, partition: 0 });
+    await store.claim(1);
+    const value = Buffer.from(JSON.stringify({ project: 'p', timestamp: now * 1000, metadata }));
+    await store.writeBatch({ evaluatedAt: now, records: [{ offset: 0, time: now, key: null, headers: [], value }] });
+  }
+  expect(await counted()).toEqual({ requests: before.requests + 3, invocations: before.invocations + 2 });
+}
+
 describe('backups', () => {
   test('of the embedded engine, whole and as an increment; not over one that is there', async () => {
     await world.produce({ edge_logs: 200, function_edge_logs: 100, auth_logs: 30 });
@@ -168,6 +190,7 @@ describe('backups', () => {
         (await createBackup({ clickhouse: restored, places, logger: testLogger }, { place: 'local/of-the-server' }))
           .files,
       ).toBeGreaterThan(0);
+      await expectCounted(restored);
     } finally {
       await restored.close();
     }
