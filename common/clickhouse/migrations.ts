@@ -103,6 +103,7 @@ export async function migrate(
             (r) => r.version === migration.version && r.runs.some((other) => other !== run),
           )
         ) {
+          await forget(clickhouse, run);
           throw new StartError(
             `migration ${migration.name}: statement ${index + 1} creates what already exists, and no migration created it; use an empty database`,
             { cause: error },
@@ -186,6 +187,14 @@ function checkRecorded(migrations: readonly Migration[], recorded: readonly Reco
         `migration ${file.name} differs from the one applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file, and put the change into a new migration`,
       );
   }
+}
+
+/** Removes what a refused run has started, so that the next run is refused too. */
+async function forget(clickhouse: ClickHouse, run: string): Promise<void> {
+  await clickhouse.execute({
+    sql: `ALTER TABLE migrations DELETE WHERE run = '${run}' AND state = 'started'`,
+    settings: { mutations_sync: 1 },
+  });
 }
 
 async function record(
