@@ -65,7 +65,14 @@ interface UnaccountedRow {
   readonly last: string;
 }
 
-const TABLES = ['batches', 'dead_letters', 'dead_letter_replays', 'expired_days', ...sources.map((s) => s.name)];
+/** What an account reads. */
+export const LEDGER_AND_ROWS = [
+  'batches',
+  'dead_letters',
+  'dead_letter_replays',
+  'expired_days',
+  ...sources.map((s) => s.name),
+];
 /** How long a batch in flight may take to reach the ledger before its rows count as a fault, milliseconds. */
 const IN_FLIGHT_MS = 30_000;
 const RETRY_MS = 500;
@@ -91,7 +98,7 @@ export async function reconcile(
   const until = Date.now() + patienceMs;
   for (;;) {
     const result = together(
-      await Promise.all(shardsOf(clickhouse).map((of) => account(fresh(of, TABLES), retentionDays))),
+      await Promise.all(shardsOf(clickhouse).map((of) => account(fresh(of, LEDGER_AND_ROWS), retentionDays))),
     );
     if (result.ok || Date.now() >= until) return result;
     await sleep(RETRY_MS);

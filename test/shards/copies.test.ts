@@ -1,12 +1,18 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Read, type ReadResult } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
 import { migrate, waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openServer } from '../../common/clickhouse/server/server.ts';
+import { SHARED_TABLES } from '../../common/clickhouse/cluster/cluster.ts';
 import { openCluster } from '../../common/clickhouse/cluster/shards.ts';
+import { CLUSTER_RIGHTS, RIGHTS, SHARD_RIGHTS } from '../../common/clickhouse/rights.ts';
+import { backupPlaces } from '../../common/config/backup-places.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { sources } from '../../common/sources.ts';
+import { createBackup, restoreBackup, type BackupResult } from '../../services/ingest/copies/backup.ts';
 import { moveTables } from '../../services/ingest/copies/move.ts';
 import { listDeadLetters, readDeadLetter, replayDeadLetter } from '../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
@@ -19,8 +25,8 @@ import { openTestEmbedded, temporaryFolder, testLogger } from '../harness/clickh
 import { openTestStore } from '../harness/ingest-store.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 
-// Guarantee: a move into two shards of two replicas leaves every partition whole on its shard. Rollups equal raw there,
-// and ingest goes on where the ledger ends, exactly once.
+// Guarantee: a move into two shards of two replicas, and a backup of them that is restored, leave every partition whole
+// on its shard. Rollups equal raw there, and ingest goes on where the ledger ends, exactly once.
 
 const LOAD = { edge_logs: 200, function_edge_logs: 120, postgres_logs: 60, auth_logs: 40 } as const;
 const DAY = 86_400_000;
@@ -30,6 +36,8 @@ const PATIENCE_MS = 240_000;
 const TABLES = [...sources.map((s) => s.name), 'batches', 'dead_letters', 'dead_letter_replays', 'partition_owners'];
 
 const folder = temporaryFolder();
+const backups = join(folder.path, 'backups');
+const places = backupPlaces(`local=${backups}`);
 let cluster: TestCluster;
 let single: ClickHouse;
 let world: World;
@@ -82,6 +90,14 @@ async function whileRunning(clickhouse: ClickHouse, work: () => Promise<void>): 
     await ingest.stop();
     await rollup.stop();
   }
+}
+
+/** The cluster, whose nodes are asked in this order. */
+async function openIn(database: string, order: readonly number[], user = 'sluice'): Promise<ClickHouse> {
+  const urls = cluster.url(database, order).replaceAll('//sluice@', `//${user}@`).split(',');
+  const clickhouse = await openCluster({ urls, cluster: CLUSTER, logger: testLogger });
+  opened.push(clickhouse);
+  return clickhouse;
 }
 
 /** Waits before each read until every replica has all rows of its shard, because any replica may answer. */
@@ -238,6 +254,155 @@ test(
     }
   },
 );
+
+/** Ingests `load`, and all there is beside it, with the second replica of each shard as the node that is asked. */
+async function ingest(database: string, load: Parameters<World['produce']>[0]): Promise<void> {
+  const clickhouse = await openIn(database, [1, 0, 3, 2]);
+  await whileRunning(clickhouse, async () => {
+    await world.produce(load);
+    await world.finished(clickhouse, PATIENCE_MS);
+  });
+}
+
+/** Every node has the same tables, each with the places in Keeper that a migration would have given it. */
+async function expectReplicated(database: string): Promise<void> {
+  const tables = [];
+  for (const { server, shard, replica } of cluster.nodes) {
+    const found = await server.query(
+      `SELECT name, engine, uuid, zookeeper_path AS path, replica_name AS replica, total_replicas AS replicas FROM system.tables LEFT JOIN system.replicas ON replicas.database = tables.database AND replicas.table = tables.name WHERE database = '${database}' AND engine NOT LIKE '%View' ORDER BY name FORMAT JSON`,
+    );
+    const { data } = JSON.parse(found) as { data: Readonly<Record<string, string>>[] };
+    for (const { name, engine, uuid, path, replica: own, replicas } of data) {
+      const isShared = SHARED_TABLES.has(name!);
+      expect(engine, name).toMatch(/^Replicated/);
+      expect(path, name).toBe(`/clickhouse/tables/${uuid}/${isShared ? 'all' : shard}`);
+      expect(own, name).toBe(`${shard}-${replica}`);
+      expect(Number(replicas), name).toBe(isShared ? 4 : 2);
+    }
+    tables.push(data.map(({ name, engine, uuid }) => ({ name, engine, uuid })));
+  }
+  expect(tables[0]!.map(({ name }) => name)).toEqual(expect.arrayContaining([...TABLES, ...SHARED_TABLES]));
+  for (const of of tables) expect(of).toEqual(tables[0]);
+}
+
+/** The user of the query service, with the rights that docs/security.md lists for it and for backups. */
+async function createBackupUser(database: string): Promise<void> {
+  const rights = [...RIGHTS.query, ...CLUSTER_RIGHTS.query, ...SHARD_RIGHTS.query];
+  for (const { server } of cluster.nodes) {
+    await server.query("CREATE USER query IDENTIFIED WITH no_password SETTINGS PROFILE 'ours'");
+    for (const right of [...rights, 'BACKUP ON {database}.*', 'SELECT ON system.backups'])
+      await server.query(
+        `GRANT ${right.replace('{database}', database).replace('{all}', databaseOfAll(database))} TO query`,
+      );
+  }
+}
+
+/** The same cluster, in which `work` follows each statement that begins a backup. */
+function whileCopied(clickhouse: ClickHouse, work: () => Promise<void>): ClickHouse {
+  const shards = clickhouse.shards!.map((shard) => ({
+    ...shard,
+    execute: async (statement: Parameters<ClickHouse['execute']>[0]) => {
+      await shard.execute(statement);
+      if (statement.sql.startsWith('BACKUP')) await work();
+    },
+  }));
+  return { ...clickhouse, shards };
+}
+
+test(
+  'a backup of all shards, restored into empty ones: ingest takes what came after it, once',
+  { timeout: 1_800_000 },
+  async () => {
+    await openEmpty('backed');
+    await createBackupUser('backed');
+    // asks the first replicas, of which one lags
+    const back = async (place: string, base?: string): Promise<BackupResult> => {
+      const clickhouse = await openIn('backed', [0, 1, 2, 3], 'query');
+      return await createBackup({ clickhouse, places, logger: testLogger }, { place, ...(base && { base }) });
+    };
+    const lagging = async (table: string, load: Parameters<World['produce']>[0]): Promise<() => Promise<unknown>> => {
+      const { server } = cluster.nodes[0]!;
+      await server.query(`SYSTEM STOP FETCHES backed.${table}`);
+      await ingest('backed', load);
+      return () => server.query(`SYSTEM START FETCHES backed.${table}`);
+    };
+    await ingest('backed', LOAD);
+    const fetchRollup = await lagging('api_requests_v1', LOAD);
+    const full = await back('local/full');
+    await fetchRollup();
+    expect(full.bytes).toBeGreaterThan(0);
+    await expect(back('local/full')).rejects.toThrow(
+      'the shard s1: local/full: there is a backup of this name already',
+    );
+    const fetchLedger = await lagging('batches', { edge_logs: 100, function_edge_logs: 60 });
+    const increment = await back('local/increment', 'local/full');
+    await fetchLedger();
+    expect(increment.last_evaluated_at).toBeGreaterThan(full.last_evaluated_at);
+
+    for (const [place, into, made] of [
+      ['local/full', 'backed', full],
+      ['local/increment', 'other', increment],
+    ] as const) {
+      const restored = await openEmpty(into);
+      const { last_evaluated_at } = await restoreBackup(
+        { clickhouse: restored, places, logger: testLogger },
+        { place, database: 'backed' },
+      );
+      expect(last_evaluated_at).toBe(made.last_evaluated_at);
+      await expectReplicated(into);
+      await waitForSchema(restored, testLogger);
+      expect((await world.behind(restored)).length).toBeGreaterThan(0);
+      await whileRunning(restored, async () => {
+        await world.produce({ edge_logs: 40, function_edge_logs: 40 });
+        await expectExact(restored, into);
+      });
+    }
+  },
+);
+
+test('a backup of which a shard is missing is refused, or cannot be restored', { timeout: 900_000 }, async () => {
+  const clickhouse = await openEmpty('parts');
+  const context = { clickhouse, places, logger: testLogger };
+  await migrate(clickhouse, testLogger);
+  const [, second] = clickhouse.shards!;
+
+  // a file where the folder of the second shard belongs
+  mkdirSync(join(backups, 'half'), { recursive: true });
+  writeFileSync(join(backups, 'half', 's2'), '');
+  await expect(createBackup(context, { place: 'local/half' })).rejects.toThrow('the shard s2: local/half: ');
+  await clickhouse.execute({
+    sql: "INSERT INTO partition_owners (topic, partition, epoch, consumer_group, shard) VALUES ('gone', 0, 1, 'g', 's3')",
+  });
+  await createBackup(context, { place: 'local/gone' });
+  const write = (): Promise<void> =>
+    second!.execute({
+      sql: "INSERT INTO batches (source, topic, partition, incarnation, first, last, evaluated_at) VALUES ('edge_logs', 't', 0, 0, 0, 0, now64(3))",
+    });
+  await expect(
+    createBackup({ ...context, clickhouse: whileCopied(clickhouse, write) }, { place: 'local/written' }),
+  ).rejects.toThrow('ingest wrote meanwhile');
+  await second!.execute({
+    sql: "INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')",
+  });
+  await expect(createBackup(context, { place: 'local/never' })).rejects.toThrow(/under\.way partition 3 .* under way/);
+
+  for (const [place, reason] of [
+    ['local/absent', 'the shard s1: local/absent: there is no backup of this name'],
+    ['local/half', 'the shard s2: local/half: '],
+    ['local/gone', 'partitions on the shard s3, but this cluster has s1, s2'],
+  ] as const) {
+    const empty = await openEmpty('parts');
+    await expect(restoreBackup({ ...context, clickhouse: empty }, { place })).rejects.toThrow(reason);
+    // no service finds a schema, and nobody takes it for empty
+    for (const { server } of cluster.nodes)
+      expect(
+        await server.query("SELECT count() FROM system.tables WHERE database = 'parts' AND name = 'migrations'"),
+      ).toBe('0');
+    if (place !== 'local/gone') continue;
+    for (const { server } of cluster.nodes.slice(0, 3)) await server.query('DROP TABLE parts.partition_owners SYNC');
+    await expect(restoreBackup({ ...context, clickhouse: empty }, { place })).rejects.toThrow(/has 1 tables, .* empty/);
+  }
+});
 
 const byPlace = (a: { topic: string; partition: number }, b: { topic: string; partition: number }): number =>
   a.topic === b.topic ? a.partition - b.partition : a.topic < b.topic ? -1 : 1;

@@ -3,9 +3,7 @@ import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
-import { backupPlaces } from '../../common/config/backup-places.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { createBackup } from '../../services/ingest/copies/backup.ts';
 import { replayDeadLetter, listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { createDecoders } from '../../services/ingest/service.ts';
@@ -43,11 +41,6 @@ test('CLICKHOUSE_URL without the nodes of a shard, or with its shard alone, is r
     name: 'StartError',
     message: expect.stringMatching(/has 2 shards, but .* have the macro shard = s1:/),
   });
-});
-
-test('a backup of several shards is refused', async () => {
-  const context = { clickhouse, places: backupPlaces(`local=${join(on.folder, 'backups')}`), logger: testLogger };
-  await expect(createBackup(context, { place: 'local/all' })).rejects.toThrow(/has 2 shards.*docs\/scale\.md/);
 });
 
 test('what was claimed for a shard stays there; other partitions are spread', { timeout: 600_000 }, async () => {

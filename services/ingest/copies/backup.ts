@@ -1,8 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import {
+  everywhere,
+  fresh,
+  freshly,
+  select,
+  shardsOf,
+  type ClickHouse,
+} from '../../../common/clickhouse/clickhouse.ts';
+import { SHARED_TABLES } from '../../../common/clickhouse/cluster/cluster.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier, quote } from '../../../common/clickhouse/sql.ts';
 import { folderIn, type BackupPlaces } from '../../../common/config/backup-places.ts';
 import { StartError } from '../../../common/errors.ts';
@@ -39,11 +48,21 @@ export interface BackupResult {
   readonly last_evaluated_at: number;
 }
 
-const POLL_MS = 200;
+type Written = Pick<BackupResult, 'files' | 'bytes'>;
 
-/** A destination as BACKUP and RESTORE take it. Throws StartError where there is no such place. */
-export function destinationOf(places: BackupPlaces, backup: string): string {
-  const { engine, args } = placeOf(places, backup);
+const POLL_MS = 200;
+/** Restored first: it says which shards the backup has. */
+const CLAIMS = 'partition_owners';
+/** Restored last: without it no service uses the database. */
+const LAST = 'migrations';
+
+/**
+ * A destination as BACKUP and RESTORE take it. Each of several shards has a folder of its name in the backup. Throws
+ * StartError where there is no such place.
+ */
+export function destinationOf(places: BackupPlaces, backup: string, shard?: string): string {
+  const place = placeOf(places, backup);
+  const { engine, args } = shard === undefined ? place : folderIn(place, shard);
   return `${engine}(${args.map((arg) => quote(arg)).join(', ')})`;
 }
 
@@ -62,24 +81,24 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
 }
 
 /**
- * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Ingest has to stand still from
- * its beginning to its end, which is checked: the tables are read one after the other. Throws StartError.
+ * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes its
+ * own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
+ * which is checked: the tables are read one after the other. Throws StartError.
  */
 export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
   const { clickhouse, places } = context;
-  refuseShards(clickhouse);
-  const destination = destinationOf(places, place);
-  const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base)}`];
+  for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
   makeFolder(clickhouse, places, place);
-  const state = await run(
-    context,
-    place,
-    `BACKUP DATABASE ${identifier(await databaseOf(clickhouse))} TO ${destination}`,
-    settings,
-  );
+  const [first] = shardsOf(clickhouse);
+  const written = await onShards(clickhouse, shardsOf(clickhouse), async (shard, name) => {
+    const tables = `DATABASE ${identifier(await databaseOf(shard))}${except(shard === first ? [] : [...SHARED_TABLES])}`;
+    const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base, name)}`];
+    const sql = `BACKUP ${tables} TO ${destinationOf(places, place, name)}`;
+    return await run({ ...context, clickhouse: shard }, place, sql, settings);
+  });
   await assertQuiescentSince(clickhouse, before, `the backup ${place}`);
-  return { ...state, last_evaluated_at: before.last_evaluated_at };
+  return { ...sum(written), last_evaluated_at: before.last_evaluated_at };
 }
 
 /**
@@ -90,25 +109,79 @@ export async function restoreBackup(
   { place, database }: { readonly place: string; readonly database?: string },
 ): Promise<BackupResult> {
   const { clickhouse, places } = context;
-  refuseShards(clickhouse);
-  const destination = destinationOf(places, place);
-  await assertEmpty(clickhouse, 'a backup that is restored');
-  const name = identifier(await databaseOf(clickhouse));
-  const state = await run(
-    context,
-    place,
-    `RESTORE DATABASE ${database === undefined ? name : `${identifier(database)} AS ${name}`} FROM ${destination}`,
-    [],
-  );
+  placeOf(places, place);
+  await assertEmpty(everywhere(clickhouse), 'a backup that is restored');
+  const shards = shardsOf(clickhouse);
+  const name = await databaseOf(shards[0]!);
+  const [from, to] = [identifier(database ?? name), identifier(name)];
+  const restore = (some: typeof shards, tables: string): Promise<Written[]> =>
+    onShards(clickhouse, some, (shard, folder) =>
+      run(
+        { ...context, clickhouse: shard },
+        place,
+        `RESTORE ${tables} FROM ${destinationOf(places, place, folder)}`,
+        [],
+      ),
+    );
+  const table = (of: string): string => `TABLE ${from}.${identifier(of)} AS ${to}.${identifier(of)}`;
+  const others = `DATABASE ${from} AS ${to}${except([CLAIMS, LAST])}`;
+
+  // every node gets the tables at once: the next statement may go to any, and the shards fill the same tables
+  const restoreShared = async (tables: string): Promise<Written[]> => {
+    const written = await restore(shards.slice(0, 1), tables);
+    await clickhouse.cluster?.complete();
+    return written;
+  };
+
+  await restoreShared(table(CLAIMS));
+  await assertShardsOf(clickhouse, place);
+  const restored = [...(await restoreShared(others)), ...(await restore(shards.slice(1), others))];
+  await restoreShared(table(LAST));
+  await clickhouse.cluster?.distribute?.();
   const { last_evaluated_at } = await assertQuiescent(clickhouse, 'what was restored');
-  return { ...state, last_evaluated_at };
+  return { ...sum(restored), last_evaluated_at };
 }
 
-function refuseShards({ shards, where }: ClickHouse): void {
-  if (shards !== undefined)
+/** Throws StartError if a partition is on none of these shards: nobody would restore its rows. */
+async function assertShardsOf({ shards }: ClickHouse, place: string): Promise<void> {
+  if (shards === undefined) return;
+  const names = shards.map(({ shard }) => shard);
+  const claimed = await select<{ shard: string }>(fresh(shards[0]!, [CLAIMS]), statements.claimedShards);
+  const absent = claimed.filter(({ shard }) => !names.includes(shard));
+  if (absent.length > 0)
     throw new StartError(
-      `${where} has ${shards.length} shards, which one backup does not hold together: stop ingest, and run BACKUP DATABASE on one node of each (docs/scale.md)`,
+      `${place} has partitions on the shard ${absent.map(({ shard }) => shard).join(', ')}, but this cluster has ${names.join(', ')}: restore it into a cluster whose shards have the same names`,
     );
+}
+
+/**
+ * Waits for all of these shards. `folder`: the name of a shard's part of a backup; undefined without several shards.
+ * Throws the error of the first shard that failed, with its name.
+ */
+async function onShards<T>(
+  { shards }: ClickHouse,
+  some: readonly ClickHouse[],
+  work: (shard: ClickHouse, folder: string | undefined) => Promise<T>,
+): Promise<T[]> {
+  const outcomes = await Promise.allSettled(some.map((shard) => work(shard, shards && shard.shard)));
+  return outcomes.map((outcome, at) => {
+    if (outcome.status === 'fulfilled') return outcome.value;
+    const cause: unknown = outcome.reason;
+    if (shards === undefined || !(cause instanceof StartError || cause instanceof ClickHouseError)) throw cause;
+    const reason = cause instanceof StartError ? cause.message : cause.codeName;
+    throw new StartError(`the shard ${some[at]!.shard}: ${reason}`, { cause });
+  });
+}
+
+function except(tables: readonly string[]): string {
+  return tables.length === 0 ? '' : ` EXCEPT TABLES ${tables.map(identifier).join(', ')}`;
+}
+
+function sum(written: readonly Written[]): Written {
+  return {
+    files: written.reduce((all, { files }) => all + files, 0),
+    bytes: written.reduce((all, { bytes }) => all + bytes, 0),
+  };
 }
 
 /**
@@ -136,12 +209,18 @@ async function run(
   backup: string,
   statement: string,
   settings: readonly string[],
-): Promise<{ files: number; bytes: number }> {
+): Promise<Written> {
   const id = randomUUID();
-  await clickhouse.execute({ sql: `${statement} SETTINGS ${[`id = ${quote(id)}`, ...settings].join(', ')} ASYNC` });
+  // a node writes the rows that it has itself
+  const tables = await select<{ name: string }>(clickhouse, statements.replicatedTables);
+  await clickhouse.execute({
+    sql: `${statement} SETTINGS ${[`id = ${quote(id)}`, ...settings].join(', ')} ASYNC`,
+    ...freshly(tables.map(({ name }) => name)),
+  });
   for (;;) {
     const [state] = await select<{ status: string; error: string; files: number; bytes: number }>(
-      clickhouse,
+      // another node may have taken the place of the one that was asked first
+      everywhere(clickhouse),
       statements.backupState,
       { id },
     );
@@ -150,7 +229,10 @@ async function run(
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED')
       return { files: state.files, bytes: state.bytes };
     if (state.error !== '') {
-      logger.error({ backup, status: state.status, reason: state.error.split('\n')[0] }, 'backup_failed');
+      logger.error(
+        { backup, shard: clickhouse.shard, status: state.status, reason: state.error.split('\n')[0] },
+        'backup_failed',
+      );
       throw new StartError(
         `${backup}: ${reasonOf(state.error) ?? 'the engine refused'} (${state.status}); the log line backup_failed has the reason`,
       );

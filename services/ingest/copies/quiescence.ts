@@ -1,7 +1,10 @@
-import { select, shardsOf, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { fresh, select, shardsOf, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../../common/errors.ts';
-import { ledgerKeptSince } from '../reconcile.ts';
+import { LEDGER_AND_ROWS, ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
+
+/** What the rollup service records: the same on every shard. */
+const SHARED = ['rollups', 'rollup_repairs'];
 
 /** What ingest and the rollup service have recorded so far (sql/progress.sql). */
 interface Progress {
@@ -19,16 +22,24 @@ interface Progress {
  */
 export async function assertQuiescent(clickhouse: ClickHouse, what: string): Promise<Progress> {
   const params = { kept_since: ledgerKeptSince() };
-  const open = shardsOf(clickhouse).map((shard) =>
-    select<{ topic: string; partition: number; rows: number }>(shard, statements.unaccounted, params),
+  const shards = shardsOf(clickhouse).map((shard) => fresh(shard, [...LEDGER_AND_ROWS, ...SHARED]));
+  const open = await Promise.all(
+    shards.map((shard) =>
+      select<{ topic: string; partition: number; rows: number }>(shard, statements.unaccounted, params),
+    ),
   );
-  const [first] = (await Promise.all(open)).flat();
+  const [first] = open.flat();
   if (first !== undefined) {
     throw new StartError(
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
     );
   }
-  return (await select<Progress>(clickhouse, statements.progress))[0]!;
+  const progress = await Promise.all(shards.map((shard) => select<Progress>(shard, statements.progress)));
+  return progress.flat().reduce((all, of) => ({
+    ...all,
+    batches: all.batches + of.batches,
+    last_evaluated_at: Math.max(all.last_evaluated_at, of.last_evaluated_at),
+  }));
 }
 
 /**

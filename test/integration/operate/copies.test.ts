@@ -201,6 +201,8 @@ describe('backups', () => {
     expect(destinationOf(of, 'local/monday')).toBe("File('/var/it\\'s/monday')");
     expect(destinationOf(of, 'disk/monday')).toBe("Disk('backups', 'monday')");
     expect(destinationOf(of, 's3/2026-03-01.full')).toBe("S3('https://b.example/x/2026-03-01.full', 'k', 's')");
+    expect(destinationOf(of, 'local/monday', 's1')).toBe("File('/var/it\\'s/monday/s1')");
+    expect(destinationOf(of, 's3/monday', 's2')).toBe("S3('https://b.example/x/monday/s2', 'k', 's')");
     for (const wrong of [
       'monday',
       '/tmp/monday',
