@@ -1,7 +1,16 @@
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { ceilTo, floorTo, isoTime, LONG_READ_SETTINGS, onShards, WRITE_SETTINGS, type Context } from './context.ts';
+import {
+  ceilTo,
+  floorTo,
+  HOUR,
+  isoTime,
+  LONG_READ_SETTINGS,
+  onShards,
+  WRITE_SETTINGS,
+  type Context,
+} from './context.ts';
 import { differences, during, isIn, readDefinition, type Span } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
@@ -35,6 +44,39 @@ async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: 
   await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
 }
 
+/**
+ * Divides repairs into those that one build can do: of the same source and period, with hours that overlap. An outage
+ * leaves a repair for each batch in flight, and each build makes a whole partition. One that raw cannot give, or that
+ * still differed, is tried alone, so that it holds up no other.
+ */
+export function groupRepairs(open: readonly Repair[]): Repair[][] {
+  const groups: Repair[][] = [];
+  for (const repair of open) {
+    const group = groups.find(
+      (of) => of.every((other) => mayJoin(other, repair)) && of.some((other) => overlap(other, repair)),
+    );
+    if (group === undefined) groups.push([repair]);
+    else group.push(repair);
+  }
+  return groups;
+}
+
+function mayJoin(a: Repair, b: Repair): boolean {
+  const isAlone = ({ outcome }: Repair): boolean => outcome === 'incomplete' || outcome === 'differs';
+  return (
+    !isAlone(a) &&
+    !isAlone(b) &&
+    a.source === b.source &&
+    a.period === b.period &&
+    a.reason === b.reason &&
+    a.accept_loss === b.accept_loss
+  );
+}
+
+function overlap(a: Span, b: Span): boolean {
+  return floorTo(a.from, HOUR) < ceilTo(b.to, HOUR) && floorTo(b.from, HOUR) < ceilTo(a.to, HOUR);
+}
+
 /** Tries every open repair once, on every shard. Returns how many are left. */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
@@ -43,7 +85,12 @@ export async function repairOpen(context: Context): Promise<number> {
   let left = 0;
   const incomplete = new Set<string>();
   const differing = new Map<string, number>();
-  for (const repair of open) {
+  for (const group of groupRepairs(open)) {
+    const repair = {
+      ...group[0]!,
+      from: Math.min(...group.map(({ from }) => from)),
+      to: Math.max(...group.map(({ to }) => to)),
+    };
     const where = {
       source: repair.source,
       period: isoTime(repair.period),
@@ -75,13 +122,11 @@ export async function repairOpen(context: Context): Promise<number> {
       }
       if (built.kind !== 'built' && outcome !== 'differs') outcome = built.kind;
     }
-    if (outcome === 'built') {
-      await writeRepair(context, { ...repair, outcome }, true);
-      logger.info(where, 'rollup_repaired');
-    } else {
-      left++;
-      if (outcome !== repair.outcome) await writeRepair(context, { ...repair, outcome }, false);
-    }
+    for (const member of group)
+      if (outcome === 'built' || outcome !== member.outcome)
+        await writeRepair(context, { ...member, outcome }, outcome === 'built');
+    if (outcome === 'built') logger.info(where, 'rollup_repaired');
+    else left += group.length;
   }
   for (const { name } of rollups) {
     metrics.sourceIncomplete.set({ rollup: name }, incomplete.has(name) ? 1 : 0);

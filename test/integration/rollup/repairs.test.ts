@@ -83,6 +83,19 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await world.registry.metrics()).toContain('sluice_rollup_repairs_total{rollup="api_requests"} 1');
   });
 
+  test('what an outage left of many batches is one build', async () => {
+    const period = await newestPeriod(world.context);
+    for (const seconds of [0, 1, 2]) {
+      const batch = world.announce('edge_logs', eventsOf(4));
+      await insertWithoutView(batch);
+      await recover(batch, period, world.now + seconds * 1000);
+    }
+    expect(await held()).toEqual([]);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([12, 12, 12]);
+    expect(await world.registry.metrics()).toContain('sluice_rollup_repairs_total{rollup="api_requests"} 1');
+  });
+
   test('a repair waits for the batch to be finished, and closes the open period', async () => {
     const batch = world.announce('edge_logs', eventsOf(4));
     await insertWithoutView(batch);
