@@ -9,7 +9,7 @@ import { createLogger } from '../common/logger.ts';
 import { reconcile } from '../services/ingest/reconcile.ts';
 import { startServer, type TestServer } from '../test/harness/clickhouse-server.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
-import { startScript } from '../test/harness/service.ts';
+import { endAll, startScript } from '../test/harness/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
 import {
   openProducing,
@@ -87,6 +87,7 @@ export async function benchScaleOut(): Promise<void> {
       measurements: [...PROCESSES.flatMap((n) => costMeasurements(n, costs)), ...measurements],
     });
   } finally {
+    await endAll();
     await server.kill();
     await broker.stop();
     folder.remove();

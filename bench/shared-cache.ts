@@ -8,7 +8,7 @@ import { startServer } from '../test/harness/clickhouse-server.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openTestStore } from '../test/harness/ingest-store.ts';
 import { startRedis } from '../test/harness/redis.ts';
-import { startScript } from '../test/harness/service.ts';
+import { endAll, startScript } from '../test/harness/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
 import { SEED } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
@@ -63,6 +63,7 @@ export async function benchSharedCache(): Promise<void> {
     }
     report({ bench: 'shared-cache', seed: SEED, engine: server.version, measurements });
   } finally {
+    await endAll();
     await redis.stop();
     await server.kill();
     folder.remove();
