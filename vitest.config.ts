@@ -35,8 +35,8 @@ export function onClickHouse(
 // browser: a real browser on a real service.
 // retry 0 everywhere: a test that fails once has found something.
 // server, hostile: the guarantees that depend on the server, on a genuine one under a plain and under a hostile profile:
-// deduplication by token, dead letters, delivery through kills, and every endpoint's answers. cluster: two replicas, of
-// which the file starts ZooKeeper and both, killed and lagging.
+// deduplication by token, dead letters, delivery through kills, and every endpoint's answers. cluster: two
+// replicas with ZooKeeper, which the file starts, kills and lets lag.
 // Many tests start a server of their own (test/harness/clickhouse-server.ts). They run in integration and faults, on
 // 25.8 unless they name versions: canary, rights, own-server, server, long-writes, kill-stack, clickhouse-away.
 // The whole suites on every server: vitest.servers.config.ts.
