@@ -166,6 +166,17 @@ test('a session that is left in disorder is not used again', async () => {
   await clickhouse.close();
 });
 
+test('settings that a writer could not set are set by its next statement', async () => {
+  const clickhouse = await open(folder.path, { writers: 1 });
+  const insertSize = "INSERT INTO sizes SELECT getSetting('max_block_size')";
+  await clickhouse.execute({ sql: 'CREATE TABLE sizes (n UInt64) ENGINE = MergeTree ORDER BY tuple()' });
+  const wrong = { max_block_size: 1234, join_default_strictness: 'no such one' };
+  await expect(clickhouse.execute({ sql: insertSize, settings: wrong })).rejects.toMatchObject({ code: 418 });
+  await clickhouse.execute({ sql: insertSize, settings: { max_block_size: 1234 } });
+  expect(await text(clickhouse, 'SELECT n FROM sizes')).toBe('1234');
+  await clickhouse.close();
+});
+
 test('the engine stores nothing of its own: no query log, no metric log', async () => {
   const clickhouse = await open();
   await text(clickhouse, 'SELECT 1');
