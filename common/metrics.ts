@@ -2,10 +2,13 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom
 
 export type { Registry } from 'prom-client';
 
+/** How often the lag of the event loop is measured. Each time wakes the process: 10 ms cost 0.9 % of a core at rest. */
+const LAG_EVERY_MS = 100;
+
 /** Returns the one registry of a process. Every metric is named sluice_<service>_<what>_<unit>. */
 export function createRegistry(): Registry {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: LAG_EVERY_MS });
   return registry;
 }
 

@@ -20,16 +20,32 @@ export function createCommitter(
   { commitsRefused }: Pick<IngestMetrics, 'commitsRefused'>,
 ) {
   let client: EachBatchPayload | undefined;
-  let first = Promise.withResolvers<void>();
+  /** Of all lanes together. Nothing of it outlives the look: topics may stay empty for weeks. */
+  let look: { readonly over: Promise<void>; readonly end: () => void } | undefined;
+
+  /** Resolves with the first fetch, or when it is time to look whether the process stops. */
+  function nextLook(): Promise<void> {
+    if (look === undefined) {
+      const { promise: over, resolve } = Promise.withResolvers<void>();
+      const end = (): void => {
+        clearTimeout(timer);
+        look = undefined;
+        resolve();
+      };
+      const timer = setTimeout(end, UNFETCHED_RETRY_MS);
+      look = { over, end };
+    }
+    return look.over;
+  }
+
   return {
     fetched(payload: EachBatchPayload): void {
       client = payload;
-      first.resolve();
+      look?.end();
     },
 
     crashed(): void {
       client = undefined;
-      first = Promise.withResolvers();
     },
 
     heartbeat(): void {
@@ -57,7 +73,7 @@ export function createCommitter(
             logger[level]({ err, topic, partition, offset, attempts: refused }, 'commit_refused');
           }
           if (isDraining() && (client === undefined || attempt > LAST_RETRIES)) return false;
-          await (client === undefined ? Promise.race([first.promise, sleep(UNFETCHED_RETRY_MS)]) : sleep(RETRY_MS));
+          await (client === undefined ? nextLook() : sleep(RETRY_MS));
           return true;
         },
       );
