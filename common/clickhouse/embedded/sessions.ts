@@ -95,6 +95,7 @@ export function createSessions({ Session, folder, dataDir, isolated, logger }: S
       const changed = [...wanted].filter(([name, value]) => session.settings.get(name) !== value);
       const set =
         changed.length === 0 ? '' : `SET ${changed.map(([name, value]) => `${name} = ${value}`).join(', ')}; `;
+      // known again once the statement has succeeded
       session.settings = new Map([...wanted.keys()].map((name) => [name, undefined]));
       await run(session, set + text, 'Null', true, ended);
       session.settings = wanted;

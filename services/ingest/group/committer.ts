@@ -20,7 +20,7 @@ export function createCommitter(
   { commitsRefused }: Pick<IngestMetrics, 'commitsRefused'>,
 ) {
   let client: EachBatchPayload | undefined;
-  /** Of all lanes together. Nothing of it outlives the look: topics may stay empty for weeks. */
+  /** One wait for all lanes. When it is over nothing of it stays in memory: topics may be empty for weeks. */
   let look: { readonly over: Promise<void>; readonly end: () => void } | undefined;
 
   /** Resolves with the first fetch, or when it is time to look whether the process stops. */
