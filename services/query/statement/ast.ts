@@ -28,3 +28,48 @@ export function nameOf(rest: string): string {
     .replace(/ ?\(alias .*\)$/, '')
     .trim();
 }
+
+/** Returns the name in `(alias name)`. Undefined if the node has none. */
+function aliasOf(rest: string): string | undefined {
+  return /\(alias ([^()]*)\)$/.exec(rest.replace(/ ?\(children \d+\)$/, ''))?.[1];
+}
+
+/** Deeper than ClickHouse parses (max_parser_depth), and far from the end of the stack. */
+const DEEPEST = 1_000;
+
+/**
+ * Returns how many nodes a statement has once each alias is replaced by what it stands for, as ClickHouse does before it
+ * reads a row. Infinity if aliases of aliases are nested too deeply. Of several expressions with one alias the sum
+ * counts, whatever their scopes.
+ */
+export function expandedSize(root: Node): number {
+  const named = new Map<string, Node[]>();
+  const pending = [root];
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    const alias = aliasOf(node.rest);
+    if (alias !== undefined) {
+      const others = named.get(alias);
+      if (others === undefined) named.set(alias, [node]);
+      else others.push(node);
+    }
+    for (const child of node.children) pending.push(child);
+  }
+  const aliased = new Map<string, number>();
+  const sizeOf = (node: Node, depth: number): number => {
+    if (depth > DEEPEST) return Infinity;
+    let size = 1 + (node.type === 'Identifier' ? sizeOfAlias(nameOf(node.rest), depth + 1) : 0);
+    for (const child of node.children) size += sizeOf(child, depth + 1);
+    return size;
+  };
+  const sizeOfAlias = (alias: string, depth: number): number => {
+    const known = aliased.get(alias);
+    if (known !== undefined) return known;
+    // a name inside its own expression (`lower(message) AS message`) counts once
+    aliased.set(alias, 0);
+    let size = 0;
+    for (const node of named.get(alias) ?? []) size += sizeOf(node, depth);
+    aliased.set(alias, size);
+    return size;
+  };
+  return sizeOf(root, 0);
+}
