@@ -39,8 +39,8 @@ const DEEPEST = 1_000;
 
 /**
  * Returns how many nodes a statement has once each alias is replaced by what it stands for, as ClickHouse does before it
- * reads a row. Infinity if aliases of aliases are nested too deeply. Of several expressions with one alias the sum
- * counts, whatever their scopes.
+ * reads a row. Of several expressions with one alias the sum counts, in whatever SELECT they stand. Infinity if aliases
+ * are nested too deeply, or stand for each other: then no order of looking at them tells how large they are.
  */
 export function expandedSize(root: Node): number {
   const named = new Map<string, Node[]>();
@@ -54,21 +54,26 @@ export function expandedSize(root: Node): number {
     }
     for (const child of node.children) pending.push(child);
   }
-  const aliased = new Map<string, number>();
-  const sizeOf = (node: Node, depth: number): number => {
+  const sizes = new Map<string, number>();
+  const sizeOf = (node: Node, depth: number, within?: string): number => {
     if (depth > DEEPEST) return Infinity;
-    let size = 1 + (node.type === 'Identifier' ? sizeOfAlias(nameOf(node.rest), depth + 1) : 0);
-    for (const child of node.children) size += sizeOf(child, depth + 1);
+    let size = 1;
+    if (node.type === 'Identifier') {
+      const name = nameOf(node.rest);
+      // a name inside its own expression (`lower(message) AS message`) is a column
+      if (name !== within) size += sizeOfAlias(name, depth + 1);
+    }
+    for (const child of node.children) size += sizeOf(child, depth + 1, within);
     return size;
   };
   const sizeOfAlias = (alias: string, depth: number): number => {
-    const known = aliased.get(alias);
+    const known = sizes.get(alias);
     if (known !== undefined) return known;
-    // a name inside its own expression (`lower(message) AS message`) counts once
-    aliased.set(alias, 0);
+    // whoever comes here again before its size is known stands for itself
+    sizes.set(alias, Infinity);
     let size = 0;
-    for (const node of named.get(alias) ?? []) size += sizeOf(node, depth);
-    aliased.set(alias, size);
+    for (const node of named.get(alias) ?? []) size += sizeOf(node, depth, alias);
+    sizes.set(alias, size);
     return size;
   };
   return sizeOf(root, 0);

@@ -24,6 +24,8 @@ const refused = [
   `SELECT ${doubled(20)}, editDistance(s19, reverse(s19)) AS d`,
   `SELECT ${doubled(40)}, length(s39) AS n`,
   `SELECT ${doubled(18)}, length(s17) AS n`,
+  // in another SELECT the same names stand for each other in the other order
+  `SELECT (SELECT s0 FROM (SELECT 1 AS s17, ${Array.from({ length: 17 }, (_, i) => `s${i + 1} AS s${i}`).join(', ')})) AS t, ${doubled(18)}, length(s17) AS n`,
   `SELECT concat(${'id, '.repeat(2000)}id) AS a, concat(a, a, a, a, a, a) AS b FROM edge`,
   "SELECT repeat('a', 1000000)",
   "SELECT leftPad('a', 1000000)",
