@@ -69,8 +69,8 @@ export interface Rows {
   /** RowBinary in pieces, in order; each must stay valid only until the next one is requested */
   readonly pieces: Iterable<Uint8Array>;
   readonly settings?: StatementSettings;
-  /** the id for `killInsert`; without one it cannot be ended from outside */
-  readonly queryId?: string;
+  /** ids for `killInsert`; without one it cannot be ended from outside */
+  readonly queryIds?: readonly string[];
 }
 
 export interface Reader {
@@ -91,7 +91,7 @@ export interface Writer {
    */
   insertRows(rows: Rows): Promise<void>;
   /**
-   * Ends inserts with this `queryId` that may still run, whoever began them. Resolves when none of them runs. Throws
+   * Ends inserts with this one of their `queryIds` that may still run, whoever began them. Resolves when none of them runs. Throws
    * ClickHouseError if that cannot be known: ClickHouse does not answer, or does not end them in time.
    */
   killInsert(queryId: string): Promise<void>;

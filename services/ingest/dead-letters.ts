@@ -288,7 +288,7 @@ async function storeLetter(
           columns: rawColumns(source),
           pieces: evaluated.rows,
           settings: { insert_deduplication_token: token },
-          queryId,
+          queryIds: [queryId],
         });
         return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
       },

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { dueAt } from './linger.ts';
 
-const trickle = { isFilling: false, phase: 0 };
+const trickle = { isFilling: false, perSecond: 30, phase: 0 };
 
 describe('when a batch that is not full is cut', () => {
-  it('keeps all partitions together to 30 inserts a second, and none waits longer than 10 s', () => {
+  it('keeps all together to 30 inserts a second, and none waits longer than 10 s', () => {
     const ticks = [1, 9, 27, 1_000].map((active) => dueAt({ ...trickle, since: 0, active }));
     expect(ticks).toEqual([250, 300, 900, 10_000]);
   });
@@ -13,10 +13,10 @@ describe('when a batch that is not full is cut', () => {
     expect([0, 1, 899, 900].map((since) => dueAt({ ...trickle, since, active: 27 }))).toEqual([900, 900, 900, 1_800]);
   });
 
-  it('is at another moment of the tick for each partition, and never later than a tick', () => {
+  it('is at another moment of the tick for each phase, and never later than a tick', () => {
     for (const phase of [0.25, 0.5, 0.999]) {
       for (const since of [0, 100, 450, 899]) {
-        const due = dueAt({ since, isFilling: false, active: 27, phase });
+        const due = dueAt({ ...trickle, since, active: 27, phase });
         expect(due).toBeGreaterThan(since);
         expect(due).toBeLessThanOrEqual(since + 900);
         expect(due % 900).toBeCloseTo(phase * 900, 6);
@@ -25,7 +25,7 @@ describe('when a batch that is not full is cut', () => {
   });
 
   it('leaves time for a full batch while more of the partition stands in Kafka', () => {
-    const filling = { since: 10, isFilling: true, phase: 0 };
+    const filling = { ...trickle, since: 10, isFilling: true };
     expect([1, 3, 27].map((active) => dueAt({ ...filling, active }))).toEqual([2_010, 2_010, 2_010]);
   });
 });

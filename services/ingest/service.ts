@@ -128,6 +128,7 @@ export async function startIngest({
     topics,
     batchMaxBytes: settings.BATCH_MAX_BYTES,
     permits: { size, most },
+    mayShareInserts: clickhouse.where === 'embedded',
     logger,
     metrics,
     clock,

@@ -11,6 +11,7 @@ import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { tokenOf } from './delivery/intent.ts';
+import { send, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
@@ -135,7 +136,7 @@ function writesOf(
       rulesFor(avro, records, settingsOf(context, place), { evaluatedAt, period }),
 
     endRunning: () => clickhouse.killInsert(queryIdOf(place)),
-    insert: (batch, without, attempt, fence) => insert(context, place, batch, without, attempt, fence),
+    insert: (batch, without, attempt, fence, seat) => insert(context, place, batch, without, attempt, fence, seat),
 
     async requestRepair({ incarnation, first, last }, period) {
       await clickhouse.execute({
@@ -167,38 +168,36 @@ async function insert(
   without: ReadonlySet<number>,
   attempt: number,
   fence: Fence,
+  seat: Seat | undefined,
 ): Promise<Stored | 'unfinished' | Ended> {
   const { source, topic, partition, avro } = place;
   const { incarnation, last: batchLast, rules, records } = batch;
-  const insertRows = (table: string, columns: readonly string[], pieces: readonly Uint8Array[], token: string) =>
-    context.clickhouse.insertRows({
-      table,
-      columns,
-      pieces,
-      settings: { insert_deduplication_token: token },
-      queryId: queryIdOf(place),
-    });
   await avro.load(rules.schemaIds);
   const at = { topic, partition, incarnation, batchLast };
   const evaluated = await evaluateBatchInTurns(source, at, rules, records, avro, without);
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
+  const queryId = queryIdOf(place);
   const token = tokenOf(topic, partition, batch, attempt);
   const done = context.metrics.insertSeconds.startTimer({ source });
   if (deadOffsets.length > 0) {
     const ended = await fence();
     if (ended !== undefined) return ended;
-    await insertRows('dead_letters', DEAD_LETTER_COLUMNS, evaluated.deadLetters, `${token}:dead`);
+    await context.clickhouse.insertRows({
+      table: 'dead_letters',
+      columns: DEAD_LETTER_COLUMNS,
+      pieces: evaluated.deadLetters,
+      settings: { insert_deduplication_token: `${token}:dead` },
+      queryIds: [queryId],
+    });
   }
+  const contribution: Contribution<RawRows> = {
+    rows: { queryId, token, pieces: evaluated.rows },
+    fence,
+    send: (contributions) => insertRaw(context.clickhouse, source, contributions),
+  };
   if (rowOffsets.length > 0) {
-    const ended = await fence();
-    if (ended !== undefined) return ended;
-    try {
-      await insertRows(source, rawColumns(source), evaluated.rows, token);
-    } catch (error) {
-      // the raw rows are there by then
-      if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
-      throw error;
-    }
+    const inserted = (await seat?.insert(contribution)) ?? (await send([contribution])).get(contribution)!;
+    if (inserted !== 'done') return inserted;
   }
   done();
   // not where an insert failed: it may still be read then
@@ -206,6 +205,38 @@ async function insert(
   recycle(evaluated.deadLetters);
   observe(context, source, records, rowOffsets.length + deadOffsets.length);
   return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
+}
+
+/** Raw rows of one batch. */
+interface RawRows {
+  readonly queryId: string;
+  readonly token: string;
+  readonly pieces: readonly Uint8Array[];
+}
+
+/** Inserts raw rows as one block. 'unfinished': a view failed, and the raw rows are there. */
+async function insertRaw(
+  clickhouse: ClickHouse,
+  source: SourceName,
+  contributions: readonly Contribution<RawRows>[],
+): Promise<'done' | 'unfinished'> {
+  const batches = contributions.map(({ rows }) => rows);
+  const { token } = batches[0]!;
+  try {
+    await clickhouse.insertRows({
+      table: source,
+      columns: rawColumns(source),
+      pieces: batches.flatMap(({ pieces }) => pieces),
+      // none of the batches has this token: whichever is completed by itself must not be kept out
+      settings: { insert_deduplication_token: batches.length === 1 ? token : `joint:${token}` },
+      queryIds: batches.map(({ queryId }) => queryId),
+    });
+    return 'done';
+  } catch (error) {
+    // the raw rows are there by then
+    if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
+    throw error;
+  }
 }
 
 function observe(

@@ -87,14 +87,14 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
       await writes.write(setParams(params) + statementToRun(sql, params), settings);
     },
 
-    async insertRows({ table, columns, pieces, settings = {}, queryId }) {
+    async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
       const path = join(rowsFolder, `${++rowFiles}.rowbinary`);
       try {
         await writePieces(path, pieces).catch((error: unknown) => {
           throw fromSystem(error, true, false);
         });
         const sql = `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`;
-        await writes.write(sql, { ...knownSettings(insertSettings, known), ...settings }, queryId);
+        await writes.write(sql, { ...knownSettings(insertSettings, known), ...settings }, queryIds);
       } finally {
         await unlink(path).catch(() => {});
       }
@@ -144,8 +144,8 @@ async function firstAnswer(
 interface Writes {
   /** fires when a write must end at once */
   readonly ended: AbortSignal;
-  write(text: string, settings: StatementSettings, queryId?: string): Promise<void>;
-  /** Ends the inserts of that id. Resolves when they have ended. */
+  write(text: string, settings: StatementSettings, queryIds?: readonly string[]): Promise<void>;
+  /** Ends the inserts with that id. Resolves when they have ended. */
   kill(queryId: string): Promise<void>;
   /** Lets writes finish for CLOSE_GRACE_MS. */
   close(): Promise<void>;
@@ -156,20 +156,20 @@ function createWrites(sessions: Sessions, writers: number, known: Names): Writes
   const killAll = new AbortController();
   /** inserts that can be ended by their id */
   const inserting = new Set<{
-    readonly queryId: string;
+    readonly queryIds: readonly string[];
     readonly ending: AbortController;
     readonly ended: Promise<void>;
   }>();
   return {
     ended: killAll.signal,
 
-    async write(text, settings, queryId) {
+    async write(text, settings, queryIds) {
       checkSettings(settings, known);
       const ending = new AbortController();
-      const signal = queryId === undefined ? killAll.signal : AbortSignal.any([killAll.signal, ending.signal]);
+      const signal = queryIds === undefined ? killAll.signal : AbortSignal.any([killAll.signal, ending.signal]);
       const writes = writing.use('', (session) => sessions.write(session, text, settings, signal), signal);
-      if (queryId === undefined) return await writes;
-      const insert = { queryId, ending, ended: writes.catch(() => {}) };
+      if (queryIds === undefined) return await writes;
+      const insert = { queryIds, ending, ended: writes.catch(() => {}) };
       inserting.add(insert);
       try {
         await writes;
@@ -181,7 +181,7 @@ function createWrites(sessions: Sessions, writers: number, known: Names): Writes
     async kill(queryId) {
       await Promise.all(
         [...inserting]
-          .filter((insert) => insert.queryId === queryId)
+          .filter((insert) => insert.queryIds.includes(queryId))
           .map(async ({ ending, ended }) => {
             ending.abort();
             await ended;

@@ -112,9 +112,9 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       const statement = statementToRun(sql, params);
       await writing.use('', () => writes.write('write', { sql: statement, params, settings }));
     },
-    async insertRows({ table, columns, pieces, settings = {}, queryId }) {
+    async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
       const sql = `${insertInto(table, columns)} FORMAT RowBinary`;
-      await writing.use('', () => writes.write('insert', { sql, settings, pieces }, queryId));
+      await writing.use('', () => writes.write('insert', { sql, settings, pieces }, queryIds));
     },
     killInsert: (queryId) => writes.kill(queryId),
     rights: (wanted) => rightsOf(connection, wanted),

@@ -14,8 +14,8 @@ import { quote } from '../sql.ts';
  */
 export interface Writes {
   /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
-  write(kind: 'write' | 'insert', statement: Omit<Request, 'writes'>, queryId?: string): Promise<void>;
-  /** Kills every attempt at an insert. Resolves when none of them runs, else throws. */
+  write(kind: 'write' | 'insert', statement: Omit<Request, 'writes'>, queryIds?: readonly string[]): Promise<void>;
+  /** Kills every attempt at the inserts that have this id among theirs. Resolves when none of them runs, else throws. */
   kill(queryId: string): Promise<void>;
 }
 
@@ -47,15 +47,16 @@ const PROGRESS =
 
 export function createWrites(options: WritesOptions): Writes {
   const { connection, server, logger, ended } = options;
-  return { write, kill: (queryId) => killAndWait(options, `startsWith(query_id, ${quote(attemptsOf(queryId))})`) };
+  return { write, kill: (queryId) => killAndWait(options, `has(splitByChar('#', query_id), ${quote(queryId)})`) };
 
   async function write(
     kind: 'write' | 'insert',
     { settings = {}, ...statement }: Omit<Request, 'writes'>,
-    queryId = 'sluice',
+    queryIds: readonly string[] = ['sluice'],
   ): Promise<void> {
     if (performance.now() - connection.lastAnswerAt > QUIET_MS) await server.learn();
-    const id = `${attemptsOf(queryId)}${randomUUID()}`;
+    // a character that no id contains stands between them
+    const id = [...queryIds, randomUUID()].join('#');
     const over = new AbortController();
     const givenUp = new AbortController();
     const watching = watch(options, id, over.signal, (reason) => givenUp.abort(reason));
@@ -147,11 +148,6 @@ async function killAndWait(
       throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
     await sleep(100);
   }
-}
-
-/** Returns the prefix of the ids of all attempts at an insert: its own id and a character that no id contains. */
-function attemptsOf(queryId: string): string {
-  return `${queryId}#`;
 }
 
 /** Waits. False if `over` fired meanwhile. */

@@ -38,6 +38,11 @@ export class Guard {
     return this.#ports.isOver() ? 'over' : undefined;
   }
 
+  /** The lane holds this permit from now on. */
+  hold(release: () => void): void {
+    this.#release = release;
+  }
+
   /** Resolves when the lane holds a write permit. */
   async takePermit(): Promise<void> {
     this.#release ??= await this.#ports.permit();

@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum, type Record } from '../evaluate/record.ts';
+import { recordBytes } from '../inbox.ts';
 import { encodeIntent, type Intent } from './intent.ts';
+import { Joints } from './joint.ts';
 import { Lane } from './lane.ts';
-import type { LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
+import type { Companion, LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
 
 const NOW = 1_000_000;
 const RULES: Rules = {
@@ -58,6 +60,15 @@ interface Setup {
   readonly on?: (what: string, world: World) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
   readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void) => void;
+  /** a batch that is not full waits so long */
+  readonly lingerMs?: number;
+  /** called while it waits for that */
+  readonly onLinger?: (lane: Lane, world: World) => void;
+  readonly others?: readonly Companion[];
+  /** of the lanes before it */
+  readonly joints?: Joints;
+  /** called when it ends inserts that may still run */
+  readonly onEndRunning?: () => void;
 }
 
 interface World {
@@ -98,6 +109,11 @@ async function run(setup: Setup) {
     badAt,
     on = () => {},
     onPermit,
+    lingerMs = 0,
+    onLinger,
+    others = [],
+    joints = new Joints(),
+    onEndRunning = () => {},
   } = setup;
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
@@ -132,6 +148,7 @@ async function run(setup: Setup) {
         setImmediate(resolve);
       });
       if (ms < 10_000) now += ms;
+      if (onLinger !== undefined && ms === lingerMs) return onLinger(lane, world);
       if (ms < 1_000) return act(`wait ${ms}`);
       if (fetchFrom !== undefined) {
         const at = fetchFrom + strayedBy;
@@ -159,7 +176,10 @@ async function run(setup: Setup) {
       fetchFrom = offset;
     },
     onRoom: () => {},
-    dueAt: (since) => since,
+    joints,
+    after: () => new Promise((resolve) => void setImmediate(resolve)),
+    others: () => others,
+    dueAt: (since) => since + lingerMs,
     async permit() {
       onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }));
       let isReleased = false;
@@ -198,13 +218,13 @@ async function run(setup: Setup) {
         world.owner = { group: 'ours', epoch, former: group === 'ours' ? former : group, isSettled: group === 'ours' };
       },
       rulesFor: async (_, evaluatedAt, period) => ({ ...RULES, evaluatedAt, period }),
-      endRunning: async () => {},
-      async insert(batch, without, attempt, fence) {
+      endRunning: async () => onEndRunning(),
+      async insert(batch, without, attempt, fence, seat) {
         const ended = await fence();
         if (ended !== undefined) return ended;
         const offsets = batch.records.filter((r) => r.value !== null && !without.has(r.offset)).map((r) => r.offset);
         act(
-          `insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}`,
+          `insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}${seat === undefined ? '' : ' with others'}`,
         );
         world.orphans = [
           ...world.orphans,
@@ -335,6 +355,100 @@ describe('a permit', () => {
       },
     });
     expect(draining.did).toEqual(['fetch from 0', 'release', 'commit 0 e']);
+  });
+});
+
+describe('a joint insert', () => {
+  /** A lane with so much waiting, which comes if `comes`. */
+  function companion(size: number, comes: boolean, rooms: unknown[]): Companion {
+    return {
+      inbox: { size, bytes: 100 * size },
+      invite(room, seat) {
+        rooms.push({ ...room });
+        if (comes) seat();
+        return comes;
+      },
+    };
+  }
+
+  test('is of the lane that is due and those that come along, within what one batch may be', async () => {
+    const rooms: unknown[] = [];
+    const others = [companion(1, true, rooms), companion(1, false, rooms), companion(1, true, rooms)];
+    const { did } = await run({ log: records(0, 0), others });
+    const maxBytes = 1_000_000 - recordBytes(record(0));
+    expect(rooms).toEqual([
+      { maxRecords: 2, maxBytes },
+      { maxRecords: 1, maxBytes: maxBytes - 100 },
+      { maxRecords: 1, maxBytes: maxBytes - 100 },
+    ]);
+    expect(did.slice(1, 4)).toEqual([announced(0, 0), `insert 0:0-0 at ${NOW} of 0 with others`, 'record 0:0-0']);
+  });
+
+  test('is none where nobody comes', async () => {
+    const rooms: unknown[] = [];
+    const alone = await run({ log: records(0, 0), others: [companion(1, false, rooms)] });
+    expect(alone.did).toContain(`insert 0:0-0 at ${NOW} of 0`);
+  });
+
+  test('has who was invited while it waited: it needs no permit, and leaves when its rows are there', async () => {
+    let left = 0;
+    const answers: boolean[] = [];
+    const { did } = await run({
+      log: records(0, 1),
+      lingerMs: 500,
+      onPermit: () => expect.fail('it goes with the permit of the other'),
+      onLinger(lane) {
+        const seat = { insert: async () => 'done' as const, leave: () => left++ };
+        const invite = (maxRecords: number, maxBytes: number): boolean =>
+          lane.invite({ maxRecords, maxBytes }, () => seat);
+        answers.push(invite(1, 1_000), invite(2, 10), invite(2, 1_000), invite(2, 1_000));
+      },
+    });
+    // too many records, too many bytes, yes, and not twice
+    expect(answers).toEqual([false, false, true, false]);
+    expect(did).toEqual([
+      'fetch from 0',
+      announced(0, 1),
+      `insert 0:0-1 at ${NOW} of 0,1 with others`,
+      'record 0:0-1',
+      'commit 2 e',
+    ]);
+    expect(left).toBeGreaterThan(0);
+  });
+
+  test('of lanes before it is ended before a lane looks what is stored', async () => {
+    const joints = new Joints();
+    const seat = joints.begin(new Promise(() => {})).seat();
+    let kills = 0;
+    const { did } = await run({
+      joints,
+      end: endAt(4),
+      log: records(4, 5),
+      orphans: [],
+      onEndRunning() {
+        if (++kills === 3) seat.leave();
+      },
+      on: (what) => {
+        if (kills < 3) expect.fail(`${what} before it is ended`);
+      },
+    });
+    expect(did).toContain('record 0:5-5');
+    expect(kills).toBe(3);
+  });
+
+  test('does not wait for who lost its partition when it was invited', async () => {
+    let left = 0;
+    const { did, lane } = await run({
+      log: records(0, 0),
+      lingerMs: 500,
+      onLinger(invited, world) {
+        invited.invite({ maxRecords: 3, maxBytes: 1_000 }, () => ({ insert: async () => 'done', leave: () => left++ }));
+        world.isOver = true;
+      },
+    });
+    expect(did).toEqual(['fetch from 0']);
+    expect(left).toBeGreaterThan(0);
+    expect(lane.invite({ maxRecords: 3, maxBytes: 1_000 }, () => expect.fail('it waits no longer'))).toBe(false);
   });
 });
 

@@ -1,14 +1,15 @@
 import type { Cut, CutLimits, Fetched, Inbox } from '../inbox.ts';
 import type { Record } from '../evaluate/record.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
-import { markOf } from './comparison.ts';
 import { Guard } from './guard.ts';
 import { Intake } from './intake.ts';
 import { encodeIntent, type Intent } from './intent.ts';
-import { foundOf, storeBatch, type Progress } from './store-batch.ts';
+import type { Joint, Seat } from './joint.ts';
+import { ledgerEntry } from './ledger-entry.ts';
+import { foundOf, storeBatch, type BatchStore, type Progress } from './store-batch.ts';
 import { IDLE_WAIT_MS, takePartition, type Taken } from './take.ts';
 import type { OpenBatch } from './takeover.ts';
-import type { Batch, Ended, LaneState, LedgerEntry, Ports, RecordMark, Stored } from './ports.ts';
+import type { Batch, Companion, Ended, LaneState, LedgerEntry, Ports, RecordMark } from './ports.ts';
 
 /** Metadata of a commit without a batch in flight. */
 export const IDLE = 'e';
@@ -17,6 +18,8 @@ export const IDLE = 'e';
 const PAUSE_LOOK_MS = 2_000;
 /** A lane with nothing to write commits its end after this long, milliseconds. */
 const IDLE_COMMIT_MS = 1_000;
+/** Batches of a joint insert wait at most this long for each other, milliseconds. */
+const JOINT_DEADLINE_MS = 2_000;
 
 /**
  * The delivery protocol of one partition, from the moment it is assigned until it is taken away.
@@ -33,7 +36,7 @@ const IDLE_COMMIT_MS = 1_000;
  * and where the partition goes on. store-batch.ts completes open batches, whoever left them.
  * Knows neither Kafka's client nor ClickHouse nor timers: `npm run simulate` replaces the ports by models.
  */
-export class Lane {
+export class Lane implements Companion {
   /** True while it waits for the whole of a batch that was announced, perhaps under other limits than ours. */
   isRecovering = false;
   readonly #ports: Ports;
@@ -54,6 +57,8 @@ export class Lane {
   #lastRecord: RecordMark | undefined;
   /** first offset of Kafka's log when the partition was taken: what is missing before it is the gap */
   #low = 0;
+  /** set while it waits to write */
+  #accept: ((seat: Seat) => void) | undefined;
 
   constructor(ports: Ports, limits: CutLimits) {
     this.#ports = ports;
@@ -73,6 +78,13 @@ export class Lane {
   /** Hands over what was fetched from the offset `at`. False: the lane does not want it now. */
   offer(fetched: Fetched & { readonly at: number }): boolean {
     return this.#intake.offer(fetched);
+  }
+
+  invite(room: CutLimits, seat: () => Seat): boolean {
+    const { size, bytes } = this.inbox;
+    if (this.#accept === undefined || size === 0 || size > room.maxRecords || bytes > room.maxBytes) return false;
+    this.#accept(seat());
+    return true;
   }
 
   /** The client skipped offsets without a record, up to this one. */
@@ -227,11 +239,12 @@ export class Lane {
       const now = ports.monotonic();
       waitingSince ??= now;
       const left = ports.dueAt(waitingSince) - now;
+      let seat: Seat | undefined;
       if (inbox.size < this.#limits.maxRecords && inbox.bytes < this.#limits.maxBytes && left > 0) {
-        await ports.wait(left);
-        continue;
+        seat = await this.#orInvited(ports.wait(left));
+        if (seat === undefined) continue;
       }
-      const written = await this.#writeNext();
+      const written = await this.#writeNext(seat);
       if (written !== undefined) return written;
       waitingSince = undefined;
       isUndecided = true;
@@ -257,25 +270,65 @@ export class Lane {
     return !isQuiet || this.#commitEnd();
   }
 
-  /** Takes a permit, cuts a batch and applies it. */
-  async #writeNext(): Promise<Ended | undefined> {
+  /** Waits. Resolves to a seat if another lane invites this one meanwhile. */
+  #orInvited(waiting: Promise<unknown>): Promise<Seat | undefined> {
+    const { promise, resolve, reject } = Promise.withResolvers<Seat | undefined>();
+    const end = (seat: Seat | undefined): void => {
+      if (this.#accept === end) this.#accept = undefined;
+      resolve(seat);
+    };
+    this.#accept = end;
+    waiting.then(() => end(undefined), reject);
+    return promise;
+  }
+
+  /** Has other lanes that wait come along, within what a batch may be. Undefined if none comes. */
+  #inviteOthers({ records, bytes }: Cut): Seat | undefined {
+    const ports = this.#ports;
+    let joint: Joint | undefined;
+    let own: Seat | undefined;
+    const seat = (): Seat => {
+      joint ??= ports.joints.begin(ports.after(JOINT_DEADLINE_MS));
+      own ??= joint.seat();
+      return joint.seat();
+    };
+    const room = { maxRecords: this.#limits.maxRecords - records.length, maxBytes: this.#limits.maxBytes - bytes };
+    for (const other of ports.others()) {
+      const { size, bytes: waiting } = other.inbox;
+      if (!other.invite(room, seat)) continue;
+      room.maxRecords -= size;
+      room.maxBytes -= waiting;
+    }
+    return own;
+  }
+
+  /** Takes a permit, unless it was invited, cuts a batch and applies it. */
+  async #writeNext(invited: Seat | undefined): Promise<Ended | undefined> {
     const guard = this.#guard;
     const ports = this.#ports;
-    await guard.takePermit();
+    let seat = invited;
+    if (seat === undefined) {
+      const permit = ports.permit();
+      seat = await this.#orInvited(permit);
+      if (seat === undefined) guard.hold(await permit);
+      else void permit.then((release) => release());
+    }
     try {
       const fenced = await guard.persistently('the look at the register', () => guard.fence());
       if (fenced !== undefined || ports.isDraining()) return fenced;
       const cut = this.inbox.cut(this.#limits);
       if (cut === undefined) return undefined;
       ports.onRoom();
+      seat ??= this.#inviteOthers(cut);
       const { first, last, records } = cut;
       const rules = await guard.persistently('the rules', async () =>
         ports.store.rulesFor(records, ports.clock(), Math.max(this.#period, (await ports.store.register()).period)),
       );
       if (typeof rules === 'string') return rules;
       const batch = { incarnation: this.#incarnation, first, last, rules, records };
-      return await this.#apply(batch, { mayBeThere: false, needsRepair: false });
+      return await this.#apply(batch, { mayBeThere: false, needsRepair: false }, seat);
     } finally {
+      seat?.leave();
       guard.releasePermit();
     }
   }
@@ -287,7 +340,7 @@ export class Lane {
   }
 
   /** intent → insert → ledger. The next batch's intent, or an idle commit, commits this one's end. */
-  async #apply(batch: Batch, progress: Progress): Promise<Ended | undefined> {
+  async #apply(batch: Batch, progress: Progress, seat?: Seat): Promise<Ended | undefined> {
     const guard = this.#guard;
     const ports = this.#ports;
     const { store } = ports;
@@ -297,18 +350,30 @@ export class Lane {
     this.#committedEnd = undefined;
     this.#announced = intent;
     const least = Math.min(this.#period, rules.period);
-    const searched = {
+    let together = seat;
+    const searched: BatchStore = {
       ...store,
+      async insert(of, without, attempt, fence) {
+        const once = together;
+        together = undefined;
+        try {
+          return await store.insert(of, without, attempt, fence, once);
+        } finally {
+          once?.leave();
+        }
+      },
       found: async () => foundOf(await store.orphans(incarnation, first, least), batch),
       requestRepair: () => store.requestRepair(batch, least),
     };
     const name = `batch ${incarnation}:${first}-${last}`;
     const stored = await guard.persistently(`the insert of ${name}`, async () => {
-      await guard.takePermit();
+      // who was invited goes with the permit of another lane
+      if (together === undefined) await guard.takePermit();
       return storeBatch(searched, batch, progress, () => guard.fence());
     });
     // the ledger has room of its own
     guard.releasePermit();
+    seat?.leave();
     if (typeof stored === 'string') return stored;
     const entry = ledgerEntry(batch, stored, this.#low, this.#lastRecord);
     this.#lastRecord = entry.end;
@@ -321,32 +386,4 @@ export class Lane {
     ports.onRoom();
     return undefined;
   }
-}
-
-/**
- * `low`: first offset of Kafka's log: what is missing before it is the gap. `before`: the last record before the batch.
- */
-function ledgerEntry(
-  { records, incarnation, first, last, rules }: Batch,
-  stored: Stored,
-  low: number,
-  before: RecordMark | undefined,
-): LedgerEntry {
-  const nullValues = records.filter((r) => r.value === null).length;
-  const rest = last - first + 1 - stored.rows - stored.deadLetters - nullValues;
-  const [begin, end] = [records[0], records.at(-1)];
-  const gap = Math.min(rest, Math.max(0, Math.min(low, begin?.offset ?? last + 1, last + 1) - first));
-  return {
-    incarnation,
-    first,
-    last,
-    rules,
-    stored,
-    nullValues,
-    gap,
-    noRecords: rest - gap,
-    closes: false,
-    begin: begin === undefined ? undefined : markOf(begin),
-    end: end === undefined ? before : markOf(end),
-  };
 }

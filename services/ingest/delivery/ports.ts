@@ -1,7 +1,9 @@
 import type { Record } from '../evaluate/record.ts';
 import type { Clock } from '../../../common/clock.ts';
+import type { CutLimits, Inbox } from '../inbox.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import type { Intent } from './intent.ts';
+import type { Joints, Seat } from './joint.ts';
 
 /**
  * What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives
@@ -116,14 +118,15 @@ export interface Store {
   endRunning(): Promise<void>;
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
-   * of this attempt. `fence` is asked right before each of the two is sent. 'unfinished': an error after the raw rows;
-   * what is stored is unknown.
+   * of this attempt. `fence` is asked right before each of the two is sent. `seat`: the rows go with those of other
+   * partitions. 'unfinished': an error after the raw rows; what is stored is unknown.
    */
   insert(
     batch: Batch,
     without: ReadonlySet<number>,
     attempt: number,
     fence: Fence,
+    seat?: Seat,
   ): Promise<Stored | 'unfinished' | Ended>;
   /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
   requestRepair(batch: Intent, period: number): Promise<void>;
@@ -150,6 +153,16 @@ export interface BadShare {
 }
 
 export type Service = 'kafka' | 'registry' | 'clickhouse';
+
+/** A lane that may share another one's insert. */
+export interface Companion {
+  readonly inbox: Pick<Inbox, 'size' | 'bytes'>;
+  /**
+   * If the lane waits to write and what it has is within these limits, it is cut now and goes with the others: `seat`
+   * is called then. False: it does not come.
+   */
+  invite(room: CutLimits, seat: () => Seat): boolean;
+}
 
 export interface Ports {
   readonly group: string;
@@ -182,6 +195,12 @@ export interface Ports {
   onRoom(): void;
   /** When a batch is cut that is not full by then; `since`: its first record was seen. Monotonic milliseconds. */
   dueAt(since: number): number;
+  /** Resolves after that time, whatever becomes of the lane. */
+  after(ms: number): Promise<void>;
+  /** of this process, also of lanes that are over */
+  readonly joints: Pick<Joints, 'begin' | 'end'>;
+  /** Lanes of the same topic in this process that may share an insert with this one. None on a server (joint.ts). */
+  others(): readonly Companion[];
   /** Resolves when this lane may write, to an idempotent release function. */
   permit(): Promise<() => void>;
   /** Which service an error says is unavailable for now. Undefined: the error ends the process. */

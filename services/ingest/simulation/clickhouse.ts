@@ -1,4 +1,5 @@
 import { tokenOf } from '../delivery/intent.ts';
+import { send, type Contribution, type Seat } from '../delivery/joint.ts';
 import type {
   BadShare,
   Batch,
@@ -268,12 +269,12 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       endRunning: () =>
         request(client, 'kill', () => {
           for (const job of jobs) {
-            if (!job.isOnServer || job.partition !== partition) continue;
+            if (!job.isOnServer || !job.partitions.includes(partition)) continue;
             job.isKilled = true;
             world.count('inserts killed');
           }
         }),
-      insert: (batch, without, attempt, fence) =>
+      insert: (batch, without, attempt, fence, seat) =>
         insert(
           client,
           partition,
@@ -281,6 +282,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
           without,
           fence,
           withTokens ? tokenOf(TOPIC, partition, batch, attempt) : `insert ${inserts++}`,
+          seat,
         ),
       requestRepair: (batch) =>
         request(client, 'repair', () => {
@@ -348,10 +350,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     without: ReadonlySet<number>,
     fence: Fence,
     token: string,
+    seat: Seat | undefined,
   ): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules } = batch;
     const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && !without.has(e.offset));
-    if (events.length === 0) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
     const rowOf = (event: Event): Row => ({
       event,
       incarnation,
@@ -361,23 +363,35 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     });
     const good = events.filter((e) => isRow(e, rules)).map(rowOf);
     const dead = events.filter((e) => !isRow(e, rules)).map(rowOf);
-    for (const parts of [
-      dead.length === 0 ? [] : [{ target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const],
-      tables.partsOf(good, token),
-    ]) {
-      if (parts.length === 0) continue;
+    if (dead.length > 0) {
       const ended = await fence();
       if (ended !== undefined) return ended;
-      if (!(await write(client, partition, parts))) return 'unfinished';
+      const part = { target: 'dead', partition: 'month', token: `${token}:dead`, rows: dead } as const;
+      if (!(await write(client, [partition], [part]))) return 'unfinished';
+    }
+    const contribution: Contribution<{ readonly partition: number; readonly good: readonly Row[] }> = {
+      rows: { partition, good },
+      fence,
+      async send(contributions) {
+        if (contributions.length > 1) world.count('joint inserts');
+        const rows = contributions.flatMap((c) => c.rows.good);
+        const parts = tables.partsOf(rows, contributions.length > 1 ? `joint:${token}` : token);
+        const partitions = contributions.map((c) => c.rows.partition);
+        return (await write(client, partitions, parts)) ? 'done' : 'unfinished';
+      },
+    };
+    if (good.length > 0) {
+      const inserted = (await seat?.insert(contribution)) ?? (await send([contribution])).get(contribution)!;
+      if (inserted !== 'done') return inserted;
     }
     return { rows: good.length, deadLetters: dead.length, minTimestamp: undefined };
   }
 
   /** False: a view threw after the raw rows. */
-  async function write(client: Client, partition: number, parts: readonly Part[]): Promise<boolean> {
+  async function write(client: Client, partitions: readonly number[], parts: readonly Part[]): Promise<boolean> {
     const failsAfter = world.chance(0.15) ? world.below(parts.length + 1) : Infinity;
     const job: Job = {
-      partition,
+      partitions,
       parts,
       written: 0,
       isOnServer: false,

@@ -1,3 +1,4 @@
+import { Joints } from '../delivery/joint.ts';
 import { Lane } from '../delivery/lane.ts';
 import type { Ports } from '../delivery/ports.ts';
 import { commitInEpoch, createMembership, type Membership } from '../group/membership.ts';
@@ -6,8 +7,10 @@ import { SESSION_MS, type Group, type GroupClient, type Log } from './kafka.ts';
 import type { World } from './world.ts';
 
 const LIMITS = { maxRecords: 4, maxBytes: 1_000_000 } as const;
-/** a partition is not fetched while so many records wait */
-const INBOX_FULL = 6;
+/** an insert that two partitions share has room for both */
+const SHARED_LIMITS = { ...LIMITS, maxRecords: 12 } as const;
+/** a partition is not fetched while more records wait than this and a batch */
+const INBOX_ROOM = 2;
 /**
  * kafkajs, where an offset is out of range: it commits this in place of ours, without metadata, and starts at the first
  * offset
@@ -30,6 +33,8 @@ interface ProcessOptions {
   readonly group: Group;
   readonly name: string;
   readonly lingerMs: number;
+  /** its engine ends with it */
+  readonly isEmbedded: boolean;
   /** its settings, which differ from life to life */
   readonly retentionDays: number;
   readonly mutation: Mutation;
@@ -69,10 +74,12 @@ export function startProcess({
   group,
   name,
   lingerMs,
+  isEmbedded,
   retentionDays,
   mutation,
 }: ProcessOptions) {
   const membership: Membership = createMembership(() => world.now, SESSION_MS);
+  const limits = isEmbedded ? SHARED_LIMITS : LIMITS;
   const rights: Pick<Membership, 'owns'> = mutation.fence === 'off' ? { owns: () => true } : membership;
   let state: 'running' | 'stopped' | 'dead' = 'running';
   let wakeUp = deferred();
@@ -87,6 +94,7 @@ export function startProcess({
   let stamp = { memberId: '', generation: -1 };
   let noticed = deferred();
   const current = new Map<number, Taken>();
+  const joints = new Joints();
   const changed = new Map<number, 'seen as an error' | 'seen as out of range'>();
 
   const client: Client & GroupClient = {
@@ -226,7 +234,7 @@ export function startProcess({
       group: group.name,
       clock: () => world.now + skew,
       monotonic: () => world.now,
-      random: () => world.below(1_000) / 1_000,
+      random: () => world.below(1e9) / 1e9,
       store: clickhouse.storeOf(client, partition, mutation.token === undefined),
       badShare: clickhouse.badShareOf(client, partition),
       isOver,
@@ -255,8 +263,18 @@ export function startProcess({
         pump(taken);
       },
       dueAt: (since) => since + lingerMs,
+      joints,
+      after: async (ms) => {
+        // most deadlines come later than everybody
+        const hops = ms >= 1_000 && world.below(5) > 0 ? 60 : 1;
+        for (let i = 0; i < hops; i++) await world.hop('after');
+        await alive();
+      },
+      others: () => (isEmbedded ? [...current.values()].filter((t) => t.log !== log).map((t) => t.lane) : []),
       permit: async () => {
-        await world.hop('permit');
+        // others come to wait meanwhile, and share the insert
+        do await world.hop('permit');
+        while (isEmbedded && world.below(8) > 0);
         return () => {};
       },
       unavailable: (error) =>
@@ -268,7 +286,7 @@ export function startProcess({
         world.trace(`${name} ${partition} ${event}`, fields);
       },
     };
-    const lane = new Lane(mutation.ports?.(ports) ?? ports, LIMITS);
+    const lane = new Lane(mutation.ports?.(ports) ?? ports, limits);
     const taken: Taken = {
       log,
       lane,
@@ -385,7 +403,7 @@ export function startProcess({
     } else if (answer.isEmpty || lane.offer({ at, ...answer.fetched })) {
       if (answer.isEmpty) lane.moved(answer.fetched.to);
       if (!world.chance(0.02)) taken.position = answer.fetched.to + 1;
-      taken.isPaused = lane.inbox.size >= INBOX_FULL;
+      taken.isPaused = lane.inbox.size >= limits.maxRecords + INBOX_ROOM;
     } else {
       taken.isPaused = true;
     }

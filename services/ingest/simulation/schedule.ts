@@ -42,6 +42,8 @@ export interface Scenario {
   /** of everything that is decided by chance while the schedule runs */
   readonly seed: number;
   readonly lingerMs: number;
+  /** one process at a time, whose engine ends with it */
+  readonly isEmbedded: boolean;
   /** stopped processes are woken before (or after) the last owner has caught up */
   readonly wakeFirst: boolean;
   /** each so many steps after the one before */
@@ -51,6 +53,7 @@ export interface Scenario {
 export const scenarios: fc.Arbitrary<Scenario> = fc.record({
   seed: fc.noShrink(fc.integer()),
   lingerMs: fc.constantFrom(0, 50),
+  isEmbedded: fc.boolean(),
   wakeFirst: fc.boolean(),
   actions: fc.array(
     fc.record({
@@ -79,7 +82,7 @@ export async function runSchedule(
   counts: Counts,
   log?: (line: string) => void,
 ): Promise<void> {
-  const { seed, lingerMs, wakeFirst, actions } = scenario;
+  const { seed, lingerMs, isEmbedded, wakeFirst, actions } = scenario;
   const world = createWorld(scheduler, seed, counts, log);
   const logs = PARTITIONS.map((p) => createLog(world, p));
   const clickhouse = createClickHouse(world, logs);
@@ -142,7 +145,8 @@ export async function runSchedule(
   }
 
   function start(always = false): void {
-    if (!always && processes.filter((p) => p.state !== 'dead').length >= MAX_PROCESSES) return;
+    if (!always && processes.filter((p) => p.state !== 'dead').length >= (isEmbedded ? 1 : MAX_PROCESSES)) return;
+    if (isEmbedded) for (const process of processes) kill(process);
     const retentionDays = world.below(3) === 0 ? 7 : 90;
     processes.push(
       startProcess({
@@ -153,10 +157,18 @@ export async function runSchedule(
         group,
         name: `p${processes.length}`,
         lingerMs,
+        isEmbedded,
         retentionDays,
         mutation,
       }),
     );
+  }
+
+  function kill(process: Process): void {
+    process.kill();
+    if (!isEmbedded) return;
+    clickhouse.settle();
+    clickhouse.restart();
   }
 
   function produce(to: Log, n: number): void {
@@ -202,9 +214,11 @@ export async function runSchedule(
     const { partition } = of;
     switch (action) {
       case 'produce':
-        return produce(of, size + 1);
+        // to both partitions: they share inserts
+        for (const l of isEmbedded ? logs : [of]) produce(l, size + 1);
+        return;
       case 'kill':
-        return process.kill();
+        return kill(process);
       case 'start':
         return start();
       case 'sigstop':

@@ -29,7 +29,7 @@ export interface Part {
 /** An insert: its parts are written one after the other, whether or not the client still waits. */
 export interface Job {
   /** of the topic */
-  readonly partition: number;
+  readonly partitions: readonly number[];
   readonly parts: readonly Part[];
   readonly sentAt: readonly number[];
   written: number;

@@ -220,6 +220,29 @@ describe.each(engines)('%s', (engine, openTest) => {
         ),
       ).toBe('10\t10\t10\t10');
     });
+
+    test('are ended by any of their ids, and by no other', async () => {
+      const table = (name: string): string => `CREATE TABLE ${name} (n UInt64) ENGINE = MergeTree ORDER BY n`;
+      for (const name of ['ended', 'ended_1m']) await clickhouse.execute({ sql: table(name) });
+      await clickhouse.execute({
+        sql: 'CREATE MATERIALIZED VIEW ended_1m_mv TO ended_1m AS SELECT n FROM ended WHERE sleepEachRow(0.3) = 0',
+      });
+      let hasFailed = false;
+      const failed = failure(
+        clickhouse.insertRows({
+          table: 'ended',
+          columns: ['n'],
+          pieces: Array.from({ length: 10 }, (_, n) => row(n)),
+          queryIds: ['topic:0', 'topic:11'],
+        }),
+      ).finally(() => (hasFailed = true));
+      await waitFor('the rows are stored', async () => (await text('SELECT count() FROM ended')) === '10');
+      for (const other of ['topic:1', 'topic:0:1', 'topic']) await clickhouse.killInsert(other);
+      expect(hasFailed).toBe(false);
+      await clickhouse.killInsert('topic:11');
+      expect(await failed).toMatchObject({ code: 394, kind: 'retry', outcome: 'unknown' });
+      expect(await text('SELECT count() FROM ended_1m')).toBe('0');
+    });
   });
 
   describe('parameters', () => {

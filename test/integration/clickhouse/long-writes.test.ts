@@ -57,7 +57,7 @@ const insert = (rows: number, queryId?: string): Promise<void> =>
     columns: ['n'],
     pieces: Array.from({ length: rows }, (_, n) => row(n)),
     settings: { insert_deduplication_token: 'batch', function_sleep_max_microseconds_per_block: 60_000_000 },
-    ...(queryId !== undefined && { queryId }),
+    ...(queryId !== undefined && { queryIds: [queryId] }),
   });
 const failure = async (promise: Promise<unknown>): Promise<ClickHouseError> =>
   promise.then(

@@ -8,6 +8,7 @@ import { loadMigrations, migrate, type Migration } from '../../../common/clickho
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { encodeIntent } from '../../../services/ingest/delivery/intent.ts';
+import { Joints } from '../../../services/ingest/delivery/joint.ts';
 import { Lane } from '../../../services/ingest/delivery/lane.ts';
 import type { Record } from '../../../services/ingest/evaluate/record.ts';
 import type { Context } from '../../../services/rollup/context.ts';
@@ -229,6 +230,9 @@ describe('a batch that was not finished is taken up with what is there: no row t
           random: () => 0,
           log: () => {},
           onRoom: () => {},
+          joints: new Joints(),
+          after: () => new Promise(() => {}),
+          others: () => [],
           dueAt: (since) => since,
           permit: async () => () => {},
           isDraining: () => false,

@@ -1,0 +1,110 @@
+import type { Ended, Fence } from './ports.ts';
+
+/** What one batch adds to a joint insert. */
+export interface Contribution<Rows> {
+  readonly rows: Rows;
+  /** asked right before the insert */
+  readonly fence: Fence;
+  /** Inserts the rows of these contributions. 'unfinished': an error after the raw rows. */
+  send(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
+}
+
+/** The part of one batch in a joint insert. */
+export interface Seat {
+  /**
+   * Resolves when the rows are inserted with those of the others. Inserts them alone if the others have not waited.
+   * Throws what the insert throws.
+   */
+  insert<Rows>(contribution: Contribution<Rows>): Promise<'done' | 'unfinished' | Ended>;
+  /** The batch does not come, if it has not come before. */
+  leave(): void;
+}
+
+/**
+ * One insert of what several partitions of a topic have waiting: the statement is most of what a small insert costs.
+ * It is sent when all have come that took a seat, or at the deadline with those that have.
+ *
+ * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
+ * failure it is completed by itself, under its own token (store-batch.ts), which would not keep out the joint insert. So
+ * that must have ended before: nobody else can have the engine while this process exists, and a lane that takes a
+ * partition waits for the joint inserts of the lanes before it (Joints.end). On a server the insert of a process that
+ * was suspended could come later.
+ */
+export class Joint {
+  readonly #contributions: Contribution<unknown>[] = [];
+  readonly #sent = Promise.withResolvers<ReadonlyMap<Contribution<unknown>, 'done' | 'unfinished' | Ended>>();
+  #seats = 0;
+  #isClosed = false;
+
+  /** resolves when nothing of it runs any more, or will */
+  readonly ended: Promise<unknown>;
+
+  constructor(deadline: Promise<void>) {
+    // each batch hears of a failure
+    this.ended = this.#sent.promise.catch(() => {});
+    void deadline.then(() => this.#close());
+  }
+
+  seat(): Seat {
+    this.#seats++;
+    let isTaken = true;
+    const giveBack = (): void => {
+      if (!isTaken) return;
+      isTaken = false;
+      this.#seats--;
+      if (this.#seats === 0) this.#close();
+    };
+    return {
+      insert: async (contribution) => {
+        const own = contribution as Contribution<unknown>;
+        if (this.#isClosed) return (await send([own])).get(own)!;
+        this.#contributions.push(own);
+        giveBack();
+        return (await this.#sent.promise).get(own)!;
+      },
+      leave: giveBack,
+    };
+  }
+
+  #close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    send(this.#contributions).then(this.#sent.resolve, this.#sent.reject);
+  }
+}
+
+/** The joint inserts of one process. */
+export class Joints {
+  readonly #running = new Set<Joint>();
+
+  /** Begins one. It is sent at the deadline at the latest. */
+  begin(deadline: Promise<void>): Joint {
+    const joint = new Joint(deadline);
+    this.#running.add(joint);
+    void joint.ended.then(() => this.#running.delete(joint));
+    return joint;
+  }
+
+  /** Resolves when those that have begun are ended. Until then, `kill` ends what the engine has of them, again and again. */
+  async end(kill: () => Promise<void>, pause: () => Promise<void>): Promise<void> {
+    const begun = [...this.#running];
+    do {
+      await kill();
+      if (begun.some((joint) => this.#running.has(joint))) await pause();
+    } while (begun.some((joint) => this.#running.has(joint)));
+  }
+}
+
+/** Inserts what may be written. Returns what has become of each contribution. */
+export async function send<Rows>(
+  contributions: readonly Contribution<Rows>[],
+): Promise<ReadonlyMap<Contribution<Rows>, 'done' | 'unfinished' | Ended>> {
+  const ended = new Map<Contribution<Rows>, Ended>();
+  for (const of of contributions) {
+    const why = await of.fence();
+    if (why !== undefined) ended.set(of, why);
+  }
+  const allowed = contributions.filter((of) => !ended.has(of));
+  const outcome = (await allowed[0]?.send(allowed)) ?? 'done';
+  return new Map(contributions.map((of) => [of, ended.get(of) ?? outcome]));
+}

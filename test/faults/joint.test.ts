@@ -1,0 +1,161 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { select, type ClickHouse, type Rows } from '../../common/clickhouse/clickhouse.ts';
+import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import { createKafka } from '../../common/kafka/client.ts';
+import type { Component } from '../../common/lifecycle/run.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
+import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+
+import { kafkaBrokers } from '../harness/kafka.ts';
+import { startRollup } from '../../services/rollup/service.ts';
+import { endIngestChildren, logged, startIngestChild } from './ingest-child.ts';
+import { createWorld, type World } from './ledger.ts';
+
+// Guarantee: on the embedded engine, partitions of a topic that have little waiting share an insert. Each keeps its own
+// batch, announcement and row of the ledger: an insert that fails, or is cut off by kill -9 at any point, neither loses
+// nor doubles a message of any of them, in the raw tables or in the rollups. On a server nothing is shared.
+
+const PARTITIONS = 3;
+/** an insert takes about 50 ms */
+const DELAYS = [5, 20, 40];
+
+describe('what partitions have waiting', () => {
+  const folder = temporaryFolder();
+  let clickhouse: ClickHouse;
+  /** it does the repairs that a recovery asks for */
+  let rollup: Component;
+  let ingest: RunningIngest | undefined;
+  /** the inserts into edge_logs */
+  let inserts: Rows[];
+  let world: World;
+
+  beforeAll(async () => {
+    clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
+    await migrate(clickhouse, testLogger);
+    const settings = readSettings({});
+    rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
+  });
+  beforeEach(async () => {
+    inserts = [];
+    world = await createWorld({ partitions: PARTITIONS });
+    await world.produce({ edge_logs: 30, auth_logs: 30 });
+  });
+  afterEach(async () => {
+    await ingest?.stop();
+    ingest = undefined;
+  });
+  afterAll(async () => {
+    await rollup.stop();
+    await clickhouse.close();
+    folder.remove();
+  });
+
+  async function start(insertRows: ClickHouse['insertRows'], more: Partial<ClickHouse> = {}): Promise<void> {
+    ingest = await startIngest({
+      clickhouse: {
+        ...clickhouse,
+        ...more,
+        async insertRows(rows) {
+          if (rows.table === 'edge_logs') inserts.push(rows);
+          await insertRows(rows);
+        },
+      },
+      kafka: createKafka({
+        brokers: kafkaBrokers(),
+        clientId: 'joint',
+        logger: testLogger,
+        maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
+      }),
+      settings: world.settings,
+      logger: testLogger,
+      registry: createRegistry(),
+      sessionTimeoutMs: 6_000,
+    });
+  }
+
+  async function expectExact(): Promise<void> {
+    await world.finished(clickhouse);
+    await world.expectExact(clickhouse);
+  }
+
+  const widest = (): number => Math.max(...inserts.map(({ queryIds }) => queryIds!.length));
+
+  async function batchesOf(topic: string): Promise<number> {
+    const sql = 'SELECT toUInt32(count()) AS batches FROM batches WHERE topic = {topic:String}';
+    return (await select<{ batches: number }>(clickhouse, sql, { topic }))[0]!.batches;
+  }
+
+  test('is one insert, and each of them has its batch in the ledger', async () => {
+    await start((rows) => clickhouse.insertRows(rows));
+    await expectExact();
+    expect(widest()).toBeGreaterThan(1);
+    expect(inserts.length).toBeLessThan(await batchesOf(world.topicOf('edge_logs')));
+  });
+
+  test('is one insert each on a server: one of a suspended process may come late there', async () => {
+    await start((rows) => clickhouse.insertRows(rows), { where: 'a server' });
+    await expectExact();
+    expect(widest()).toBe(1);
+    expect(inserts.length).toBeGreaterThanOrEqual(PARTITIONS);
+  });
+
+  test.each([
+    ['before the engine had it', 'not_written', false],
+    ['after the engine stored it', 'unknown', true],
+  ] as const)('is completed by each of them where the insert fails %s', async (_, outcome, isStored) => {
+    let failed: Rows | undefined;
+    await start(async (rows) => {
+      const isFirst = failed === undefined && (rows.queryIds?.length ?? 0) > 1;
+      if (isFirst) failed = rows;
+      if (!isFirst || isStored) await clickhouse.insertRows(rows);
+      if (isFirst)
+        throw new ClickHouseError('connection reset', {
+          code: undefined,
+          codeName: 'ECONNRESET',
+          kind: 'retry',
+          outcome,
+        });
+    });
+    await expectExact();
+    const ids = failed!.queryIds!;
+    const after = inserts.slice(inserts.indexOf(failed!) + 1).filter(({ queryIds }) => queryIds!.length === 1);
+    // what is stored is found, what is not goes in alone
+    expect(ids.filter((id) => after.some(({ queryIds }) => queryIds![0] === id))).toHaveLength(
+      isStored ? 0 : ids.length,
+    );
+  });
+});
+
+describe('kill -9 in an insert that partitions share', () => {
+  afterEach(endIngestChildren);
+
+  test.each(DELAYS)('%i ms after its start', async (delayMs) => {
+    const folder = temporaryFolder();
+    try {
+      const world = await createWorld({ partitions: PARTITIONS });
+      await world.produce({ edge_logs: 90 });
+      const env = { ...world.env, DATA_DIR: folder.path };
+      const killed = startIngestChild({
+        env,
+        sessionTimeoutMs: 2_000,
+        at: { step: 'in_insert', match: '^edge_logs$', delayMs },
+      });
+      expect(await killed.exited).toEqual({ code: null, signal: 'SIGKILL' });
+      await world.produce({ edge_logs: 30 });
+      const last = startIngestChild({ env, sessionTimeoutMs: 2_000 });
+      await world.finished(last.reader);
+      await world.expectExact(last.reader);
+      // more than one partition had announced a batch
+      const recovered = logged(last, 'batch_recovered') as { partition: number }[];
+      expect(new Set(recovered.map(({ partition }) => partition)).size).toBeGreaterThan(1);
+      expect(logged(last, 'orphan_rows_found')).toEqual([]);
+      expect(await last.stop()).toMatchObject({ code: 0 });
+    } finally {
+      folder.remove();
+    }
+  });
+});
