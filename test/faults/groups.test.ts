@@ -145,6 +145,8 @@ test('a group that takes over while the first is about to insert doubles nothing
   let held = 0;
   const clickhouse: ClickHouse = {
     ...engine.clickhouse,
+    // two processes have the same engine
+    where: 'a server',
     insertRows: async (rows) => {
       if (rows.table === 'edge_logs') {
         held++;

@@ -108,10 +108,11 @@ function withSteps<C extends ClickHouse>(clickhouse: C): C {
     insertRows: async (rows) => {
       if (rows.table === 'partition_owners') return clickhouse.insertRows(rows);
       const isLedger = rows.table === 'batches';
-      if (!isLedger) await reached('before_insert', rows.table);
+      const about = (rows.queryIds?.length ?? 0) > 1 ? `${rows.table} of partitions` : rows.table;
+      if (!isLedger) await reached('before_insert', about);
       const inserting = clickhouse.insertRows(rows);
-      await Promise.all([inserting, reached(isLedger ? 'in_ledger' : 'in_insert', rows.table)]);
-      await reached(isLedger ? 'after_ledger' : 'after_insert', rows.table);
+      await Promise.all([inserting, reached(isLedger ? 'in_ledger' : 'in_insert', about)]);
+      await reached(isLedger ? 'after_ledger' : 'after_insert', about);
     },
   };
 }

@@ -30,10 +30,6 @@ import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 
 /** Records smaller than this on average end a batch by their number. */
 const BATCH_BYTES_PER_RECORD = 1024;
-/** Inserts a second of partitions that trickle, by one process. */
-const INSERTS_PER_SECOND = 30;
-/** Where they share inserts: each takes 10 to 47 ms of CPU, and the engine has that of this process. */
-const SHARED_INSERTS_PER_SECOND = 12;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
 
@@ -278,13 +274,12 @@ export class Assignment {
   /** What is written together, partitions or whole topics, has a tick of its own. */
   #trickle({ topic, partition }: Place): Omit<Waiting, 'since' | 'isFilling'> {
     const { mayShareInserts, clock } = this.#options;
-    const nameOf = mayShareInserts ? (t: Place) => t.topic : (t: Place) => keyOf(t.topic, t.partition);
     const since = clock() - ACTIVE_FOR_MS;
-    const active = new Set([...this.#taken.values()].filter((t) => t.activeAt > since).map(nameOf));
+    const active = [...this.#taken.values()].filter((t) => t.activeAt > since);
     return {
-      active: active.size,
-      perSecond: mayShareInserts ? SHARED_INSERTS_PER_SECOND : INSERTS_PER_SECOND,
-      phase: crc32(nameOf({ topic, partition })) / 2 ** 32,
+      partitions: active.length,
+      topics: mayShareInserts ? new Set(active.map((t) => t.topic)).size : undefined,
+      phase: crc32(mayShareInserts ? topic : keyOf(topic, partition)) / 2 ** 32,
     };
   }
 }
