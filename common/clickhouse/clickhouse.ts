@@ -91,8 +91,8 @@ export interface Writer {
    */
   insertRows(rows: Rows): Promise<void>;
   /**
-   * Ends inserts with this one of their `queryIds` that may still run, whoever began them. Resolves when none of them runs. Throws
-   * ClickHouseError if that cannot be known: ClickHouse does not answer, or does not end them in time.
+   * Ends inserts that have this id among theirs and may still run, whoever began them. Resolves when none of them runs.
+   * Throws ClickHouseError if that cannot be known: ClickHouse does not answer, or does not end them in time.
    */
   killInsert(queryId: string): Promise<void>;
 }

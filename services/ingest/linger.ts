@@ -1,8 +1,8 @@
-/** Of partitions that trickle, over all of them: the more there are, the longer each waits. */
+/** Inserts a second over all partitions that have traffic. The more of them trickle, the longer each waits. */
 const INSERTS_PER_SECOND = 30;
 /**
- * Where partitions share inserts. An insert takes 10 to 47 ms of CPU, which is that of this process, and each batch in it
- * is announced by itself.
+ * The same where partitions of a topic share inserts: an insert takes 10 to 47 ms of CPU, which is that of this process.
+ * Each batch is announced by itself, so batches are bounded too.
  */
 const SHARED_INSERTS_PER_SECOND = 12;
 const SHARED_BATCHES_PER_SECOND = 120;
@@ -26,7 +26,7 @@ export interface Waiting {
 
 /**
  * When a batch is cut that is not full by then, monotonic milliseconds. More records share what an insert costs by
- * itself. A partition that trickles is cut at the ticks of its own clock, so a record waits half a tick on average.
+ * itself. A partition that trickles is cut at the ticks of its own clock, or its topic's, so a record waits half a tick on average.
  */
 export function dueAt({ since, isFilling, partitions, topics, phase }: Waiting): number {
   const seconds =

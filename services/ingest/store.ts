@@ -214,7 +214,7 @@ interface RawRows {
   readonly pieces: readonly Uint8Array[];
 }
 
-/** Inserts raw rows as one block. 'unfinished': a view failed, and the raw rows are there. */
+/** Inserts raw rows as one block, under the token of the first batch. 'unfinished': a view failed, and the raw rows are there. */
 async function insertRaw(
   clickhouse: ClickHouse,
   source: SourceName,
@@ -227,8 +227,7 @@ async function insertRaw(
       table: source,
       columns: rawColumns(source),
       pieces: batches.flatMap(({ pieces }) => pieces),
-      // none of the batches has this token: whichever is completed by itself must not be kept out
-      settings: { insert_deduplication_token: batches.length === 1 ? token : `joint:${token}` },
+      settings: { insert_deduplication_token: token },
       queryIds: batches.map(({ queryId }) => queryId),
     });
     return 'done';

@@ -19,7 +19,10 @@ export type Step = (typeof steps)[number];
 
 export interface At {
   readonly step: Step;
-  /** regular expression on the insert's table (`<table> of partitions` if they share it), else on the topic; absent = any */
+  /**
+   * regular expression on the insert's table, `<table> of partitions` if they share the insert, else on the topic; absent =
+   * any
+   */
   readonly match?: string;
   /** at which occurrence; 1 by default */
   readonly times?: number;

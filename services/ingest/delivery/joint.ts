@@ -12,10 +12,12 @@ export interface Contribution<Rows> {
 /** The part of one batch in a joint insert. */
 export interface Seat {
   /**
-   * Resolves when the rows are inserted with those of the others. Inserts them alone if the others have not waited.
+   * Resolves when the rows are inserted with those of the others. Inserts them alone if the others do not wait for them.
    * Throws what the insert throws.
    */
   insert<Rows>(contribution: Contribution<Rows>): Promise<'done' | 'unfinished' | Ended>;
+  /** The others wait for this batch: it has neither come nor left. */
+  readonly isTaken: boolean;
   /** The batch does not come, if it has not come before. */
   leave(): void;
 }
@@ -25,10 +27,10 @@ export interface Seat {
  * It is sent when all have come that took a seat, or at the deadline with those that have.
  *
  * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
- * failure it is completed by itself, under its own token (store-batch.ts), which would not keep out the joint insert. So
- * that must have ended before: nobody else can have the engine while this process exists, and a lane that takes a
- * partition waits for the joint inserts of the lanes before it (Joints.end). On a server the insert of a process that
- * was suspended could come later.
+ * failure it is completed by itself, under its own token (store-batch.ts), which does not keep out the joint insert. So
+ * the joint insert must have ended before. It has: nobody else can have the engine while this process exists, and the
+ * lanes after a rebalance wait for the joint inserts of those before it (Joints.end). On a server the insert of a process
+ * that was suspended could come later.
  */
 export class Joint {
   readonly #contributions: Contribution<unknown>[] = [];
@@ -57,10 +59,13 @@ export class Joint {
     return {
       insert: async (contribution) => {
         const own = contribution as Contribution<unknown>;
-        if (this.#isClosed) return (await send([own])).get(own)!;
+        if (this.#isClosed || !isTaken) return (await send([own])).get(own)!;
         this.#contributions.push(own);
         giveBack();
         return (await this.#sent.promise).get(own)!;
+      },
+      get isTaken() {
+        return isTaken;
       },
       leave: giveBack,
     };
@@ -85,13 +90,14 @@ export class Joints {
     return joint;
   }
 
-  /** Resolves when those that have begun are ended. Until then, `kill` ends what the engine has of them, again and again. */
+  /** Resolves when those that have begun are ended. Until then `kill`, again and again, ends what the engine has of them. */
   async end(kill: () => Promise<void>, pause: () => Promise<void>): Promise<void> {
     const begun = [...this.#running];
-    do {
+    const areRunning = (): boolean => begun.some((joint) => this.#running.has(joint));
+    while (areRunning()) {
       await kill();
-      if (begun.some((joint) => this.#running.has(joint))) await pause();
-    } while (begun.some((joint) => this.#running.has(joint)));
+      if (areRunning()) await pause();
+    }
   }
 }
 

@@ -20,6 +20,8 @@ const PAUSE_LOOK_MS = 2_000;
 const IDLE_COMMIT_MS = 1_000;
 /** Batches of a joint insert wait at most this long for each other, milliseconds. */
 const JOINT_DEADLINE_MS = 2_000;
+/** A joint insert of a lane that is over may reach the engine a moment later, milliseconds. */
+const KILL_AGAIN_MS = 100;
 
 /**
  * The delivery protocol of one partition, from the moment it is assigned until it is taken away.
@@ -94,8 +96,20 @@ export class Lane implements Companion {
 
   /** Runs until the lane is over. Rejects if the process must not go on. */
   async run(): Promise<void> {
+    await this.#endFormerJoints();
     while ((await this.#runOnce()) !== 'over');
     this.#ports.log('lane_over', { next: this.inbox.next });
+  }
+
+  /** None of this lane runs when it takes its partition again, so once is enough. */
+  async #endFormerJoints(): Promise<void> {
+    const ports = this.#ports;
+    await this.#guard.persistently('the end of joint inserts', () =>
+      ports.joints.end(
+        () => ports.store.endRunning(),
+        () => ports.after(KILL_AGAIN_MS),
+      ),
+    );
   }
 
   async #runOnce(): Promise<Ended> {
@@ -350,30 +364,24 @@ export class Lane implements Companion {
     this.#committedEnd = undefined;
     this.#announced = intent;
     const least = Math.min(this.#period, rules.period);
-    let together = seat;
     const searched: BatchStore = {
       ...store,
-      async insert(of, without, attempt, fence) {
-        const once = together;
-        together = undefined;
-        try {
-          return await store.insert(of, without, attempt, fence, once);
-        } finally {
-          once?.leave();
-        }
-      },
+      insert: (of, without, attempt, fence) => store.insert(of, without, attempt, fence, seat),
       found: async () => foundOf(await store.orphans(incarnation, first, least), batch),
       requestRepair: () => store.requestRepair(batch, least),
     };
     const name = `batch ${incarnation}:${first}-${last}`;
     const stored = await guard.persistently(`the insert of ${name}`, async () => {
       // who was invited goes with the permit of another lane
-      if (together === undefined) await guard.takePermit();
-      return storeBatch(searched, batch, progress, () => guard.fence());
+      if (seat?.isTaken !== true) await guard.takePermit();
+      try {
+        return await storeBatch(searched, batch, progress, () => guard.fence());
+      } finally {
+        seat?.leave();
+      }
     });
     // the ledger has room of its own
     guard.releasePermit();
-    seat?.leave();
     if (typeof stored === 'string') return stored;
     const entry = ledgerEntry(batch, stored, this.#low, this.#lastRecord);
     this.#lastRecord = entry.end;

@@ -16,9 +16,6 @@ const SETTLE_MS = 5_000;
 /** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
 export const IDLE_WAIT_MS = 60_000;
 
-/** A joint insert of a lane that is over may reach the engine a moment later, milliseconds. */
-const KILL_AGAIN_MS = 100;
-
 export interface Taken {
   readonly plan: Extract<Plan, { kind: 'go_on' }>;
   readonly facts: Facts;
@@ -60,11 +57,8 @@ async function look(
   isChanged: boolean,
   compared: Compared | undefined,
 ): Promise<Pick<Taken, 'facts' | 'committedEnd'>> {
-  const { group, store, joints } = ports;
-  await joints.end(
-    () => store.endRunning(),
-    () => ports.after(KILL_AGAIN_MS),
-  );
+  const { group, store } = ports;
+  await store.endRunning();
   const { owner } = await store.register(true);
   const end = await store.ledgerEnd();
   const owning = owner?.group ?? end?.group ?? group;

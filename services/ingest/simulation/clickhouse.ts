@@ -354,6 +354,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   ): Promise<Stored | 'unfinished' | Ended> {
     const { incarnation, last: batchLast, rules } = batch;
     const events = (batch.records as readonly Event[]).filter((e) => e.value !== null && !without.has(e.offset));
+    if (events.length === 0) return { rows: 0, deadLetters: 0, minTimestamp: undefined };
     const rowOf = (event: Event): Row => ({
       event,
       incarnation,
@@ -375,7 +376,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       async send(contributions) {
         if (contributions.length > 1) world.count('joint inserts');
         const rows = contributions.flatMap((c) => c.rows.good);
-        const parts = tables.partsOf(rows, contributions.length > 1 ? `joint:${token}` : token);
+        const parts = tables.partsOf(rows, token);
         const partitions = contributions.map((c) => c.rows.partition);
         return (await write(client, partitions, parts)) ? 'done' : 'unfinished';
       },

@@ -234,7 +234,7 @@ export function startProcess({
       group: group.name,
       clock: () => world.now + skew,
       monotonic: () => world.now,
-      random: () => world.below(1e9) / 1e9,
+      random: () => world.below(1_000) / 1_000,
       store: clickhouse.storeOf(client, partition, mutation.token === undefined),
       badShare: clickhouse.badShareOf(client, partition),
       isOver,
