@@ -15,12 +15,13 @@ import { createRegistry } from '../common/metrics.ts';
 import { sources } from '../common/sources.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { startIngest } from '../services/ingest/service.ts';
+import { waitFor } from '../test/harness/wait-for.ts';
 
 /**
  * How many inserts and parts a minute come of many partitions that trickle: 9 topics x 12 partitions, one event a
  * second in each.
  * node bench/insert-rate.ts [--minutes 10] [--partitions 12] [--per-second 108]
- * Prints one line a minute: inserts, new parts of all tables (blocks written), active parts of the fullest table,
+ * Prints one line a minute: CPU, inserts, new parts of all tables (blocks written), active parts of the fullest table,
  * oldest event waiting.
  */
 const { values } = parseArgs({
@@ -69,8 +70,13 @@ const producer = kafka.producer();
 await producer.connect();
 const traffic = createTraffic({ seed: 1, projects: 50, functionsPerProject: 3, disorderMicros: 5e6 });
 
+/** While partitions are taken, more reads may wait than the engine lets. */
 async function count(sql: string): Promise<number> {
-  return rows<{ n: number }>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]?.n ?? 0;
+  return await waitFor(
+    async () => rows<{ n: number }>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]?.n ?? 0,
+    30_000,
+    sql,
+  );
 }
 const blocks = (): Promise<number> =>
   count(`SELECT toFloat64(sum(value)) AS n FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'`);
@@ -79,10 +85,15 @@ const fullest = (): Promise<number> =>
     `SELECT toFloat64(max(parts)) AS n FROM (SELECT count() AS parts FROM system.parts WHERE active GROUP BY database, table)`,
   );
 
+function cpuPercent(since: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return Math.round((user + system) / 1e6 / 0.6);
+}
+
 const TICK_MS = 100;
 let sent = 0;
 for (let minute = 1; minute <= Number(values.minutes); minute++) {
-  const before = { inserts, blocks: await blocks() };
+  const before = { inserts, blocks: await blocks(), cpu: process.cpuUsage() };
   const end = Date.now() + 60_000;
   while (Date.now() < end) {
     const topicMessages = new Map<string, { value: string; partition: number; timestamp: string }[]>();
@@ -101,7 +112,7 @@ for (let minute = 1; minute <= Number(values.minutes); minute++) {
     await next;
   }
   process.stdout.write(
-    `minute ${minute}: ${inserts - before.inserts} inserts, ${(await blocks()) - before.blocks} parts in all tables, fullest table ${await fullest()} active parts, ${sent} events sent\n`,
+    `minute ${minute}: ${inserts - before.inserts} inserts, ${(await blocks()) - before.blocks} parts in all tables, fullest table ${await fullest()} active parts, ${sent} events sent, ${cpuPercent(before.cpu)} % of a core with the producer\n`,
   );
 }
 await producer.disconnect();
