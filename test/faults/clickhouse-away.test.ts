@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { select } from '../../common/clickhouse/clickhouse.ts';
 import { createKafka, fetchedRecords, type Consumer } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { recordBytes } from '../../services/ingest/inbox.ts';
@@ -8,7 +7,7 @@ import { testLogger } from '../harness/clickhouse.ts';
 import type { Fault } from '../harness/clickhouse-face.ts';
 import { kafkaBrokers, withAdmin } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
-import { openFace, REQUEST_TIMEOUT_MS, type FaceEngine } from './face-engine.ts';
+import { openFace, type FaceEngine } from './face-engine.ts';
 import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
@@ -29,24 +28,34 @@ describe('ClickHouse over HTTP', () => {
   let ingest: RunningIngest | undefined;
 
   beforeAll(async () => {
-    engine = await openFace();
+    engine = await openFace(6_000);
   });
   afterAll(() => engine.close());
   beforeEach(async () => {
     world = await createWorld();
   });
-  afterEach(async () => {
+  afterEach(async ({ task }) => {
     await engine.face.inject();
     await ingest?.stop();
     ingest = undefined;
     await endIngestChildren();
+    // a batch that is never finished keeps a repair open, for which the next test would wait
+    if (task.result?.state === 'fail') {
+      await engine.close();
+      engine = await openFace(6_000);
+    }
   });
 
   /** `accepted` hears how many bytes a lane took of each fetch. */
-  async function start(
-    more: Partial<World['settings']> = {},
-    accepted: (bytes: number) => void = () => {},
-  ): Promise<RunningIngest> {
+  async function start({
+    on = engine,
+    settings = {},
+    accepted = () => {},
+  }: {
+    on?: FaceEngine;
+    settings?: Partial<World['settings']>;
+    accepted?: (bytes: number) => void;
+  } = {}): Promise<void> {
     const kafka = createKafka({
       brokers: kafkaBrokers(),
       clientId: 'faults',
@@ -54,14 +63,13 @@ describe('ClickHouse over HTTP', () => {
       maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
     });
     ingest = await startIngest({
-      clickhouse: engine.clickhouse,
+      clickhouse: on.clickhouse,
       kafka: { ...kafka, consumer: (config) => reporting(kafka.consumer(config), accepted) },
-      settings: { ...world.settings, ...more },
+      settings: { ...world.settings, ...settings },
       logger: testLogger,
       registry: createRegistry(),
       sessionTimeoutMs: 6_000,
     });
-    return ingest;
   }
 
   const retried: readonly (readonly [string, Fault])[] = [
@@ -75,6 +83,7 @@ describe('ClickHouse over HTTP', () => {
     ['memory limit', { action: 'error', code: 241, times: 2 }],
     ['a proxy without its server', { action: 'garbage', status: 502, times: 2 }],
     ['slow', { action: 'delay', ms: 1_500, times: 2 }],
+    ['stored, no answer', { action: 'hang_after' }],
   ];
   test('a failing insert or ledger row is repeated until it is there, once', { timeout: 120_000 }, async () => {
     await start();
@@ -93,61 +102,62 @@ describe('ClickHouse over HTTP', () => {
     await world.expectExact(engine.clickhouse);
   });
 
-  test(
-    'a partition whose insert gets no answer does not hold up the others, and is finished later',
-    { timeout: 120_000 },
-    async () => {
-      await start();
-      await engine.face.inject({ action: 'hang_after', match: EDGE_INSERT });
+  describe('inserts that get no answer for as long as the test wants', () => {
+    let patient: FaceEngine;
+
+    beforeAll(async () => {
+      patient = await openFace(600_000);
+    });
+    afterEach(() => patient.face.release());
+    afterAll(() => patient.close());
+
+    test('do not hold up the other partitions, and are finished later', { timeout: 120_000 }, async () => {
+      await start({ on: patient });
+      // every lane is at work before the first insert hangs
+      await world.produce({ edge_logs: 2, function_edge_logs: 2, postgres_logs: 2, auth_logs: 2 });
+      await world.finished(patient.clickhouse);
+      await patient.face.inject({ action: 'hang_after', match: EDGE_INSERT });
       await world.produce({ edge_logs: 200 }, { partitions: 1 });
-      const since = performance.now();
       for (let i = 0; i < 5; i++) {
-        const round = performance.now();
         await world.produce({ function_edge_logs: 100, postgres_logs: 50, auth_logs: 50, edge_logs: 1 });
         await waitFor(
           async () =>
-            (await world.behind(engine.clickhouse)).every(
+            (await world.behind(patient.clickhouse)).every(
               (place) => place.startsWith('edge_logs.') && place.endsWith(':0'),
             ),
           5_000,
           'the other partitions go on',
         );
-        expect(performance.now() - round).toBeLessThan(5_000);
+        expect(patient.face.hanging()).toBe(1);
       }
-      expect(await world.behind(engine.clickhouse)).toEqual([`${world.topicOf('edge_logs')}:0:0`]);
-      await world.finished(engine.clickhouse);
-      expect(performance.now() - since).toBeGreaterThan(REQUEST_TIMEOUT_MS);
-      await world.expectExact(engine.clickhouse);
-    },
-  );
+      expect(await world.behind(patient.clickhouse)).toEqual([`${world.topicOf('edge_logs')}:0:0`]);
+      patient.face.release();
+      await world.finished(patient.clickhouse);
+      await world.expectExact(patient.clickhouse);
+    });
 
-  test('sixteen inserts that hang hold up no other partition', { timeout: 120_000 }, async () => {
-    world = await createWorld({ partitions: 16 });
-    await start();
-    await engine.face.inject({ action: 'hang_after', match: EDGE_INSERT, times: 16 });
-    await world.produce({ edge_logs: 320 });
-    await waitFor(
-      async () =>
-        (
-          await select<{ n: number }>(
-            engine.clickhouse,
-            'SELECT toUInt32(uniqExact(kafka_partition)) AS n FROM edge_logs WHERE kafka_topic = {topic:String}',
-            { topic: world.topicOf('edge_logs') },
-          )
-        )[0]!.n === 16,
-      30_000,
-      'sixteen inserts hang, their rows stored',
-    );
-    expect((await world.behind(engine.clickhouse)).length).toBe(16);
-    await world.produce({ postgres_logs: 160 });
-    await waitFor(
-      async () => (await world.behind(engine.clickhouse)).every((place) => place.startsWith('edge_logs.')),
-      10_000,
-      'the other topic goes on',
-    );
-    expect((await world.behind(engine.clickhouse)).length).toBe(16);
-    await world.finished(engine.clickhouse, 60_000);
-    await world.expectExact(engine.clickhouse);
+    test('hold up nobody when they are sixteen', { timeout: 120_000 }, async () => {
+      world = await createWorld({ partitions: 4 });
+      const hanging = ['edge_logs', 'auth_logs', 'storage_logs', 'realtime_logs'];
+      const areBehind = async (): Promise<number> => {
+        const behind = await world.behind(patient.clickhouse);
+        return behind.every((place) => hanging.includes(place.split('.')[0]!)) ? behind.length : Number.NaN;
+      };
+      await start({ on: patient });
+      await patient.face.inject({
+        action: 'hang_after',
+        match: `INSERT INTO \`(${hanging.join('|')})\``,
+        times: 16,
+      });
+      await world.produce(Object.fromEntries(hanging.map((source) => [source, 80])));
+      await waitFor(() => patient.face.hanging() === 16, 30_000, 'sixteen inserts hang');
+      await world.produce({ postgres_logs: 160 });
+      await waitFor(async () => (await areBehind()) === 16, 10_000, 'the other topic goes on');
+      expect(patient.face.hanging()).toBe(16);
+      patient.face.release();
+      await world.finished(patient.clickhouse, 60_000);
+      await world.expectExact(patient.clickhouse);
+    });
   });
 
   test(
@@ -155,8 +165,11 @@ describe('ClickHouse over HTTP', () => {
     { timeout: 120_000 },
     async () => {
       let accepted = 0;
-      await start({ BATCH_MAX_BYTES }, (bytes) => {
-        accepted += bytes;
+      await start({
+        settings: { BATCH_MAX_BYTES },
+        accepted: (bytes) => {
+          accepted += bytes;
+        },
       });
       await world.produce({ edge_logs: 500, function_edge_logs: 100 });
       await world.finished(engine.clickhouse);

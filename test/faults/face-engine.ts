@@ -19,15 +19,13 @@ export interface FaceEngine {
   close(): Promise<void>;
 }
 
-/** of the test's own connection; the default is a minute */
-export const REQUEST_TIMEOUT_MS = 12_000;
-
-export async function openFace(): Promise<FaceEngine> {
+/** @param requestTimeoutMs - of the test's own connection; the product's default is a minute */
+export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
   const folder = temporaryFolder();
   const options = { dataDir: folder.path, password: 'secret' };
   let face = await startFace(options);
   const { url } = face;
-  const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs: REQUEST_TIMEOUT_MS });
+  const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs });
   // repairs are its work
   const rollup = await startRollup({
     clickhouse,

@@ -1,7 +1,7 @@
 import { createServer, request as httpRequest, Agent, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { readFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
 import { serverOfRun } from './clickhouse-run.ts';
@@ -24,7 +24,7 @@ export interface Fault {
   /**
    * Before the server sees the statement:
    * - reset: the connection is closed; cut_request: closed in the middle of the body
-   * - hang: no answer ever; delay: executed after `ms`
+   * - hang: no answer until release(); delay: executed after `ms`
    * - error: an error of ClickHouse by number; garbage: a proxy's words with `status` After the server has executed it:
    * - reset_after, hang_after, error_after: the same, but it is stored
    * - cut_response: the connection breaks off in the body; late_exception: an exception behind the rows of a 200, as
@@ -75,6 +75,10 @@ export interface Face {
   query(sql: string): Promise<string>;
   /** Replaces the faults that are waiting to happen. */
   inject(...faults: Fault[]): Promise<void>;
+  /** how many requests hang */
+  hanging(): number;
+  /** Closes the connections of the requests that hang. */
+  release(): void;
   /** The port is closed and all connections with it; the server lives on. */
   down(): Promise<void>;
   up(): Promise<void>;
@@ -106,6 +110,7 @@ export async function startFace({
   await server.query(`CREATE DATABASE IF NOT EXISTS ${database}`);
   const agent = new Agent({ keepAlive: true });
   let faults: Fault[] = [];
+  const hanging = new Set<Socket>();
 
   const answer = (req: IncomingMessage, res: ServerResponse): void => {
     handle(req, res).catch(() => req.socket.destroy());
@@ -143,6 +148,10 @@ export async function startFace({
     inject: (...next) => {
       faults = next;
       return Promise.resolve();
+    },
+    hanging: () => hanging.size,
+    release: () => {
+      for (const socket of hanging) socket.destroy();
     },
     down,
     up: async () => {
@@ -191,6 +200,7 @@ export async function startFace({
       if (sqlInUrl === null) sql = text.toString('utf8');
       fault = sqlInUrl === null ? faultOf(sql, undefined) : faultOf(sql, text);
     }
+    if (fault?.action === 'hang') return hang(req);
     if (fault !== undefined && (await injectBefore(fault, req, res))) return;
     if (version !== '' && /^SELECT version\(\)$/.test(sql)) {
       res.end(`${version}\n`);
@@ -200,8 +210,14 @@ export async function startFace({
     // it was to strike after the statement, which did not come so far
     const failed = answered.status !== 200;
     if (fault !== undefined && failed && fault.action !== 'delay') fault.times = (fault.times ?? 0) + 1;
+    if (fault?.action === 'hang_after' && !failed) return hang(req);
     if (fault !== undefined && !failed && injectAfter(fault, req, res, answered)) return;
     res.writeHead(answered.status, { ...answered.headers, 'content-length': answered.body.length }).end(answered.body);
+  }
+
+  function hang({ socket }: IncomingMessage): void {
+    hanging.add(socket);
+    socket.once('close', () => hanging.delete(socket));
   }
 
   async function passOn(req: IncomingMessage, body: Buffer, res: ServerResponse): Promise<Answer> {
@@ -255,7 +271,7 @@ async function injectBefore(
   else if (action === 'garbage')
     res.writeHead(status ?? 502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
   else if (action === 'error') answerError(res, code);
-  return ['reset', 'cut_request', 'garbage', 'error', 'hang'].includes(action);
+  return ['reset', 'cut_request', 'garbage', 'error'].includes(action);
 }
 
 /** true: the request ends here, after the server has executed it. */
@@ -281,7 +297,7 @@ function injectAfter(
       ]),
     );
   }
-  return ['reset_after', 'error_after', 'cut_response', 'late_exception', 'hang_after'].includes(action);
+  return ['reset_after', 'error_after', 'cut_response', 'late_exception'].includes(action);
 }
 
 function answerError(res: ServerResponse, code: number | undefined): void {
