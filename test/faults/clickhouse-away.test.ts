@@ -19,6 +19,8 @@ import { createWorld, type World } from './ledger.ts';
 const BATCH_MAX_BYTES = 1024 ** 2;
 /** All partitions together hold four batches at most, and what one more fetch brings (common/config/settings.ts). */
 const HELD_AT_MOST = 6 * BATCH_MAX_BYTES;
+/** long enough for every statement, and short enough to wait for twice */
+const REQUEST_TIMEOUT_MS = 6_000;
 const EDGE_INSERT = 'INSERT INTO `edge_logs`';
 const LEDGER = 'INSERT INTO `batches`';
 
@@ -28,7 +30,7 @@ describe('ClickHouse over HTTP', () => {
   let ingest: RunningIngest | undefined;
 
   beforeAll(async () => {
-    engine = await openFace(6_000);
+    engine = await openFace(REQUEST_TIMEOUT_MS);
   });
   afterAll(() => engine.close());
   beforeEach(async () => {
@@ -42,7 +44,7 @@ describe('ClickHouse over HTTP', () => {
     // a batch that is never finished keeps a repair open, for which the next test would wait
     if (task.result?.state === 'fail') {
       await engine.close();
-      engine = await openFace(6_000);
+      engine = await openFace(REQUEST_TIMEOUT_MS);
     }
   });
 
@@ -88,15 +90,14 @@ describe('ClickHouse over HTTP', () => {
   test('a failing insert or ledger row is repeated until it is there, once', { timeout: 120_000 }, async () => {
     await start();
     for (const [name, fault] of retried) {
-      await engine.face.inject(
-        { ...fault, match: EDGE_INSERT },
-        { ...fault, match: 'INSERT INTO `function_edge_logs`' },
-        { ...fault, match: LEDGER },
-      );
+      const faults = [EDGE_INSERT, 'INSERT INTO `function_edge_logs`', LEDGER].map((match) => ({ ...fault, match }));
+      await engine.face.inject(...faults);
       await world.produce({ edge_logs: 200, function_edge_logs: 100, postgres_logs: 50 });
       await world.finished(engine.clickhouse).catch((error: unknown) => {
         throw new Error(name, { cause: error });
       });
+      // each of them struck
+      for (const { match, times = 1 } of faults) expect(times, `${name}: ${match}`).toBeLessThan(fault.times ?? 1);
     }
     expect(await world.behind(engine.clickhouse)).toEqual([]);
     await world.expectExact(engine.clickhouse);
@@ -119,6 +120,7 @@ describe('ClickHouse over HTTP', () => {
       await patient.face.inject({ action: 'hang_after', match: EDGE_INSERT });
       await world.produce({ edge_logs: 200 }, { partitions: 1 });
       for (let i = 0; i < 5; i++) {
+        const round = performance.now();
         await world.produce({ function_edge_logs: 100, postgres_logs: 50, auth_logs: 50, edge_logs: 1 });
         await waitFor(
           async () =>
@@ -128,6 +130,7 @@ describe('ClickHouse over HTTP', () => {
           5_000,
           'the other partitions go on',
         );
+        expect(performance.now() - round).toBeLessThan(5_000);
         expect(patient.face.hanging()).toBe(1);
       }
       expect(await world.behind(patient.clickhouse)).toEqual([`${world.topicOf('edge_logs')}:0:0`]);

@@ -25,7 +25,10 @@ export interface Fault {
    * Before the server sees the statement:
    * - reset: the connection is closed; cut_request: closed in the middle of the body
    * - hang: no answer until release(); delay: executed after `ms`
-   * - error: an error of ClickHouse by number; garbage: a proxy's words with `status` After the server has executed it:
+   * - error: an error of ClickHouse by number; garbage: a proxy's words with `status`
+   *
+   * After the server has executed it:
+   *
    * - reset_after, hang_after, error_after: the same, but it is stored
    * - cut_response: the connection breaks off in the body; late_exception: an exception behind the rows of a 200, as
    *   from 25.11 on
