@@ -59,6 +59,29 @@ test('is read once for all partitions, and again when it is two seconds old, or 
   expect(state.reads).toBe(4);
 });
 
+test('partitions that ask for a fresh read at a time share one, and never one that was sent before', async () => {
+  const { state, register } = registerOf();
+  const before = register.read('t', 0);
+  expect(state.reads).toBe(1);
+  await Promise.all(Array.from({ length: 144 }, (_, partition) => register.read('t', partition, true)));
+  expect(state.reads).toBe(2);
+  await before;
+  await register.read('t', 0);
+  expect(state.reads).toBe(2);
+  await register.read('t', 0, true);
+  expect(state.reads).toBe(3);
+});
+
+test('a fresh read that failed is not remembered', async () => {
+  const { state, register } = registerOf();
+  state.fails = true;
+  const asked = [register.read('t', 0, true), register.read('t', 1, true)];
+  for (const read of asked) await expect(read).rejects.toThrow('unavailable');
+  state.fails = false;
+  expect((await register.read('t', 0, true)).period).toBe(7);
+  expect((await register.read('t', 0)).period).toBe(7);
+});
+
 test('a read that failed is not remembered', async () => {
   const { state, register } = registerOf();
   state.fails = true;

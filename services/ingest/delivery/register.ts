@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
 import { statements } from '../statements.ts';
@@ -9,17 +10,34 @@ import type { Owner, Register } from './ports.ts';
  */
 const AGE_MS = 2_000;
 
+/**
+ * Partitions that are taken together share a fresh read: it begins this long after the first of them asked. Each would
+ * read all owners otherwise, which grows with the square of the partitions.
+ */
+const GATHER_MS = 10;
+
 /** In a cluster: with the age it is less than a claim takes to hold (SETTLE_MS of take.ts). */
 const LAG_MS = 2_500;
 
 export interface RegisterReader {
-  /** `fresh`: read now, in any case. `shard`: of the first claim; undefined if there is none */
+  /** `fresh`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
   read(topic: string, partition: number, fresh?: boolean): Promise<Register & { readonly shard: string | undefined }>;
   /** The next read is a fresh one. */
   forget(): void;
 }
 
 type Owners = ReadonlyMap<string, { readonly owner: Owner; readonly shard: string }>;
+
+interface Found {
+  readonly period: number;
+  readonly owners: Owners;
+}
+
+interface Seen {
+  /** monotonic milliseconds, not later than its statement */
+  readonly at: number;
+  readonly found: Promise<Found>;
+}
 
 type Row = {
   period: number;
@@ -46,17 +64,15 @@ export function createRegister(
   monotonic: Clock = () => performance.now(),
 ): RegisterReader {
   const reader = fresh(clickhouse, ['partition_owners', 'rollup_periods'], LAG_MS);
-  let seen:
-    | {
-        readonly at: number;
-        readonly found: Promise<Pick<Register, 'period'> & { readonly owners: Owners }>;
-      }
-    | undefined;
+  let seen: Seen | undefined;
+  /** A fresh read that is not sent yet. */
+  let gathering: Seen | undefined;
 
   return {
     async read(topic, partition, fresh = false) {
-      const now = monotonic();
-      if (seen === undefined || fresh || now - seen.at >= AGE_MS) seen = { at: now, found: find() };
+      const at = monotonic();
+      if (fresh) seen = gathering ??= { at, found: gather() };
+      else if (seen === undefined || at - seen.at >= AGE_MS) seen = { at, found: find() };
       const mine = seen;
       try {
         const { period, owners } = await mine.found;
@@ -72,7 +88,13 @@ export function createRegister(
     },
   };
 
-  async function find(): Promise<{ period: number; owners: Owners }> {
+  async function gather(): Promise<Found> {
+    await sleep(GATHER_MS);
+    gathering = undefined;
+    return await find();
+  }
+
+  async function find(): Promise<Found> {
     const before = clock();
     const [row] = await select<Row>(reader, statements.register);
     onClock((before + clock()) / 2 - Number(row!.now));
