@@ -74,14 +74,15 @@ export async function publish(context: Context): Promise<void> {
   const shard = shardsOf(clickhouse)[0]!;
   for (;;) {
     const rollups = await readRollups(clickhouse);
+    const names = [...new Set(rollups.map((r) => r.name))];
+    const views = await select<{ name: string; comment: string }>(shard, statements.tables, { names });
     let published = 0;
-    for (const name of new Set(rollups.map((r) => r.name))) {
+    for (const name of names) {
       const rollup = shownVersion(rollups, name);
       if (rollup === undefined) continue;
       metrics.periodsLeft.set({ rollup: name, version: rollup.version }, rollup.pending.length);
       const comment = `version ${rollup.version}, raw for ${JSON.stringify(rollup.pending)}`;
-      const [view] = await select<{ comment: string }>(shard, statements.tables, { names: [name] });
-      if (view?.comment === comment) continue;
+      if (views.find((view) => view.name === name)?.comment === comment) continue;
       published++;
       try {
         await clickhouse.execute({

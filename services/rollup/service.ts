@@ -10,7 +10,7 @@ import { createAudit } from './audit.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { updateTableMetrics } from './table-metrics.ts';
 import { beginToday } from './periods.ts';
-import { repairOpen } from './repairs.ts';
+import { readOpenRepairs, repairOpen } from './repairs.ts';
 import { dropExpired } from './retention.ts';
 import type { Context } from './context.ts';
 import { admitNew, nextStep, publish } from './history.ts';
@@ -28,7 +28,7 @@ export type RollupService = Required<Component>;
 
 const AUDIT_EVERY_MS = 60_000;
 const REPAIR_EVERY_MS = 5_000;
-/** Only another service that publishes an old state makes it necessary; each time takes four reads. */
+/** Only another service that publishes an old state makes it necessary. */
 const PUBLISH_EVERY_MS = 15_000;
 const PERIOD_EVERY_MS = 1_000;
 const TABLE_METRICS_EVERY_MS = 30_000;
@@ -96,6 +96,8 @@ interface Job {
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
   let today = 0;
+  // at the first round they are unknown; the round that ends the last one takes back the gauges of the others
+  let repairs = Infinity;
   const urgent: Job[] = [
     {
       everyMs: PERIOD_EVERY_MS,
@@ -106,7 +108,7 @@ async function run(context: Context): Promise<never> {
     {
       everyMs: REPAIR_EVERY_MS,
       work: async () => {
-        await repairOpen(context);
+        if (repairs > 0 || (await readOpenRepairs(context.clickhouse)).length > 0) repairs = await repairOpen(context);
       },
     },
     // another service may have published an old state of the catalogue

@@ -2,12 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { loadMigrations, type Migration } from '../../../common/clickhouse/migrations.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
 import { argsOf } from '../../harness/command.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { startRollup, type RollupService } from '../../../services/rollup/service.ts';
+import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
+import { startRollup, type RollupOptions, type RollupService } from '../../../services/rollup/service.ts';
+import { floorTo, WRITE_SETTINGS } from '../../../services/rollup/context.ts';
+import { newestPeriod } from '../../../services/rollup/periods.ts';
+import { readOpenRepairs, requestRepair } from '../../../services/rollup/repairs.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { SECOND_VERSION } from './second-version.ts';
@@ -30,13 +32,13 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     await world.close();
   });
 
-  async function start(migrations: readonly Migration[] = loadMigrations()): Promise<RollupService> {
+  async function start(options: Partial<RollupOptions> = {}): Promise<RollupService> {
     service = await startRollup({
       clickhouse: world.clickhouse,
       settings: world.context.settings,
       logger: testLogger,
       registry: createRegistry(),
-      migrations,
+      ...options,
     });
     service.failed.catch((error: unknown) => expect(error).toBeUndefined());
     return service;
@@ -58,6 +60,61 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     await running.stop();
     // well before its next work is due
     expect(performance.now() - since).toBeLessThan(10_000);
+  });
+
+  test('at rest it asks for open repairs with one statement, and for all views with another', async () => {
+    const read: string[] = [];
+    await start({
+      clickhouse: {
+        ...world.clickhouse,
+        read: (of) => {
+          read.push(of.sql);
+          return world.clickhouse.read(of);
+        },
+      },
+    });
+    const repairs = (): number => read.filter((sql) => sql === statements.openRepairs).length;
+    // the first round sets the gauges
+    await waitFor(() => Promise.resolve(repairs() > 0), 20_000, 'the first round of repairs');
+    await sleep(1_000);
+    read.length = 0;
+    await waitFor(() => Promise.resolve(repairs() === 3), 30_000, 'three rounds of repairs');
+    const times = (of: string): number => read.filter((sql) => sql === of).length;
+    // three rounds of history, and one of publishing, which may fall into this time
+    expect(times(statements.rollups)).toBeLessThanOrEqual(5);
+    expect(times(statements.tables)).toBeLessThanOrEqual(1);
+  });
+
+  test('a refused repair that another service ends is no longer told of', async () => {
+    const registry = createRegistry();
+    await start({ registry });
+    const incomplete = async (): Promise<string | undefined> =>
+      /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await registry.metrics())?.[1];
+    await waitFor(async () => (await incomplete()) === '0', 20_000, 'the first round of repairs');
+    await world.send('edge_logs', [edgeEvent(world.now, `https://${REF}.supabase.co/rest/v1/t`)]);
+    await world.clickhouse.execute({
+      sql: 'ALTER TABLE edge_logs DELETE WHERE true',
+      settings: { mutations_sync: 1 },
+    });
+    const from = floorTo(world.now / 1000, 3600);
+    const period = await newestPeriod(world.context);
+    await requestRepair(world.context, {
+      source: 'edge_logs',
+      period,
+      from,
+      to: from + 3600,
+      reason: 'command',
+      accept_loss: false,
+    });
+    await waitFor(async () => (await incomplete()) === '1', 20_000, 'the repair is refused');
+    const [refused] = await readOpenRepairs(world.clickhouse);
+    expect(refused?.outcome).toBe('incomplete');
+    await world.clickhouse.execute({
+      sql: statements.writeRepair,
+      params: { ...refused!, done: true },
+      settings: WRITE_SETTINGS,
+    });
+    await waitFor(async () => (await incomplete()) === '0', 20_000, 'the gauge is taken back');
   });
 
   test('a raw retention that gives tiers less than they are promised is said at the start', async () => {
@@ -127,7 +184,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     try {
       await waitFor(async () => (await states('function_invocations'))[0] === 'serving', 60_000, 'history is built');
       await running.stop();
-      await start(SECOND_VERSION);
+      await start({ migrations: SECOND_VERSION });
       await waitFor(
         async () => (await states('function_invocations')).join() === 'retired,serving',
         60_000,
