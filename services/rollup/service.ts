@@ -96,7 +96,7 @@ interface Job {
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
   let today = 0;
-  // at the first round they are unknown; the round that ends the last one takes back the gauges of the others
+  // Open repairs after the last round. A round with none sets the gauges to 0: one at the start, one after any were open.
   let repairs = Infinity;
   const urgent: Job[] = [
     {
