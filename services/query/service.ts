@@ -120,7 +120,12 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   });
 
   const stopping = new AbortController();
-  const ready = definitions.checkFirst(schema, stopping.signal);
+  const ready = (async () => {
+    await definitions.checkFirst(schema, stopping.signal);
+    // a load before there was a schema failed, and the next is seconds away
+    void loader.refresh();
+    await loader.loaded;
+  })();
   ready.catch(() => undefined);
 
   const requeryTimer = setInterval(() => void answers.requery(), REQUERY_TICK_MS);

@@ -68,6 +68,11 @@ describe('npm start', () => {
 
   test("events of a librdkafka client and of Kafka's Java console producer come out of the endpoints", async () => {
     const sluice = await startSluice(settings);
+    const first = await fetch(`${sluice.address}/readyz`);
+    // only the consumer may still be joining
+    expect(await first.json()).toMatchObject({
+      checks: { clickhouse: 'ok', endpoints: 'ok', keys: 'ok', rollups: 'ok' },
+    });
     await produceWithLibrdkafka(
       [...Array(20).keys()].map((i) => ({
         topic: topicOf('edge_logs'),
@@ -120,7 +125,7 @@ describe('npm start', () => {
     expect(Number(bucket['p99_execution_time'])).toBeLessThanOrEqual(1000);
 
     const ready = await fetch(`${sluice.address}/readyz`);
-    expect(ready.status).toBe(200);
+    expect(ready.status, await ready.text()).toBe(200);
     const account = startScript('reconcile', settings, ['--json', '--url', sluice.address]);
     expect(await account.exited, account.stderr()).toBe(0);
     const { ok, partitions } = JSON.parse(account.stdout()) as {

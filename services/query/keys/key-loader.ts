@@ -21,6 +21,8 @@ export interface KeyLoader {
   /** Resolves when the ring has a list that was read after the call, or after a second. */
   refresh(): Promise<void>;
   noteUse(key: Key, now: number): void;
+  /** resolves with the first list that is loaded */
+  readonly loaded: Promise<void>;
   /** Undefined if the list has been loaded, else what is wrong. */
   check(): Promise<string | undefined>;
   /** Saves the last uses and stops. */
@@ -63,6 +65,7 @@ export function startKeyLoader({
 }): KeyLoader {
   const known = new Set<string>();
   const uses = createKeyUses(clickhouse, known, logger);
+  const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
   let loaded = false;
   let failing = false;
   let running: Promise<void> = Promise.resolve();
@@ -79,6 +82,7 @@ export function startKeyLoader({
       if (failing && loaded) logger.info('keys_load_recovered');
       failing = false;
       loaded = true;
+      onFirstLoad();
     } catch (error) {
       if (!failing && loaded)
         logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_load_failed');
@@ -104,6 +108,7 @@ export function startKeyLoader({
   return {
     refresh: () => within(PATIENCE_MS, loadNext(), undefined),
     noteUse: (key, now) => uses.note(key, now),
+    loaded: firstLoad,
     async check() {
       return loaded ? undefined : 'are not loaded yet';
     },
