@@ -20,6 +20,8 @@ PARTITION BY period
 PRIMARY KEY (ref, width, at)
 ORDER BY (ref, width, at, url)
 SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, min_age_to_force_merge_seconds = 7200, min_age_to_force_merge_on_partition_only = 1,
+    -- as in the raw tables: width and time stay in the index
+    primary_key_ratio_of_unique_prefix_values_to_skip_suffix_columns = 1,
     min_bytes_for_wide_part = 1073741824;
 
 -- edge_logs has no alias here: a RESTORE into a database of another name drops it (25.8 and 26.7)
