@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { rows, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
+import { rows, type ClickHouse, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../common/clock.ts';
@@ -43,6 +43,45 @@ export function contextOf(clickhouse: ClickHouse, clock: Clock): Context {
 }
 
 /**
+ * Inserts `rows` events from number `first` on. The `total` events stand in the order of time over the seven days before
+ * `now`, unix milliseconds. `refs`: the projects, the busiest first. `messages`: of the requests.
+ */
+export async function fill(
+  clickhouse: ClickHouse,
+  table: 'edge_logs' | 'function_edge_logs',
+  {
+    refs,
+    now,
+    total,
+    first,
+    rows,
+    messages,
+  }: {
+    readonly refs: readonly string[];
+    readonly now: number;
+    readonly total: number;
+    readonly first: number;
+    readonly rows: number;
+    readonly messages: readonly string[];
+  },
+  settings: StatementSettings = {},
+): Promise<void> {
+  await clickhouse.execute({
+    sql: statement(`fill_${table}`),
+    params: {
+      ...(table === 'edge_logs' && { messages }),
+      refs,
+      seed: SEED,
+      first,
+      rows,
+      total,
+      now_micros: BigInt(now) * 1000n,
+    },
+    settings,
+  });
+}
+
+/**
  * Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half
  * invocations, through the views that ingest writes through. `messages`: of the requests.
  */
@@ -68,25 +107,14 @@ export async function openFilled(
     min_insert_block_size_rows_for_materialized_views: 10_000_000,
     max_block_size: 65_536,
   };
-  for (const [sql, own] of [
-    [statement('fill_edge_logs'), { messages }],
-    [statement('fill_function_edge_logs'), {}],
-  ] as const) {
-    for (let first = 0; first < total; first += rowsPerInsert) {
-      await clickhouse.execute({
-        sql,
-        params: {
-          ...own,
-          refs,
-          seed: SEED,
-          first,
-          rows: Math.min(rowsPerInsert, total - first),
-          total,
-          now_micros: BigInt(now) * 1000n,
-        },
+  for (const table of ['edge_logs', 'function_edge_logs'] as const) {
+    for (let first = 0; first < total; first += rowsPerInsert)
+      await fill(
+        clickhouse,
+        table,
+        { refs, now, total, first, rows: Math.min(rowsPerInsert, total - first), messages },
         settings,
-      });
-    }
+      );
   }
   const merging = async (): Promise<boolean> =>
     rows<{ n: number }>(

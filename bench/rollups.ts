@@ -1,17 +1,17 @@
 import { parseArgs } from 'node:util';
-import { select } from '../common/clickhouse/clickhouse.ts';
+import { select, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../services/rollup/catalogue.ts';
 import { build } from '../services/rollup/build.ts';
 import { DAY, floorTo, MINUTE } from '../services/rollup/context.ts';
-import { publicView, readDefinition } from '../services/rollup/definition.ts';
-import { differencesOf } from '../services/rollup/repairs.ts';
+import { publicView, readDefinition, viewName } from '../services/rollup/definition.ts';
+import { differencesOf, type Difference } from '../services/rollup/repairs.ts';
 import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';
 import { readParams } from '../services/query/definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render/render.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
-import { openFilled, PROJECTS, SEED, contextOf, type Filled } from './filled.ts';
+import { contextOf, fill, openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
 
 const GROWTH = 5;
@@ -20,6 +20,12 @@ const RAW_CALLS = 8;
 /** the first calls, one for each project, are not measured */
 const WARM_UP = 8;
 const GOAL_MS = 20;
+const DAILY_CPU_MS = 18;
+/** inserts by which the cost of a view is measured, and their rows */
+const INSERTS = 30;
+const INSERT_ROWS = 10_000;
+/** their time is the newest of seven days in which that many events lie */
+const FILL_TOTAL = 20_000_000;
 /** projects of all sizes, the busiest and the quietest among them */
 const RANKS = [0, 1, 3, 10, 40, 200, 1_000, PROJECTS - 1];
 const INTERVALS = {
@@ -82,6 +88,12 @@ async function besideRawAndLess(events: number): Promise<Measurement[]> {
 const answersOf = (what: string, cost: Cost, goal?: number): Measurement[] => [
   { what: `${what}, p50`, value: cost.p50, unit: 'ms' },
   { what: `${what}, p95`, value: cost.p95, unit: 'ms', ...(goal !== undefined && { goal: { atMost: goal } }) },
+  {
+    what: `${what}, CPU`,
+    value: cost.cpu,
+    unit: 'ms',
+    ...(what === 'usage.api-counts daily' && { goal: { atMost: DAILY_CPU_MS } }),
+  },
   { what: `${what}, rows read`, value: cost.rows, unit: 'at most' },
   { what: `${what}, read`, value: cost.bytes / 1024, unit: 'KiB at most' },
 ];
@@ -104,6 +116,8 @@ async function withFilled<T>(
 interface Cost {
   readonly p50: number;
   readonly p95: number;
+  /** of the process with its engine, milliseconds a call */
+  readonly cpu: number;
   readonly rows: number;
   readonly bytes: number;
 }
@@ -113,7 +127,8 @@ async function costs(
   filled: Filled,
   endpoint: keyof typeof INTERVALS,
   calls: number,
-  project: (ref: string, n: number) => string,
+  project: (ref: string) => string,
+  settings: StatementSettings = {},
 ): Promise<[string, Cost][]> {
   const found: [string, Cost][] = [];
   for (const interval of INTERVALS[endpoint])
@@ -122,8 +137,9 @@ async function costs(
       await cost(
         filled,
         endpoint,
-        (n) => ({ project: project(filled.refs[RANKS[n % RANKS.length]!]!, n), interval }),
+        (n) => ({ project: project(filled.refs[RANKS[n % RANKS.length]!]!), interval }),
         calls,
+        settings,
       ),
     ]);
   return found;
@@ -160,8 +176,8 @@ async function fromRollups(filled: Filled): Promise<Map<string, Cost>> {
 }
 
 /**
- * A pattern that matches what the reference matches, and is none, scans (another one each time: the engine remembers
- * where a condition held); the other endpoint reads the same names standing for the raw table.
+ * A pattern that matches what the reference matches, and is none, scans. The other endpoint reads the same names
+ * standing for the raw table. The engine must not remember where a condition held: intervals share their windows.
  */
 async function fromRaw(filled: Filled): Promise<Map<string, Cost>> {
   const { clickhouse } = filled;
@@ -175,17 +191,18 @@ async function fromRaw(filled: Filled): Promise<Map<string, Cost>> {
   ).map((row) => row.period);
   await clickhouse.execute({ sql: publicView(definition, pending, 'bench') });
   const found = [
-    ...(await costs(filled, 'functions.invocation-stats', RAW_CALLS, (ref) => ref)),
-    ...(await costs(filled, 'usage.api-counts', RAW_CALLS, noLiteral)),
+    ...(await costs(filled, 'functions.invocation-stats', RAW_CALLS, (ref) => ref, UNREMEMBERED)),
+    ...(await costs(filled, 'usage.api-counts', RAW_CALLS, noLiteral, UNREMEMBERED)),
   ];
   await clickhouse.execute({ sql: publicView(definition, [], 'bench') });
   return new Map(found);
 }
 
-/** The same reference as a pattern that is none, another one for each of 20 calls. */
-function noLiteral(ref: string, n: number): string {
-  const i = n % ref.length;
-  return `${ref.slice(0, i)}[${ref[i]}]${ref.slice(i + 1)}`;
+const UNREMEMBERED: StatementSettings = { use_query_condition_cache: 0 };
+
+/** The same reference as a pattern that is none. */
+function noLiteral(ref: string): string {
+  return `[${ref[0]}]${ref.slice(1)}`;
 }
 
 async function cost(
@@ -193,20 +210,23 @@ async function cost(
   endpoint: Endpoint,
   given: (n: number) => Record<string, string>,
   calls: number,
+  settings: StatementSettings = {},
 ): Promise<Cost> {
   const definition = readDefinitions([BUILT_IN]).find(endpoint)!;
   const times: number[] = [];
   let [rows, bytes] = [0, 0];
+  let cpu = process.cpuUsage();
   for (let n = 0; n < WARM_UP + calls; n++) {
     const read = readParams(definition, new URLSearchParams(given(n)));
     if (!('params' in read)) throw new Error(JSON.stringify(read.mistakes));
     const params = { ...read.params, now: new Date(now).toISOString().replace('T', ' ').replace('Z', '000') };
+    if (n === WARM_UP) cpu = process.cpuUsage();
     const since = performance.now();
     const result = await clickhouse.read({
       sql: statementFor(definition.parts, params),
       params,
       format: RESULT_FORMAT,
-      settings: { ...RESULT_SETTINGS, max_execution_time: 0 },
+      settings: { ...RESULT_SETTINGS, max_execution_time: 0, ...settings },
       fewRows: definition.fewRows,
     });
     if (n >= WARM_UP) times.push(performance.now() - since);
@@ -214,11 +234,14 @@ async function cost(
     bytes = Math.max(bytes, result.readBytes ?? 0);
   }
   const ascending = times.toSorted((a, b) => a - b);
-  return { p50: quantile(ascending, 0.5), p95: quantile(ascending, 0.95), rows, bytes };
+  return { p50: quantile(ascending, 0.5), p95: quantile(ascending, 0.95), cpu: cpuMs(cpu) / calls, rows, bytes };
 }
 
-/** Building a day anew, comparing a day, and comparing an hour of closed minutes, as the service does. */
-async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
+/**
+ * What the rollup of requests costs an event: its view, closed minutes compared one by one as the service does, a day
+ * compared, and a day built anew.
+ */
+async function upkeep({ clickhouse, now, refs }: Filled): Promise<Measurement[]> {
   const day = floorTo(now / 1000, DAY) - 2 * DAY;
   // every batch is in the ledger, as far as builds are concerned
   await clickhouse.execute({
@@ -229,9 +252,9 @@ async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   const context = contextOf(clickhouse, () => now);
   const found: Measurement[] = [];
   const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {
-    const since = performance.now();
+    const since = process.cpuUsage();
     const result = await work();
-    found.push({ what, value: (performance.now() - since) * (1_000 / events), unit: 'us an event' });
+    found.push({ what, value: (cpuMs(since) * 1_000) / events, unit: 'us of CPU an event' });
     return result;
   };
   const requests = (await readRollups(clickhouse)).find((r) => r.name === 'api_requests')!;
@@ -243,14 +266,44 @@ async function upkeep({ clickhouse, now }: Filled): Promise<Measurement[]> {
   const built = await timed('api_requests: a day built anew', held!.day, () => build(context, requests, day));
   if (built.kind !== 'built') throw new Error(`the day was not built: ${built.kind}`);
   const differing = [
-    ...(await timed('api_requests: an hour of closed minutes compared', held!.hour, () =>
-      differencesOf(context, requests, undefined, { from: closed - 60 * MINUTE, to: closed }),
-    )),
+    ...(await timed('api_requests: sixty closed minutes compared one by one', held!.hour, async () => {
+      const minutes: Difference[] = [];
+      for (let from = closed - 60 * MINUTE; from < closed; from += MINUTE)
+        minutes.push(...(await differencesOf(context, requests, undefined, { from, to: from + MINUTE }, MINUTE)));
+      return minutes;
+    })),
     ...(await timed('api_requests: a day compared', held!.day, () =>
       differencesOf(context, requests, day, { from: 0, to: 4_294_967_295 }),
     )),
   ];
-  // buckets of hours reach beyond an hour that begins within one
   if (differing.some((d) => d.period === day)) throw new Error('the built day differs from raw');
-  return found;
+  const inserts = async (): Promise<number> => {
+    const since = process.cpuUsage();
+    for (let i = 0; i < INSERTS; i++)
+      await fill(clickhouse, 'edge_logs', {
+        refs,
+        now,
+        total: FILL_TOTAL,
+        first: FILL_TOTAL - INSERT_ROWS,
+        rows: INSERT_ROWS,
+        messages: ['{}'],
+      });
+    return (cpuMs(since) * 1_000) / (INSERTS * INSERT_ROWS);
+  };
+  const withView = await inserts();
+  await clickhouse.execute({ sql: `DROP VIEW ${viewName(requests)}` });
+  return [
+    ...found,
+    {
+      what: 'api_requests: its view, within inserts of 10000 rows',
+      value: withView - (await inserts()),
+      unit: 'us of CPU an event',
+    },
+  ];
+}
+
+/** Returns the CPU of this process since then, milliseconds. */
+function cpuMs(since: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1_000;
 }

@@ -16,7 +16,7 @@ import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
 import { DEAD_LETTER_COLUMNS, evaluateBatchInTurns, rawColumns, rulesFor, schemaIdsOf } from './evaluate/evaluate.ts';
-import { recycle, RowBinary } from './evaluate/row-binary.ts';
+import { recycled, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
 import { checksum, formOf, type Record } from './evaluate/record.ts';
@@ -185,7 +185,7 @@ async function insert(
     await context.clickhouse.insertRows({
       table: 'dead_letters',
       columns: DEAD_LETTER_COLUMNS,
-      pieces: evaluated.deadLetters,
+      pieces: recycled(evaluated.deadLetters),
       settings: { insert_deduplication_token: `${token}:dead` },
       queryIds: [queryId],
     });
@@ -200,9 +200,6 @@ async function insert(
     if (inserted !== 'done') return inserted;
   }
   done();
-  // not where an insert failed: it may still be read then
-  recycle(evaluated.rows);
-  recycle(evaluated.deadLetters);
   observe(context, source, records, rowOffsets.length + deadOffsets.length);
   return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
 }
@@ -226,7 +223,7 @@ async function insertRaw(
     await clickhouse.insertRows({
       table: source,
       columns: rawColumns(source),
-      pieces: batches.flatMap(({ pieces }) => pieces),
+      pieces: recycled(batches.flatMap(({ pieces }) => pieces)),
       settings: { insert_deduplication_token: token },
       queryIds: batches.map(({ queryId }) => queryId),
     });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { recycle, RowBinary } from './row-binary.ts';
+import { recycled, RowBinary } from './row-binary.ts';
 
 const MEGABYTE = 1024 * 1024;
 
@@ -23,7 +23,7 @@ function textsOf(pieces: readonly Uint8Array[]): string[] {
   return texts;
 }
 
-test('pieces keep their rows while later ones are written, and give their memory back only when they are recycled', () => {
+test('pieces keep their rows while later ones are written, and give their memory back only after their use', () => {
   const out = new RowBinary();
   const count = Math.ceil((2.5 * MEGABYTE) / 101);
   const first = rowsOf(out, 'a'.repeat(100), count);
@@ -33,18 +33,29 @@ test('pieces keep their rows while later ones are written, and give their memory
   expect(textsOf(first)).toEqual(Array(count).fill('a'.repeat(100)));
 
   const memory = new Set(first.map(({ buffer }) => buffer));
-  recycle(first);
+  for (const piece of recycled(first)) expect(memory.has(piece.buffer)).toBe(true);
   const third = rowsOf(out, 'c'.repeat(100), count);
   expect(third.map(({ buffer }) => memory.has(buffer))).toEqual([true, true, true]);
   expect(textsOf(second)).toEqual(Array(count).fill('b'.repeat(100)));
   expect(textsOf(third)).toEqual(Array(count).fill('c'.repeat(100)));
 });
 
+test('a piece is intact until the next one is requested', () => {
+  const out = new RowBinary();
+  const pieces = recycled(rowsOf(out, 'a'.repeat(100), Math.ceil((1.5 * MEGABYTE) / 101)));
+  const first = pieces.next().value!;
+  rowsOf(out, 'b'.repeat(100), 1);
+  expect(new Set(textsOf([first]))).toEqual(new Set(['a'.repeat(100)]));
+  pieces.next();
+  const [later] = rowsOf(out, 'c'.repeat(100), 1);
+  expect(later!.buffer).toBe(first.buffer);
+});
+
 test('what is recycled takes at most 32 MB, and a row larger than a piece is not kept', () => {
   const out = new RowBinary();
   const large = rowsOf(out, 'x'.repeat(3 * MEGABYTE), 1);
   const pieces = Array.from({ length: 40 }, () => rowsOf(out, 'y', 1)).flat();
-  recycle([...large, ...pieces]);
+  for (const piece of recycled([...large, ...pieces])) expect(piece.length).toBeGreaterThan(0);
   const memory = new Set([...large, ...pieces].map(({ buffer }) => buffer));
   const reused = Array.from({ length: 40 }, () => rowsOf(out, 'z', 1)).flat();
   expect(reused.filter(({ buffer }) => memory.has(buffer))).toHaveLength(32);

@@ -117,8 +117,8 @@ describe('of partitions that are behind', () => {
 });
 
 describe('memory', () => {
-  test('two batches are held, waiting or being written', () => {
-    const all = [partition(0, 0, 32), partition(31, 0), partition(1, 0)];
+  test('three batches are held, waiting or being written', () => {
+    const all = [partition(0, 0, 64), partition(31, 0), partition(1, 0)];
     expect(allowed(started(...all), all)).toEqual([false, false, false]);
     all[2]!.lane.inbox.heldBytes = 0.5 * MB;
     expect(allowed(started(...all), all)).toEqual([true, true, true]);
@@ -137,7 +137,7 @@ describe('memory', () => {
   });
 
   test('a paused one waits for more room', () => {
-    const all = [partition(1, 0), partition(0, 0, 55)];
+    const all = [partition(1, 0), partition(0, 0, 87)];
     const turns = started(...all);
     expect(turns.mayFetch(all[0]!, all, 1)).toBe(true);
     expect(turns.mayFetch(all[0]!, all, 0.8)).toBe(false);

@@ -83,8 +83,8 @@ export class Turns<P extends Partition> {
   }
 
   /**
-   * Together the partitions hold two batches, waiting or being written. A partition that holds nothing may fetch up to
-   * four: an insert that hangs keeps its own batch, the next one and a fetch, and must not stop the others.
+   * Together the partitions hold three batches: two that are written and one that is gathered. With two, the engine
+   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four: an insert that hangs keeps its own batch, the next one and a fetch, and must not stop the others.
    * `share`: of the limits. A paused partition waits for more room than a running one.
    */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
@@ -95,7 +95,7 @@ export class Turns<P extends Partition> {
     let total = 0;
     for (const { lane } of all) total += lane.inbox.heldBytes;
     // the batch that is gathered beside the one being written is one batch at most
-    return inbox.bytes < maxBytes * share && total < maxBytes * (inbox.heldBytes === 0 ? 4 : 2 * share);
+    return inbox.bytes < maxBytes * share && total < maxBytes * (inbox.heldBytes === 0 ? 4 : 3 * share);
   }
 }
 
