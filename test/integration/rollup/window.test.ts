@@ -43,15 +43,18 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => world.close());
 
-async function expectFewGranules(reads: readonly { table: string; parts: number; marks: number }[]): Promise<void> {
-  expect(reads).not.toEqual([]);
-  for (const { table, parts, marks } of reads) {
+type Reads = readonly { readonly table: string; readonly parts: number; readonly marks: number }[];
+
+/** The reads that take more than two granules of a part, or that are of a table too small to tell. */
+async function wide(reads: Reads): Promise<Reads> {
+  const found: Reads[number][] = [];
+  for (const read of reads) {
     const [all] = await world.select<{ marks: number }>(
-      `SELECT toUInt32(sum(marks)) AS marks FROM system.parts WHERE active AND database = currentDatabase() AND table = '${table}'`,
+      `SELECT sum(marks) AS marks FROM system.parts WHERE active AND database = currentDatabase() AND table = '${read.table}'`,
     );
-    expect(all!.marks).toBeGreaterThan(30);
-    expect(marks, JSON.stringify(reads)).toBeLessThanOrEqual(2 * parts);
+    if (all!.marks <= 30 || read.marks > 2 * read.parts) found.push(read);
   }
+  return found;
 }
 
 test.each([
@@ -63,13 +66,15 @@ test.each([
   ['usage.api-counts', { interval: 'daily' }],
   ['logs.all', { iso_timestamp_start: new Date(NOW - 60_000).toISOString() }],
 ])('of the busiest project, %s reads only the window: %o', async (endpoint, given) => {
-  await expectFewGranules(await world.explain(endpoint, { project: busiest, ...given }));
+  const reads = await world.explain(endpoint, { project: busiest, ...given });
+  expect(reads).not.toEqual([]);
+  expect(await wide(reads)).toEqual([]);
 });
 
 test.each(OTHERS)('of the busiest project, a minute of %s is read alone', async (table) => {
-  await expectFewGranules(
-    await world.select(
-      `EXPLAIN ESTIMATE SELECT message FROM ${table} WHERE project = '${busiest}' AND timestamp >= fromUnixTimestamp64Milli(${NOW - 60_000}, 'UTC')`,
-    ),
+  const reads = await world.select<Reads[number]>(
+    `EXPLAIN ESTIMATE SELECT message FROM ${table} WHERE project = '${busiest}' AND timestamp >= fromUnixTimestamp64Milli(${NOW - 60_000}, 'UTC')`,
   );
+  expect(reads).not.toEqual([]);
+  expect(await wide(reads)).toEqual([]);
 });
