@@ -102,6 +102,7 @@ export function madeFromRaw({ select: text, source, columns }: Definition, condi
 }
 
 export const isIn = (period: number): string => `period = toDateTime(${period}, 'UTC')`;
+export const isSince = (period: number): string => `period >= toDateTime(${period}, 'UTC')`;
 
 /**
  * Returns a condition that an event time is within the span. It compares a DateTime64 column with DateTime64 only:

@@ -40,6 +40,11 @@ async function begin({ clickhouse, logger }: Context, at: number): Promise<void>
   logger.info({ begin: isoTime(at) }, 'rollup_period_began');
 }
 
+/** Returns the least period that a row of an event at this time or later can have (periodOf of services/ingest). */
+export function leastPeriod(time: number): number {
+  return Math.max(0, floorTo(time - HOUR, DAY));
+}
+
 /**
  * True if no event of the period can be younger than the retention: the youngest is an hour and a day younger than the
  * period's begin.

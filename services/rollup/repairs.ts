@@ -11,8 +11,8 @@ import {
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
-import { differences, during, isIn, readDefinition, type Span } from './definition.ts';
-import { closePeriod } from './periods.ts';
+import { differences, during, isIn, isSince, readDefinition, type Span } from './definition.ts';
+import { closePeriod, leastPeriod } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
 export interface Repair {
@@ -157,8 +157,9 @@ export async function differencesOf(
   const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source: rollup.source });
   const from = Math.max(span.from, held?.horizon ?? 0);
   if (from >= span.to) return [];
-  const condition = (column: 'timestamp' | 'at'): string =>
-    [...(period === undefined ? [] : [isIn(period)]), during(column, { from, to: span.to })].join(' AND ');
+  // a rollup has no index of times, so without a period all that retention keeps would be read
+  const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);
+  const condition = (column: 'timestamp' | 'at'): string => `${periods} AND ${during(column, { from, to: span.to })}`;
   return await select<Difference>(
     reader,
     differences(definition, condition('timestamp'), condition('at'), widest),

@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Read } from '../../../common/clickhouse/clickhouse.ts';
+import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
+import { differencesOf } from '../../../services/rollup/repairs.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
 // Answers look only at the periods that can have something of their window: every row of an event at X has period >=
@@ -111,5 +114,31 @@ describe('periods', { timeout: 120_000 }, () => {
         );
       },
     );
+
+    test('the audit of a closed minute opens no older period', async () => {
+      const { clickhouse } = world;
+      const statements: string[] = [];
+      const context = {
+        clickhouse: {
+          ...clickhouse,
+          read: (read: Read) => {
+            statements.push(read.sql);
+            return clickhouse.read(read);
+          },
+        },
+      };
+      const minute = (MIDNIGHT + HOUR_MS - MINUTE_MS) / 1000;
+      for (const rollup of await readRollups(clickhouse)) {
+        statements.length = 0;
+        const found = await differencesOf(context, rollup, undefined, { from: minute, to: minute + 60 }, 60);
+        expect(found).toEqual([]);
+        const compared = statements.filter((sql) => sql.includes('fingerprint'));
+        expect(compared).toHaveLength(1);
+        const reads = await world.select<{ table: string; parts: number }>(`EXPLAIN ESTIMATE ${compared[0]!}`);
+        const { parts } = reads.find(({ table }) => table === `${rollup.name}_v1`)!;
+        // the period in which it can have been judged first, and the one after five days
+        expect(parts).toBe(2);
+      }
+    });
   });
 });
