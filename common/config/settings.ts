@@ -284,10 +284,10 @@ export const settingsTable = {
     parse: parsers.integer(1, 100),
   }),
   ROLLUP_AUDIT_DAYS: setting({
-    default: 3,
+    default: 2,
     unit: 'days',
     description:
-      'days of rollups that are compared with the raw tables every night; closed minutes are compared all day',
+      'days of rollups that are compared with the raw tables every night; closed minutes are compared every hour',
     parse: parsers.integer(0, 3650),
   }),
   MAX_EVENT_BYTES: setting({

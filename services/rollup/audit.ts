@@ -18,8 +18,11 @@ import { differencesOf, requestRepair, type Difference } from './repairs.ts';
 
 /** Minutes are compared this long after their end, seconds. */
 const LAG = 2 * MINUTE;
-/** After downtime, minutes are compared at most this far back, seconds. The nightly comparison covers the rest. */
-const CATCH_UP = HOUR;
+/**
+ * Minutes are compared at most this far back, seconds: after downtime, or where batches in flight explained a difference
+ * again and again. The nightly comparison covers the rest.
+ */
+const CATCH_UP = 3 * HOUR;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
 

@@ -149,7 +149,8 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
 
     set('up', rollup, 1);
     for (const check of ['clickhouse', 'rollups']) set('sluice_ready', { ...rollup, check }, Number(s.clickhouse));
-    if (s.clickhouse && s.audits) audited = minute * 60 - 180;
+    // every hour, and the last time right before the cause
+    if (s.clickhouse && s.audits && (minute - CAUSE + 1) % 60 === 0) audited = minute * 60 - 180;
     set('sluice_rollup_audited_to_seconds', { ...rollup, rollup: 'api_requests' }, audited);
     set('sluice_rollup_differences', { ...rollup, rollup: 'api_requests' }, s.differences);
     set('sluice_rollup_source_incomplete', { ...rollup, rollup: 'api_requests' }, s.incomplete);
