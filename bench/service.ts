@@ -6,14 +6,13 @@ export const API_KEY = 'bench';
 
 /** `npm start` against this broker. */
 export function startService(
-  broker: BenchBroker,
-  folder: string,
+  { brokers, folder }: BenchBroker,
   topics: string,
   more: Readonly<Record<string, string>> = {},
 ): Promise<RunningSluice> {
   return startSluice({
     DATA_DIR: folder,
-    KAFKA_BROKERS: broker.brokers.join(','),
+    KAFKA_BROKERS: brokers.join(','),
     KAFKA_TOPICS: topics,
     PORT: '0',
     API_KEY,
@@ -35,6 +34,12 @@ export async function scrape(address: string): Promise<(metric: string) => numbe
 /** Events in the ledger of the topics that the service reads, from their first on. */
 export async function position(address: string): Promise<number> {
   return (await scrape(address))('sluice_ingest_position_offset');
+}
+
+/** Returns the CPU of this process since then, milliseconds. */
+export function cpuMs(since?: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1_000;
 }
 
 /** of /proc/<pid>/stat: fixed in Linux */
