@@ -1,5 +1,5 @@
 import type { SourceName } from '../common/sources.ts';
-import { incidentOfSlot, type Incident, type IncidentKind } from './incidents.ts';
+import { incidentOfSlot, SLOT_MICROS, type Incident, type IncidentKind } from './incidents.ts';
 import { createPopulation, type Population } from './population.ts';
 import { createRandom, weighted, type Random, type Weights } from './random.ts';
 import { authLog } from './shapes/auth_logs.ts';
@@ -110,7 +110,6 @@ const shapes: Readonly<Record<SourceName, (draft: Draft) => string>> = {
 
 /** During a flood this share of all events belongs to the project that is flooded. */
 const FLOOD_SHARE = 0.4;
-const SLOT_MICROS = 600_000_000;
 const STREAM_TRAFFIC = 0;
 
 /** What the event says, as any reader of JSON sees it (integers beyond 2^53 lose digits). */
@@ -140,7 +139,8 @@ export function createTraffic(options: TrafficOptions): Traffic {
   } = options;
   const random = createRandom(seed, STREAM_TRAFFIC, run);
   const population = createPopulation(seed, projects, functionsPerProject);
-  const drawSource = weighted(options.shares ?? withoutFunctions(naturalShares, functionsPerProject === 0));
+  const withoutFunctions = functionsPerProject === 0 && { function_edge_logs: 0, function_logs: 0 };
+  const drawSource = weighted(options.shares ?? { ...naturalShares, ...withoutFunctions });
   const drawPlatformNotation = weighted<Notation>(options.notations ?? { microseconds: 1 });
   const drawSelfHostedNotation = weighted<Notation>(options.notations ?? { utc_nanoseconds: 1 });
   const drawIdForm = weighted<IdForm>(options.ids ?? { uuid: 1 });
@@ -224,8 +224,4 @@ function idMember(form: IdForm, random: Random): string {
     case 'absent':
       return '';
   }
-}
-
-function withoutFunctions(shares: Readonly<Record<SourceName, number>>, without: boolean): Weights<SourceName> {
-  return without ? { ...shares, function_edge_logs: 0, function_logs: 0 } : shares;
 }
