@@ -56,9 +56,18 @@ export interface TrafficOptions {
   readonly incidents?: boolean;
 }
 
-/** uuid; number: a JSON number; the others: the id is to be derived from topic, partition and offset */
-export const idForms = ['uuid', 'number', 'empty', 'null', 'absent'] as const;
-type IdForm = (typeof idForms)[number];
+/**
+ * The member `id` with its comma by its form. Without a value the id is to be derived from topic, partition and offset.
+ */
+const idMembers = {
+  uuid: (random) => `"id":"${random.uuid()}",`,
+  number: (random) => `"id":${random.uint32()},`,
+  empty: () => '"id":"",',
+  null: () => '"id":null,',
+  absent: () => '',
+} as const satisfies Readonly<Record<string, (random: Random) => string>>;
+type IdForm = keyof typeof idMembers;
+export const idForms = Object.keys(idMembers) as readonly IdForm[];
 
 export interface TrafficEvent {
   readonly source: SourceName;
@@ -184,7 +193,7 @@ export function createTraffic(options: TrafficOptions): Traffic {
         population,
         project,
         micros,
-        id: idMember(drawIdForm(random), random),
+        id: idMembers[drawIdForm(random)](random),
         timestamp: written.json === undefined ? '' : `"timestamp":${written.json},`,
         selfHosted,
         urlShape: drawUrlShape(random),
@@ -208,20 +217,5 @@ export function createTraffic(options: TrafficOptions): Traffic {
     if (draw.chance(lateShare)) micros -= Math.floor(draw.fraction() * lateMicros);
     else if (draw.chance(aheadShare)) micros += Math.floor(draw.fraction() * aheadMicros);
     return micros;
-  }
-}
-
-function idMember(form: IdForm, random: Random): string {
-  switch (form) {
-    case 'uuid':
-      return `"id":"${random.uuid()}",`;
-    case 'number':
-      return `"id":${random.uint32()},`;
-    case 'empty':
-      return '"id":"",';
-    case 'null':
-      return '"id":null,';
-    case 'absent':
-      return '';
   }
 }
