@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { valuesOf } from '../demo/visible.ts';
 import { startSluice, type RunningSluice } from '../test/harness/service.ts';
 import type { BenchBroker } from './backlog.ts';
 
@@ -24,11 +25,7 @@ export function startService(
 /** What /metrics says now: the sum of a metric over its labels. */
 export async function scrape(address: string): Promise<(metric: string) => number> {
   const text = await (await fetch(`${address}/metrics`)).text();
-  return (metric) =>
-    [...text.matchAll(new RegExp(`^${metric}(?:\\{.*\\})? (\\S+)$`, 'gm'))].reduce(
-      (total, [, value]) => total + Number(value),
-      0,
-    );
+  return (metric) => valuesOf(text, metric).reduce((total, value) => total + value, 0);
 }
 
 /** Events in the ledger of the topics that the service reads, from their first on. */
