@@ -6,6 +6,7 @@ import { createLogger } from '../common/logger.ts';
 import { sources, type SourceName } from '../common/sources.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { schemaOf, singleObject, writerOf } from '../test/harness/avro.ts';
+import { temporaryFolder } from '../test/harness/temporary-folder.ts';
 import { PROJECTS, SEED } from './filled.ts';
 
 const FUNCTIONS = 3;
@@ -14,23 +15,28 @@ const EVENTS_PER_SEND = 3_000;
 const SINGLE_OBJECT_HEADER_BYTES = 10;
 
 export interface BenchBroker {
+  /** of the broker, and for the services of a bench */
+  readonly folder: string;
   readonly brokers: readonly string[];
   readonly kafka: KafkaClient;
+  /** Removes the folder too. */
   stop(): Promise<void>;
 }
 
-/** A broker of its own in this folder. */
-export async function startBenchBroker(folder: string): Promise<BenchBroker> {
+/** A broker of its own in a folder of its own. */
+export async function startBenchBroker(): Promise<BenchBroker> {
+  const folder = temporaryFolder();
   const logger = createLogger('error');
   const { CACHE_DIR, JAVA_HOME, KAFKA_MAX_DECOMPRESSED_BYTES } = readSettings();
   const broker = await startLocalBroker({
-    dataDir: folder,
+    dataDir: folder.path,
     port: await freePort(),
     cacheDir: CACHE_DIR,
     javaHome: JAVA_HOME,
     logger,
   });
   return {
+    folder: folder.path,
     brokers: broker.brokers,
     kafka: createKafka({
       brokers: broker.brokers,
@@ -38,7 +44,10 @@ export async function startBenchBroker(folder: string): Promise<BenchBroker> {
       logger,
       maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES,
     }),
-    stop: () => broker.stop(),
+    stop: async () => {
+      await broker.stop();
+      folder.remove();
+    },
   };
 }
 

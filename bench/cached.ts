@@ -15,7 +15,7 @@ const OPENING_MS = 1_000;
 
 /**
  * Loads one address and throws unless every answer was a 200. `open`: the times of answers on connections that were
- * open already, milliseconds, ascending:
+ * open already, milliseconds:
  * all connections come at once, and Node takes one in each turn of its event loop.
  */
 export async function load(
@@ -40,7 +40,7 @@ export async function load(
     throw new Error(
       `${outcome.errors} errors, ${outcome.timeouts} timeouts, ${outcome.non2xx} answers that are no 200`,
     );
-  return { ...outcome, open: open.toSorted((a, b) => a - b) };
+  return { ...outcome, open };
 }
 
 /**

@@ -9,8 +9,9 @@ import { startServer, type TestServer } from '../test/harness/clickhouse-server.
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openTestStore } from '../test/harness/ingest-store.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
+import { recordsOf } from './filled.ts';
 import { ofRuns, report, type Measurement } from './report.ts';
-import { cpuSeconds } from './service.ts';
+import { cpuMs, cpuSeconds } from './service.ts';
 
 const SEED = 11;
 const ROUNDS = 8;
@@ -41,7 +42,6 @@ export async function benchCluster(): Promise<void> {
   const cluster = await startCluster(folder.path);
   for (const server of [single, ...cluster.nodes.map((n) => n.server)])
     await server.query(`CREATE DATABASE ${DATABASE}`);
-  const own = (): number => process.cpuUsage().user / 1e6 + process.cpuUsage().system / 1e6;
   const sides: readonly Side[] = [
     {
       what: 'one server',
@@ -73,22 +73,17 @@ export async function benchCluster(): Promise<void> {
     let offset = 0;
     // the first round warms up
     for (let round = 0; round <= ROUNDS; round++) {
-      const batches = Array.from({ length: BATCHES }, () =>
-        Array.from({ length: EVENTS }, () => ({
-          offset: offset++,
-          time: Date.now(),
-          key: null,
-          value: Buffer.from(traffic.next(Date.now() * 1000).json),
-          headers: [],
-        })),
-      );
+      const batches = Array.from({ length: BATCHES }, () => {
+        offset += EVENTS;
+        return recordsOf(traffic, offset - EVENTS, EVENTS);
+      });
       for (const i of round % 2 === 0 ? [0, 1] : [1, 0]) {
-        const [from, cpu] = [performance.now(), own()];
+        const [from, cpu] = [performance.now(), process.cpuUsage()];
         for (const records of batches) await stores[i]!.writeBatch({ records });
         await sides[i]!.settled();
         if (round === 0) continue;
         perSecond[i]!.push((BATCHES * EVENTS * 1000) / (performance.now() - from));
-        ours[i]! += own() - cpu;
+        ours[i]! += cpuMs(cpu) / 1000;
       }
       if (round > 0 && round < ROUNDS) continue;
       for (const server of sides.flatMap(({ servers }) => servers)) await merged(server);

@@ -6,7 +6,7 @@ import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import type { Read, Reader } from '../common/clickhouse/clickhouse.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { readSettings } from '../common/config/settings.ts';
-import { createKafka } from '../common/kafka/client.ts';
+import { kafkaFromSettings } from '../common/kafka/from-settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { startIngest } from '../services/ingest/service.ts';
@@ -70,12 +70,7 @@ async function answer(id: number, read: Read): Promise<void> {
 async function sluice(): Promise<Engine> {
   const clickhouse = await openEmbedded({ dataDir: settings.DATA_DIR, logger });
   await migrate(clickhouse, logger);
-  const kafka = createKafka({
-    brokers,
-    clientId: 'sluice-ingest',
-    logger,
-    maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-  });
+  const kafka = kafkaFromSettings(settings, brokers, 'sluice-ingest', logger);
   return {
     reader: clickhouse,
     version: clickhouse.version,

@@ -10,6 +10,7 @@ import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.t
 import { schemaOf, singleObject } from '../test/harness/avro.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { ofRuns, report, type Measurement } from './report.ts';
+import { cpuMs } from './service.ts';
 
 const SEED = 7;
 const EVENTS = 2_000;
@@ -65,7 +66,7 @@ export async function benchEvaluate(): Promise<void> {
   const micros = new Map<string, number[]>();
   for (let round = 0; round < ROUNDS; round++) {
     for (const [form, records] of Object.entries(forms)) {
-      const ms = await cpuMs(() => evaluateBatch('edge_logs', placeOf('edge_logs', EVENTS - 1), rules, records, avro));
+      const ms = await cpuOf(() => evaluateBatch('edge_logs', placeOf('edge_logs', EVENTS - 1), rules, records, avro));
       if (round >= WARM_UP) micros.set(form, [...(micros.get(form) ?? []), (ms * 1000) / EVENTS]);
     }
   }
@@ -93,7 +94,7 @@ export async function benchEvaluate(): Promise<void> {
         const values = valuesOf(name, events);
         const spent: number[] = [];
         for (let round = 0; round < ROUNDS; round++) {
-          const ms = await cpuMs(() => insert(`${name}-${events}`, recordsOf(values, round * events)));
+          const ms = await cpuOf(() => insert(`${name}-${events}`, recordsOf(values, round * events)));
           if (round >= WARM_UP) spent.push(ms);
         }
         measurements.push({
@@ -110,9 +111,8 @@ export async function benchEvaluate(): Promise<void> {
   }
 }
 
-async function cpuMs(work: () => unknown): Promise<number> {
+async function cpuOf(work: () => unknown): Promise<number> {
   const from = process.cpuUsage();
   await work();
-  const { user, system } = process.cpuUsage(from);
-  return (user + system) / 1000;
+  return cpuMs(from);
 }

@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { rows, type ClickHouse, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';
 import { createLogger } from '../common/logger.ts';
 import { createPopulation } from '../demo/population.ts';
+import type { Traffic } from '../demo/traffic.ts';
+import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
 import type { Context } from '../services/rollup/context.ts';
 import { admitNew } from '../services/rollup/history.ts';
 import { createRollupMetrics } from '../services/rollup/metrics.ts';
@@ -28,6 +30,17 @@ export interface Filled {
 /** A statement of the benches. */
 export function statement(name: string): string {
   return readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
+}
+
+/** Returns as many records as ingest takes from Kafka, of this moment, from an offset on. */
+export function recordsOf(traffic: Traffic, first: number, count: number): KafkaRecord[] {
+  return Array.from({ length: count }, (_, i) => ({
+    offset: first + i,
+    time: Date.now(),
+    key: null,
+    value: Buffer.from(traffic.next(Date.now() * 1000).json),
+    headers: [],
+  }));
 }
 
 /** What the rollup service works with, at full speed. */
@@ -117,9 +130,7 @@ export async function openFilled(
       );
   }
   const merging = async (): Promise<boolean> =>
-    rows<{ n: number }>(
-      await clickhouse.read({ sql: 'SELECT toFloat64(count()) AS n FROM system.merges', format: 'JSONEachRow' }),
-    )[0]?.n !== 0;
+    (await select<{ n: number }>(clickhouse, 'SELECT toFloat64(count()) AS n FROM system.merges'))[0]?.n !== 0;
   for (const until = Date.now() + MERGE_DEADLINE_MS; Date.now() < until && (await merging());) await sleep(500);
   return { clickhouse, refs, now };
 }

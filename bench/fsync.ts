@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { rows } from '../common/clickhouse/clickhouse.ts';
+import { select } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { loadMigrations, migrate } from '../common/clickhouse/migrations.ts';
 import { createLogger } from '../common/logger.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { openTestStore } from '../test/harness/ingest-store.ts';
+import { recordsOf } from './filled.ts';
 import { ofRuns, report, type Measurement } from './report.ts';
 
 const SEED = 9;
@@ -30,11 +31,11 @@ export async function benchFsync(): Promise<void> {
     const bytes = new Map<number, number>();
     const waits = new Map<string, number[]>();
     const synced = async (): Promise<number> =>
-      rows<{ n: number }>(
-        await clickhouse.read({
-          sql: "SELECT toUInt32(sum(value)) AS n FROM system.events WHERE event IN ('FileSync', 'DirectorySync')",
-          format: 'JSONEachRow',
-        }),
+      (
+        await select<{ n: number }>(
+          clickhouse,
+          "SELECT toUInt32(sum(value)) AS n FROM system.events WHERE event IN ('FileSync', 'DirectorySync')",
+        )
       )[0]!.n;
     let offset = 0;
     for (let round = 0; round <= ROUNDS; round++) {
@@ -42,16 +43,11 @@ export async function benchFsync(): Promise<void> {
         await migrate(clickhouse, logger, loadMigrations(), fsync);
         for (const { events, inserts } of BATCHES) {
           for (let n = 0; n < inserts; n++) {
-            const records = Array.from({ length: events }, () => ({
-              offset: offset++,
-              time: Date.now(),
-              key: null,
-              value: Buffer.from(traffic.next(Date.now() * 1000).json),
-              headers: [],
-            }));
+            const records = recordsOf(traffic, offset, events);
+            offset += events;
             bytes.set(
               events,
-              records.reduce((sum, r) => sum + r.value.length, 0),
+              records.reduce((sum, r) => sum + r.value!.length, 0),
             );
             const before = await synced();
             const from = performance.now();

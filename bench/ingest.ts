@@ -1,11 +1,9 @@
-import { parseArgs } from 'node:util';
-import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
 import { produceBacklog, startBenchBroker, topicsOf, type Backlog, type BenchBroker } from './backlog.ts';
 import { startConsumer } from './consumer.ts';
 import type { Contestant } from './consumer-process.ts';
 import { SEED } from './filled.ts';
-import { ofRuns, report, type Measurement } from './report.ts';
+import { ofRuns, readOptions, report, type Measurement } from './report.ts';
 import { cpuSeconds, residentOf } from './service.ts';
 
 /** ClickHouse's Kafka table at the best settings that were found for it; what else was tried stands in README.md. */
@@ -97,25 +95,17 @@ const ratios = (a: readonly number[], b: readonly number[]): number[] => a.map((
  * events, engine, tables and views.
  */
 export async function benchIngest(): Promise<void> {
-  const { values } = parseArgs({
-    args: process.argv.slice(3),
-    options: {
-      events: { type: 'string', default: '400000' },
-      rounds: { type: 'string', default: '3' },
-      json: { type: 'boolean' },
-    },
-  });
-  const events = Number(values.events);
+  const options = readOptions({ events: '400000', rounds: '3' });
+  const events = Number(options.events);
   const edge: Backlog = { kind: 'edge', events };
   const fewer: Backlog = { kind: 'edge', events: Math.ceil(events / SMALLER) };
   // as many as in JSON: what a run costs once counts in both
   const avro: Backlog = { kind: 'avro', events };
   const mix: Backlog = { kind: 'mix', events: Math.ceil(events / 2) };
-  const folder = temporaryFolder();
-  const broker = await startBenchBroker(folder.path);
+  const broker = await startBenchBroker();
   try {
     for (const backlog of [edge, fewer, avro, mix]) await produceBacklog(broker, backlog);
-    const r = await inTurn(Number(values.rounds), {
+    const r = await inTurn(Number(options.rounds), {
       sluice: () => ingestOnce(broker, sluice, edge),
       tuned: () => ingestOnce(broker, tunedKafkaEngine, edge),
       byDefault: () => ingestOnce(broker, kafkaEngine, fewer),
@@ -177,7 +167,6 @@ export async function benchIngest(): Promise<void> {
     });
   } finally {
     await broker.stop();
-    folder.remove();
   }
 }
 
@@ -195,8 +184,7 @@ const SMOKE_RATIO = 0.4;
  */
 export async function benchSmoke(): Promise<void> {
   const backlog: Backlog = { kind: 'edge', events: SMOKE_EVENTS };
-  const folder = temporaryFolder();
-  const broker = await startBenchBroker(folder.path);
+  const broker = await startBenchBroker();
   try {
     await produceBacklog(broker, backlog);
     const r = await inTurn(SMOKE_ROUNDS, {
@@ -218,6 +206,5 @@ export async function benchSmoke(): Promise<void> {
     });
   } finally {
     await broker.stop();
-    folder.remove();
   }
 }

@@ -1,21 +1,18 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { rows } from '../common/clickhouse/clickhouse.ts';
+import { select } from '../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../common/clickhouse/migrations.ts';
 import { readSettings } from '../common/config/settings.ts';
-import { createKafka } from '../common/kafka/client.ts';
 import { ensureTopics } from '../common/kafka/topics.ts';
-import { freePort, startLocalBroker } from '../common/kafka/local-broker/local-broker.ts';
 import { createLogger } from '../common/logger.ts';
 import { createRegistry } from '../common/metrics.ts';
 import { sources } from '../common/sources.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { startIngest } from '../services/ingest/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
+import { startBenchBroker } from './backlog.ts';
+import { cpuMs } from './service.ts';
 
 /**
  * How many inserts and parts a minute come of many partitions that trickle: 9 topics x 12 partitions, one event a
@@ -34,24 +31,11 @@ const { values } = parseArgs({
 const partitions = Number(values.partitions);
 const perSecond = Number(values['per-second']);
 const logger = createLogger('warn');
-const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
-const { CACHE_DIR, JAVA_HOME } = readSettings();
-const broker = await startLocalBroker({
-  dataDir: folder,
-  port: await freePort(),
-  cacheDir: CACHE_DIR,
-  javaHome: JAVA_HOME,
-  logger,
-});
-const clickhouse = await openEmbedded({ dataDir: folder, logger });
+const broker = await startBenchBroker();
+const { kafka } = broker;
+const clickhouse = await openEmbedded({ dataDir: broker.folder, logger });
 await migrate(clickhouse, logger);
 const settings = readSettings({ KAFKA_BROKERS: broker.brokers.join(','), KAFKA_TOPIC_PARTITIONS: String(partitions) });
-const kafka = createKafka({
-  brokers: broker.brokers,
-  clientId: 'bench',
-  logger,
-  maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
-});
 await ensureTopics(
   kafka,
   sources.map((s) => s.name),
@@ -72,11 +56,7 @@ const traffic = createTraffic({ seed: 1, projects: 50, functionsPerProject: 3, d
 
 /** While partitions are taken, more reads may wait than the engine lets. */
 async function count(sql: string): Promise<number> {
-  return await waitFor(
-    async () => rows<{ n: number }>(await clickhouse.read({ sql, format: 'JSONEachRow' }))[0]?.n ?? 0,
-    30_000,
-    sql,
-  );
+  return await waitFor(async () => (await select<{ n: number }>(clickhouse, sql))[0]?.n ?? 0, 30_000, sql);
 }
 const blocks = (): Promise<number> =>
   count(`SELECT toFloat64(sum(value)) AS n FROM system.events WHERE event = 'MergeTreeDataWriterBlocks'`);
@@ -85,10 +65,7 @@ const fullest = (): Promise<number> =>
     `SELECT toFloat64(max(parts)) AS n FROM (SELECT count() AS parts FROM system.parts WHERE active GROUP BY database, table)`,
   );
 
-function cpuPercent(since: NodeJS.CpuUsage): number {
-  const { user, system } = process.cpuUsage(since);
-  return Math.round((user + system) / 1e6 / 0.6);
-}
+const cpuPercent = (since: NodeJS.CpuUsage): number => Math.round(cpuMs(since) / 1e3 / 0.6);
 
 const TICK_MS = 100;
 let sent = 0;
@@ -119,4 +96,3 @@ await producer.disconnect();
 await ingest.stop();
 await clickhouse.close();
 await broker.stop();
-rmSync(folder, { recursive: true, force: true });

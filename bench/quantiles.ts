@@ -1,4 +1,4 @@
-import { rows, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
+import { select, type ClickHouse } from '../common/clickhouse/clickhouse.ts';
 import { openTestEmbedded } from '../test/harness/clickhouse.ts';
 
 /** ClickHouse's mergeable quantile functions, as a rollup would keep them. */
@@ -119,9 +119,8 @@ async function estimate(clickhouse: ClickHouse, state: string): Promise<[number,
     .map((q) => `arrayMap(x -> toFloat64(x), ${q})`)
     .join(', ')}] AS estimates
     FROM (SELECT ${of.map((f, i) => `${f.name}State${f.parameters}(v) AS s${i}`).join(', ')} FROM elements GROUP BY ${state})`;
-  return rows<{ estimates: [number, number][] }>(
-    await clickhouse.read({ sql, format: 'JSONEachRow', settings: { max_execution_time: 0 } }),
-  )[0]!.estimates;
+  return (await select<{ estimates: [number, number][] }>(clickhouse, sql, {}, { max_execution_time: 0 }))[0]!
+    .estimates;
 }
 
 const clamp = (value: number, least: number, greatest: number): number => Math.min(Math.max(value, least), greatest);
@@ -170,11 +169,9 @@ async function measure(
     await clickhouse.execute({
       sql: `INSERT INTO ${table} SELECT intDiv(number, ${perState}) AS k, ${name}State${parameters}(${wholeMs}) FROM numbers(${Math.min(STATES, MAX_VALUES / perState) * perState}) GROUP BY k`,
     });
-    const [size] = rows<{ bytes: number }>(
-      await clickhouse.read({
-        sql: `SELECT sum(column_data_compressed_bytes) / sum(rows) AS bytes FROM system.parts_columns WHERE database = currentDatabase() AND table = '${table}' AND active AND column = 's'`,
-        format: 'JSONEachRow',
-      }),
+    const [size] = await select<{ bytes: number }>(
+      clickhouse,
+      `SELECT sum(column_data_compressed_bytes) / sum(rows) AS bytes FROM system.parts_columns WHERE database = currentDatabase() AND table = '${table}' AND active AND column = 's'`,
     );
     bytes.push(size!.bytes);
   }

@@ -94,10 +94,7 @@ async function planning({ clickhouse, now }: Filled, call: string): Promise<numb
     });
     times.push(performance.now() - from);
   }
-  return quantile(
-    times.toSorted((a, b) => a - b),
-    0.5,
-  );
+  return quantile(times, 0.5);
 }
 
 /** The busiest project's answers from the raw logs; throws where they are not those of the rollups. */
@@ -137,14 +134,7 @@ async function fromRaw(
       throw new Error('functions.invocation-stats: the rollups and the raw logs do not agree');
   }
   return [
-    {
-      what: 'the busiest project: 7day from raw, p50',
-      value: quantile(
-        times.toSorted((a, b) => a - b),
-        0.5,
-      ),
-      unit: 'ms',
-    },
+    { what: 'the busiest project: 7day from raw, p50', value: quantile(times, 0.5), unit: 'ms' },
     { what: 'the same, rows read', value: read.rows, unit: 'a call' },
     { what: 'the same, read', value: read.bytes / 1024, unit: 'KiB a call' },
     { what: 'the busiest project: daily from raw, p50', value: quantile(scan.times, 0.5), unit: 'ms' },
@@ -154,7 +144,7 @@ async function fromRaw(
 }
 
 interface Asked {
-  /** milliseconds, ascending */
+  /** milliseconds */
   readonly times: number[];
   readonly bodies: string[];
   /** on average */
@@ -184,7 +174,7 @@ function asker(address: string): Ask {
     const after = await scrape(address);
     const perCall = (metric: string): number => (after(metric) - before(metric)) / paths.length;
     return {
-      times: times.toSorted((a, b) => a - b),
+      times,
       bodies,
       rowsRead: perCall('sluice_query_read_rows_total'),
       bytesRead: perCall('sluice_query_read_bytes_total'),

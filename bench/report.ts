@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { cpus, loadavg, release, totalmem } from 'node:os';
+import { parseArgs } from 'node:util';
 
 /** One number of a bench, and where it has to be. */
 export interface Measurement {
@@ -21,8 +22,21 @@ export interface Report {
   readonly measurements: readonly Measurement[];
 }
 
-/** Nearest-rank quantile of ascending values. */
-export function quantile(ascending: readonly number[], q: number): number {
+/** Returns the options of a bench, `npm run bench -- <name> --<option> <value>`; `byDefault` has all of them. */
+export function readOptions<K extends string>(byDefault: Readonly<Record<K, string>>): Record<K, string> {
+  const options = Object.entries<string>(byDefault).map(
+    ([name, value]) => [name, { type: 'string', default: value }] as const,
+  );
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: { ...Object.fromEntries(options), json: { type: 'boolean' } },
+  });
+  return values as Record<K, string>;
+}
+
+/** Nearest-rank quantile. NaN without values. */
+export function quantile(values: readonly number[], q: number): number {
+  const ascending = values.toSorted((a, b) => a - b);
   return ascending[Math.min(ascending.length - 1, Math.max(0, Math.ceil(q * ascending.length) - 1))] ?? Number.NaN;
 }
 
@@ -33,8 +47,24 @@ function rounded(value: number): number {
 
 /** Median of some runs and how far they lie apart. */
 export function ofRuns(values: readonly number[]): Pick<Measurement, 'value' | 'range'> {
-  const ascending = values.toSorted((a, b) => a - b);
-  return { value: quantile(ascending, 0.5), range: { least: quantile(ascending, 0), most: quantile(ascending, 1) } };
+  return { value: quantile(values, 0.5), range: { least: quantile(values, 0), most: quantile(values, 1) } };
+}
+
+/** What `npm run reconcile` found of the events that were sent. */
+export function reconciled(
+  { ok, partitions }: { readonly ok: boolean; readonly partitions: readonly { readonly stored: number }[] },
+  sent: number,
+): Measurement[] {
+  const more = ok ? partitions.reduce((sum, { stored }) => sum + stored, 0) - sent : Number.NaN;
+  return [
+    {
+      what: 'rows that reconcile counts, every offset accounted for once, beside what was sent',
+      value: more,
+      unit: 'too many',
+      goal: { atMost: 0 },
+    },
+    { what: 'the same, missing', value: -more, unit: 'events', goal: { atMost: 0 } },
+  ];
 }
 
 function shown({ value, range, unit }: Measurement): string {

@@ -13,6 +13,7 @@ import { createTraffic } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { contextOf, fill, openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
+import { cpuMs } from './service.ts';
 
 const GROWTH = 5;
 const CALLS = 48;
@@ -262,8 +263,7 @@ async function cost(
     rows = Math.max(rows, result.readRows ?? 0);
     bytes = Math.max(bytes, result.readBytes ?? 0);
   }
-  const ascending = times.toSorted((a, b) => a - b);
-  return { p50: quantile(ascending, 0.5), p95: quantile(ascending, 0.95), cpu: cpuMs(cpu) / calls, rows, bytes };
+  return { p50: quantile(times, 0.5), p95: quantile(times, 0.95), cpu: cpuMs(cpu) / calls, rows, bytes };
 }
 
 /**
@@ -326,10 +326,4 @@ async function upkeep({ clickhouse, now, refs }: Filled): Promise<Measurement[]>
       unit: 'us of CPU an event',
     },
   ];
-}
-
-/** Returns the CPU of this process since then, milliseconds. */
-function cpuMs(since: NodeJS.CpuUsage): number {
-  const { user, system } = process.cpuUsage(since);
-  return (user + system) / 1_000;
 }

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { openTestClickHouse } from '../test/harness/clickhouse.ts';
 import { select } from '../common/clickhouse/clickhouse.ts';
+import { statement } from './filled.ts';
 import { report, type Measurement } from './report.ts';
 
 const PROJECTS = [100, 1_000, 10_000, 100_000, 1_000_000];
@@ -23,9 +23,8 @@ export async function benchScale(): Promise<void> {
     try {
       const { clickhouse } = engine;
       for (const [name, aDay] of Object.entries(SOURCES)) {
-        const sql = readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
         await clickhouse.execute({
-          sql,
+          sql: statement(name),
           params: { projects, events: Math.round(aDay / 24), from: FROM },
           settings: {
             max_execution_time: 0,

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { valuesOf } from '../demo/visible.ts';
 import { startSluice, type RunningSluice } from '../test/harness/service.ts';
 import type { BenchBroker } from './backlog.ts';
 
@@ -6,14 +7,13 @@ export const API_KEY = 'bench';
 
 /** `npm start` against this broker. */
 export function startService(
-  broker: BenchBroker,
-  folder: string,
+  { brokers, folder }: BenchBroker,
   topics: string,
   more: Readonly<Record<string, string>> = {},
 ): Promise<RunningSluice> {
   return startSluice({
     DATA_DIR: folder,
-    KAFKA_BROKERS: broker.brokers.join(','),
+    KAFKA_BROKERS: brokers.join(','),
     KAFKA_TOPICS: topics,
     PORT: '0',
     API_KEY,
@@ -25,16 +25,18 @@ export function startService(
 /** What /metrics says now: the sum of a metric over its labels. */
 export async function scrape(address: string): Promise<(metric: string) => number> {
   const text = await (await fetch(`${address}/metrics`)).text();
-  return (metric) =>
-    [...text.matchAll(new RegExp(`^${metric}(?:\\{.*\\})? (\\S+)$`, 'gm'))].reduce(
-      (total, [, value]) => total + Number(value),
-      0,
-    );
+  return (metric) => valuesOf(text, metric).reduce((total, value) => total + value, 0);
 }
 
 /** Events in the ledger of the topics that the service reads, from their first on. */
 export async function position(address: string): Promise<number> {
   return (await scrape(address))('sluice_ingest_position_offset');
+}
+
+/** Returns the CPU of this process since then, milliseconds. */
+export function cpuMs(since?: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1_000;
 }
 
 /** of /proc/<pid>/stat: fixed in Linux */

@@ -10,7 +10,7 @@ import { openTestStore } from '../test/harness/ingest-store.ts';
 import { startRedis } from '../test/harness/redis.ts';
 import { endAll, startScript } from '../test/harness/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';
-import { SEED } from './filled.ts';
+import { recordsOf, SEED } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
 import { API_KEY } from './service.ts';
 
@@ -24,7 +24,7 @@ const DATABASE = 'bench';
 const DEADLINE_MS = 60_000;
 
 interface Asked {
-  /** milliseconds, ascending */
+  /** milliseconds */
   readonly times: readonly number[];
   /** how many ClickHouse answered */
   readonly misses: number;
@@ -75,15 +75,7 @@ async function fill(clickhouse: ClickHouse): Promise<string[]> {
   const traffic = createTraffic({ seed: SEED, projects: PROJECTS, functionsPerProject: 1, shares: { edge_logs: 1 } });
   const store = openTestStore(clickhouse, { source: 'edge_logs', topic: 'bench' });
   for (let offset = 0; offset < BATCHES * EVENTS; offset += EVENTS)
-    await store.writeBatch({
-      records: Array.from({ length: EVENTS }, (_, i) => ({
-        offset: offset + i,
-        time: Date.now(),
-        key: null,
-        value: Buffer.from(traffic.next(Date.now() * 1000).json),
-        headers: [],
-      })),
-    });
+    await store.writeBatch({ records: recordsOf(traffic, offset, EVENTS) });
   const found = await select<{ ref: string }>(
     clickhouse,
     'SELECT toString(ref) AS ref FROM api_requests_v1 WHERE width = 60 GROUP BY ref ORDER BY ref',
@@ -128,5 +120,5 @@ async function ask(address: string, projects: readonly string[]): Promise<Asked>
     if (!response.ok) throw new Error(`${response.status} ${body}`);
     if (response.headers.get('x-cache') === 'miss') misses++;
   }
-  return { times: times.toSorted((a, b) => a - b), misses };
+  return { times, misses };
 }

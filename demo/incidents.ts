@@ -17,7 +17,8 @@ export interface Incident {
 }
 
 const MINUTE = 60_000_000;
-const SLOT = 10 * MINUTE;
+/** There is at most one incident in each of these spans of time, microseconds. */
+export const SLOT_MICROS = 10 * MINUTE;
 /** Share of slots with an incident; it lasts 1 to 4 minutes of the slot's ten. */
 const INCIDENT_SHARE = 0.5;
 /** The busiest projects are hit, so that it shows. */
@@ -29,10 +30,10 @@ const STREAM_INCIDENT = 3;
  * time alone.
  */
 export function incidentOfSlot(seed: number, micros: number, projectCount: number): Incident | undefined {
-  const slot = Math.floor(micros / SLOT);
+  const slot = Math.floor(micros / SLOT_MICROS);
   const random = createRandom(seed, STREAM_INCIDENT, slot);
   if (!random.chance(INCIDENT_SHARE)) return undefined;
-  const fromMicros = slot * SLOT + random.below(6 * MINUTE);
+  const fromMicros = slot * SLOT_MICROS + random.below(6 * MINUTE);
   return {
     kind: random.pick(incidentKinds),
     rank: random.below(Math.min(RANKS, projectCount)),

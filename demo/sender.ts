@@ -1,4 +1,4 @@
-import { CompressionTypes, type Message, type Producer } from '../common/kafka/client.ts';
+import { CompressionTypes, type Producer } from '../common/kafka/client.ts';
 import type { Topics } from '../common/config/parsers.ts';
 import type { SourceName } from '../common/sources.ts';
 import type { Logger } from '../common/logger.ts';
@@ -46,20 +46,18 @@ export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topi
   const unanswered = new Set<Promise<void>>();
 
   const deliver = async (events: readonly TrafficEvent[]): Promise<void> => {
-    const messages = new Map<SourceName, Message[]>();
-    for (const { source, key, json, recordMillis } of events) {
-      let list = messages.get(source);
-      if (list === undefined) messages.set(source, (list = []));
-      list.push({ key, value: json, timestamp: String(recordMillis) });
-    }
+    const bySource = Map.groupBy(events, ({ source }) => source);
     try {
       await producer.sendBatch({
         acks: -1,
         compression: CompressionTypes.LZ4,
-        topicMessages: [...messages].map(([source, list]) => ({ topic: topics[source], messages: list })),
+        topicMessages: [...bySource].map(([source, list]) => ({
+          topic: topics[source],
+          messages: list.map(({ key, json, recordMillis }) => ({ key, value: json, timestamp: String(recordMillis) })),
+        })),
       });
       acknowledged += events.length;
-      for (const [source, list] of messages) perSource[source] = (perSource[source] ?? 0) + list.length;
+      for (const [source, list] of bySource) perSource[source] = (perSource[source] ?? 0) + list.length;
     } catch (error) {
       failed += events.length;
       logger.warn(

@@ -1,37 +1,3 @@
-/**
- * The notations in which an event's `timestamp` may be written, and what each of them says exactly.
- * Time is unix microseconds (safe integers: until the year 2255).
- */
-export const notations = [
-  'seconds',
-  'seconds_text',
-  'milliseconds',
-  'milliseconds_text',
-  'microseconds',
-  'microseconds_text',
-  'nanoseconds',
-  'nanoseconds_text',
-  'decimal_seconds',
-  'decimal_seconds_text',
-  'utc',
-  'utc_seconds',
-  'utc_minutes',
-  'utc_bare_point',
-  'utc_tenths',
-  'utc_nanoseconds',
-  'blank',
-  'blank_without_zone',
-  'without_zone',
-  'offset',
-  'offset_compact',
-  'date',
-  'date_utc',
-  'date_offset',
-  'absent',
-  'null',
-] as const;
-export type Notation = (typeof notations)[number];
-
 interface WrittenTimestamp {
   /** JSON of the value; undefined where the key is absent */
   readonly json: string | undefined;
@@ -63,6 +29,62 @@ export function isoSeconds(micros: number): string {
   return isoMillis(micros).slice(0, 19);
 }
 
+/** A time, and what the notations leave open: digits finer than microseconds, the zone in minutes. */
+interface Moment {
+  readonly micros: number;
+  readonly recordMillis: number;
+  readonly finer: string;
+  readonly offset: number;
+}
+
+const text = (value: string, micros: number): WrittenTimestamp => ({ json: `"${value}"`, micros });
+const number = (json: string, micros: number): WrittenTimestamp => ({ json, micros });
+const decimal = (micros: number): string => `${Math.floor(micros / SECOND)}.${digits(micros % SECOND, 6)}`;
+
+/** `+05:30`; between hours and minutes stands the separator */
+function zone(offset: number, separator: string): string {
+  const minutes = Math.abs(offset);
+  return `${offset < 0 ? '-' : '+'}${digits(Math.floor(minutes / 60), 2)}${separator}${digits(minutes % 60, 2)}`;
+}
+
+/**
+ * The notations in which an event's `timestamp` may be written, and what each of them says exactly.
+ * Time is unix microseconds (safe integers: until the year 2255).
+ */
+const writers = {
+  seconds: ({ micros }) => number(String(Math.floor(micros / SECOND)), floorTo(micros, SECOND)),
+  seconds_text: ({ micros }) => text(String(Math.floor(micros / SECOND)), floorTo(micros, SECOND)),
+  milliseconds: ({ micros }) => number(String(Math.floor(micros / 1000)), floorTo(micros, 1000)),
+  milliseconds_text: ({ micros }) => text(String(Math.floor(micros / 1000)), floorTo(micros, 1000)),
+  microseconds: ({ micros }) => number(String(micros), micros),
+  microseconds_text: ({ micros }) => text(String(micros), micros),
+  nanoseconds: ({ micros, finer }) => number(String(micros) + finer, micros),
+  nanoseconds_text: ({ micros, finer }) => text(String(micros) + finer, micros),
+  decimal_seconds: ({ micros }) => number(decimal(micros), micros),
+  decimal_seconds_text: ({ micros }) => text(decimal(micros), micros),
+  utc: ({ micros }) => text(`${isoMicros(micros)}Z`, micros),
+  utc_seconds: ({ micros }) => text(`${isoSeconds(micros)}Z`, floorTo(micros, SECOND)),
+  utc_minutes: ({ micros }) => text(`${isoMillis(micros).slice(0, 16)}Z`, floorTo(micros, MINUTE)),
+  utc_bare_point: ({ micros }) => text(`${isoSeconds(micros)}.Z`, floorTo(micros, SECOND)),
+  utc_tenths: ({ micros }) => text(`${isoMillis(micros).slice(0, 21)}Z`, floorTo(micros, 100_000)),
+  utc_nanoseconds: ({ micros, finer }) => text(`${isoMicros(micros)}${finer}Z`, micros),
+  blank: ({ micros }) => text(`${isoMicros(micros).replace('T', ' ')}Z`, micros),
+  blank_without_zone: ({ micros }) => text(isoMillis(micros).replace('T', ' '), floorTo(micros, 1000)),
+  without_zone: ({ micros }) => text(isoMicros(micros), micros),
+  offset: ({ micros, offset }) => text(isoMicros(micros + offset * MINUTE) + zone(offset, ':'), micros),
+  offset_compact: ({ micros, offset }) => text(isoMicros(micros + offset * MINUTE) + zone(offset, ''), micros),
+  date: ({ micros }) => text(isoMillis(micros).slice(0, 10), floorTo(micros, DAY)),
+  date_utc: ({ micros }) => text(`${isoMillis(micros).slice(0, 10)}Z`, floorTo(micros, DAY)),
+  date_offset: ({ micros, offset }) => {
+    const local = micros + offset * MINUTE;
+    return text(isoMillis(local).slice(0, 10) + zone(offset, ':'), floorTo(local, DAY) - offset * MINUTE);
+  },
+  absent: ({ recordMillis }) => ({ json: undefined, micros: recordMillis * 1000 }),
+  null: ({ recordMillis }) => ({ json: 'null', micros: recordMillis * 1000 }),
+} as const satisfies Readonly<Record<string, (at: Moment) => WrittenTimestamp>>;
+export type Notation = keyof typeof writers;
+export const notations = Object.keys(writers) as readonly Notation[];
+
 /**
  * Writes a time in a notation. `recordMillis` is the Kafka record's own timestamp: what an event without a timestamp
  * gets.
@@ -74,68 +96,10 @@ export function writeTimestamp(
   recordMillis: number,
   vary: number,
 ): WrittenTimestamp {
-  const text = (value: string, says = micros): WrittenTimestamp => ({ json: `"${value}"`, micros: says });
-  const number = (value: string, says = micros): WrittenTimestamp => ({ json: value, micros: says });
-  const seconds = Math.floor(micros / SECOND);
-  const fraction = digits(micros % SECOND, 6);
-  const finer = digits(vary % 1000, 3);
-  const offset = OFFSETS[vary % OFFSETS.length] as number;
-  const sign = offset < 0 ? '-' : '+';
-  const hours = digits(Math.floor(Math.abs(offset) / 60), 2);
-  const minutes = digits(Math.abs(offset) % 60, 2);
-  const local = micros + offset * MINUTE;
-  switch (notation) {
-    case 'seconds':
-      return number(String(seconds), seconds * SECOND);
-    case 'seconds_text':
-      return text(String(seconds), seconds * SECOND);
-    case 'milliseconds':
-      return number(String(Math.floor(micros / 1000)), floorTo(micros, 1000));
-    case 'milliseconds_text':
-      return text(String(Math.floor(micros / 1000)), floorTo(micros, 1000));
-    case 'microseconds':
-      return number(String(micros));
-    case 'microseconds_text':
-      return text(String(micros));
-    case 'nanoseconds':
-      return number(String(micros) + finer);
-    case 'nanoseconds_text':
-      return text(String(micros) + finer);
-    case 'decimal_seconds':
-      return number(`${seconds}.${fraction}`);
-    case 'decimal_seconds_text':
-      return text(`${seconds}.${fraction}`);
-    case 'utc':
-      return text(`${isoMicros(micros)}Z`);
-    case 'utc_seconds':
-      return text(`${isoSeconds(micros)}Z`, seconds * SECOND);
-    case 'utc_minutes':
-      return text(`${isoMillis(micros).slice(0, 16)}Z`, floorTo(micros, MINUTE));
-    case 'utc_bare_point':
-      return text(`${isoSeconds(micros)}.Z`, seconds * SECOND);
-    case 'utc_tenths':
-      return text(`${isoMillis(micros).slice(0, 21)}Z`, floorTo(micros, 100_000));
-    case 'utc_nanoseconds':
-      return text(`${isoMicros(micros)}${finer}Z`);
-    case 'blank':
-      return text(`${isoMicros(micros).replace('T', ' ')}Z`);
-    case 'blank_without_zone':
-      return text(isoMillis(micros).replace('T', ' '), floorTo(micros, 1000));
-    case 'without_zone':
-      return text(isoMicros(micros));
-    case 'offset':
-      return text(`${isoMicros(local)}${sign}${hours}:${minutes}`);
-    case 'offset_compact':
-      return text(`${isoMicros(local)}${sign}${hours}${minutes}`);
-    case 'date':
-      return text(isoMillis(micros).slice(0, 10), floorTo(micros, DAY));
-    case 'date_utc':
-      return text(`${isoMillis(micros).slice(0, 10)}Z`, floorTo(micros, DAY));
-    case 'date_offset':
-      return text(`${isoMillis(local).slice(0, 10)}${sign}${hours}:${minutes}`, floorTo(local, DAY) - offset * MINUTE);
-    case 'absent':
-      return { json: undefined, micros: recordMillis * 1000 };
-    case 'null':
-      return { json: 'null', micros: recordMillis * 1000 };
-  }
+  return writers[notation]({
+    micros,
+    recordMillis,
+    finer: digits(vary % 1000, 3),
+    offset: OFFSETS[vary % OFFSETS.length] as number,
+  });
 }

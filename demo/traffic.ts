@@ -1,5 +1,5 @@
 import type { SourceName } from '../common/sources.ts';
-import { incidentOfSlot, type Incident, type IncidentKind } from './incidents.ts';
+import { incidentOfSlot, SLOT_MICROS, type Incident, type IncidentKind } from './incidents.ts';
 import { createPopulation, type Population } from './population.ts';
 import { createRandom, weighted, type Random, type Weights } from './random.ts';
 import { authLog } from './shapes/auth_logs.ts';
@@ -56,9 +56,18 @@ export interface TrafficOptions {
   readonly incidents?: boolean;
 }
 
-/** uuid; number: a JSON number; the others: the id is to be derived from topic, partition and offset */
-export const idForms = ['uuid', 'number', 'empty', 'null', 'absent'] as const;
-type IdForm = (typeof idForms)[number];
+/**
+ * The member `id` with its comma by its form. Without a value the id is to be derived from topic, partition and offset.
+ */
+const idMembers = {
+  uuid: (random) => `"id":"${random.uuid()}",`,
+  number: (random) => `"id":${random.uint32()},`,
+  empty: () => '"id":"",',
+  null: () => '"id":null,',
+  absent: () => '',
+} as const satisfies Readonly<Record<string, (random: Random) => string>>;
+type IdForm = keyof typeof idMembers;
+export const idForms = Object.keys(idMembers) as readonly IdForm[];
 
 export interface TrafficEvent {
   readonly source: SourceName;
@@ -110,7 +119,6 @@ const shapes: Readonly<Record<SourceName, (draft: Draft) => string>> = {
 
 /** During a flood this share of all events belongs to the project that is flooded. */
 const FLOOD_SHARE = 0.4;
-const SLOT_MICROS = 600_000_000;
 const STREAM_TRAFFIC = 0;
 
 /** What the event says, as any reader of JSON sees it (integers beyond 2^53 lose digits). */
@@ -140,7 +148,8 @@ export function createTraffic(options: TrafficOptions): Traffic {
   } = options;
   const random = createRandom(seed, STREAM_TRAFFIC, run);
   const population = createPopulation(seed, projects, functionsPerProject);
-  const drawSource = weighted(options.shares ?? withoutFunctions(naturalShares, functionsPerProject === 0));
+  const withoutFunctions = functionsPerProject === 0 && { function_edge_logs: 0, function_logs: 0 };
+  const drawSource = weighted(options.shares ?? { ...naturalShares, ...withoutFunctions });
   const drawPlatformNotation = weighted<Notation>(options.notations ?? { microseconds: 1 });
   const drawSelfHostedNotation = weighted<Notation>(options.notations ?? { utc_nanoseconds: 1 });
   const drawIdForm = weighted<IdForm>(options.ids ?? { uuid: 1 });
@@ -184,7 +193,7 @@ export function createTraffic(options: TrafficOptions): Traffic {
         population,
         project,
         micros,
-        id: idMember(drawIdForm(random), random),
+        id: idMembers[drawIdForm(random)](random),
         timestamp: written.json === undefined ? '' : `"timestamp":${written.json},`,
         selfHosted,
         urlShape: drawUrlShape(random),
@@ -209,23 +218,4 @@ export function createTraffic(options: TrafficOptions): Traffic {
     else if (draw.chance(aheadShare)) micros += Math.floor(draw.fraction() * aheadMicros);
     return micros;
   }
-}
-
-function idMember(form: IdForm, random: Random): string {
-  switch (form) {
-    case 'uuid':
-      return `"id":"${random.uuid()}",`;
-    case 'number':
-      return `"id":${random.uint32()},`;
-    case 'empty':
-      return '"id":"",';
-    case 'null':
-      return '"id":null,';
-    case 'absent':
-      return '';
-  }
-}
-
-function withoutFunctions(shares: Readonly<Record<SourceName, number>>, without: boolean): Weights<SourceName> {
-  return without ? { ...shares, function_edge_logs: 0, function_logs: 0 } : shares;
 }

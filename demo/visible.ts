@@ -32,7 +32,8 @@ export function createVisible(
   }
 }
 
-function valuesOf(text: string, metric: string): number[] {
+/** Returns the values of a metric, one for each set of labels, in the text of /metrics. */
+export function valuesOf(text: string, metric: string): number[] {
   return [...text.matchAll(new RegExp(`^${metric}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))].map(([, value]) => Number(value));
 }
 

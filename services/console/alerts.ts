@@ -15,52 +15,40 @@ export interface Facts {
  * A rule of deploy/prometheus/alerts.yml: it fires when the value of a subject stays above the threshold for
  * `forSeconds`. All thresholds of the console are in this table; alerts.test.ts compares it with the file.
  */
-export interface Rule {
+interface Rule {
   readonly alert: string;
   readonly severity: 'page' | 'ticket';
   readonly forSeconds: number;
   readonly threshold: number;
   readonly rule: string;
-  /** prefix of the series whose names are the subjects */
-  readonly subjects: (facts: Facts) => { readonly history: History; readonly prefix: string };
-  /** undefined if unknown for this step */
-  readonly value: (facts: Facts, subject: string, step: number) => number | undefined;
+  /** whose samples it reads */
+  readonly from: 'store' | 'process';
+  /** the series `<series>:<subject>` name the subjects */
+  readonly series: string;
+  /** undefined if unknown for this step; by default the value of the series itself */
+  readonly value?: (history: History, subject: string, step: number) => number | undefined;
   readonly show: (value: number) => string;
   /** why this process cannot tell */
   readonly unknown?: (facts: Facts) => string | undefined;
 }
 
 const ELSEWHERE = 'Ingest runs in another process. Prometheus watches this rule there.';
-const steps = (seconds: number): number => seconds / STEP_SECONDS;
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 const seconds = (value: number): string => `${value.toFixed(value < 10 ? 1 : 0)} s`;
 
-/** Returns the sum of a series over the steps that end with this one. Undefined if none of them has a value. */
-function sum(history: History, name: string, step: number, over: number): number | undefined {
-  const known = history.values(name, step - over + 1, step, null).filter((v) => v !== null);
-  return known.length === 0 ? undefined : known.reduce((a, b) => a + b, 0);
+/** Returns the sum of a series over the time up to the end of a step. */
+function sum(history: History, name: string, step: number, overSeconds: number): number {
+  return history.values(name, step - overSeconds / STEP_SECONDS + 1, step, 0).reduce((a, b) => a + b, 0);
 }
 
-/** Returns the share of a part in the whole over a time. Undefined if the whole is 0. */
-function share(history: History, part: string, whole: string, step: number, overSeconds: number): number | undefined {
-  const all = sum(history, whole, step, steps(overSeconds));
-  return all === undefined || all === 0 ? undefined : (sum(history, part, step, steps(overSeconds)) ?? 0) / all;
-}
+/** Returns the share of a part in the whole over a time. 0 if the whole is 0. */
+const shareOf =
+  (part: string, whole: string, overSeconds: number) =>
+  (history: History, subject: string, step: number): number => {
+    const all = sum(history, `${whole}:${subject}`, step, overSeconds);
+    return all === 0 ? 0 : sum(history, `${part}:${subject}`, step, overSeconds) / all;
+  };
 
-const ofStore =
-  (prefix: string) =>
-  ({ store }: Facts) => ({ history: store, prefix });
-const ofProcess =
-  (prefix: string) =>
-  ({ process }: Facts) => ({ history: process, prefix });
-const levelOfStore =
-  (prefix: string) =>
-  ({ store }: Facts, subject: string, step: number): number | undefined =>
-    store.get(prefix + subject, step);
-const levelOfProcess =
-  (prefix: string) =>
-  ({ process }: Facts, subject: string, step: number): number | undefined =>
-    process.get(prefix + subject, step);
 const onlyIngest = (facts: Facts): string | undefined => (facts.ingestHere ? undefined : ELSEWHERE);
 const onlyRollup = (facts: Facts): string | undefined =>
   facts.rollupHere ? undefined : 'The rollup service runs in another process. Prometheus watches this rule there.';
@@ -78,8 +66,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 120,
     threshold: 0,
     rule: 'this process cannot reach ClickHouse',
-    subjects: ofProcess('unreachable:'),
-    value: levelOfProcess('unreachable:'),
+    from: 'process',
+    series: 'unreachable',
     show: () => 'does not answer',
   },
   {
@@ -88,8 +76,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 180,
     threshold: 0,
     rule: 'ingest is no member of its consumer group: nothing is read from Kafka',
-    subjects: ofProcess('apart:'),
-    value: levelOfProcess('apart:'),
+    from: 'process',
+    series: 'apart',
     show: () => 'is no member of its group',
     unknown: onlyIngest,
   },
@@ -99,8 +87,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0,
     rule: 'a partition has records to take and has not moved for 10 minutes',
-    subjects: ofProcess('stalled:'),
-    value: levelOfProcess('stalled:'),
+    from: 'process',
+    series: 'stalled',
     show: () => 'does not move',
     unknown: onlyIngest,
   },
@@ -110,8 +98,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 500_000,
     rule: 'a topic is more than 500,000 records behind',
-    subjects: ofProcess('lag:'),
-    value: levelOfProcess('lag:'),
+    from: 'process',
+    series: 'lag',
     show: (value) => `${value.toLocaleString('en')} records behind`,
     unknown: onlyIngest,
   },
@@ -121,9 +109,10 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 60,
     rule: 'what becomes visible of a topic is older than 60 seconds',
-    subjects: ofStore('delay:'),
-    value: ({ store }, subject, step) =>
-      (sum(store, `events:${subject}`, step, steps(300)) ?? 0) === 0 ? 0 : store.get(`delay:${subject}`, step),
+    from: 'store',
+    series: 'delay',
+    value: (history, subject, step) =>
+      sum(history, `events:${subject}`, step, 300) === 0 ? 0 : history.get(`delay:${subject}`, step),
     show: seconds,
   },
   {
@@ -132,8 +121,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.01,
     rule: 'more than 1 % of the events of the last ten minutes are dead letters',
-    subjects: ofStore('events:'),
-    value: ({ store }, subject, step) => share(store, `bad:${subject}`, `events:${subject}`, step, 600) ?? 0,
+    from: 'store',
+    series: 'events',
+    value: shareOf('bad', 'events', 600),
     show: percent,
   },
   {
@@ -142,8 +132,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 0,
     threshold: 0,
     rule: 'a partition is paused because too many of its last messages are dead letters',
-    subjects: ofStore('paused:'),
-    value: levelOfStore('paused:'),
+    from: 'store',
+    series: 'paused',
     show: () => 'paused',
   },
   {
@@ -152,9 +142,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.05,
     rule: 'one insert in twenty takes longer than 5 seconds',
-    subjects: ofProcess('inserts:'),
-    value: ({ process }, subject, step) =>
-      share(process, `slow inserts:${subject}`, `inserts:${subject}`, step, 600) ?? 0,
+    from: 'process',
+    series: 'inserts',
+    value: shareOf('slow inserts', 'inserts', 600),
     show: (value) => `${percent(value)} of the inserts`,
     unknown: onlyIngest,
   },
@@ -164,8 +154,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 900,
     threshold: 500,
     rule: 'a partition of a table has more than 500 parts',
-    subjects: ofStore('parts:'),
-    value: levelOfStore('parts:'),
+    from: 'store',
+    series: 'parts',
     show: (value) => `${value} parts`,
   },
   {
@@ -174,8 +164,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 1800,
     threshold: 0,
     rule: 'a rollup differs from its raw table',
-    subjects: ofStore('differs:'),
-    value: levelOfStore('differs:'),
+    from: 'store',
+    series: 'differs',
     show: (value) => `${value} ${value === 1 ? 'span' : 'spans'} of time`,
   },
   {
@@ -184,8 +174,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 900,
     threshold: 10_800,
     rule: 'a rollup was last compared with its raw table more than 3 hours ago',
-    subjects: ofProcess('unaudited:'),
-    value: levelOfProcess('unaudited:'),
+    from: 'process',
+    series: 'unaudited',
     show: (value) => `${Math.round(value / 60)} min ago`,
     unknown: onlyRollup,
   },
@@ -195,8 +185,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0,
     rule: 'a raw table has fewer rows than the ledger says, so its rollup is not rebuilt',
-    subjects: ofProcess('incomplete:'),
-    value: levelOfProcess('incomplete:'),
+    from: 'process',
+    series: 'incomplete',
     show: () => 'its raw table lacks rows',
     unknown: onlyRollup,
   },
@@ -206,8 +196,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 60,
     threshold: 60,
     rule: "the clock of this process differs from ClickHouse's by more than 60 seconds",
-    subjects: ofProcess('clock:'),
-    value: levelOfProcess('clock:'),
+    from: 'process',
+    series: 'clock',
     show: seconds,
     unknown: onlyIngest,
   },
@@ -217,8 +207,8 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0,
     rule: 'a topic is not ingested: members of another consumer group still have its partitions',
-    subjects: ofProcess('waits:'),
-    value: levelOfProcess('waits:'),
+    from: 'process',
+    series: 'waits',
     show: () => 'waits for the other group',
     unknown: onlyIngest,
   },
@@ -228,8 +218,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.5,
     rule: 'Kafka refuses more than one commit in two seconds',
-    subjects: ofProcess('refused commits:'),
-    value: ({ process }, subject, step) => (sum(process, `refused commits:${subject}`, step, steps(600)) ?? 0) / 600,
+    from: 'process',
+    series: 'refused commits',
+    value: (history, subject, step) => sum(history, `refused commits:${subject}`, step, 600) / 600,
     show: (value) => `${value.toFixed(1)} a second`,
     unknown: onlyIngest,
   },
@@ -239,8 +230,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0.02,
     rule: 'more than 2 % of the requests of the last five minutes fail',
-    subjects: ofProcess('requests:'),
-    value: ({ process }, subject, step) => share(process, `errors:${subject}`, `requests:${subject}`, step, 300) ?? 0,
+    from: 'process',
+    series: 'requests',
+    value: shareOf('errors', 'requests', 300),
     show: percent,
   },
   {
@@ -249,9 +241,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.05,
     rule: 'one query in twenty takes longer than 2 seconds',
-    subjects: ofProcess('queries:'),
-    value: ({ process }, subject, step) =>
-      share(process, `slow queries:${subject}`, `queries:${subject}`, step, 600) ?? 0,
+    from: 'process',
+    series: 'queries',
+    value: shareOf('slow queries', 'queries', 600),
     show: (value) => `${percent(value)} of the queries`,
   },
   {
@@ -260,10 +252,11 @@ export const rules: readonly Rule[] = [
     forSeconds: 3600,
     threshold: 0.5,
     rule: 'fewer than half of the answers come from the cache, at more than one request a second',
-    subjects: ofProcess('cacheable:'),
-    value: ({ process }, subject, step) => {
-      const asked = sum(process, `cacheable:${subject}`, step, steps(1800)) ?? 0;
-      return asked <= 1800 ? 0 : 1 - (sum(process, `hits:${subject}`, step, steps(1800)) ?? 0) / asked;
+    from: 'process',
+    series: 'cacheable',
+    value: (history, subject, step) => {
+      const asked = sum(history, `cacheable:${subject}`, step, 1800);
+      return asked <= 1800 ? 0 : 1 - sum(history, `hits:${subject}`, step, 1800) / asked;
     },
     show: (value) => `${percent(1 - value)} from the cache`,
   },
@@ -273,9 +266,9 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0.02,
     rule: 'more than 2 % of the pushed requests of the last five minutes are refused',
-    subjects: ofProcess('pushes:'),
-    value: ({ process }, subject, step) =>
-      share(process, `refused pushes:${subject}`, `pushes:${subject}`, step, 300) ?? 0,
+    from: 'process',
+    series: 'pushes',
+    value: shareOf('refused pushes', 'pushes', 300),
     show: percent,
     unknown: ({ pushHere }) => (pushHere ? undefined : 'HTTP push does not run in this process.'),
   },
@@ -300,28 +293,20 @@ function evaluateRule(
   step: number,
   runbook: (alert: string) => string | undefined,
 ): AlertStatus {
-  const { alert, severity } = rule;
+  const { alert, severity, forSeconds, threshold } = rule;
   const common = { alert, severity, rule: rule.rule };
   const reason = rule.unknown?.(facts);
   if (reason !== undefined) return { ...common, state: 'unknown', subjects: [], reason };
-  const { history, prefix } = rule.subjects(facts);
+  const history = facts[rule.from];
   const oldest = step - HISTORY_STEPS + 1;
-  const subjects = history
-    .names(oldest, step)
-    .filter((name) => name.startsWith(prefix))
-    .flatMap((name) => {
-      const subject = name.slice(prefix.length);
-      const held = heldSteps(rule, facts, subject, step, oldest);
-      return held === undefined
-        ? []
-        : [
-            {
-              name: subject,
-              value: rule.show(held.value),
-              state: held.steps * STEP_SECONDS >= rule.forSeconds ? ('firing' as const) : ('pending' as const),
-            },
-          ];
-    });
+  const subjects = history.subjects(rule.series, oldest, step).flatMap((name) => {
+    const valueAt = (at: number): number | undefined =>
+      rule.value === undefined ? history.get(`${rule.series}:${name}`, at) : rule.value(history, name, at);
+    const held = heldFor(valueAt, threshold, forSeconds, step, oldest);
+    if (held === undefined) return [];
+    const state = held.seconds >= forSeconds ? ('firing' as const) : ('pending' as const);
+    return [{ name, value: rule.show(held.value), state }];
+  });
   if (subjects.length === 0) return { ...common, state: 'ok', subjects };
   const section = runbook(alert);
   return {
@@ -333,25 +318,25 @@ function evaluateRule(
 }
 
 /**
- * Returns for how many steps up to now the value has been above the threshold, and the value. Undefined if it is not
- * above. Unknown steps count like their neighbours.
+ * Returns for how long up to now the value has been above the threshold, at most `forSeconds`, and the value. Undefined
+ * if it is not above. Unknown steps count like their neighbours.
  */
-function heldSteps(
-  rule: Rule,
-  facts: Facts,
-  subject: string,
+function heldFor(
+  valueAt: (step: number) => number | undefined,
+  threshold: number,
+  forSeconds: number,
   step: number,
   oldest: number,
-): { steps: number; value: number } | undefined {
+): { seconds: number; value: number } | undefined {
   let latest: number | undefined;
-  let first = step;
+  let held = 0;
   for (let s = step; s >= oldest; s--) {
-    const value = rule.value(facts, subject, s);
+    const value = valueAt(s);
     if (value === undefined) continue;
-    if (value <= rule.threshold) break;
+    if (value <= threshold) break;
     latest ??= value;
-    first = s;
-    if ((step - first + 1) * STEP_SECONDS >= rule.forSeconds) break;
+    held = (step - s + 1) * STEP_SECONDS;
+    if (held >= forSeconds) break;
   }
-  return latest === undefined ? undefined : { steps: step - first + 1, value: latest };
+  return latest === undefined ? undefined : { seconds: held, value: latest };
 }

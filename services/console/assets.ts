@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { createRequire, stripTypeScriptTypes } from 'node:module';
-import { join } from 'node:path';
+import { findPackageJSON, stripTypeScriptTypes } from 'node:module';
+import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 
@@ -32,6 +32,8 @@ const libraries = {
 } as const satisfies Readonly<Record<string, readonly [packageName: string, file: string]>>;
 const JAVASCRIPT = 'text/javascript; charset=utf-8';
 const CSS = 'text/css; charset=utf-8';
+/** The types of the page's own files by extension. */
+const types: Readonly<Record<string, string>> = { '.ts': JAVASCRIPT, '.css': CSS, '.svg': 'image/svg+xml' };
 
 /**
  * Builds the page without a build step: TypeScript modules whose types Node strips, and libraries as their packages
@@ -39,17 +41,15 @@ const CSS = 'text/css; charset=utf-8';
  */
 export function buildAssets(): Assets {
   const sources = new Map<string, { type: string; text: string }>();
-  for (const path of readdirSync(PAGE, { recursive: true, encoding: 'utf8' }).sort()) {
-    if (path.endsWith('.css')) sources.set(path, { type: CSS, text: read(join(PAGE, path)) });
-    if (path.endsWith('.svg')) sources.set(path, { type: 'image/svg+xml', text: read(join(PAGE, path)) });
-    if (path.endsWith('.ts') && !path.endsWith('.test.ts'))
-      sources.set(path.replaceAll('\\', '/'), { type: JAVASCRIPT, text: withoutTypes(read(join(PAGE, path))) });
+  const own = readdirSync(PAGE, { recursive: true, encoding: 'utf8' })
+    .filter((path) => extname(path) in types && !path.endsWith('.test.ts'))
+    .sort()
+    .map((path) => [path, join(PAGE, path)] as const);
+  // wire.ts is shared with the service; only its constants remain
+  for (const [path, file] of [...own, ['wire.ts', join(PAGE, '../wire.ts')] as const]) {
+    const type = types[extname(path)]!;
+    sources.set(path, { type, text: type === JAVASCRIPT ? withoutTypes(read(file)) : read(file) });
   }
-  // shared with the service; only its constants remain
-  sources.set('wire.ts', {
-    type: JAVASCRIPT,
-    text: withoutTypes(read(fileURLToPath(new URL('wire.ts', import.meta.url)))),
-  });
   for (const [name, [packageName, file]] of Object.entries(libraries))
     sources.set(vendorPath(name), { type: JAVASCRIPT, text: withoutSourceMap(read(packageFile(packageName, file))) });
   sources.set('vendor/uplot.css', { type: CSS, text: read(packageFile('uplot', 'dist/uPlot.min.css')) });
@@ -73,14 +73,9 @@ export function buildAssets(): Assets {
 const read = (file: string): string => readFileSync(file, 'utf8');
 const vendorPath = (name: string): string => `vendor/${name.replace('/', '-')}.js`;
 
+/** Returns the path of a file that the package need not export. */
 function packageFile(packageName: string, file: string): string {
-  const resolved = createRequire(import.meta.url).resolve(packageName);
-  // the packages do not export these files
-  const root = resolved.slice(
-    0,
-    resolved.lastIndexOf(join('node_modules', packageName)) + join('node_modules', packageName).length,
-  );
-  return join(root, file);
+  return join(dirname(findPackageJSON(packageName, import.meta.url)!), file);
 }
 
 /**
@@ -102,9 +97,7 @@ function withoutTypes(source: string): string {
   return stripped(source).replace(/^\s*(\/\/.*|\/\*\*[^]*?\*\/)\n/gm, '');
 }
 
-function withoutSourceMap(source: string): string {
-  return source.replace(/^\/\/# sourceMappingURL=.*$/m, '');
-}
+const withoutSourceMap = (source: string): string => source.replace(/^\/\/# sourceMappingURL=.*$/m, '');
 
 /** Replaces names of libraries by addresses: an import map would have to be an inline script in the page. */
 function withAddresses(source: string, base: string): string {

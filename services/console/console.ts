@@ -1,25 +1,16 @@
 import { readFileSync } from 'node:fs';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import type { Clock } from '../../common/clock.ts';
 import { keyFile } from '../../common/config/key-file.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
-import { optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
+import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
-import type { Logger } from '../../common/logger.ts';
-import type { Registry } from '../../common/metrics.ts';
 import { buildAssets, type Asset, type Assets } from './assets.ts';
 import { createOneTimeToken, isLoopback } from './sign-in.ts';
-import { startStatus } from './status.ts';
+import { startStatus, type StatusOptions } from './status.ts';
 
-interface ConsoleOptions {
-  /** refuses statements until the schema exists */
-  readonly clickhouse: Pick<ClickHouse, 'read' | 'shards'>;
+interface ConsoleOptions extends StatusOptions {
   readonly settings: Pick<Settings, 'API_KEY' | 'DATA_DIR' | 'HOST'>;
-  readonly registry: Registry;
-  readonly logger: Logger;
-  readonly clock: Clock;
 }
 
 export interface Console extends Component {
@@ -39,19 +30,15 @@ const CONTENT_SECURITY_POLICY =
 const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
 
 /** Serves the page at `/`: its files, the state of the system, and the sign-in of a newcomer. */
-export function startConsole({ clickhouse, settings, registry, logger, clock }: ConsoleOptions): Console {
-  const source = startStatus({ clickhouse, registry, logger, clock });
+export function startConsole({ settings, ...options }: ConsoleOptions): Console {
+  const { clock } = options;
+  const source = startStatus(options);
   const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken(clock()) : undefined;
   let built: Assets | undefined;
   const assets = (): Assets => (built ??= buildAssets());
 
-  const get = (path: string, handle: OpenRoute['handle']): OpenRoute => ({
-    method: 'GET',
-    path,
-    bodyLimit: NO_BODY,
-    handle,
-  });
-  const file = async ({ params, headers }: Omit<RouteRequest, 'key'>): Promise<RouteResponse> => {
+  const get = { method: 'GET', bodyLimit: NO_BODY } as const;
+  const file: OpenRoute['handle'] = async ({ params, headers }) => {
     const { version, files } = assets();
     const found =
       params['version'] === version
@@ -64,13 +51,12 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
   return {
     name: 'console',
     signInToken: token?.text,
-    stop: () => source.stop(),
+    stop: async () => source.stop(),
     routes: [
       {
-        method: 'GET',
+        ...get,
         path: '/api/status',
         scope: 'any',
-        bodyLimit: NO_BODY,
         documented: STATUS,
         handle: async ({ query, key }) => ({
           status: 200,
@@ -79,19 +65,23 @@ export function startConsole({ clickhouse, settings, registry, logger, clock }: 
       },
     ],
     openRoutes: [
-      get('/', async ({ headers }) => {
-        const { index, version } = assets();
-        const etag = `W/"${version}"`;
-        const common = {
-          'cache-control': 'no-cache',
-          etag,
-          'content-security-policy': CONTENT_SECURITY_POLICY,
-          'cross-origin-opener-policy': 'same-origin',
-        };
-        return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, headers, common);
-      }),
-      get('/console/:version/:file', file),
-      get('/console/:version/:folder/:file', file),
+      {
+        ...get,
+        path: '/',
+        handle: async ({ headers }) => {
+          const { index, version } = assets();
+          const etag = `W/"${version}"`;
+          const common = {
+            'cache-control': 'no-cache',
+            etag,
+            'content-security-policy': CONTENT_SECURITY_POLICY,
+            'cross-origin-opener-policy': 'same-origin',
+          };
+          return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, headers, common);
+        },
+      },
+      { ...get, path: '/console/:version/:file', handle: file },
+      { ...get, path: '/console/:version/:folder/:file', handle: file },
       {
         method: 'POST',
         path: '/console/sign-in',
@@ -160,33 +150,26 @@ const STATUS: Operation = {
     ),
   ],
   responses: {
-    200: {
-      description: 'The state',
-      content: {
-        'application/json': {
-          schema: {
-            type: 'object',
-            required: ['result'],
-            properties: {
-              result: {
-                type: 'object',
-                required: ['now', 'started_at', 'step_seconds', 'from', 'steps', 'key', 'endpoints', 'system'],
-                properties: {
-                  now: { type: 'integer', description: 'unix milliseconds' },
-                  started_at: { type: 'integer', description: 'start of the process that answers, unix milliseconds' },
-                  step_seconds: { type: 'integer' },
-                  from: { type: 'integer', description: 'start of the first step, unix seconds' },
-                  steps: { type: 'integer' },
-                  key: { type: 'object' },
-                  endpoints: { type: 'array', items: { type: 'object' } },
-                  system: { type: ['object', 'null'] },
-                },
-              },
-            },
+    200: jsonAnswer('The state', {
+      type: 'object',
+      required: ['result'],
+      properties: {
+        result: {
+          type: 'object',
+          required: ['now', 'started_at', 'step_seconds', 'from', 'steps', 'key', 'endpoints', 'system'],
+          properties: {
+            now: { type: 'integer', description: 'unix milliseconds' },
+            started_at: { type: 'integer', description: 'start of the process that answers, unix milliseconds' },
+            step_seconds: { type: 'integer' },
+            from: { type: 'integer', description: 'start of the first step, unix seconds' },
+            steps: { type: 'integer' },
+            key: { type: 'object' },
+            endpoints: { type: 'array', items: { type: 'object' } },
+            system: { type: ['object', 'null'] },
           },
         },
       },
-    },
+    }),
     ...sharedAnswers(400, 401, 429, 503),
   },
 };

@@ -16,6 +16,8 @@ export interface History {
   clearFrom(step: number, prefix: string): void;
   /** Returns every name with a value within the steps. */
   names(from: number, to: number): string[];
+  /** Returns the subjects of the names `<series>:<subject>` among them. */
+  subjects(series: string, from: number, to: number): string[];
   /** Returns the values of the steps from..to, both included; `missing` for unknown ones. */
   values<T extends number | null>(name: string, from: number, to: number, missing: T): (number | T)[];
 }
@@ -27,6 +29,11 @@ export function createHistory(): History {
     const at = step % KEPT;
     return ring !== undefined && ring.steps[at] === step ? ring.values[at] : undefined;
   };
+  const names = (from: number, to: number): string[] =>
+    [...rings]
+      .filter(([, { steps }]) => steps.some((s) => s >= from && s <= to))
+      .map(([name]) => name)
+      .sort();
   return {
     get,
     set(name, step, value) {
@@ -45,14 +52,12 @@ export function createHistory(): History {
       for (const [name, { steps }] of rings)
         if (name.startsWith(prefix)) for (let i = 0; i < KEPT; i++) if ((steps[i] ?? -1) >= step) steps[i] = -1;
     },
-    names(from, to) {
-      return [...rings]
-        .filter(([, { steps }]) => steps.some((s) => s >= from && s <= to))
-        .map(([name]) => name)
-        .sort();
-    },
-    values(name, from, to, missing) {
-      return Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing);
-    },
+    names,
+    subjects: (series, from, to) =>
+      names(from, to)
+        .filter((name) => name.startsWith(`${series}:`))
+        .map((name) => name.slice(series.length + 1)),
+    values: (name, from, to, missing) =>
+      Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing),
   };
 }

@@ -9,6 +9,11 @@ interface Sample {
   readonly metricName?: string;
 }
 
+/** The increase of a counter since the previous step. */
+interface Gain extends Pick<Sample, 'labels' | 'metricName'> {
+  readonly n: number;
+}
+
 /** The label with a bucket's upper bound in Prometheus' histograms. */
 const BOUND = 'le';
 
@@ -22,52 +27,43 @@ const LEVELS = [
 /** The position of each partition, and the step since which it has it. */
 type Positions = Map<string, { position: number; since: number }>;
 
-/** The counters of this process, the increase of each since the previous step, and where it is recorded. */
+/** The metrics of this process, and where they are recorded. */
 interface Counters {
   readonly history: History;
-  readonly read: (name: string) => Promise<readonly Sample[]>;
-  /** Returns the increase of a counter since the previous step. A new counter began at 0. */
-  readonly gained: (metric: string, sample: Sample) => number;
+  readonly read: (metric: string) => Promise<readonly Sample[]>;
+  /** Returns the increase of each counter since the previous step. A new counter began at 0. */
+  readonly gains: (metric: string) => Promise<readonly Gain[]>;
 }
 
-async function requests({ history, read, gained }: Counters, step: number): Promise<void> {
-  const counts = new Map<string, { requests: number; errors: number; hits: number; cacheable: number }>();
-  for (const sample of await read('sluice_query_requests_total')) {
-    const endpoint = String(sample.labels['endpoint']);
-    const [status, cache] = [Number(sample.labels['status']), sample.labels['cache']];
-    const n = gained('requests', sample);
+const sumOf = (gains: readonly Gain[]): number => gains.reduce((sum, { n }) => sum + n, 0);
+
+function byLabel<T extends Pick<Sample, 'labels'>>(samples: readonly T[], label: string): Map<string, T[]> {
+  return Map.groupBy(samples, ({ labels }) => String(labels[label]));
+}
+
+async function requests({ history, gains }: Counters, step: number): Promise<void> {
+  for (const [endpoint, all] of byLabel(await gains('sluice_query_requests_total'), 'endpoint')) {
     if (endpoint === 'other') continue;
-    const count = counts.get(endpoint) ?? { requests: 0, errors: 0, hits: 0, cacheable: 0 };
-    count.requests += n;
-    if (status >= 500) count.errors += n;
-    if (cache === 'hit') count.hits += n;
-    if (cache === 'hit' || cache === 'miss' || cache === 'stale') count.cacheable += n;
-    counts.set(endpoint, count);
+    const set = (name: string, of: readonly Gain[]): void => history.set(`${name}:${endpoint}`, step, sumOf(of));
+    const byCache = (...states: string[]): Gain[] => all.filter(({ labels }) => states.includes(`${labels['cache']}`));
+    set('requests', all);
+    set(
+      'errors',
+      all.filter(({ labels }) => Number(labels['status']) >= 500),
+    );
+    set('hits', byCache('hit'));
+    set('cacheable', byCache('hit', 'miss', 'stale'));
   }
-  for (const [endpoint, count] of counts)
-    for (const [name, value] of Object.entries(count)) history.set(`${name}:${endpoint}`, step, value);
 }
 
 /** Returns the increase of the buckets of a histogram. */
-async function bucketGains({ read, gained }: Counters, metric: string): Promise<BucketGain[]> {
-  return (await read(metric))
-    .filter(({ metricName }) => metricName === `${metric}_bucket`)
-    .map((sample) => {
-      const bound = sample.labels[BOUND];
-      return {
-        labels: sample.labels,
-        bound: bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound),
-        n: gained(metric, sample),
-      };
-    });
+async function bucketGains({ gains }: Counters, metric: string): Promise<Gain[]> {
+  return (await gains(metric)).filter(({ metricName }) => metricName === `${metric}_bucket`);
 }
 
 async function durations(counters: Counters, step: number): Promise<void> {
   const { history } = counters;
-  const byEndpoint = Map.groupBy(await bucketGains(counters, 'sluice_query_duration_seconds'), ({ labels }) =>
-    String(labels['endpoint']),
-  );
-  for (const [endpoint, gains] of byEndpoint) {
+  for (const [endpoint, gains] of byLabel(await bucketGains(counters, 'sluice_query_duration_seconds'), 'endpoint')) {
     const all = bucketsOf(gains);
     if (countOf(all) > 0) {
       history.set(`p50:${endpoint}`, step, quantile(all, 0.5) * 1000);
@@ -79,48 +75,40 @@ async function durations(counters: Counters, step: number): Promise<void> {
   }
 }
 
+/** Returns the records that wait now, by topic. */
+async function lagNow({ read }: Counters): Promise<ReadonlyMap<string, number>> {
+  const byTopic = byLabel(await read('sluice_ingest_lag_records'), 'topic');
+  return new Map([...byTopic].map(([topic, of]) => [topic, of.reduce((sum, { value }) => sum + value, 0)]));
+}
+
 /** Records lag, stalled partitions and slow inserts. */
 async function ingest(counters: Counters, positions: Positions, step: number): Promise<void> {
   const { history, read } = counters;
-  const lags = await read('sluice_ingest_lag_records');
-  const byTopic = Map.groupBy(lags, ({ labels }) => String(labels['topic']));
-  for (const [topic, of] of byTopic)
-    history.set(
-      `lag:${topic}`,
-      step,
-      of.reduce((sum, { value }) => sum + value, 0),
-    );
-  const lagOf = new Map(lags.map(({ labels, value }) => [`${labels['topic']} ${labels['partition']}`, value]));
-  for (const { labels, value } of await read('sluice_ingest_position_offset')) {
-    const partition = `${labels['topic']} ${labels['partition']}`;
-    const last = positions.get(partition);
-    if (last?.position !== value) positions.set(partition, { position: value, since: step });
-    const unmoved = (step - (positions.get(partition)?.since ?? step)) * STEP_SECONDS;
+  for (const [topic, lag] of await lagNow(counters)) history.set(`lag:${topic}`, step, lag);
+  const partitionOf = ({ labels }: Sample): string => `${labels['topic']} ${labels['partition']}`;
+  const lagOf = new Map((await read('sluice_ingest_lag_records')).map((lag) => [partitionOf(lag), lag.value]));
+  for (const sample of await read('sluice_ingest_position_offset')) {
+    const partition = partitionOf(sample);
+    let last = positions.get(partition);
+    if (last?.position !== sample.value) positions.set(partition, (last = { position: sample.value, since: step }));
+    const unmoved = (step - last.since) * STEP_SECONDS;
     const isStalled = unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0;
     // a partition that never stalled needs no series
     if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1)
       history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
   }
-  for (const [source, gains] of Map.groupBy(
-    await bucketGains(counters, 'sluice_ingest_insert_seconds'),
-    ({ labels: of }) => String(of['source']),
-  )) {
+  for (const [source, gains] of byLabel(await bucketGains(counters, 'sluice_ingest_insert_seconds'), 'source')) {
     const inserts = bucketsOf(gains);
     history.set(`inserts:${source}`, step, countOf(inserts));
     history.set(`slow inserts:${source}`, step, countAbove(inserts, SLOW_INSERT_SECONDS));
   }
 }
 
-async function pushes({ history, read, gained }: Counters, step: number): Promise<void> {
-  let [all, refused] = [0, 0];
-  for (const sample of await read('sluice_push_requests_total')) {
-    const n = gained('pushes', sample);
-    const status = Number(sample.labels['status']);
-    all += n;
-    if (status === 429 || status >= 500) refused += n;
-  }
-  history.set('pushes:push', step, all);
-  history.set('refused pushes:push', step, refused);
+async function pushes({ history, gains }: Counters, step: number): Promise<void> {
+  const all = await gains('sluice_push_requests_total');
+  const refused = all.filter(({ labels }) => Number(labels['status']) === 429 || Number(labels['status']) >= 500);
+  history.set('pushes:push', step, sumOf(all));
+  history.set('refused pushes:push', step, sumOf(refused));
 }
 
 /** Returns the event time up to which each rollup was compared with its raw table, unix seconds. */
@@ -137,12 +125,12 @@ async function rollups(counters: Counters, step: number): Promise<void> {
 }
 
 /** Records gauges; of several for one subject the largest. */
-async function levels({ history, read, gained }: Counters, step: number): Promise<void> {
+async function levels({ history, read, gains }: Counters, step: number): Promise<void> {
   for (const { metric, prefix, subject } of LEVELS)
     for (const [name, of] of Map.groupBy(await read(metric), ({ labels }) => String(labels[subject] ?? 'ingest')))
       history.set(`${prefix}:${name}`, step, Math.max(...of.map(({ value }) => Math.abs(value))));
-  for (const sample of await read('sluice_ingest_commits_refused_total'))
-    history.set('refused commits:ingest', step, gained('refused commits', sample));
+  for (const { n } of await gains('sluice_ingest_commits_refused_total'))
+    history.set('refused commits:ingest', step, n);
 }
 
 /** Records what /readyz says. Without ClickHouse no member joins a group, so only ClickHouse is reported then. */
@@ -158,15 +146,18 @@ export function createProcessSamples(registry: Registry, history: History) {
   const before = new Map<string, number>();
   const positions: Positions = new Map();
   let isFirst = true;
+  const read = async (metric: string): Promise<readonly Sample[]> =>
+    (await registry.getSingleMetric(metric)?.get())?.values ?? [];
   const counters: Counters = {
     history,
-    read: async (name) => (await registry.getSingleMetric(name)?.get())?.values ?? [],
-    gained(metric, { labels, value, metricName = metric }) {
-      const key = `${metricName} ${JSON.stringify(labels)}`;
-      const last = before.get(key) ?? 0;
-      before.set(key, value);
-      return isFirst ? 0 : Math.max(0, value - last);
-    },
+    read,
+    gains: async (metric) =>
+      (await read(metric)).map(({ labels, value, metricName = metric }) => {
+        const key = `${metricName} ${JSON.stringify(labels)}`;
+        const last = before.get(key) ?? 0;
+        before.set(key, value);
+        return { labels, metricName, n: isFirst ? 0 : Math.max(0, value - last) };
+      }),
   };
 
   return {
@@ -178,12 +169,7 @@ export function createProcessSamples(registry: Registry, history: History) {
     },
     has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,
     auditedTo: () => auditedTo(counters),
-    /** Returns the records that wait now, by topic. */
-    async lagNow(): Promise<ReadonlyMap<string, number>> {
-      const lags = await counters.read('sluice_ingest_lag_records');
-      const byTopic = Map.groupBy(lags, ({ labels }) => String(labels['topic']));
-      return new Map([...byTopic].map(([topic, of]) => [topic, of.reduce((sum, { value }) => sum + value, 0)]));
-    },
+    lagNow: () => lagNow(counters),
   };
 }
 
@@ -193,15 +179,12 @@ export interface Bucket {
   readonly atMost: number;
 }
 
-interface BucketGain {
-  readonly labels: Sample['labels'];
-  readonly bound: number;
-  readonly n: number;
-}
-
-function bucketsOf(gains: readonly BucketGain[]): Bucket[] {
-  return [...Map.groupBy(gains, ({ bound }) => bound)]
-    .map(([bound, same]) => ({ bound, atMost: same.reduce((sum, { n }) => sum + n, 0) }))
+function bucketsOf(gains: readonly Gain[]): Bucket[] {
+  return [...byLabel(gains, BOUND)]
+    .map(([bound, same]) => ({
+      bound: bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound),
+      atMost: sumOf(same),
+    }))
     .sort((a, b) => a.bound - b.bound);
 }
 

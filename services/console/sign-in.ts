@@ -3,22 +3,17 @@ import { ApiError } from '../../common/http/errors.ts';
 
 const VALID_MS = 600_000;
 
-/** A token that signs in once, within ten minutes. It is part of the printed address, where the key must not be. */
-interface OneTimeToken {
-  readonly text: string;
-  /** Throws ApiError unless the token is right, unused and not expired. */
-  use(given: string, now: number): void;
-}
-
-export function createOneTimeToken(now: number): OneTimeToken {
+/** Makes a token that signs in once, within ten minutes. It is part of the printed address, where the key must not be. */
+export function createOneTimeToken(madeAt: number) {
   const text = randomBytes(32).toString('base64url');
   const digest = (of: string): Buffer => hash('sha256', of, 'buffer');
   const expected = digest(text);
   let isUsed = false;
   return {
     text,
-    use(given, at) {
-      if (isUsed || at - now > VALID_MS || !timingSafeEqual(digest(given), expected)) {
+    /** Throws ApiError unless the token is right, unused and not expired. */
+    use(given: string, now: number): void {
+      if (isUsed || now - madeAt > VALID_MS || !timingSafeEqual(digest(given), expected)) {
         throw new ApiError(
           'unauthorized',
           'The sign-in link is used up or older than ten minutes. Sign in with a key.',
@@ -29,9 +24,7 @@ export function createOneTimeToken(now: number): OneTimeToken {
   };
 }
 
-const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i;
-
 /** Returns whether only this machine can reach a listening address. */
 export function isLoopback(host: string): boolean {
-  return LOOPBACK.test(host);
+  return /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
 }

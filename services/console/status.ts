@@ -2,7 +2,6 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Caller } from '../../common/http/route.ts';
-import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
@@ -22,16 +21,12 @@ import {
 /** A sample serves everybody who asks within this time. */
 const REFRESH_MS = 800;
 
-interface StatusOptions {
+export interface StatusOptions {
+  /** refuses statements until the schema exists */
   readonly clickhouse: Pick<ClickHouse, 'read' | 'shards'>;
   readonly registry: Registry;
   readonly logger: Logger;
   readonly clock: Clock;
-}
-
-interface StatusSource extends Component {
-  /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
-  status(caller: Caller, since: number | undefined): Promise<Status>;
 }
 
 /**
@@ -39,11 +34,11 @@ interface StatusSource extends Component {
  * so they are right whichever process ingests. Requests and lag come from this process' own metrics, read at the end of
  * every step.
  */
-export function startStatus({ clickhouse, registry, logger, clock }: StatusOptions): StatusSource {
+export function startStatus({ clickhouse, registry, logger, clock }: StatusOptions) {
   const startedAt = clock();
-  const store = createHistory();
-  const ofProcess = createHistory();
-  const samples = createProcessSamples(registry, ofProcess);
+  const histories = { store: createHistory(), process: createHistory() };
+  const { store } = histories;
+  const samples = createProcessSamples(registry, histories.process);
   const storeSamples = createStoreSamples(clickhouse, store);
   const runbook = createRunbook();
 
@@ -52,55 +47,47 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
 
   let alerts: readonly AlertStatus[] = [];
   let alertsOf = '';
-  function currentAlerts(step: number): readonly AlertStatus[] {
-    const facts: Facts = {
-      store,
-      process: ofProcess,
-      ingestHere: samples.has('sluice_ingest_lag_records'),
-      pushHere: samples.has('sluice_push_requests_total'),
-      rollupHere: samples.has('sluice_rollup_audited_to_seconds'),
-    };
+  function currentAlerts(facts: Facts, step: number): readonly AlertStatus[] {
     // they change with a step, and at once with a pause
-    const version = `${step} ${refresher.seenAt() === null} ${storeSamples
-      .facts()
-      .paused.map((p) => `${p.topic} ${p.partition}`)
-      .join()}`;
+    const paused = storeSamples.facts.paused.map((p) => `${p.topic} ${p.partition}`);
+    const version = `${step} ${refresher.seenAt() === null} ${paused.join()}`;
     if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, runbook), version];
     return alerts;
   }
 
   async function systemStatus(from: number, to: number): Promise<SystemStatus> {
-    const facts = storeSamples.facts();
+    const { sources, totals, paused, rollups } = storeSamples.facts;
     const seenAt = refresher.seenAt();
-    const hourFrom = to - HISTORY_STEPS + 1;
+    const ingestHere = samples.has('sluice_ingest_lag_records');
+    const pushHere = samples.has('sluice_push_requests_total');
+    const rollupHere = samples.has('sluice_rollup_audited_to_seconds');
     const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
-      topics: topicStatus({ store, ofProcess, from, to }, { sources: facts.sources, seenAt, lagNow }),
+      topics: topicStatus(histories, from, to, seenAt === null ? null : 0, sources, lagNow),
       dead_letters: store
-        .names(hourFrom, to)
-        .filter((name) => name.startsWith('letters:'))
-        .map((name) => ({ reason: name.slice('letters:'.length), letters: store.values(name, from, to, 0) })),
-      dead_letter_totals: facts.totals,
-      paused: facts.paused,
-      rollups: facts.rollups.map((rollup) => ({
+        .subjects('letters', hourUpTo(to), to)
+        .map((reason) => ({ reason, letters: store.values(`letters:${reason}`, from, to, 0) })),
+      dead_letter_totals: totals,
+      paused,
+      rollups: rollups.map((rollup) => ({
         ...rollup,
         audited_to: rollup.state === 'serving' ? (auditedTo.get(rollup.name) ?? null) : null,
       })),
-      alerts: currentAlerts(to + 1),
+      alerts: currentAlerts({ ...histories, ingestHere, pushHere, rollupHere }, to + 1),
       store_answers: refresher.isAnswering(),
       store_seen_at: seenAt,
-      ingest_here: samples.has('sluice_ingest_lag_records'),
+      ingest_here: ingestHere,
     };
   }
 
   return {
-    name: 'console',
-    async status(caller, since) {
+    /** Returns what a caller may see. `since`: unix seconds from which the series are wanted. */
+    async status(caller: Caller, since: number | undefined): Promise<Status> {
       const isAdmin = caller.scopes.includes('admin');
       if (isAdmin) await refresher.refresh();
       const now = clock();
       const to = stepOf(now) - 1;
-      const from = Math.min(to + 1, Math.max(to - HISTORY_STEPS + 1, Math.floor((since ?? 0) / STEP_SECONDS)));
+      const from = Math.min(to + 1, Math.max(hourUpTo(to), Math.floor((since ?? 0) / STEP_SECONDS)));
       const { id, name, scopes, projects, expiresAt } = caller;
       return {
         now,
@@ -115,15 +102,16 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
           projects,
           expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString(),
         },
-        endpoints: endpointStatus(ofProcess, caller, from, to),
+        endpoints: endpointStatus(histories.process, caller, from, to),
         system: isAdmin ? await systemStatus(from, to) : null,
       };
     },
-    async stop() {
-      stopSampling();
-    },
+    stop: stopSampling,
   };
 }
+
+/** Returns the first step of the hour that ends with a step. */
+const hourUpTo = (step: number): number => step - HISTORY_STEPS + 1;
 
 /** Takes a sample at the end of every step. Returns a function that stops it. */
 function sampleEveryStep(take: (step: number) => Promise<void>, clock: Clock, logger: Logger): () => void {
@@ -185,63 +173,50 @@ function createRefresher(refreshStore: (now: number) => Promise<void>, clock: Cl
   };
 }
 
-/** Returns the topics with events or lag within the hour up to `to`. */
+/** Returns the topics with events or lag within the hour up to `to`. `unseen`: the events of steps without a sample. */
 function topicStatus(
-  {
-    store,
-    ofProcess,
-    from,
-    to,
-  }: { readonly store: History; readonly ofProcess: History; readonly from: number; readonly to: number },
-  {
-    sources,
-    seenAt,
-    lagNow,
-  }: {
-    readonly sources: ReadonlyMap<string, string>;
-    readonly seenAt: number | null;
-    readonly lagNow: ReadonlyMap<string, number>;
-  },
+  { store, process }: Pick<Facts, 'store' | 'process'>,
+  from: number,
+  to: number,
+  unseen: 0 | null,
+  sources: ReadonlyMap<string, string>,
+  lagNow: ReadonlyMap<string, number>,
 ): SystemStatus['topics'] {
-  const hourFrom = to - HISTORY_STEPS + 1;
-  const topics = new Set(
-    [...store.names(hourFrom, to + 1), ...ofProcess.names(hourFrom, to + 1)].flatMap(
-      (name) => /^(?:events|lag):(.*)$/s.exec(name)?.[1] ?? [],
-    ),
-  );
-  return [...topics].sort().map((topic) => ({
-    topic,
-    source: sources.get(topic) ?? topic,
-    events:
-      seenAt === null ? store.values(`events:${topic}`, from, to, null) : store.values(`events:${topic}`, from, to, 0),
-    events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
-    age_ms: ages(store, topic, from, to),
-    newest_ms: store
-      .values(`newest:${topic}`, hourFrom, to + 1, null)
-      .reduce<number | null>((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null),
-    lag: ofProcess.values(`lag:${topic}`, from, to, null),
-    lag_now: lagNow.get(topic) ?? null,
-  }));
+  const hourFrom = hourUpTo(to);
+  const topics = new Set([...store.subjects('events', hourFrom, to + 1), ...process.subjects('lag', hourFrom, to + 1)]);
+  return [...topics].sort().map((topic) => {
+    const newest = Math.max(...store.values(`newest:${topic}`, hourFrom, to + 1, -1));
+    return {
+      topic,
+      source: sources.get(topic) ?? topic,
+      events: store.values(`events:${topic}`, from, to, unseen),
+      events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
+      age_ms: ages(store, topic, from, to),
+      newest_ms: newest < 0 ? null : newest,
+      lag: process.values(`lag:${topic}`, from, to, null),
+      lag_now: lagNow.get(topic) ?? null,
+    };
+  });
 }
 
 /**
  * Returns the age of the newest visible record at the end of each step. It grows while nothing new becomes visible.
  */
 function ages(store: History, topic: string, from: number, to: number): (number | null)[] {
+  const hourFrom = hourUpTo(to);
   let newest: number | null = null;
-  const all = store.values(`newest:${topic}`, to - HISTORY_STEPS + 1, to, null).map((value, i) => {
+  const all = store.values(`newest:${topic}`, hourFrom, to, null).map((value, i) => {
     if (value !== null) newest = Math.max(newest ?? 0, value);
-    return newest === null ? null : Math.max(0, (to - HISTORY_STEPS + 2 + i) * STEP_SECONDS * 1000 - newest);
+    return newest === null ? null : Math.max(0, (hourFrom + i + 1) * STEP_SECONDS * 1000 - newest);
   });
-  return all.slice(from - (to - HISTORY_STEPS + 1));
+  return all.slice(from - hourFrom);
 }
 
 function endpointStatus(ofProcess: History, caller: Caller, from: number, to: number): EndpointStatus[] {
   const mayCall = (endpoint: string): boolean =>
     ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
   return ofProcess
-    .names(to - HISTORY_STEPS + 1, to)
-    .flatMap((name) => /^requests:(.*)$/s.exec(name)?.[1] ?? [])
+    .subjects('requests', hourUpTo(to), to)
     .filter(mayCall)
     .map((endpoint) => {
       const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);

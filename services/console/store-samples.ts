@@ -4,14 +4,12 @@ import { stepOf, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type DeadLetterTotal, type PausedPartition, type RollupStatus } from './wire.ts';
 
 const statement = (name: string): string => readFileSync(new URL(`sql/${name}.sql`, import.meta.url), 'utf8');
-const [TRAFFIC, LETTERS, TOTALS, PAUSED, ROLLUPS, PARTS] = [
-  'traffic',
-  'letters',
-  'letter_totals',
-  'paused',
-  'rollups',
-  'parts',
-].map(statement) as [string, string, string, string, string, string];
+const TRAFFIC = statement('traffic');
+const LETTERS = statement('letters');
+const TOTALS = statement('letter_totals');
+const PAUSED = statement('paused');
+const ROLLUPS = statement('rollups');
+const PARTS = statement('parts');
 
 /** Limits of one sample; ClickHouse ends a statement that takes longer. */
 const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
@@ -23,10 +21,10 @@ const TOTALS_SHARE = 50;
 const TOTALS_EVERY_MS = 2_000;
 
 interface StoreFacts {
-  readonly sources: ReadonlyMap<string, string>;
-  readonly totals: readonly DeadLetterTotal[];
-  readonly paused: readonly PausedPartition[];
-  readonly rollups: readonly CataloguedRollup[];
+  readonly sources: Map<string, string>;
+  totals: readonly DeadLetterTotal[];
+  paused: readonly PausedPartition[];
+  rollups: readonly CataloguedRollup[];
 }
 
 /** A rollup as the catalogue has it. */
@@ -51,9 +49,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   let totalsAt = Number.NEGATIVE_INFINITY;
   /** first step that has not been read yet */
   let unread = 0;
-  const sources = new Map<string, string>();
-  let [totals, paused, rollups]: [readonly DeadLetterTotal[], readonly PausedPartition[], readonly CataloguedRollup[]] =
-    [[], [], []];
+  const facts: StoreFacts = { sources: new Map(), totals: [], paused: [], rollups: [] };
 
   const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> =>
     select<T>(clickhouse, sql, params, LIMITS);
@@ -68,7 +64,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
     ]);
     for (const prefix of ['events', 'bad', 'newest', 'delay', 'letters']) history.clearFrom(first, `${prefix}:`);
     for (const { at, topic, source, events, bad, newest_ms: newest, delay_ms: delay } of traffic) {
-      sources.set(topic, source);
+      facts.sources.set(topic, source);
       history.set(`events:${topic}`, at, events);
       history.set(`bad:${topic}`, at, bad);
       if (newest < 0) continue; // records without a time
@@ -86,7 +82,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
       Promise.all(shardsOf(clickhouse).map((of) => select<{ table: string; parts: number }>(of, PARTS, {}, LIMITS))),
     ]);
     const step = stepOf(now);
-    rollups = found;
+    facts.rollups = found;
     for (const { name, state, differences } of found)
       if (state === 'serving') history.set(`differs:${name}`, step, differences);
     for (const [table, of] of Map.groupBy(parts.flat(), (p) => p.table))
@@ -95,18 +91,18 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   }
 
   async function readPaused(now: number): Promise<void> {
-    paused = await read<PausedPartition>(PAUSED);
+    facts.paused = await read<PausedPartition>(PAUSED);
     const step = stepOf(now);
     // pauses that have ended too, whose last known value says that they are paused
-    for (const name of history.names(step - HISTORY_STEPS, step))
-      if (name.startsWith('paused:')) history.set(name, step, 0);
-    for (const { topic, partition } of paused) history.set(`paused:${topic} partition ${partition}`, step, 1);
+    for (const subject of history.subjects('paused', step - HISTORY_STEPS, step))
+      history.set(`paused:${subject}`, step, 0);
+    for (const { topic, partition } of facts.paused) history.set(`paused:${topic} partition ${partition}`, step, 1);
   }
 
   async function readTotals(now: number): Promise<void> {
     if (now < totalsAt) return;
     const started = performance.now();
-    totals = await read<DeadLetterTotal>(TOTALS);
+    facts.totals = await read<DeadLetterTotal>(TOTALS);
     totalsAt = now + Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
   }
 
@@ -115,6 +111,6 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
     async refresh(now: number): Promise<void> {
       await Promise.all([readTraffic(now), readSlowFacts(now), readPaused(now), readTotals(now)]);
     },
-    facts: (): StoreFacts => ({ sources, totals, paused, rollups }),
+    facts: facts as Readonly<StoreFacts>,
   };
 }

@@ -76,14 +76,12 @@ export interface EndpointStatus {
   readonly p95_ms: Series;
 }
 
-type AlertState = 'ok' | 'pending' | 'firing' | 'unknown';
-
 export interface AlertStatus {
   readonly alert: string;
   readonly severity: 'page' | 'ticket';
   /** the rule in words */
   readonly rule: string;
-  readonly state: AlertState;
+  readonly state: 'ok' | 'pending' | 'firing' | 'unknown';
   /** its subjects (topics, tables, endpoints) with their values */
   readonly subjects: readonly { readonly name: string; readonly value: string; readonly state: 'pending' | 'firing' }[];
   /** why the state is unknown here */

@@ -12,33 +12,29 @@ export interface Mistake {
   readonly message: string;
 }
 
-/** An unsuccessful answer. `code` is the service's, or `unreachable` if none arrived. */
+/** What the service says of an unsuccessful call. */
+interface Refusal {
+  readonly code?: string;
+  readonly message?: string;
+  readonly status?: number;
+  readonly errors?: readonly Mistake[];
+  readonly request_id?: string;
+}
+
+/** An unsuccessful answer. `code` is the service's, or `unreachable` if none arrived; `status` is then 0. */
 export class CallError extends Error {
   readonly code: string;
   readonly status: number;
   readonly mistakes: readonly Mistake[];
   readonly requestId: string | undefined;
-  constructor(
-    code: string,
-    message: string,
-    options: { status?: number; mistakes?: readonly Mistake[]; requestId?: string | undefined; cause?: unknown } = {},
-  ) {
-    super(message, { cause: options.cause });
+  constructor(message: string, { code = 'unexpected', status = 0, errors = [], request_id }: Refusal, cause?: unknown) {
+    super(message, { cause });
     this.name = 'CallError';
     this.code = code;
-    this.status = options.status ?? 0;
-    this.mistakes = options.mistakes ?? [];
-    this.requestId = options.requestId;
+    this.status = status;
+    this.mistakes = errors;
+    this.requestId = request_id;
   }
-}
-
-interface ErrorBody {
-  readonly error?: {
-    readonly code?: string;
-    readonly message?: string;
-    readonly errors?: readonly Mistake[];
-    readonly request_id?: string;
-  };
 }
 
 export interface Answer {
@@ -82,24 +78,16 @@ export async function call(
     text = await response.text();
   } catch (error) {
     if (signal?.aborted === true) throw error;
-    throw new CallError('unreachable', 'The service does not answer.', { cause: error });
+    throw new CallError('The service does not answer.', { code: 'unreachable' }, error);
   }
   if (response.ok) return { text, headers: response.headers, ms: performance.now() - started };
-  const { error } = parsed(text);
-  throw new CallError(
-    error?.code ?? 'unexpected',
-    error?.message ?? `The service answered with status ${response.status}.`,
-    {
-      status: response.status,
-      mistakes: error?.errors ?? [],
-      requestId: error?.request_id,
-    },
-  );
+  const refusal = { ...refusalOf(text), status: response.status };
+  throw new CallError(refusal.message ?? `The service answered with status ${response.status}.`, refusal);
 }
 
-function parsed(text: string): ErrorBody {
+function refusalOf(text: string): Refusal {
   try {
-    return JSON.parse(text) as ErrorBody;
+    return (JSON.parse(text) as { error?: Refusal }).error ?? {};
   } catch {
     return {};
   }

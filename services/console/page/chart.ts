@@ -31,7 +31,7 @@ interface ChartProps {
   readonly height?: number;
 }
 
-/** What tests read: the drawn curves, unstacked. */
+/** The element of a plot. Tests read the drawn curves from it. */
 export interface ChartElement extends HTMLElement {
   plot?: uPlot;
 }
@@ -51,7 +51,6 @@ const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
 export function Chart(props: ChartProps): View {
   const { title, unit, curves, times, zone, isStacked = false, isLogarithmic = false, height = HEIGHT } = props;
   const host = useRef<ChartElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
   const [at, setAt] = useState<number | undefined>(undefined);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const theme = useTheme();
@@ -66,30 +65,23 @@ export function Chart(props: ChartProps): View {
     unit,
     height,
   ]);
-  const latest = useRef(props);
-  latest.current = props;
 
   useEffect(() => {
     const element = host.current;
     if (element === null || isEmpty) return undefined;
-    const made = new uPlot(
-      options(latest.current, hidden, element.clientWidth, setAt),
-      dataOf(latest.current, hidden),
-      element,
-    );
-    plot.current = made;
+    const made = new uPlot(options(props, hidden, element.clientWidth, setAt), dataOf(props, hidden), element);
     element.plot = made;
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
     return () => {
       observer.disconnect();
       made.destroy();
-      plot.current = undefined;
+      delete element.plot;
     };
   }, [shape]);
 
   useEffect(() => {
-    plot.current?.setData(dataOf(latest.current, hidden));
+    host.current?.plot?.setData(dataOf(props, hidden));
   }, [times, curves]);
 
   const index = at ?? lastKnown(curves);
@@ -113,7 +105,7 @@ export function Chart(props: ChartProps): View {
 }
 
 function Legend({
-  of: { curves, show = compact, showRight = compact },
+  of,
   index,
   hidden,
   onToggle,
@@ -124,7 +116,7 @@ function Legend({
   readonly onToggle: (label: string) => void;
 }): View {
   return html`<ul class="legend">
-              ${curves.map(
+              ${of.curves.map(
                 (c, i) =>
                   html`<li key=${c.label}>
                     <button
@@ -134,7 +126,7 @@ function Legend({
                       onClick=${() => onToggle(c.label)}
                     >
                       <i></i>${c.label}<b
-                        >${valueText(c.values[index], c.isRight === true ? showRight : show)}</b
+                        >${valueText(of, c, index)}</b
                       >
                     </button>
                   </li>`,
@@ -142,8 +134,11 @@ function Legend({
             </ul>`;
 }
 
-const valueText = (value: number | null | undefined, show: (value: number) => string): string =>
-  value === null || value === undefined ? '–' : show(value);
+function valueText({ show = compact, showRight = compact }: ChartProps, { values, isRight }: Curve, i: number): string {
+  const value = values[i] ?? null;
+  return value === null ? '–' : (isRight === true ? showRight : show)(value);
+}
+
 const colorClass = (c: Curve, i: number): string => (c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
 
 function lastKnown(curves: readonly Curve[]): number {
@@ -151,12 +146,11 @@ function lastKnown(curves: readonly Curve[]): number {
 }
 
 /** Returns what the picture shows, for readers who do not see it. */
-function describe({ title, unit, curves, times, show = compact, showRight = compact, zone }: ChartProps): string {
+function describe(props: ChartProps): string {
+  const { title, unit, curves, times, zone } = props;
   const i = lastKnown(curves);
   const time = times[i];
-  const of = curves
-    .map((c) => `${c.label} ${valueText(c.values[i], c.isRight === true ? showRight : show)}`)
-    .join(', ');
+  const of = curves.map((c) => `${c.label} ${valueText(props, c, i)}`).join(', ');
   return `${title} (${unit})${time === undefined ? '' : `, latest at ${timestamp(time * 1e6, zone)}`}: ${of}`;
 }
 
@@ -204,7 +198,6 @@ function options(
   const { zone, isLogarithmic = false, height = HEIGHT } = props;
   const style = getComputedStyle(document.documentElement);
   const variable = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  const colorOf = (c: Curve, i: number): string => variable(c.color === 'bad' ? 'bad' : `c${(c.color ?? i) % COLORS}`);
   const curves = drawn(props, hidden);
   const hasRight = curves.some(({ curve }) => curve.isRight);
   const step = (props.times[1] ?? 0) - (props.times[0] ?? 0);
@@ -238,11 +231,14 @@ function options(
       ...curves.map(({ curve, index }) => ({
         label: curve.label,
         scale: curve.isRight === true ? 'right' : 'y',
-        stroke: colorOf(curve, index),
+        stroke: variable(colorClass(curve, index)),
         width: curve.shape === 'bar' ? 0 : 1.5,
         spanGaps: false,
         points: { show: curve.shape === 'line' && props.times.length < 70, size: 4 },
-        ...(curve.shape === 'bar' && { fill: colorOf(curve, index), paths: uPlot.paths.bars!({ size: [0.8, 60] }) }),
+        ...(curve.shape === 'bar' && {
+          fill: variable(colorClass(curve, index)),
+          paths: uPlot.paths.bars!({ size: [0.8, 60] }),
+        }),
       })),
     ],
   };

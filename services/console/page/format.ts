@@ -75,8 +75,8 @@ export function shellWord(text: string): string {
 
 /** Returns `12 stored, 3 still unknown_schema`. */
 export function outcomeText(outcomes: Readonly<Record<string, number>>): string {
-  const parts = Object.entries(outcomes).map(([outcome, count]) =>
-    outcome === 'stored' ? `${count.toLocaleString('en')} stored` : `${count.toLocaleString('en')} still ${outcome}`,
+  const parts = Object.entries(outcomes).map(
+    ([outcome, count]) => `${count.toLocaleString('en')} ${outcome === 'stored' ? '' : 'still '}${outcome}`,
   );
   return parts.length === 0 ? 'none yet' : parts.join(', ');
 }

@@ -8,3 +8,8 @@ export type View = ComponentChildren;
 export function html(strings: TemplateStringsArray, ...values: unknown[]): View {
   return bound(strings, ...values);
 }
+
+/** Returns a handler that passes on what was entered or chosen. */
+export function onValue(use: (value: string) => void): (event: Event) => void {
+  return (event) => use((event.target as HTMLInputElement | HTMLSelectElement).value);
+}

@@ -97,59 +97,48 @@ export function mergeStatus(before: Status | undefined, now: Status): Status {
   const steps = (end - from) / now.step_seconds;
   const kept = Math.min(before.steps, Math.max(0, (now.from - from) / now.step_seconds));
   const skipped = (from - before.from) / now.step_seconds;
-  const merged = (old: Series | undefined, fresh: Series | undefined): Series => {
-    const earlier = Array.from({ length: kept }, (_, i) => old?.[skipped + i] ?? null);
-    const missing = steps - kept - now.steps;
-    return [
-      ...earlier,
-      ...Array.from({ length: Math.max(0, missing) }, () => null),
-      ...(fresh ?? Array.from({ length: now.steps }, () => null)),
-    ];
+  /** Merges every series of an item. `missing`: what the new answer says of an item that it does not have. */
+  function merged<T extends object>({ old, fresh, latest }: Pair<T>, missing: number | null = null): T {
+    const series = (key: string): Series => {
+      const [earlier, later] = [old, fresh].map(
+        (item) => (item as Readonly<Record<string, Series>> | undefined)?.[key],
+      );
+      const values = later ?? Array.from({ length: now.steps }, () => missing);
+      const known = Array.from(
+        { length: steps - now.steps },
+        (_, i) => (i < kept ? earlier?.[skipped + i] : null) ?? null,
+      );
+      return [...known, ...values];
+    };
+    return Object.fromEntries(
+      Object.entries(latest).map(([key, value]) => [key, Array.isArray(value) ? series(key) : value]),
+    ) as T;
+  }
+  const endpoints = union(before.endpoints, now.endpoints, (e) => e.endpoint).map((pair) => merged(pair));
+  const system = now.system && {
+    ...now.system,
+    topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map((pair) => {
+      // a service that has just started does not know what ClickHouse holds
+      const counted = now.system?.store_seen_at === null ? pair.old : pair.fresh;
+      const { events_last_hour = 0, newest_ms = null } = counted ?? {};
+      return { ...merged(pair), events_last_hour, newest_ms };
+    }),
+    dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason).map((pair) =>
+      merged(pair, 0),
+    ),
   };
-  const endpoints = union(before.endpoints, now.endpoints, (e) => e.endpoint).map(({ old, fresh, latest }) => ({
-    endpoint: latest.endpoint,
-    requests: merged(old?.requests, fresh?.requests),
-    errors: merged(old?.errors, fresh?.errors),
-    hits: merged(old?.hits, fresh?.hits),
-    cacheable: merged(old?.cacheable, fresh?.cacheable),
-    p50_ms: merged(old?.p50_ms, fresh?.p50_ms),
-    p95_ms: merged(old?.p95_ms, fresh?.p95_ms),
-  }));
-  const system =
-    now.system === null
-      ? null
-      : {
-          ...now.system,
-          topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map(
-            ({ old, fresh, latest }) => {
-              // a service that has just started does not know what ClickHouse holds
-              const counted = now.system?.store_seen_at === null ? old : fresh;
-              const { events_last_hour = 0, newest_ms = null } = counted ?? {};
-              const current = { ...latest, events_last_hour, newest_ms };
-              return {
-                ...current,
-                events: merged(old?.events, fresh?.events),
-                age_ms: merged(old?.age_ms, fresh?.age_ms),
-                lag: merged(old?.lag, fresh?.lag),
-              };
-            },
-          ),
-          dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason).map(
-            ({ old, fresh, latest }) => ({
-              reason: latest.reason,
-              letters: merged(old?.letters, fresh?.letters ?? Array.from({ length: now.steps }, () => 0)),
-            }),
-          ),
-        };
   return { ...now, from, steps, endpoints, system };
 }
 
-/** Merges two lists by name: items of both, and the newer one of each pair. */
-function union<T>(
-  before: readonly T[],
-  now: readonly T[],
-  nameOf: (item: T) => string,
-): { old: T | undefined; fresh: T | undefined; latest: T }[] {
+/** An item of the known hour and the same of the new answer, and the newer of both. */
+interface Pair<T> {
+  readonly old: T | undefined;
+  readonly fresh: T | undefined;
+  readonly latest: T;
+}
+
+/** Merges two lists by name. */
+function union<T>(before: readonly T[], now: readonly T[], nameOf: (item: T) => string): Pair<T>[] {
   const [old, fresh] = [
     new Map(before.map((item) => [nameOf(item), item])),
     new Map(now.map((item) => [nameOf(item), item])),

@@ -11,7 +11,7 @@ import { useLive, type Connection } from './live.ts';
 import { DeadLetters } from './operate/dead-letters.ts';
 import { Keys } from './operate/keys.ts';
 import { Overview } from './overview/overview.ts';
-import { addressOf, usePlace } from './route.ts';
+import { addressOf, usePlace, type Place } from './route.ts';
 import { SignIn, signInByToken } from './sign-in.ts';
 
 const PAGES = [
@@ -51,7 +51,6 @@ function App({ message: first }: { readonly message: string | undefined }): View
     setMessage(undefined);
     setIsSignedIn(false);
   };
-  const isAdmin = status?.system !== null;
   return html`<a
       class="skip"
       href="#content"
@@ -76,37 +75,33 @@ function App({ message: first }: { readonly message: string | undefined }): View
     </header>
     <${Notices} connection=${connection} onDismiss=${dismiss} />
     <main id="content" tabindex="-1">
-      ${status === undefined ? html`<p class="quiet loading">Loading…</p>` : page()}
+      ${status === undefined ? html`<p class="quiet loading">Loading…</p>` : html`<${Page} status=${status} place=${place} zone=${zone} />`}
     </main>`;
-
-  function page(): View {
-    if (status === undefined) return null;
-    const admin = (view: () => View): View =>
-      isAdmin ? view() : html`<${AdminOnly} page=${place.page} owner=${status.key} />`;
-    switch (place.page) {
-      case 'overview':
-        return html`<${Overview} status=${status} zone=${zone} />`;
-      case 'explore':
-        return html`<${Explore} place=${place} zone=${zone} scopes=${status.key.scopes} />`;
-      case 'dead-letters':
-        return admin(
-          () => html`<${DeadLetters} place=${place} zone=${zone} totals=${status.system?.dead_letter_totals ?? []} />`,
-        );
-      case 'keys':
-        return admin(() => html`<${Keys} zone=${zone} />`);
-      default:
-        return html`<h1>There is no such page.</h1>
-          <p><a href=${addressOf('overview')}>Overview</a></p>`;
-    }
-  }
 }
 
-function AdminOnly({ page, owner }: { readonly page: string; readonly owner: Status['key'] }): View {
-  return html`<h1>${PAGES.find(([p]) => p === page)?.[1]}</h1>
-    <p class="note">
-      This page needs a key with the scope <code>admin</code>. Your key
-      ${` ${owner.name} has ${owner.scopes.join(', ')}.`}
-    </p>`;
+interface PageProps {
+  readonly status: Status;
+  readonly place: Place;
+  readonly zone: Zone;
+}
+
+function Page({ status, place, zone }: PageProps): View {
+  const { key, system } = status;
+  const name = PAGES.find(([page]) => page === place.page)?.[1];
+  if (name === undefined)
+    return html`<h1>There is no such page.</h1>
+      <p><a href=${addressOf('overview')}>Overview</a></p>`;
+  if (place.page === 'overview') return html`<${Overview} status=${status} zone=${zone} />`;
+  if (place.page === 'explore') return html`<${Explore} place=${place} zone=${zone} scopes=${key.scopes} />`;
+  if (system === null)
+    return html`<h1>${name}</h1>
+      <p class="note">
+        This page needs a key with the scope <code>admin</code>. Your key
+        ${` ${key.name} has ${key.scopes.join(', ')}.`}
+      </p>`;
+  return place.page === 'keys'
+    ? html`<${Keys} zone=${zone} />`
+    : html`<${DeadLetters} place=${place} zone=${zone} totals=${system.dead_letter_totals} />`;
 }
 
 function Notices({

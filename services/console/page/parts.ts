@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { CallError } from './api.ts';
-import { html, type View } from './html.ts';
+import { html, onValue, type View } from './html.ts';
 
 /** Shows what went wrong, every wrong parameter, and the request's id for the log. */
 export function Failure({ error }: { readonly error: unknown }): View {
@@ -91,6 +91,41 @@ export function Table<T>({
     }`;
 }
 
+interface TextFieldProps {
+  readonly id: string;
+  readonly label: string;
+  readonly onText: (text: string) => void;
+  readonly children?: View;
+  /** of the input */
+  readonly [attribute: string]: unknown;
+}
+
+/** Shows a field with its label above it, and what else belongs to it below. */
+export function TextField({ id, label, onText, children, ...attributes }: TextFieldProps): View {
+  return html`<div class="field">
+    <label for=${id}>${label}</label><input id=${id} ...${attributes} onInput=${onValue(onText)} />${children}
+  </div>`;
+}
+
+/** Returns the items that hold an entered text, and the field to enter it. */
+export function useFilter<T>(
+  id: string,
+  label: string,
+  items: readonly T[],
+  textOf: (item: T) => string,
+): { readonly shown: readonly T[]; readonly field: View } {
+  const [filter, setFilter] = useState('');
+  const wanted = filter.trim().toLowerCase();
+  const shown = wanted === '' ? items : items.filter((item) => textOf(item).toLowerCase().includes(wanted));
+  const field = html`<div class="filter">
+    <label for=${id}>${label}</label><input id=${id} type="search" value=${filter} onInput=${onValue(setFilter)} />
+    <span class="quiet" aria-live="polite"
+      >${shown.length.toLocaleString('en')} of ${items.length.toLocaleString('en')}</span
+    >
+  </div>`;
+  return { shown, field };
+}
+
 /** Shows a dialog over the page. Escape or a click beside it closes it. */
 export function Dialog({
   title,
@@ -104,7 +139,6 @@ export function Dialog({
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     element.current?.showModal();
-    return undefined;
   }, []);
   const onClick = (event: MouseEvent): void => {
     if (event.target === element.current) onClose();

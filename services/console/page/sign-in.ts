@@ -1,6 +1,7 @@
 import { useState } from 'preact/hooks';
 import { callJson, CallError, session } from './api.ts';
 import { html, type View } from './html.ts';
+import { TextField } from './parts.ts';
 
 const TOKEN = /^#token=([\w-]+)$/;
 
@@ -62,18 +63,7 @@ export function SignIn({
       <h1>sluice</h1>
       <p>Sign in with an API key. It is kept in this tab until you close it, and nowhere else.</p>
       ${shown !== undefined && html`<p class="note bad" role="alert">${shown}</p>`}
-      <div class="field">
-        <label for="key">API key</label
-        ><input
-          id="key"
-          type="password"
-          required
-          autocomplete="off"
-          spellcheck=${false}
-          value=${key}
-          onInput=${(e: Event) => setKey((e.target as HTMLInputElement).value)}
-        />
-      </div>
+      <${TextField} id="key" label="API key" type="password" required autocomplete="off" spellcheck=${false} value=${key} onText=${setKey} />
       <button type="submit" class="primary" disabled=${isBusy}>${isBusy ? 'Signing in…' : 'Sign in'}</button>
       <p class="quiet">
         The first admin key is API_KEY, or stands in <code>data/api-key</code> of the service.

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { timestamp, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
-import { Copy, Empty } from '../parts.ts';
+import { Copy, Empty, useFilter } from '../parts.ts';
 import { Digits } from './json.ts';
 import type { Row } from './series.ts';
 
@@ -30,19 +30,8 @@ export function Events({
   readonly zone: Zone;
   readonly next: string | undefined;
 }): View {
-  const [filter, setFilter] = useState('');
-  const wanted = filter.trim().toLowerCase();
-  const shown = wanted === '' ? entries : entries.filter((e) => JSON.stringify(e).toLowerCase().includes(wanted));
-  return html`<div class="filter">
-      <label for="event-filter">Filter the loaded entries</label
-      ><input
-        id="event-filter"
-        type="search"
-        value=${filter}
-        onInput=${(e: Event) => setFilter((e.target as HTMLInputElement).value)}
-      />
-      <span class="quiet" aria-live="polite">${shown.length} of ${entries.length}</span>
-    </div>
+  const { shown, field } = useFilter('event-filter', 'Filter the loaded entries', entries, (e) => JSON.stringify(e));
+  return html`${field}
     ${
       shown.length === 0
         ? html`<${Empty} title="No loaded entry holds this text." />`

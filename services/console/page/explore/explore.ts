@@ -3,7 +3,7 @@ import { call, CallError, callJson, type Answer } from '../api.ts';
 import { Chart } from '../chart.ts';
 import { bytes, duration, number, shellWord, timestamp, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
-import { Copy, Empty, Failure, Table } from '../parts.ts';
+import { Copy, Empty, Failure, Table, useWork } from '../parts.ts';
 import { addressOf, go, type Place } from '../route.ts';
 import { Events, isEntries, Tree } from './events.ts';
 import { Form } from './form.ts';
@@ -21,17 +21,13 @@ interface Props {
 /** Shows every endpoint: a form of its parameters, and the answer. The address holds the call. */
 export function Explore({ place, zone, scopes }: Props): View {
   const [endpoints, setEndpoints] = useState<readonly Endpoint[] | undefined>(undefined);
-  const [error, setError] = useState<unknown>(undefined);
+  const loading = useWork();
   useEffect(() => {
-    callJson<Specification>('/openapi.json').then(
-      (specification) => setEndpoints(endpointsOf(specification)),
-      setError,
-    );
-    return undefined;
+    void loading.run(async () => setEndpoints(endpointsOf(await callJson<Specification>('/openapi.json'))));
   }, []);
-  if (error !== undefined)
+  if (loading.error !== undefined)
     return html`<h1>Explore</h1>
-      <${Failure} error=${error} />`;
+      <${Failure} error=${loading.error} />`;
   if (endpoints === undefined)
     return html`<h1>Explore</h1>
       <p class="quiet">Reading the endpoints…</p>`;
@@ -62,18 +58,13 @@ interface Shown {
   readonly query: string;
   readonly answer: Answer;
   readonly rows: readonly Row[];
-  readonly at: number;
 }
 
-function Asked({
-  endpoint,
-  place,
-  zone,
-}: {
+interface AskedProps extends Pick<Props, 'place' | 'zone'> {
   readonly endpoint: Endpoint;
-  readonly place: Place;
-  readonly zone: Zone;
-}): View {
+}
+
+function Asked({ endpoint, place, zone }: AskedProps): View {
   const values = Object.fromEntries(endpoint.parameters.map((p) => [p.name, place.params.get(p.name) ?? '']));
   const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== '')).toString();
   const isComplete = endpoint.parameters.every((p) => !p.isRequired || values[p.name] !== '');
@@ -90,7 +81,7 @@ function Asked({
     try {
       const answer = await call(`${endpoint.path}${query === '' ? '' : `?${query}`}`, { signal: mine.signal });
       const { result } = parseExactly(answer.text) as { result: readonly Row[] };
-      setShown({ query, answer, rows: result, at: Date.now() });
+      setShown({ query, answer, rows: result });
       setError(undefined);
     } catch (failure) {
       if (mine.signal.aborted) return;
@@ -129,17 +120,7 @@ const LIMIT = 'limit';
 const MOST_ENTRIES = 100;
 const END = 'iso_timestamp_end';
 
-function Result({
-  endpoint,
-  shown,
-  place,
-  zone,
-}: {
-  readonly endpoint: Endpoint;
-  readonly shown: Shown;
-  readonly place: Place;
-  readonly zone: Zone;
-}): View {
+function Result({ endpoint, shown, place, zone }: AskedProps & { readonly shown: Shown }): View {
   const { answer, rows, query } = shown;
   const url = `${location.origin}${endpoint.path}${query === '' ? '' : `?${query}`}`;
   const curl = `curl -H "X-API-KEY: $API_KEY" ${shellWord(url)}`;
@@ -158,17 +139,7 @@ function Result({
   </section>`;
 }
 
-function Rows({
-  endpoint,
-  rows,
-  place,
-  zone,
-}: {
-  readonly endpoint: Endpoint;
-  readonly rows: readonly Row[];
-  readonly place: Place;
-  readonly zone: Zone;
-}): View {
+function Rows({ endpoint, rows, place, zone }: AskedProps & Pick<Shown, 'rows'>): View {
   if (isEntries(rows)) {
     const entries = withoutShown(rows, place.params.get(END) ?? '', Number(place.params.get(SHOWN) ?? 0));
     const next = endpoint.parameters.some((p) => p.name === END)

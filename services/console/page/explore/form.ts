@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import { isoMicros, timestamp, type Zone } from '../format.ts';
-import { html, type View } from '../html.ts';
+import { html, onValue, type View } from '../html.ts';
 import type { Mistake } from '../api.ts';
 import type { Endpoint, Parameter } from './specification.ts';
 
@@ -57,24 +57,23 @@ function Field({ parameter: p, value, zone, mistake, onInput }: FieldProps): Vie
     'aria-invalid': mistake === undefined ? undefined : 'true',
     required: p.isRequired,
   };
-  const onText = (event: Event): void => onInput((event.target as HTMLInputElement).value);
   return html`<div class=${`field ${p.isStatement ? 'wide' : ''}`}>
     <label for=${id}>${p.name}${p.isRequired && html`<span class="required"> required</span>`}</label>
     ${
       p.choices !== undefined
-        ? html`<select ...${common} onChange=${onText}>
+        ? html`<select ...${common} onChange=${onValue(onInput)}>
             ${(!p.isRequired || value === '') && html`<option value="">${p.standard === '' ? 'not given' : `${p.standard} (default)`}</option>`}
             ${[...new Set([...p.choices, ...(value === '' ? [] : [value])])].map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}
           </select>`
         : p.isStatement
-          ? html`<textarea ...${common} rows="4" spellcheck=${false} onInput=${onText}></textarea>`
+          ? html`<textarea ...${common} rows="4" spellcheck=${false} onInput=${onValue(onInput)}></textarea>`
           : html`<input
               ...${common}
               type="text"
               autocomplete="off"
               spellcheck=${false}
               placeholder=${p.example}
-              onInput=${onText}
+              onInput=${onValue(onInput)}
             />`
     }
     ${p.isTimestamp && html`<${Picker} id=${id} name=${p.name} value=${value} zone=${zone} onInput=${onInput} />`}
@@ -84,24 +83,16 @@ function Field({ parameter: p, value, zone, mistake, onInput }: FieldProps): Vie
   </div>`;
 }
 
-/** Chooses an instant in the zone of the page and shows it in both. */
-function Picker({
-  id,
-  name,
-  value,
-  zone,
-  onInput,
-}: {
+interface PickerProps extends Pick<FieldProps, 'value' | 'zone' | 'onInput'> {
   readonly id: string;
   readonly name: string;
-  readonly value: string;
-  readonly zone: Zone;
-  readonly onInput: (value: string) => void;
-}): View {
+}
+
+/** Chooses an instant in the zone of the page and shows it in both. */
+function Picker({ id, name, value, zone, onInput }: PickerProps): View {
   const ms = value === '' ? Number.NaN : Date.parse(/Z|[+-]\d\d:?\d\d$/i.test(value) ? value : `${value}Z`);
   const chosen = Number.isNaN(ms) ? '' : timestamp(Math.floor(ms / 1000) * 1e6, zone).replace(' ', 'T');
-  const onPick = (event: Event): void => {
-    const picked = (event.target as HTMLInputElement).value;
+  const pick = (picked: string): void => {
     const at = picked === '' ? Number.NaN : Date.parse(zone === 'utc' ? `${picked}Z` : picked);
     onInput(Number.isNaN(at) ? '' : isoMicros(at * 1000));
   };
@@ -112,7 +103,7 @@ function Picker({
       step="1"
       value=${chosen}
       aria-label=${`${name}: choose in ${zone === 'utc' ? 'UTC' : 'local time'}`}
-      onChange=${onPick}
+      onChange=${onValue(pick)}
     />
     ${!Number.isNaN(ms) && html`<small>${timestamp(ms * 1000, 'utc')} UTC, ${timestamp(ms * 1000, 'local')} local</small>`}
   </div>`;

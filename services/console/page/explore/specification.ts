@@ -4,45 +4,25 @@ export interface Specification {
 }
 
 interface Operation {
-  readonly operationId?: string;
   readonly description?: string;
   readonly parameters?: readonly {
     readonly name: string;
     readonly in: string;
     readonly required?: boolean;
     readonly description?: string;
-    readonly schema?: ParameterSchema;
+    readonly schema?: Schema;
   }[];
-  readonly responses?: Readonly<
-    Record<
-      string,
-      {
-        readonly content?: Readonly<
-          Record<
-            string,
-            {
-              readonly schema?: {
-                readonly properties?: {
-                  readonly result?: {
-                    readonly items?: {
-                      readonly properties?: Readonly<Record<string, { readonly description?: string }>>;
-                    };
-                  };
-                };
-              };
-            }
-          >
-        >;
-      }
-    >
-  >;
+  readonly responses?: Readonly<Record<string, { readonly content?: Readonly<Record<string, { schema?: Schema }>> }>>;
 }
 
-interface ParameterSchema {
+interface Schema {
+  readonly description?: string;
   readonly enum?: readonly string[];
   readonly examples?: readonly string[];
   readonly default?: string;
   readonly format?: string;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly items?: Schema;
 }
 
 export interface Parameter {
@@ -77,13 +57,13 @@ export function endpointsOf({ paths }: Specification): Endpoint[] {
 }
 
 function endpointOf(path: string, { description = '', parameters = [], responses }: Operation): Endpoint {
-  const properties =
-    responses?.['200']?.content?.['application/json']?.schema?.properties?.result?.items?.properties ?? {};
+  const answer = responses?.['200']?.content?.['application/json']?.schema;
+  const columns = answer?.properties?.['result']?.items?.properties ?? {};
   return {
     name: path.slice(PREFIX.length),
     path,
     description,
-    columns: Object.fromEntries(Object.entries(properties).map(([name, column]) => [name, column.description ?? ''])),
+    columns: Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, column.description ?? ''])),
     parameters: parameters
       .filter((p) => p.in === 'query')
       .map(({ name, required = false, description: text = '', schema = {} }) => {
@@ -100,12 +80,4 @@ function endpointOf(path: string, { description = '', parameters = [], responses
         };
       }),
   };
-}
-
-/** Returns whether the service has an operation, which older or newer services may lack. */
-export function hasOperation({ paths }: Specification, path: string, method: string): boolean {
-  return Object.entries(paths).some(
-    ([known, operations]) =>
-      known.replaceAll(/\{\w+\}|:\w+/g, '*') === path.replaceAll(/\{\w+\}|:\w+/g, '*') && method in operations,
-  );
 }

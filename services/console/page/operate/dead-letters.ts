@@ -2,8 +2,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { DeadLetterPage, DeadLetterRow, DeadLetterTotal, ReplayResult } from '../../wire.ts';
 import { callJson } from '../api.ts';
 import { outcomeText, type Zone } from '../format.ts';
-import { html, type View } from '../html.ts';
-import { Empty, Failure, Table } from '../parts.ts';
+import { html, onValue, type View } from '../html.ts';
+import { Empty, Failure, Table, type Column } from '../parts.ts';
 import { addressOf, go, type Place } from '../route.ts';
 import { Letter } from './letter.ts';
 
@@ -60,7 +60,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
       Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a
       message is stored once, however often it is replayed.
     </p>
-    ${totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Totals} totals=${totals} />`}
+    ${totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Table} label="Dead letters by topic and reason" rows=${totals} rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`} columns=${totalColumns} />`}
     <${Filters} filter=${filter} totals=${totals} />
     <${ReplayAll}
       key=${`${filter.topic} ${filter.reason}`}
@@ -85,23 +85,22 @@ export function DeadLetters({ place, zone, totals }: Props): View {
     ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
 }
 
-function columnsOf(onOpen: (letter: DeadLetterRow) => void) {
+function columnsOf(onOpen: (letter: DeadLetterRow) => void): Column<DeadLetterRow>[] {
   return [
-    { name: 'Topic', cell: (l: DeadLetterRow) => l.topic },
-    { name: 'Partition', isNumber: true, cell: (l: DeadLetterRow) => l.partition },
-    { name: 'Offset', isNumber: true, cell: (l: DeadLetterRow) => l.offset },
+    { name: 'Topic', cell: (l) => l.topic },
+    { name: 'Partition', isNumber: true, cell: (l) => l.partition },
+    { name: 'Offset', isNumber: true, cell: (l) => l.offset },
     {
       name: 'Reason',
-      cell: (l: DeadLetterRow) =>
-        html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}`,
+      cell: (l) => html`<code>${l.reason}</code>${l.detail !== '' && html` <span class="quiet">${l.detail}</span>`}`,
     },
     {
       name: 'Replayed',
-      cell: (l: DeadLetterRow) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
+      cell: (l) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
     },
     {
       name: '',
-      cell: (l: DeadLetterRow) =>
+      cell: (l) =>
         html`<button type="button" class="small" onClick=${() => onOpen(l)}>
                 Open<span class="unseen"> ${l.topic} ${l.partition} ${l.offset}</span>
               </button>`,
@@ -117,23 +116,19 @@ interface Filter {
 
 function Filters({ filter, totals }: { readonly filter: Filter; readonly totals: Props['totals'] }): View {
   const select = (change: Partial<Filter>): void => go(addressOf('dead-letters', '', { ...filter, ...change }));
-  const topics = [...new Set([...totals.map((t) => t.topic), ...(filter.topic === '' ? [] : [filter.topic])])].sort();
-  const reasons = [
-    ...new Set([...totals.map((t) => t.reason), ...(filter.reason === '' ? [] : [filter.reason])]),
-  ].sort();
   return html`<form class="form inline" onSubmit=${(e: Event) => e.preventDefault()}>
       <${Choice}
         name="topic"
         value=${filter.topic}
         all="every topic"
-        choices=${topics}
+        choices=${totals.map((t) => t.topic)}
         onChoose=${(topic: string) => select({ topic })}
       />
       <${Choice}
         name="reason"
         value=${filter.reason}
         all="every reason"
-        choices=${reasons}
+        choices=${totals.map((t) => t.reason)}
         onChoose=${(reason: string) => select({ reason })}
       />
       <label class="check"
@@ -146,61 +141,41 @@ function Filters({ filter, totals }: { readonly filter: Filter; readonly totals:
     </form>`;
 }
 
-function openOf(
-  totals: readonly DeadLetterTotal[],
-  { topic, reason }: { readonly topic: string; readonly reason: string },
-): number {
+function openOf(totals: readonly DeadLetterTotal[], { topic, reason }: Filter): number {
   return totals
     .filter((t) => t.topic === topic && (reason === '' || t.reason === reason))
     .reduce((sum, t) => sum + t.letters - t.replayed, 0);
 }
 
-function Totals({ totals }: { readonly totals: readonly DeadLetterTotal[] }): View {
-  return html`<${Table}
-    label="Dead letters by topic and reason"
-    rows=${totals}
-    rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`}
-    columns=${[
-      {
-        name: 'Topic',
-        cell: (t: DeadLetterTotal) =>
-          html`<a href=${addressOf('dead-letters', '', { topic: t.topic, open: 'true' })}>${t.topic}</a>`,
-      },
-      {
-        name: 'Reason',
-        cell: (t: DeadLetterTotal) =>
-          html`<a href=${addressOf('dead-letters', '', { topic: t.topic, reason: t.reason, open: 'true' })}
-            ><code>${t.reason}</code></a
-          >`,
-      },
-      {
-        name: 'Not replayed',
-        isNumber: true,
-        cell: (t: DeadLetterTotal) => (t.letters - t.replayed).toLocaleString('en'),
-      },
-      { name: 'Replayed', isNumber: true, cell: (t: DeadLetterTotal) => t.replayed.toLocaleString('en') },
-    ]}
-  />`;
-}
+const totalColumns: readonly Column<DeadLetterTotal>[] = [
+  {
+    name: 'Topic',
+    cell: ({ topic }) => html`<a href=${addressOf('dead-letters', '', { topic, open: 'true' })}>${topic}</a>`,
+  },
+  {
+    name: 'Reason',
+    cell: ({ topic, reason }) =>
+      html`<a href=${addressOf('dead-letters', '', { topic, reason, open: 'true' })}><code>${reason}</code></a>`,
+  },
+  { name: 'Not replayed', isNumber: true, cell: (t) => (t.letters - t.replayed).toLocaleString('en') },
+  { name: 'Replayed', isNumber: true, cell: (t) => t.replayed.toLocaleString('en') },
+];
 
-function Choice({
-  name,
-  value,
-  all,
-  choices,
-  onChoose,
-}: {
+interface ChoiceProps {
   readonly name: string;
   readonly value: string;
   readonly all: string;
   readonly choices: readonly string[];
   readonly onChoose: (value: string) => void;
-}): View {
+}
+
+function Choice({ name, value, all, choices, onChoose }: ChoiceProps): View {
+  const known = new Set(value === '' ? choices : [...choices, value]);
   return html`<div class="field">
     <label for=${`filter-${name}`}>${name}</label
-    ><select id=${`filter-${name}`} onChange=${(e: Event) => onChoose((e.target as HTMLSelectElement).value)}>
+    ><select id=${`filter-${name}`} onChange=${onValue(onChoose)}>
       <option value="" selected=${value === ''}>${all}</option>
-      ${choices.map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}
+      ${[...known].sort().map((c) => html`<option value=${c} selected=${c === value}>${c}</option>`)}
     </select>
   </div>`;
 }

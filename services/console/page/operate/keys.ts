@@ -1,9 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import { callJson, call, CallError } from '../api.ts';
 import { timestamp, type Zone } from '../format.ts';
-import { html, type View } from '../html.ts';
-import { Copy, Dialog, Empty, Failure, Table, useWork } from '../parts.ts';
-import { endpointsOf, hasOperation, type Specification } from '../explore/specification.ts';
+import { html, onValue, type View } from '../html.ts';
+import { Copy, Dialog, Empty, Failure, Table, TextField, useFilter, useWork, type Column } from '../parts.ts';
+import { endpointsOf, type Specification } from '../explore/specification.ts';
 
 interface ListedKey {
   readonly id: string;
@@ -21,13 +21,10 @@ interface CreatedKey {
   readonly name: string;
 }
 
-const ROTATE = '/api/keys/{id}/rotate';
-
 /** Shows API keys: create (shown once), rotate, revoke. */
 export function Keys({ zone }: { readonly zone: Zone }): View {
   const [keys, setKeys] = useState<readonly ListedKey[] | undefined>(undefined);
-  const [specification, setSpecification] = useState<Specification>({ paths: {} });
-  const [filter, setFilter] = useState('');
+  const [endpoints, setEndpoints] = useState<readonly string[]>([]);
   const [made, setMade] = useState<CreatedKey | undefined>(undefined);
   const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const loading = useWork();
@@ -35,50 +32,35 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
     void loading.run(async () => setKeys((await callJson<{ keys: readonly ListedKey[] }>('/api/keys')).keys));
   useEffect(() => {
     load();
-    callJson<Specification>('/openapi.json').then(setSpecification, () => undefined);
-    return undefined;
+    callJson<Specification>('/openapi.json').then(
+      (specification) => setEndpoints(endpointsOf(specification).map((e) => e.name)),
+      () => undefined,
+    );
   }, []);
-
-  const canRotate = hasOperation(specification, ROTATE, 'post');
-  const wanted = filter.trim().toLowerCase();
-  const shown = (keys ?? []).filter(
-    (k) =>
-      wanted === '' || [k.id, k.name, ...k.scopes, ...k.projects].some((text) => text.toLowerCase().includes(wanted)),
+  const { shown, field } = useFilter('key-filter', 'Filter', keys ?? [], (k) =>
+    [k.id, k.name, ...k.scopes, ...k.projects].join('\n'),
   );
+  const onMade = (key: CreatedKey): void => {
+    setMade(key);
+    load();
+  };
   return html`<h1>Keys</h1>
     <p class="description">
       A key is shown once, when it is made: the service keeps only its hash. The first admin key is not listed; it is
       API_KEY, or stands in the data folder.
     </p>
-    <${Create}
-      endpoints=${endpointsOf(specification).map((e) => e.name)}
-      onMade=${(key: CreatedKey) => {
-        setMade(key);
-        load();
-      }}
-    />
+    <${Create} endpoints=${endpoints} onMade=${onMade} />
     ${loading.error !== undefined && html`<${Failure} error=${loading.error} />`}
     ${keys !== undefined && keys.length === 0 && html`<${Empty} title="No keys yet.">Make one for each dashboard or service that calls the endpoints.<//>`}
     ${
       keys !== undefined &&
       keys.length > 0 &&
-      html`<div class="filter">
-          <label for="key-filter">Filter</label
-          ><input
-            id="key-filter"
-            type="search"
-            value=${filter}
-            onInput=${(e: Event) => setFilter((e.target as HTMLInputElement).value)}
-          />
-          <span class="quiet" aria-live="polite"
-            >${shown.length.toLocaleString('en')} of ${keys.length.toLocaleString('en')}</span
-          >
-        </div>
+      html`${field}
         <${Table}
           label="Keys"
           rows=${shown}
           rowKey=${(k: ListedKey) => k.id}
-          columns=${columnsOf(zone, canRotate, setAsked)}
+          columns=${columnsOf(zone, setAsked)}
         />`
     }
     ${
@@ -89,17 +71,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
       ><//>`
     }
     ${asked?.does === 'revoke' && html`<${Revoke} of=${asked.key} onClose=${() => setAsked(undefined)} onDone=${load} />`}
-    ${
-      asked?.does === 'rotate' &&
-      html`<${Rotate}
-        of=${asked.key}
-        onClose=${() => setAsked(undefined)}
-        onDone=${(key: CreatedKey) => {
-          setMade(key);
-          load();
-        }}
-      />`
-    }`;
+    ${asked?.does === 'rotate' && html`<${Rotate} of=${asked.key} onClose=${() => setAsked(undefined)} onDone=${onMade} />`}`;
 }
 
 interface Asked {
@@ -107,26 +79,27 @@ interface Asked {
   readonly does: 'revoke' | 'rotate';
 }
 
-function columnsOf(zone: Zone, canRotate: boolean, onAsk: (asked: Asked) => void) {
+function columnsOf(zone: Zone, onAsk: (asked: Asked) => void): Column<ListedKey>[] {
   const when = (iso: string | null, none: string): View =>
     iso === null
       ? html`<span class="quiet">${none}</span>`
       : html`<span class="when">${timestamp(Date.parse(iso) * 1000, zone).slice(0, 19)}</span>`;
   return [
-    { name: 'Name', cell: (k: ListedKey) => html`<span title=${k.id}>${k.name}</span>` },
-    { name: 'Scopes', cell: (k: ListedKey) => k.scopes.map((s) => html`<code>${s}</code> `) },
+    { name: 'Name', cell: (k) => html`<span title=${k.id}>${k.name}</span>` },
+    { name: 'Scopes', cell: (k) => k.scopes.map((s) => html`<code>${s}</code> `) },
     {
       name: 'Projects',
-      cell: (k: ListedKey) => (k.projects.length === 0 ? html`<span class="quiet">all</span>` : k.projects.join(', ')),
+      cell: (k) => (k.projects.length === 0 ? html`<span class="quiet">all</span>` : k.projects.join(', ')),
     },
-    { name: 'Made', cell: (k: ListedKey) => when(k.created_at, '') },
-    { name: 'Expires', cell: (k: ListedKey) => when(k.expires_at, 'never') },
-    { name: 'Last used', cell: (k: ListedKey) => when(k.last_used_at, 'never') },
+    { name: 'Made', cell: (k) => when(k.created_at, '') },
+    { name: 'Expires', cell: (k) => when(k.expires_at, 'never') },
+    { name: 'Last used', cell: (k) => when(k.last_used_at, 'never') },
     {
       name: '',
-      cell: (k: ListedKey) =>
+      cell: (k) =>
         html`<span class="row"
-                  >${canRotate && html`<button type="button" class="small" onClick=${() => onAsk({ key: k, does: 'rotate' })}>Rotate<span class="unseen"> ${k.name}</span></button>`}<button
+                  ><button type="button" class="small" onClick=${() => onAsk({ key: k, does: 'rotate' })}>Rotate<span class="unseen"> ${k.name}</span></button
+                  ><button
                     type="button"
                     class="small danger"
                     onClick=${() => onAsk({ key: k, does: 'revoke' })}
@@ -171,17 +144,9 @@ function Create({
   return html`<details class="panel create">
     <summary>New key</summary>
     <form class="form" onSubmit=${onSubmit}>
-      <div class="field">
-        <label for="new-name">Name</label
-        ><input
-          id="new-name"
-          required
-          maxlength="200"
-          autocomplete="off"
-          value=${name}
-          onInput=${(e: Event) => setName((e.target as HTMLInputElement).value)}
-        /><small class="bad">${mistakeOf('name')}</small>
-      </div>
+      <${TextField} id="new-name" label="Name" required maxlength="200" autocomplete="off" value=${name} onText=${setName}
+        ><small class="bad">${mistakeOf('name')}</small><//
+      >
       <fieldset class="field">
         <legend>Scopes</legend>
         ${['query', 'ingest', 'admin', ...endpoints.map((e) => `query:${e}`)].map((scope) => html`<label class="check"><input type="checkbox" checked=${scopes.includes(scope)} onChange=${() => toggle(scope)} /> <code>${scope}</code></label>`)}<small
@@ -189,25 +154,12 @@ function Create({
           >${mistakeOf('scopes')}</small
         >
       </fieldset>
-      <div class="field">
-        <label for="new-projects">Projects</label
-        ><input
-          id="new-projects"
-          autocomplete="off"
-          placeholder="all"
-          value=${projects}
-          onInput=${(e: Event) => setProjects((e.target as HTMLInputElement).value)}
-        /><small>${mistakeOf('projects') ?? 'References, separated by commas. None: the key sees all projects.'}</small>
-      </div>
-      <div class="field">
-        <label for="new-expires">Expires (local time)</label
-        ><input
-          id="new-expires"
-          type="datetime-local"
-          value=${expires}
-          onInput=${(e: Event) => setExpires((e.target as HTMLInputElement).value)}
-        /><small>${mistakeOf('expires_at') ?? 'Empty: never.'}</small>
-      </div>
+      <${TextField} id="new-projects" label="Projects" autocomplete="off" placeholder="all" value=${projects} onText=${setProjects}
+        ><small>${mistakeOf('projects') ?? 'References, separated by commas. None: the key sees all projects.'}</small><//
+      >
+      <${TextField} id="new-expires" label="Expires (local time)" type="datetime-local" value=${expires} onText=${setExpires}
+        ><small>${mistakeOf('expires_at') ?? 'Empty: never.'}</small><//
+      >
       <div class="actions">
         <button type="submit" class="primary" disabled=${work.isBusy}>
           ${work.isBusy ? 'Making…' : 'Make the key'}
@@ -218,30 +170,43 @@ function Create({
   </details>`;
 }
 
-function Revoke({
-  of,
-  onClose,
-  onDone,
-}: {
-  readonly of: ListedKey;
+interface ConfirmProps {
+  readonly title: string;
+  readonly action: string;
+  readonly tone: 'primary' | 'danger';
+  readonly onConfirm: () => Promise<void>;
   readonly onClose: () => void;
-  readonly onDone: () => void;
-}): View {
+  readonly children: View;
+}
+
+/** Does something to a key once the reader has confirmed it. */
+function Confirm({ title, action, tone, onConfirm, onClose, children }: ConfirmProps): View {
   const work = useWork();
-  const revoke = (): Promise<void> =>
-    work.run(async () => {
-      await call(`/api/keys/${encodeURIComponent(of.id)}`, { method: 'DELETE' });
-      onDone();
-      onClose();
-    });
-  return html`<${Dialog} title=${`Revoke ${of.name}?`} onClose=${onClose}
-    ><p>It stops working everywhere within ten seconds. This cannot be undone.</p>
+  return html`<${Dialog} title=${title} onClose=${onClose}
+    >${children}
     <div class="actions">
-      <button type="button" class="danger" disabled=${work.isBusy} onClick=${() => void revoke()}>
-        Revoke the key
+      <button type="button" class=${tone} disabled=${work.isBusy} onClick=${() => void work.run(onConfirm)}>
+        ${action}
       </button>
     </div>
     ${work.error !== undefined && html`<${Failure} error=${work.error} />`}<//
+  >`;
+}
+
+interface ChangeProps<T> {
+  readonly of: ListedKey;
+  readonly onClose: () => void;
+  readonly onDone: (result: T) => void;
+}
+
+function Revoke({ of, onClose, onDone }: ChangeProps<void>): View {
+  const revoke = async (): Promise<void> => {
+    await call(`/api/keys/${encodeURIComponent(of.id)}`, { method: 'DELETE' });
+    onDone();
+    onClose();
+  };
+  return html`<${Confirm} title=${`Revoke ${of.name}?`} action="Revoke the key" tone="danger" onConfirm=${revoke} onClose=${onClose}
+    ><p>It stops working everywhere within ten seconds. This cannot be undone.</p><//
   >`;
 }
 
@@ -252,39 +217,23 @@ const OVERLAPS = [
   ['0', 'not at all'],
 ] as const;
 
-function Rotate({
-  of,
-  onClose,
-  onDone,
-}: {
-  readonly of: ListedKey;
-  readonly onClose: () => void;
-  readonly onDone: (key: CreatedKey) => void;
-}): View {
+function Rotate({ of, onClose, onDone }: ChangeProps<CreatedKey>): View {
   const [overlap, setOverlap] = useState<string>(OVERLAPS[1][0]);
-  const work = useWork();
-  const rotate = (): Promise<void> =>
-    work.run(async () => {
-      const made = await callJson<CreatedKey>(`/api/keys/${encodeURIComponent(of.id)}/rotate`, {
-        method: 'POST',
-        body: { overlap_seconds: Number(overlap) },
-      });
-      onClose();
-      onDone(made);
+  const rotate = async (): Promise<void> => {
+    const made = await callJson<CreatedKey>(`/api/keys/${encodeURIComponent(of.id)}/rotate`, {
+      method: 'POST',
+      body: { overlap_seconds: Number(overlap) },
     });
-  return html`<${Dialog} title=${`Rotate ${of.name}`} onClose=${onClose}
+    onClose();
+    onDone(made);
+  };
+  return html`<${Confirm} title=${`Rotate ${of.name}`} action="Rotate the key" tone="primary" onConfirm=${rotate} onClose=${onClose}
     ><p>Makes a new key with the same scopes and projects.</p>
     <div class="field">
       <label for="overlap">The old key goes on for</label
-      ><select id="overlap" onChange=${(e: Event) => setOverlap((e.target as HTMLSelectElement).value)}>
+      ><select id="overlap" onChange=${onValue(setOverlap)}>
         ${OVERLAPS.map(([value, words]) => html`<option value=${value} selected=${value === overlap}>${words}</option>`)}
       </select>
-    </div>
-    <div class="actions">
-      <button type="button" class="primary" disabled=${work.isBusy} onClick=${() => void rotate()}>
-        Rotate the key
-      </button>
-    </div>
-    ${work.error !== undefined && html`<${Failure} error=${work.error} />`}<//
+    </div><//
   >`;
 }

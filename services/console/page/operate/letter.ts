@@ -21,16 +21,8 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
   const loading = useWork();
   const replaying = useWork();
   useEffect(() => {
-    void loading.run(async () =>
-      setContent(
-        (
-          await callJson<{ result: DeadLetterBytes }>(
-            `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}`,
-          )
-        ).result,
-      ),
-    );
-    return undefined;
+    const path = `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}`;
+    void loading.run(async () => setContent((await callJson<{ result: DeadLetterBytes }>(path)).result));
   }, [topic, partition, offset]);
   const replay = (): Promise<void> =>
     replaying.run(async () => {
@@ -96,24 +88,23 @@ const SHOWN_BYTES = 16 * 1024;
 function Value({ base64 }: { readonly base64: string }): View {
   const octets = decode(base64);
   const text = textOf(octets);
-  const [isHex, setIsHex] = useState(text === undefined);
-  const part = octets.subarray(0, SHOWN_BYTES);
-  const shown = isHex || text === undefined ? hexDump(part) : text.slice(0, SHOWN_BYTES);
+  const [wantsHex, setWantsHex] = useState(false);
+  const shown = wantsHex ? undefined : text;
   return html`<div class="value">
     <header>
       <b>Value</b> <span class="quiet">${bytes(octets.length)}</span>
       <button
         type="button"
         class="small"
-        aria-pressed=${!isHex}
+        aria-pressed=${shown !== undefined}
         disabled=${text === undefined}
-        onClick=${() => setIsHex(false)}
+        onClick=${() => setWantsHex(false)}
       >
         Text</button
-      ><button type="button" class="small" aria-pressed=${isHex} onClick=${() => setIsHex(true)}>Hex</button>
-      <${Copy} text=${isHex || text === undefined ? hexDump(octets) : text} label="Copy" />
+      ><button type="button" class="small" aria-pressed=${shown === undefined} onClick=${() => setWantsHex(true)}>Hex</button>
+      <${Copy} text=${shown ?? hexDump(octets)} label="Copy" />
     </header>
-    ${octets.length === 0 ? html`<p class="quiet">The value is empty.</p>` : html`<pre tabindex="0">${shown}</pre>`}
+    ${octets.length === 0 ? html`<p class="quiet">The value is empty.</p>` : html`<pre tabindex="0">${shown?.slice(0, SHOWN_BYTES) ?? hexDump(octets.subarray(0, SHOWN_BYTES))}</pre>`}
     ${octets.length > SHOWN_BYTES && html`<p class="quiet">The first ${bytes(SHOWN_BYTES)}. Copy takes all of it.</p>`}
   </div>`;
 }

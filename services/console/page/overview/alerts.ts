@@ -2,6 +2,7 @@ import type { AlertStatus } from '../../wire.ts';
 import { html, type View } from '../html.ts';
 
 const words = { firing: 'fires', pending: 'is about to fire', ok: 'is fine', unknown: 'is not known here' } as const;
+const tones = { firing: 'bad', pending: 'warn', ok: 'good', unknown: '' } as const;
 
 /** The number of subjects shown: all that fit for a firing rule, else only the first. */
 const shownOf = ({ state }: AlertStatus): number => (state === 'firing' ? 100 : 3);
@@ -17,7 +18,7 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
         html`<article key=${alert.alert} class=${`alert ${alert.state}`}>
           <header>
             <strong>${alert.alert}</strong
-            ><span class=${`badge ${alert.state === 'firing' ? 'bad' : 'warn'}`}>${words[alert.state]}</span
+            ><span class=${`badge ${tones[alert.state]}`}>${words[alert.state]}</span
             ><span class="quiet">${alert.severity}</span>
           </header>
           <div>
@@ -40,7 +41,7 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
         ${active.length === 0 ? 'No alert fires.' : `${fine} other rules are fine.`}${unknown.length > 0 && ` ${unknown.length} are not known here.`}
       </summary>
       <ul>
-        ${alerts.map((a) => html`<li><span class=${`badge ${{ firing: 'bad', pending: 'warn', ok: 'good', unknown: '' }[a.state]}`}>${words[a.state]}</span> <b>${a.alert}</b> ${a.rule}${a.reason !== undefined && html` <span class="quiet">${a.reason}</span>`}</li>`)}
+        ${alerts.map((a) => html`<li><span class=${`badge ${tones[a.state]}`}>${words[a.state]}</span> <b>${a.alert}</b> ${a.rule}${a.reason !== undefined && html` <span class="quiet">${a.reason}</span>`}</li>`)}
       </ul>
     </details>
   </section>`;

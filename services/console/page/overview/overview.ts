@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks';
-import type { EndpointStatus, Series, Status, SystemStatus } from '../../wire.ts';
+import type { EndpointStatus, PausedPartition, RollupStatus, Series, Status, SystemStatus } from '../../wire.ts';
 import { Chart } from '../chart.ts';
 import { clock, compact, duration, number, percent, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
-import { Empty, Table } from '../parts.ts';
+import { Empty, Table, type Column } from '../parts.ts';
 import { addressOf } from '../route.ts';
 import { Alerts } from './alerts.ts';
 
@@ -44,7 +44,12 @@ export function Overview({ status, zone }: Omit<Props, 'shown'>): View {
             <${Traffic} system=${system} status=${status} zone=${zone} shown=${shown} />`
     }
     <${Requests} status=${status} zone=${zone} shown=${shown} />
-    ${system !== null && html`<${Tables} system=${system} status=${status} zone=${zone} />`}`;
+    ${
+      system !== null &&
+      html`<${Topics} topics=${system.topics} status=${status} />
+        ${system.paused.length > 0 && html`<${PausedPartitions} paused=${system.paused} zone=${zone} />`}
+        <${Rollups} rollups=${system.rollups} zone=${zone} />`
+    }`;
 }
 
 /** Returns the number of steps since the first one with a count. */
@@ -64,20 +69,6 @@ const perSecond = (values: Series, step: number): (number | null)[] =>
   values.map((v) => (v === null ? null : v / step));
 const total = (values: Series): number => values.reduce<number>((a, b) => a + (b ?? 0), 0);
 
-function Tile({
-  name,
-  value,
-  more,
-  tone = '',
-}: {
-  readonly name: string;
-  readonly value: string;
-  readonly more: string;
-  readonly tone?: string;
-}): View {
-  return html`<li class=${`tile ${tone}`}><span>${name}</span><b>${value}</b><small>${more}</small></li>`;
-}
-
 function Tiles({ system, status }: { readonly system: SystemStatus; readonly status: Status }): View {
   const rate = system.topics.reduce((sum, t) => sum + (t.events.at(-1) ?? 0), 0) / status.step_seconds;
   const events = system.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
@@ -85,54 +76,34 @@ function Tiles({ system, status }: { readonly system: SystemStatus; readonly sta
   const lags = system.topics.map((t) => t.lag_now).filter((lag) => lag !== null);
   const open = system.dead_letter_totals.reduce((sum, d) => sum + d.letters - d.replayed, 0);
   const letters = system.dead_letters.reduce((sum, d) => sum + total(d.letters), 0);
-  const { requests, errors, hits, cacheable } = sumOf(status.endpoints);
+  const sumOf = (name: 'requests' | 'errors' | 'hits' | 'cacheable'): number =>
+    status.endpoints.reduce((sum, e) => sum + total(e[name]), 0);
+  const [requests, errors, hits, cacheable] = [sumOf('requests'), sumOf('errors'), sumOf('hits'), sumOf('cacheable')];
+  const tiles: readonly (readonly [name: string, value: string, more: string, tone?: string])[] = [
+    ['Events per second', number(rate), `${events.toLocaleString('en')} in the last hour`],
+    newest === 0
+      ? ['Newest event', '–', 'none in the last hour']
+      : ['Newest event', duration(Math.max(0, status.now - newest)), 'old, as queries see it'],
+    system.ingest_here
+      ? ['Lag', compact(lags.reduce((a, b) => a + b, 0)), 'records wait in Kafka']
+      : ['Lag', 'unknown', 'ingest runs in another process'],
+    [
+      'Dead letters',
+      compact(open),
+      `not replayed; ${letters.toLocaleString('en')} in the last hour`,
+      letters > 0 ? 'warn' : '',
+    ],
+    system.paused.length === 0
+      ? ['Paused partitions', '0', 'all of them go on']
+      : ['Paused partitions', String(system.paused.length), 'too many bad messages', 'bad'],
+    ['Requests', compact(requests), `${errors.toLocaleString('en')} failed in the last hour`, errors > 0 ? 'warn' : ''],
+    cacheable === 0
+      ? ['From the cache', '–', 'no cached endpoint was asked']
+      : ['From the cache', percent(hits / cacheable), `of ${cacheable.toLocaleString('en')} answers`],
+  ];
   return html`<ul class="tiles">
-    <${Tile} name="Events per second" value=${number(rate)} more=${`${events.toLocaleString('en')} in the last hour`} />
-    <${Tile}
-      name="Newest event"
-      value=${newest === 0 ? '–' : duration(Math.max(0, status.now - newest))}
-      more=${newest === 0 ? 'none in the last hour' : 'old, as queries see it'}
-    />
-    <${Tile}
-      name="Lag"
-      value=${system.ingest_here ? compact(lags.reduce((a, b) => a + b, 0)) : 'unknown'}
-      more=${system.ingest_here ? 'records wait in Kafka' : 'ingest runs in another process'}
-    />
-    <${Tile}
-      name="Dead letters"
-      value=${compact(open)}
-      more=${`not replayed; ${letters.toLocaleString('en')} in the last hour`}
-      tone=${letters > 0 ? 'warn' : ''}
-    />
-    <${Tile}
-      name="Paused partitions"
-      value=${String(system.paused.length)}
-      more=${system.paused.length === 0 ? 'all of them go on' : 'too many bad messages'}
-      tone=${system.paused.length > 0 ? 'bad' : ''}
-    />
-    <${Tile}
-      name="Requests"
-      value=${compact(requests)}
-      more=${`${errors.toLocaleString('en')} failed in the last hour`}
-      tone=${errors > 0 ? 'warn' : ''}
-    />
-    <${Tile}
-      name="From the cache"
-      value=${cacheable === 0 ? '–' : percent(hits / cacheable)}
-      more=${cacheable === 0 ? 'no cached endpoint was asked' : `of ${cacheable.toLocaleString('en')} answers`}
-    />
+    ${tiles.map(([name, value, more, tone = '']) => html`<li class=${`tile ${tone}`}><span>${name}</span><b>${value}</b><small>${more}</small></li>`)}
   </ul>`;
-}
-
-function sumOf(endpoints: readonly EndpointStatus[]): {
-  requests: number;
-  errors: number;
-  hits: number;
-  cacheable: number;
-} {
-  const of = (name: 'requests' | 'errors' | 'hits' | 'cacheable'): number =>
-    endpoints.reduce((sum, e) => sum + total(e[name]), 0);
-  return { requests: of('requests'), errors: of('errors'), hits: of('hits'), cacheable: of('cacheable') };
 }
 
 function Traffic({ system, status, zone, shown }: { readonly system: SystemStatus } & Props): View {
@@ -223,117 +194,87 @@ function shareOf({ hits, cacheable }: EndpointStatus): (number | null)[] {
 }
 
 type Topic = SystemStatus['topics'][number];
-type Paused = SystemStatus['paused'][number];
-type Rollup = SystemStatus['rollups'][number];
 
-function Tables({ system, status, zone }: { readonly system: SystemStatus } & Omit<Props, 'shown'>): View {
-  return html`<${Topics} topics=${system.topics} stepSeconds=${status.step_seconds} now=${status.now} />
-    ${system.paused.length > 0 && html`<${PausedPartitions} paused=${system.paused} zone=${zone} />`}
-    <${Rollups} rollups=${system.rollups} zone=${zone} />`;
+function Topics({ topics, status }: { readonly topics: readonly Topic[]; readonly status: Status }): View {
+  const { step_seconds: step, now } = status;
+  const columns: readonly Column<Topic>[] = [
+    { name: 'Topic', cell: (t) => t.topic },
+    { name: 'Events per second', isNumber: true, cell: (t) => number((t.events.at(-1) ?? 0) / step) },
+    {
+      name: 'Last hour',
+      isNumber: true,
+      cell: (t) => html`<span data-topic=${t.topic}>${t.events_last_hour.toLocaleString('en')}</span>`,
+    },
+    {
+      name: 'Newest event',
+      isNumber: true,
+      cell: (t) => (t.newest_ms === null ? '–' : `${duration(Math.max(0, now - t.newest_ms))} ago`),
+    },
+    { name: 'Lag', isNumber: true, cell: (t) => (t.lag_now === null ? 'unknown' : t.lag_now.toLocaleString('en')) },
+  ];
+  return html`<section class="panel">
+    <h2>Topics</h2>
+    ${
+      topics.length === 0
+        ? html`<${Empty} title="No topic had events in the last hour." />`
+        : html`<${Table} label="Topics" rows=${topics} rowKey=${(t: Topic) => t.topic} columns=${columns} />`
+    }
+  </section>`;
 }
 
-function Topics({
-  topics,
-  stepSeconds,
-  now,
+function PausedPartitions({
+  paused,
+  zone,
 }: {
-  readonly topics: readonly Topic[];
-  readonly stepSeconds: number;
-  readonly now: number;
+  readonly paused: readonly PausedPartition[];
+  readonly zone: Zone;
 }): View {
-  return html`<section class="panel">
-      <h2>Topics</h2>
-      ${
-        topics.length === 0
-          ? html`<${Empty} title="No topic had events in the last hour." />`
-          : html`<${Table}
-              label="Topics"
-              rows=${topics}
-              rowKey=${(t: Topic) => t.topic}
-              columns=${[
-                { name: 'Topic', cell: (t: Topic) => t.topic },
-                {
-                  name: 'Events per second',
-                  isNumber: true,
-                  cell: (t: Topic) => number((t.events.at(-1) ?? 0) / stepSeconds),
-                },
-                {
-                  name: 'Last hour',
-                  isNumber: true,
-                  cell: (t: Topic) =>
-                    html`<span data-topic=${t.topic}>${t.events_last_hour.toLocaleString('en')}</span>`,
-                },
-                {
-                  name: 'Newest event',
-                  isNumber: true,
-                  cell: (t: Topic) => (t.newest_ms === null ? '–' : `${duration(Math.max(0, now - t.newest_ms))} ago`),
-                },
-                {
-                  name: 'Lag',
-                  isNumber: true,
-                  cell: (t: Topic) => (t.lag_now === null ? 'unknown' : t.lag_now.toLocaleString('en')),
-                },
-              ]}
-            />`
-      }
-    </section>`;
-}
-
-function PausedPartitions({ paused, zone }: { readonly paused: readonly Paused[]; readonly zone: Zone }): View {
+  const columns: readonly Column<PausedPartition>[] = [
+    {
+      name: 'Topic',
+      cell: ({ topic }) => html`<a href=${addressOf('dead-letters', '', { topic, open: 'true' })}>${topic}</a>`,
+    },
+    { name: 'Partition', isNumber: true, cell: (p) => p.partition },
+    {
+      name: 'Bad messages',
+      isNumber: true,
+      cell: (p) => `${p.bad.toLocaleString('en')} of ${p.messages.toLocaleString('en')}`,
+    },
+    { name: 'Until', cell: (p) => clock(Date.parse(p.paused_until), zone) },
+  ];
   return html`<section class="panel bad">
-        <h2>Paused partitions</h2>
-        <${Table}
-          label="Paused partitions"
-          rows=${paused}
-          columns=${[
-            {
-              name: 'Topic',
-              cell: (p: Paused) =>
-                html`<a href=${addressOf('dead-letters', '', { topic: p.topic, open: 'true' })}>${p.topic}</a>`,
-            },
-            { name: 'Partition', isNumber: true, cell: (p: Paused) => p.partition },
-            {
-              name: 'Bad messages',
-              isNumber: true,
-              cell: (p: Paused) => `${p.bad.toLocaleString('en')} of ${p.messages.toLocaleString('en')}`,
-            },
-            { name: 'Until', cell: (p: Paused) => clock(Date.parse(p.paused_until), zone) },
-          ]}
-        />
-      </section>`;
+    <h2>Paused partitions</h2>
+    <${Table} label="Paused partitions" rows=${paused} columns=${columns} />
+  </section>`;
 }
 
-function Rollups({ rollups, zone }: { readonly rollups: readonly Rollup[]; readonly zone: Zone }): View {
+function Rollups({ rollups, zone }: { readonly rollups: readonly RollupStatus[]; readonly zone: Zone }): View {
+  const columns: readonly Column<RollupStatus>[] = [
+    { name: 'Rollup', cell: (r) => `${r.name} v${r.version}` },
+    {
+      name: 'State',
+      cell: (r) => html`<span class=${`badge ${r.state === 'serving' ? 'good' : 'warn'}`}>${r.state}</span>`,
+    },
+    {
+      name: 'Holds',
+      cell: ({ pending }) =>
+        pending === 0
+          ? 'everything'
+          : `all but ${pending.toLocaleString('en')} ${pending === 1 ? 'period' : 'periods'}`,
+    },
+    {
+      name: 'Compared with raw up to',
+      cell: (r) => (r.audited_to === null ? 'unknown' : clock(r.audited_to * 1000, zone)),
+    },
+    { name: 'To be repaired', isNumber: true, cell: (r) => r.repairs },
+    {
+      name: 'Spans that differ',
+      isNumber: true,
+      cell: (r) => html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>`,
+    },
+  ];
   return html`<section class="panel">
-      <h2>Rollups</h2>
-      <${Table}
-        label="Rollups"
-        rows=${rollups}
-        columns=${[
-          { name: 'Rollup', cell: (r: Rollup) => `${r.name} v${r.version}` },
-          {
-            name: 'State',
-            cell: (r: Rollup) =>
-              html`<span class=${`badge ${r.state === 'serving' ? 'good' : 'warn'}`}>${r.state}</span>`,
-          },
-          {
-            name: 'Holds',
-            cell: (r: Rollup) =>
-              r.pending === 0
-                ? 'everything'
-                : `all but ${r.pending.toLocaleString('en')} ${r.pending === 1 ? 'period' : 'periods'}`,
-          },
-          {
-            name: 'Compared with raw up to',
-            cell: (r: Rollup) => (r.audited_to === null ? 'unknown' : clock(r.audited_to * 1000, zone)),
-          },
-          { name: 'To be repaired', isNumber: true, cell: (r: Rollup) => r.repairs },
-          {
-            name: 'Spans that differ',
-            isNumber: true,
-            cell: (r: Rollup) => html`<span class=${r.differences > 0 ? 'bad' : ''}>${r.differences}</span>`,
-          },
-        ]}
-      />
-    </section>`;
+    <h2>Rollups</h2>
+    <${Table} label="Rollups" rows=${rollups} columns=${columns} />
+  </section>`;
 }
