@@ -184,6 +184,7 @@ describe('Explore', () => {
     const values = await page.locator('.tree .leaf .value').allTextContents();
     expect(values).toContain(row!['event_message']);
     expect(values).toContain('12345678901234567890');
+    expect(await page.locator('.tree .leaf').allTextContents()).toContain(`value ${ODD}`);
     expect(await page.title()).toBe('sluice');
     expect(await page.locator('main script, main img').count()).toBe(0);
     expect(errors).toEqual([]);

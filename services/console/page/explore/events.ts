@@ -83,12 +83,10 @@ export function Tree({
       <span class="name">${name}</span> <span class="value number">${value.source}</span>
     </div>`;
   if (typeof value !== 'object' || value === null) {
-    return html`<div class="leaf">
-      <span class="name">${name}</span>
-      <span class=${`value ${value === null ? 'null' : typeof value}`}
-        >${typeof value === 'string' ? value : JSON.stringify(value)}</span
-      >
-    </div>`;
+    const kind = value === null ? 'null' : typeof value;
+    const text = typeof value === 'string' ? value : JSON.stringify(value);
+    // on one line: htm drops white space that has a line break
+    return html`<div class="leaf"><span class="name">${name}</span> <span class=${`value ${kind}`}>${text}</span></div>`;
   }
   const children = Object.entries(value);
   const size = Array.isArray(value) ? `[${children.length}]` : `{${children.length}}`;
