@@ -95,24 +95,16 @@ export async function readDeadLetter(
   });
   const source = sources.find((s) => s.name === row?.source)?.name;
   if (row === undefined || source === undefined) return undefined;
+  const { incarnation: life, reason, detail, batch_last: batchLast, record_time: time, headers } = row;
   const bytes = (digits: string | null): Buffer | null => (digits === null ? null : Buffer.from(digits, 'hex'));
-  return {
-    topic,
-    partition,
-    offset,
-    source,
-    incarnation: row.incarnation,
-    reason: row.reason,
-    detail: row.detail,
-    batchLast: row.batch_last,
-    record: {
-      offset: Number(offset),
-      time: row.record_time,
-      key: bytes(row.key),
-      value: bytes(row.value),
-      headers: row.headers.map(([name, value]) => [name, bytes(value)]),
-    },
+  const record = {
+    offset: Number(offset),
+    time,
+    key: bytes(row.key),
+    value: bytes(row.value),
+    headers: headers.map(([name, value]) => [name, bytes(value)] as const),
   };
+  return { topic, partition, offset, source, incarnation: life, reason, detail, batchLast, record };
 }
 
 export interface ReplayOptions {

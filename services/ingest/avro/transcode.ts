@@ -90,11 +90,9 @@ export function compile(writer: avro.Type, reader: avro.Type | undefined, scanne
   };
 }
 
-/** Writers by writer's type and reader's type: a type that holds itself finds its own. */
-type Made = Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
-
 interface Context {
-  readonly made: Made;
+  /** Writers by writer's type and reader's type: a type that holds itself finds its own. */
+  readonly made: Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
   readonly scanner: Scanner;
 }
 

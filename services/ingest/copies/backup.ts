@@ -32,12 +32,6 @@ interface BackupContext {
 /** A backup as `place/name`: a place of BACKUP_PLACES, and a folder in it. */
 export const BACKUP_NAME = /^([A-Za-z0-9_-]{1,64})\/([A-Za-z0-9][A-Za-z0-9._-]{0,127})$/;
 
-interface BackupOptions {
-  readonly place: string;
-  /** the backup that this one adds to */
-  readonly base?: string;
-}
-
 export interface BackupResult {
   readonly files: number;
   readonly bytes: number;
@@ -83,9 +77,12 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
 /**
  * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes its
  * own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
- * which is checked: the tables are read one after the other. Throws StartError.
+ * which is checked: the tables are read one after the other. `base`: the backup that this one adds to. Throws StartError.
  */
-export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
+export async function createBackup(
+  context: BackupContext,
+  { place, base }: { readonly place: string; readonly base?: string },
+): Promise<BackupResult> {
   const { clickhouse, places } = context;
   for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
