@@ -31,47 +31,6 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
   return { earliest: (moment - retentionDays * DAY_MS) * 1000, latest: (moment + AHEAD_MS) * 1000 };
 }
 
-/**
- * Reads events of one source: the verdict, and the values at the paths of its columns. It builds nothing: values are
- * read where they stand. All members describe the event of the last `read` or `judge`, whose bytes must still be there:
- * nothing may await between that call and the last use of a member.
- */
-export interface EventReader {
-  /**
-   * Reads the JSON text in bytes[start, end). `recordTime` is the time of its record in unix ms, -1 if there is none.
-   * Undefined if it is a valid event.
-   */
-  read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined;
-  /**
-   * Does the same for a text that is known to be JSON. Its writer has noted the places of its values in
-   * `scanner.found`.
-   */
-  judge(text: Buffer, recordTime: number, range: TimeRange): EventFault | undefined;
-  readonly scanner: Scanner;
-  /** what is wrong with it, in words */
-  readonly detail: string;
-  /** unix microseconds */
-  readonly timestamp: number;
-  /** orText is 0 if the source has none */
-  readonly nodes: {
-    readonly project: number;
-    readonly orText: number;
-    readonly id: number;
-    readonly columns: readonly number[];
-  };
-  /**
-   * Returns the string at the node, or with `numbersToo` the number as it is written. Undefined if there is neither.
-   */
-  textAt(node: number, numbersToo: boolean): string | undefined;
-  /** Returns whether a string, or with `numbersToo` a number, stands at the node. If so, `text` now refers to it. */
-  locate(node: number, numbersToo: boolean): boolean;
-  /** bytes[from, to): characters of a string, lone surrogates as U+FFFD, or a number as it is written */
-  readonly text: { bytes: Buffer; from: number; to: number };
-  isObject(node: number): boolean;
-  /** Returns the number at the node, or the number in its string; else NaN. */
-  numberAt(node: number): number;
-}
-
 const NUMERIC = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
 /** Up to this many digits are parsed without building a string. */
 const FEW_DIGITS = 9;
@@ -80,6 +39,7 @@ const NOTHING: Buffer = Buffer.alloc(0);
 
 /** Reads the texts and numbers of the event whose bytes were set, where the scanner found them. */
 function createTexts(found: Scanner['found']) {
+  /** bytes[from, to): characters of a string, lone surrogates as U+FFFD, or a number as it is written */
   const text = { bytes: NOTHING, from: 0, to: 0 };
   let event = NOTHING;
 
@@ -89,6 +49,7 @@ function createTexts(found: Scanner['found']) {
     event = bytes;
   }
 
+  /** Returns whether a string, or with `numbersToo` a number, stands at the node. If so, `text` now refers to it. */
   function locate(node: number, numbersToo: boolean): boolean {
     const kind = found[node * 3]!;
     const from = found[node * 3 + 1]!;
@@ -106,6 +67,7 @@ function createTexts(found: Scanner['found']) {
     return true;
   }
 
+  /** Returns the number at the node, or the number in its string; else NaN. */
   function numberAt(node: number): number {
     if (!locate(node, true)) return NaN;
     const { bytes, from, to } = text;
@@ -120,6 +82,8 @@ function createTexts(found: Scanner['found']) {
   }
 }
 
+export type EventReader = ReturnType<typeof createEventReader>;
+
 const readers = new Map<SourceName, EventReader>();
 
 /** Returns the one reader of a source: it keeps its buffers from event to event. */
@@ -129,7 +93,12 @@ export function eventReaderOf(source: KnownSource): EventReader {
   return reader;
 }
 
-function createEventReader({ project, orText, columns }: KnownSource): EventReader {
+/**
+ * Reads events of one source: the verdict, and the values at the paths of its columns. It builds nothing: values are
+ * read where they stand. All members describe the event of the last `read` or `judge`, whose bytes must still be there:
+ * nothing may await between that call and the last use of a member.
+ */
+function createEventReader({ project, orText, columns }: KnownSource) {
   const scanner = createScanner([
     'id',
     'timestamp',
@@ -140,6 +109,7 @@ function createEventReader({ project, orText, columns }: KnownSource): EventRead
   const { paths, found } = scanner;
   const nodes = {
     project: paths.nodeOf(project),
+    /** 0 if the source has none */
     orText: orText === undefined ? 0 : paths.nodeOf(orText),
     id: paths.nodeOf('id'),
     columns: columns.map(({ path }) => paths.nodeOf(path)),
@@ -156,17 +126,25 @@ function createEventReader({ project, orText, columns }: KnownSource): EventRead
     text,
     locate,
     numberAt,
+    /** what is wrong with it, in words */
     get detail() {
       return detail;
     },
+    /** unix microseconds */
     get timestamp() {
       return timestamp;
     },
-    isObject: (node) => found[node * 3] === OBJECT,
-    textAt: (node, numbersToo) =>
+    isObject: (node: number): boolean => found[node * 3] === OBJECT,
+
+    /** Returns the string at the node, or with `numbersToo` the number as it is written. Undefined if there is neither. */
+    textAt: (node: number, numbersToo: boolean): string | undefined =>
       locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
 
-    read(bytes, start, end, recordTime, range) {
+    /**
+     * Reads the JSON text in bytes[start, end). `recordTime` is the time of its record in unix ms, -1 if there is none.
+     * Undefined if it is a valid event.
+     */
+    read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined {
       const invalidAt = scanner.scan(bytes, start, end);
       if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
       if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
@@ -174,6 +152,7 @@ function createEventReader({ project, orText, columns }: KnownSource): EventRead
     },
   };
 
+  /** Does the same for a text that is known to be JSON. Its writer has noted the places of its values in `scanner.found`. */
   function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
     setEvent(bytes);
     if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))

@@ -1,22 +1,14 @@
-/**
- * The paths that are read from an event, as a tree of names. Node 0 is "nothing of interest", node 1 the event itself.
- * Names are found by parent and length, so most keys of an event cost one lookup.
- */
-export interface Paths {
-  /** the number of nodes */
-  readonly size: number;
-  /** returns the node of a path, names joined by dots */
-  nodeOf(path: string): number;
-  parentOf(node: number): number;
-  /** Returns the child of `node` whose name stands in bytes[from, from + length), or 0 if there is none. */
-  childOf(node: number, bytes: Uint8Array, from: number, length: number): number;
-}
-
 /** Names are ASCII and shorter than this. */
 export const MAX_NAME = 32;
 
-/** Throws Error for a name that cannot be looked up. */
-export function createPaths(paths: readonly string[]): Paths {
+export type Paths = ReturnType<typeof createPaths>;
+
+/**
+ * The paths that are read from an event, as a tree of names. Node 0 is "nothing of interest", node 1 the event itself.
+ * Names are found by parent and length, so most keys of an event cost one lookup.
+ * Throws Error for a name that cannot be looked up.
+ */
+export function createPaths(paths: readonly string[]) {
   const all = ['', ''];
   for (const path of paths) {
     const names = path.split('.');
@@ -46,10 +38,13 @@ export function createPaths(paths: readonly string[]): Paths {
   const name = Uint8Array.from(letters);
 
   return {
+    /** the number of nodes */
     size: all.length,
-    nodeOf: (path) => all.indexOf(path),
-    parentOf: (node) => parents[node]!,
-    childOf(node, bytes, from, length) {
+    /** returns the node of a path, names joined by dots */
+    nodeOf: (path: string): number => all.indexOf(path),
+    parentOf: (node: number): number => parents[node]!,
+    /** Returns the child of `node` whose name stands in bytes[from, from + length), or 0 if there is none. */
+    childOf(node: number, bytes: Uint8Array, from: number, length: number): number {
       if (length >= MAX_NAME) return 0;
       for (let child = last[node * MAX_NAME + length]!; child !== 0; child = before[child]!) {
         const at = start[child]!;

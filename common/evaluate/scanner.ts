@@ -64,10 +64,11 @@ const open = new Uint16Array(MAX_DEPTH);
 /** Whether the string that was read last has escapes. */
 let hasEscape = false;
 
-/** Returns memberOf of a scanner. */
-function createMemberOf(paths: Paths, found: Int32Array): Scanner['memberOf'] {
+export function createScanner(wanted: readonly string[]): Scanner {
+  const paths = createPaths(wanted);
+  const found = new Int32Array(paths.size * 3);
   const name = new Uint8Array(MAX_NAME);
-  return memberOf;
+  return { paths, found, memberOf, scan };
 
   function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
     const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
@@ -95,30 +96,20 @@ function createMemberOf(paths: Paths, found: Int32Array): Scanner['memberOf'] {
     }
     return paths.childOf(node, name, 0, length);
   }
-}
 
-export function createScanner(wanted: readonly string[]): Scanner {
-  const paths = createPaths(wanted);
-  const found = new Int32Array(paths.size * 3);
-  const memberOf = createMemberOf(paths, found);
-  return {
-    paths,
-    found,
-    memberOf,
-    scan(bytes, start, limit) {
-      found.fill(0);
-      if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
-      let end = limit;
-      while (end > start && isSpace(bytes[end - 1]!)) end--;
-      // the last byte closes the event, so reads outside of strings end before it
-      if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
-      let i = start;
-      while (isSpace(bytes[i]!)) i++;
-      if (bytes[i] !== 0x7b) return i - start;
-      const result = scanObject(bytes, i, end, found, memberOf);
-      return result < 0 ? result : result - start;
-    },
-  };
+  function scan(bytes: Uint8Array, start: number, limit: number): number {
+    found.fill(0);
+    if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
+    let end = limit;
+    while (end > start && isSpace(bytes[end - 1]!)) end--;
+    // the last byte closes the event, so reads outside of strings end before it
+    if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
+    let i = start;
+    while (isSpace(bytes[i]!)) i++;
+    if (bytes[i] !== 0x7b) return i - start;
+    const result = scanObject(bytes, i, end, found, memberOf);
+    return result < 0 ? result : result - start;
+  }
 }
 
 /** Scans the object at i, which must close at the last byte. Returns as `scan`, but the wrong byte's own position. */

@@ -92,7 +92,6 @@ export function createBadShare(
       await clickhouse.execute({
         sql: statements.pausePartition,
         params: { ...where, incarnation, next, ...share!, seconds: limits.pauseSeconds },
-        settings: { async_insert: 0 },
       });
       count.reset();
       return true;
@@ -105,19 +104,13 @@ export async function readPauses(
   clickhouse: Reader,
   one?: { readonly topic: string; readonly partition: number },
 ): Promise<Pause[]> {
-  type Row = Omit<Pause, 'pausedUntil' | 'leftMs'> & { paused_until: string; left_ms: number };
-  const found = await select<Row>(clickhouse, statements.pausedPartitions, {
+  return select<Pause>(clickhouse, statements.pausedPartitions, {
     topic: one?.topic ?? '',
     partition: one?.partition ?? 0,
   });
-  return found.map(({ paused_until: pausedUntil, left_ms: leftMs, ...pause }) => ({ ...pause, pausedUntil, leftMs }));
 }
 
 /** Resumes a paused partition; ingest looks every two seconds. */
 export async function resumePartition(clickhouse: ClickHouse, topic: string, partition: number): Promise<void> {
-  await clickhouse.execute({
-    sql: statements.resumePartition,
-    params: { topic, partition },
-    settings: { async_insert: 0 },
-  });
+  await clickhouse.execute({ sql: statements.resumePartition, params: { topic, partition } });
 }

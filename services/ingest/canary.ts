@@ -3,6 +3,7 @@ import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { insertSettings } from '../../common/clickhouse/pinned-settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import { RowBinary } from './evaluate/row-binary.ts';
 
 /**
  * Before ingest takes a message, it tries what every guarantee relies on, on tables of its own
@@ -90,16 +91,14 @@ async function incomplete(clickhouse: ClickHouse, attempt: string): Promise<void
 
 /** Returns a batch in RowBinary, one piece per row. */
 function batch(attempt: string): Buffer[] {
+  const row = new RowBinary(0);
   return Array.from({ length: ROWS }, (_, number) => {
-    const row = Buffer.alloc(8);
-    row.writeBigUInt64LE(BigInt(number));
-    return Buffer.concat([text(attempt), row, text(`canary ${number}`)]);
+    row.begin();
+    row.text(attempt);
+    row.int64(number);
+    row.text(`canary ${number}`);
+    return row.take()[0]!;
   });
-}
-
-/** shorter than 128 bytes, whose length is one byte */
-function text(value: string): Buffer {
-  return Buffer.concat([Buffer.from([Buffer.byteLength(value)]), Buffer.from(value)]);
 }
 
 function firstLine(message: string): string {

@@ -40,23 +40,13 @@ export interface ConsumerOptions extends AssignmentOptions {
   readonly sessionTimeoutMs?: number | undefined;
 }
 
-export interface RunningConsumer {
-  /** `<topic> <partition>` of what is paused for its share of bad messages */
-  paused(): readonly string[];
-  /** `<topic> <partition>` of what members of another group still consume */
-  waiting(): readonly string[];
-  isJoined(): boolean;
-  /** Finishes the batches in flight, commits their ends, leaves the group; at most 8 s. */
-  stop(): Promise<void>;
-  /** rejects when the consumer cannot go on */
-  readonly failed: Promise<never>;
-}
+export type RunningConsumer = Awaited<ReturnType<typeof startConsumer>>;
 
 /**
  * Fetches with kafkajs and hands every partition's records to its lane. Nothing here decides what is committed: lanes
  * do.
  */
-export async function startConsumer(options: ConsumerOptions): Promise<RunningConsumer> {
+export async function startConsumer(options: ConsumerOptions) {
   const { kafka, groupId, topics, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS } = options;
   const { promise: failed, reject: fail } = Promise.withResolvers<never>();
   failed.catch(() => {});
@@ -109,10 +99,14 @@ export async function startConsumer(options: ConsumerOptions): Promise<RunningCo
 
   return {
     isJoined: () => membership.joined,
+    /** `<topic> <partition>` of what is paused for its share of bad messages */
     paused: () => assignment.inState('paused'),
+    /** `<topic> <partition>` of what members of another group still consume */
     waiting: () => assignment.inState('waiting'),
+    /** rejects when the consumer cannot go on */
     failed,
-    async stop() {
+    /** Finishes the batches in flight, commits their ends, leaves the group; at most 8 s. */
+    async stop(): Promise<void> {
       if ((await within(DRAIN_MS, assignment.drain(), 'late')) === 'late')
         logger.warn({ lanes: assignment.inState('running') }, 'batches_abandoned');
       assignment.endAll();

@@ -4,7 +4,7 @@ import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { storeBatch } from './delivery/store-batch.ts';
-import { evaluateBatch, rawColumns, rulesFor, type EvaluatedBatch, type Rules } from './evaluate/evaluate.ts';
+import { evaluateBatch, rawColumns, rulesFor, type Rules } from './evaluate/evaluate.ts';
 import type { Reason, Record } from './evaluate/record.ts';
 import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
@@ -79,40 +79,32 @@ export async function readDeadLetter(
   clickhouse: ClickHouse,
   { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number },
 ): Promise<DeadLetterContent | undefined> {
-  type Row = Omit<DeadLetter, 'replayed_at'> & {
+  type Row = Pick<DeadLetter, 'incarnation' | 'reason' | 'detail'> & {
     source: string;
-    batch_last: string;
-    record_time: string;
+    batch_last: number;
+    record_time: number;
     key: string | null;
     headers: [string, string | null][];
     value: string;
   };
-  const [row] = await select<Row>(
-    clickhouse,
-    statements.deadLetter,
-    { topic, partition, offset, incarnation: incarnation ?? null },
-    INTEGERS_AS_TEXT,
-  );
-  const source = sources.find((s) => s.name === row?.source)?.name;
-  if (row === undefined || source === undefined) return undefined;
-  const bytes = (digits: string | null): Buffer | null => (digits === null ? null : Buffer.from(digits, 'hex'));
-  return {
+  const [row] = await select<Row>(clickhouse, statements.deadLetter, {
     topic,
     partition,
     offset,
-    source,
-    incarnation: row.incarnation,
-    reason: row.reason,
-    detail: row.detail,
-    batchLast: Number(row.batch_last),
-    record: {
-      offset: Number(offset),
-      time: Number(row.record_time),
-      key: bytes(row.key),
-      value: bytes(row.value),
-      headers: row.headers.map(([name, value]) => [name, bytes(value)]),
-    },
+    incarnation: incarnation ?? null,
+  });
+  const source = sources.find((s) => s.name === row?.source)?.name;
+  if (row === undefined || source === undefined) return undefined;
+  const { incarnation: life, reason, detail, batch_last: batchLast, record_time: time, headers } = row;
+  const bytes = (digits: string | null): Buffer | null => (digits === null ? null : Buffer.from(digits, 'hex'));
+  const record = {
+    offset: Number(offset),
+    time,
+    key: bytes(row.key),
+    value: bytes(row.value),
+    headers: headers.map(([name, value]) => [name, bytes(value)] as const),
   };
+  return { topic, partition, offset, source, incarnation: life, reason, detail, batchLast, record };
 }
 
 export interface ReplayOptions {
@@ -135,14 +127,13 @@ export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
  * Throws ClickHouseError or RegistryError when the answer is not known.
  */
 export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
-  const { topic, incarnation, partition, offset, batchLast, source } = letter;
+  const { topic, incarnation, partition, offset, batchLast } = letter;
   const options = { ...every, clickhouse: await findShard(every.clickhouse, topic, partition) };
   const { clickhouse, clock } = options;
   const where = { topic, incarnation, partition, offset };
   const reader = fresh(clickhouse, ['batches', 'dead_letter_replays', 'rollup_periods']);
-  const params = { ...where, source, last: batchLast };
   const readState = async (): Promise<ReplayState> =>
-    (await select<ReplayState>(reader, statements.replayState, params, INTEGERS_AS_TEXT))[0]!;
+    (await select<ReplayState>(reader, statements.replayState, { ...where, last: batchLast }))[0]!;
   const state = await readState();
   if (state.in_ledger !== 1) return 'unfinished';
   let announced = announcementOf(state);
@@ -207,30 +198,21 @@ interface ReplayState {
   readonly period: number;
   readonly least_period: number;
   /** of the announcement; null = there is none */
-  readonly evaluated_at: string | null;
+  readonly evaluated_at: number | null;
   readonly announced_period: number | null;
 }
 
-interface Announcement {
-  readonly evaluatedAt: number;
-  readonly period: number;
-}
+type Announcement = Pick<Rules, 'evaluatedAt' | 'period'>;
 
-function announcementOf({ evaluated_at: at, announced_period: period }: ReplayState): Announcement | undefined {
-  return at === null || period === null ? undefined : { evaluatedAt: Number(at), period };
+function announcementOf({ evaluated_at: evaluatedAt, announced_period: period }: ReplayState) {
+  return evaluatedAt === null || period === null ? undefined : { evaluatedAt, period };
 }
-
-type EvaluatedLetter = {
-  readonly evaluated: EvaluatedBatch;
-  readonly rules: Rules;
-  readonly reason: Reason | undefined;
-};
 
 async function evaluateLetter(
   { decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions,
   letter: DeadLetterContent,
   announced: Announcement,
-): Promise<EvaluatedLetter> {
+) {
   const { source, topic, incarnation, partition, batchLast, record } = letter;
   const avro = decoders.get(source)!;
   const today = { retentionDays, maxEventBytes, rawAvro: rawAvroTopics.includes(topic) };

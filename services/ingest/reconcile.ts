@@ -1,12 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  fresh,
-  INTEGERS_AS_TEXT,
-  select,
-  shardsOf,
-  type ClickHouse,
-  type Reader,
-} from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, shardsOf, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
@@ -31,18 +24,6 @@ export interface PartitionAccount {
   readonly replayed: number;
 }
 
-/** The counts of an account, in the order in which they are shown. */
-export const COUNTS = [
-  'first',
-  'last',
-  'consumed',
-  'stored',
-  'dead_lettered',
-  'skipped',
-  'gap',
-  'replayed',
-] as const satisfies readonly (keyof PartitionAccount)[];
-
 export interface Reconciliation {
   readonly ok: boolean;
   readonly partitions: readonly PartitionAccount[];
@@ -50,20 +31,14 @@ export interface Reconciliation {
   readonly faults: readonly string[];
 }
 
-type AccountRow = { [K in keyof PartitionAccount]: string | number } & {
-  faults: string;
-  first_fault: string;
-  first_fault_first: string;
-  first_fault_last: string;
+type AccountRow = PartitionAccount & {
+  readonly faults: number;
+  readonly first_fault: string;
+  readonly first_fault_first: number;
+  readonly first_fault_last: number;
 };
-interface UnaccountedRow {
-  readonly topic: string;
-  readonly incarnation: number;
-  readonly partition: number;
-  readonly rows: string;
-  readonly first: string;
-  readonly last: string;
-}
+type Place = Pick<PartitionAccount, 'topic' | 'incarnation' | 'partition'>;
+type UnaccountedRow = Place & Pick<PartitionAccount, 'first' | 'last'> & { readonly rows: number };
 
 /** What an account reads. */
 export const LEDGER_AND_ROWS = [
@@ -115,7 +90,7 @@ function together(shards: readonly Reconciliation[]): Reconciliation {
 }
 
 async function account(clickhouse: Reader, retentionDays: number): Promise<Reconciliation> {
-  const settings = { ...INTEGERS_AS_TEXT, max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
+  const settings = { max_bytes_before_external_group_by: 200_000_000, join_use_nulls: 1 };
   // a day more: whole parts are dropped, by day
   const cutoff = (Date.now() - (retentionDays - 1) * DAY_MS) * 1000;
   const kept_since = ledgerKeptSince();
@@ -123,22 +98,13 @@ async function account(clickhouse: Reader, retentionDays: number): Promise<Recon
   const unaccounted = await select<UnaccountedRow>(clickhouse, statements.unaccounted, { kept_since }, settings);
   const faults: string[] = [];
   const partitions = accounts.map((row): PartitionAccount => {
-    const counts = Object.fromEntries(COUNTS.map((name) => [name, Number(row[name])])) as {
-      [name in (typeof COUNTS)[number]]: number;
-    };
+    const { faults: ranges, first_fault: fault, first_fault_first: first, first_fault_last: last, ...counts } = row;
     const place = placeOf(row);
-    if (row.first_fault !== '')
-      faults.push(
-        `${place}: offsets ${row.first_fault_first} to ${row.first_fault_last}: ${row.first_fault}${Number(row.faults) > 1 ? ` (${row.faults} ranges in all)` : ''}`,
-      );
-    else if (counts.consumed !== counts.stored + counts.dead_lettered + counts.skipped)
+    if (fault !== '')
+      faults.push(`${place}: offsets ${first} to ${last}: ${fault}${ranges > 1 ? ` (${ranges} ranges in all)` : ''}`);
+    else if (row.consumed !== row.stored + row.dead_lettered + row.skipped)
       faults.push(`${place}: the sums do not agree`);
-    return {
-      topic: String(row.topic),
-      incarnation: Number(row.incarnation),
-      partition: Number(row.partition),
-      ...counts,
-    };
+    return counts;
   });
   for (const row of unaccounted)
     faults.push(
@@ -147,10 +113,6 @@ async function account(clickhouse: Reader, retentionDays: number): Promise<Recon
   return { ok: faults.length === 0, partitions, faults };
 }
 
-function placeOf({
-  topic,
-  incarnation,
-  partition,
-}: { readonly [of in 'topic' | 'incarnation' | 'partition']: string | number }): string {
+function placeOf({ topic, incarnation, partition }: Place): string {
   return `${topic} incarnation ${incarnation} partition ${partition}`;
 }

@@ -21,9 +21,7 @@ import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { createShardOf, ofPartition } from './shard.ts';
 import { createStore, type StoreContext } from './store.ts';
 
-export interface RunningIngest extends Component, RunningConsumer {
-  readonly failed: Promise<never>;
-}
+export type RunningIngest = Component & RunningConsumer;
 
 /** Returns the check of /readyz. A consumer that has not joined its group is not ready. A paused partition is only a note. */
 export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
@@ -44,21 +42,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
 interface IngestOptions {
   readonly clickhouse: ClickHouse;
   readonly kafka: KafkaClient;
-  readonly settings: Pick<
-    Settings,
-    | 'KAFKA_TOPICS'
-    | 'KAFKA_TOPIC_PARTITIONS'
-    | 'KAFKA_GROUP_ID'
-    | 'KAFKA_RAW_AVRO_TOPICS'
-    | 'SCHEMA_REGISTRY_URL'
-    | 'AVRO_SCHEMAS_DIR'
-    | 'RAW_RETENTION_DAYS'
-    | 'MAX_EVENT_BYTES'
-    | 'BATCH_MAX_BYTES'
-    | 'BAD_SHARE_PERCENT'
-    | 'BAD_SHARE_WINDOW'
-    | 'BAD_SHARE_PAUSE_SECONDS'
-  >;
+  readonly settings: Settings;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;

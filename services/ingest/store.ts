@@ -1,11 +1,4 @@
-import {
-  fresh,
-  freshly,
-  INTEGERS_AS_TEXT,
-  select,
-  type ClickHouse,
-  type Reader,
-} from '../../common/clickhouse/clickhouse.ts';
+import { fresh, freshly, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
@@ -13,7 +6,7 @@ import type { AvroDecoder } from './avro/decoder.ts';
 import { tokenOf } from './delivery/intent.ts';
 import { send, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
-import type { Batch, Ended, Fence, OrphanRows, Store, Stored } from './delivery/ports.ts';
+import type { Batch, Ended, Fence, LedgerEnd, OrphanRows, RecordMark, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
 import { DEAD_LETTER_COLUMNS, evaluateBatchInTurns, rawColumns, rulesFor, schemaIdsOf } from './evaluate/evaluate.ts';
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
@@ -49,67 +42,59 @@ export function createStore(context: StoreContext, place: Target): Store {
   return { ...readsOf(context, place), ...writesOf(context, place) };
 }
 
-function readsOf(
-  context: StoreContext,
-  place: Target,
-): Pick<Store, 'ledgerEnd' | 'marks' | 'orphans' | 'firstDifference' | 'register'> {
-  const { register, shardOf } = context;
+function readsOf(context: StoreContext, place: Target) {
+  const { clickhouse, register, shardOf } = context;
   const { source, topic, partition } = place;
   const where = { topic, partition };
-  const reader = freshReader(context, place);
+  // takeovers and recoveries see every row that any writer knows to be stored
+  const reader = fresh(clickhouse, ['batches', 'dead_letters', source]);
   return {
-    ledgerEnd: () => ledgerEnd(reader, where),
-
-    async marks(incarnation) {
-      type Row = { offset: string; record_time: string; checksum: number };
-      const found = await select<Row>(reader, statements.ledgerMarks, { ...where, incarnation }, INTEGERS_AS_TEXT);
-      return found.map((m) => ({ offset: Number(m.offset), time: Number(m.record_time), checksum: m.checksum }));
+    async ledgerEnd() {
+      type Row = Pick<LedgerEnd, 'incarnation' | 'last' | 'period'> & {
+        consumer_group: string;
+        end_offset: number | null;
+        end_record_time: number;
+        end_checksum: number | null;
+        closes: boolean;
+      };
+      const [row] = await select<Row>(reader, statements.ledgerEnd, where);
+      if (row === undefined) return undefined;
+      const { incarnation, last, period, end_offset: offset, end_record_time: time, end_checksum: checksum } = row;
+      const record = offset === null || checksum === null ? undefined : { offset, time, checksum };
+      return { incarnation, last, period, group: row.consumer_group, record, isClosed: row.closes };
     },
 
+    marks: (incarnation) => select<RecordMark>(reader, statements.ledgerMarks, { ...where, incarnation }),
+
     async orphans(incarnation, from, period) {
-      type Row = {
-        incarnation: number;
-        last: string;
-        evaluated_at: string;
-        offsets: string[];
-        dead_offsets: string[];
-        min_timestamp: string | null;
+      type Row = Pick<OrphanRows, 'incarnation' | 'last' | 'offsets'> & {
+        evaluated_at: number;
+        dead_offsets: number[];
+        min_timestamp: number | null;
       };
-      const found = await select<Row>(
-        reader,
-        statements.orphanRows,
-        { ...where, source, incarnation, from, period },
-        INTEGERS_AS_TEXT,
-      );
+      const found = await select<Row>(reader, statements.orphanRows, { ...where, source, incarnation, from, period });
       return found.map((row): OrphanRows => ({
         incarnation: row.incarnation,
-        last: Number(row.last),
-        evaluatedAt: Number(row.evaluated_at),
-        offsets: row.offsets.map(Number),
-        deadOffsets: row.dead_offsets.map(Number),
-        minTimestamp: row.min_timestamp === null ? undefined : Number(row.min_timestamp),
+        last: row.last,
+        evaluatedAt: row.evaluated_at,
+        offsets: row.offsets,
+        deadOffsets: row.dead_offsets,
+        minTimestamp: row.min_timestamp ?? undefined,
       }));
     },
 
-    firstDifference: (incarnation, records) => firstDifference(context, place, incarnation, records),
+    firstDifference: (incarnation, records) => firstDifference(context, place, reader, incarnation, records),
+
     async register(fresh) {
       const found = await register.read(topic, partition, fresh);
       if (found.shard !== undefined)
         assertShard(topic, partition, found.shard, (await shardOf(topic, partition)).shard);
       return found;
     },
-  };
+  } satisfies Partial<Store>;
 }
 
-/** Returns a reader for takeovers and recoveries: it sees every row that any writer knows to be stored. */
-function freshReader({ clickhouse }: StoreContext, { source }: Target): Reader {
-  return fresh(clickhouse, ['batches', 'dead_letters', source]);
-}
-
-function writesOf(
-  context: StoreContext,
-  place: Target,
-): Pick<Store, 'claim' | 'rulesFor' | 'endRunning' | 'insert' | 'requestRepair' | 'record'> {
+function writesOf(context: StoreContext, place: Target) {
   const { clickhouse, shardOf, group, register, ledger } = context;
   const { source, topic, partition, avro } = place;
   const where = { topic, partition };
@@ -142,13 +127,12 @@ function writesOf(
       await clickhouse.execute({
         sql: statements.requestRepairs,
         params: { ...where, source, incarnation, first, last, period },
-        settings: { async_insert: 0 },
         ...freshly([source]),
       });
     },
 
     record: (entry) => ledger({ source, topic, partition, group, entry }),
-  };
+  } satisfies Partial<Store>;
 }
 
 /** What a verdict depends on today. */
@@ -170,6 +154,7 @@ async function insert(
   fence: Fence,
   seat: Seat | undefined,
 ): Promise<Stored | 'unfinished' | Ended> {
+  const { clickhouse, metrics, clock } = context;
   const { source, topic, partition, avro } = place;
   const { incarnation, last: batchLast, rules, records } = batch;
   await avro.load(rules.schemaIds);
@@ -178,11 +163,11 @@ async function insert(
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
   const queryId = queryIdOf(place);
   const token = tokenOf(topic, partition, batch, attempt);
-  const done = context.metrics.insertSeconds.startTimer({ source });
+  const done = metrics.insertSeconds.startTimer({ source });
   if (deadOffsets.length > 0) {
     const ended = await fence();
     if (ended !== undefined) return ended;
-    await context.clickhouse.insertRows({
+    await clickhouse.insertRows({
       table: 'dead_letters',
       columns: DEAD_LETTER_COLUMNS,
       pieces: recycled(evaluated.deadLetters),
@@ -193,14 +178,18 @@ async function insert(
   const contribution: Contribution<RawRows> = {
     rows: { queryId, token, pieces: evaluated.rows },
     fence,
-    send: (contributions) => insertRaw(context.clickhouse, source, contributions),
+    send: (contributions) => insertRaw(clickhouse, source, contributions),
   };
   if (rowOffsets.length > 0) {
     const inserted = (await seat?.insert(contribution)) ?? (await send([contribution])).get(contribution)!;
     if (inserted !== 'done') return inserted;
   }
   done();
-  observe(context, source, records, rowOffsets.length + deadOffsets.length);
+  const events = rowOffsets.length + deadOffsets.length;
+  metrics.events.inc({ source }, events);
+  metrics.batchEvents.observe(events);
+  const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
+  if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
   return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };
 }
 
@@ -235,34 +224,22 @@ async function insertRaw(
   }
 }
 
-function observe(
-  { metrics, clock }: StoreContext,
-  source: SourceName,
-  records: readonly Record[],
-  events: number,
-): void {
-  metrics.events.inc({ source }, events);
-  metrics.batchEvents.observe(events);
-  const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
-  if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
-}
-
 async function firstDifference(
   context: StoreContext,
   place: Target,
+  reader: Reader,
   incarnation: number,
   records: readonly Record[],
 ): Promise<number | undefined> {
   const { source, topic, partition, avro } = place;
   if (records.length === 0) return undefined;
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
-  const stored = await select<{ offset: string; checksum: number; dead_time: string | null }>(
-    freshReader(context, place),
+  const stored = await select<{ offset: number; checksum: number; dead_time: number | null }>(
+    reader,
     statements.storedChecksums,
     { topic, partition, source, incarnation, first, last },
-    INTEGERS_AS_TEXT,
   );
-  const byOffset = Map.groupBy(stored, (s) => Number(s.offset));
+  const byOffset = Map.groupBy(stored, (s) => s.offset);
   const ids = new Set(await schemaIdsOf(avro, records, settingsOf(context, place)));
   return records.find((record) => {
     const there = byOffset.get(record.offset);
@@ -270,7 +247,7 @@ async function firstDifference(
     return !there.some(({ checksum: stored, dead_time: deadTime }) =>
       deadTime === null
         ? stored === checksum({ ...record, value: textOf(context, place, record.value!, ids) })
-        : stored === checksum(record) && Number(deadTime) === record.time,
+        : stored === checksum(record) && deadTime === record.time,
     );
   })?.offset;
 }
@@ -291,33 +268,4 @@ function textOf(
         ? avro.singleObject(value, maxEventBytes)
         : avro.raw(value, maxEventBytes);
   return 'reason' in text ? value : text;
-}
-
-async function ledgerEnd(
-  clickhouse: Reader,
-  where: { topic: string; partition: number },
-): ReturnType<Store['ledgerEnd']> {
-  type Row = {
-    incarnation: number;
-    last: string;
-    period: number;
-    consumer_group: string;
-    end_offset: string | null;
-    end_record_time: string;
-    end_checksum: number | null;
-    closes: boolean;
-  };
-  const [row] = await select<Row>(clickhouse, statements.ledgerEnd, where, INTEGERS_AS_TEXT);
-  if (row === undefined) return undefined;
-  return {
-    incarnation: row.incarnation,
-    last: Number(row.last),
-    period: row.period,
-    group: row.consumer_group,
-    record:
-      row.end_offset === null || row.end_checksum === null
-        ? undefined
-        : { offset: Number(row.end_offset), time: Number(row.end_record_time), checksum: row.end_checksum },
-    isClosed: row.closes,
-  };
 }

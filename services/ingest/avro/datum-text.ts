@@ -62,8 +62,8 @@ export function place(): number {
   return at - base;
 }
 
-/** One byte, into reserved room. */
 export function writeByte(byte: number): void {
+  reserve(1);
   out[pos++] = byte;
 }
 
@@ -80,7 +80,7 @@ function newChunk(bytes: number): void {
 /**
  * Makes room for that many bytes. What is written of the present text moves along; earlier texts stay in their chunk.
  */
-export function reserve(bytes: number): void {
+function reserve(bytes: number): void {
   if (pos + bytes > out.length) grow(bytes);
 }
 
@@ -362,11 +362,12 @@ export function writeConstant({ words, length }: Constant): void {
   pos += length;
 }
 
-export function enter(): void {
+export function open(bracket: number): void {
   if (++depth > MAX_DEPTH) throw new MalformedAvro(`nested deeper than ${MAX_DEPTH}`);
+  writeByte(bracket);
 }
 
-/** Closes what was opened with one byte and whose parts each ended in a comma. */
+/** Closes what was opened and whose parts each ended in a comma. */
 export function close(bracket: number): void {
   reserve(1);
   if (out[pos - 1] === 0x2c) pos--;
@@ -390,8 +391,7 @@ export function writeBlocks(writeItem: Write, minItemBytes: number, writeFirst: 
     for (let i = 0; i < count; i++) {
       next();
       next = writeItem;
-      reserve(1);
-      out[pos++] = 0x2c;
+      writeByte(0x2c);
     }
     if (blockEnd !== -1 && at !== blockEnd)
       throw new MalformedAvro(`block that ends at byte ${at - base}, not ${blockEnd - base}`);

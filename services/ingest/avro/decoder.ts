@@ -1,6 +1,6 @@
 import { eventReaderOf } from '../../../common/evaluate/event.ts';
 import { sourceOf, type SourceName } from '../../../common/sources.ts';
-import type { Registry } from './registry.ts';
+import { RegistryError, type Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { MalformedAvro, TextTooLarge } from './datum-text.ts';
 import { isNamed } from './resolution.ts';
@@ -10,34 +10,6 @@ import { compile, type Transcode } from './transcode.ts';
 export interface Refusal {
   readonly reason: 'unknown_schema' | 'malformed_avro' | 'too_large';
   readonly detail: string;
-}
-
-/**
- * Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the
- * source's reader.
- */
-export interface AvroDecoder {
-  /**
-   * A datum of the source's present schema and nothing else. maxBytes, here and below: of the JSON text, as of the same
-   * event in JSON.
-   */
-  raw(value: Buffer, maxBytes: number): Buffer | Refusal;
-  /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
-  singleObject(value: Buffer, maxBytes: number): Buffer | Refusal;
-  /**
-   * 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are
-   * unknown
-   */
-  confluent(value: Buffer, maxBytes: number, ids: ReadonlySet<number>): Buffer | Refusal;
-  /**
-   * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending,
-   * MAX_IDS at most;
-   * of very many different ones the commonest are asked for.
-   * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
-   */
-  usableIds(values: readonly Buffer[]): Promise<number[]>;
-  /** The same for ids that were usable before: throws RegistryError too where one of them is not any more. */
-  load(ids: readonly number[]): Promise<void>;
 }
 
 /** Ids that one batch may use: they stand in the commit's metadata, of which Kafka takes 4 KiB. */
@@ -59,63 +31,76 @@ interface AvroDecoderOptions {
   readonly registry: Registry | undefined;
 }
 
+export type AvroDecoder = ReturnType<typeof createAvroDecoder>;
+
 /**
+ * Avro messages of one topic → the JSON text of their events, with the places of its values left in the scanner of the
+ * source's reader. maxBytes: of the JSON text, as of the same event in JSON.
  * The reader's schema is the source's present one. A writer's schema that is no record of its name (whatever its
  * namespace), or of one of its aliases, is that of another source or of nothing known here: unknown_schema, though it
  * may be well known itself.
  */
-export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions): AvroDecoder {
+export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions) {
   const reader = schemas.current[source];
   const ways = new Map<Schema, Transcode | Refusal>();
 
   return {
-    raw: (value, maxBytes) => decode(reader, value, 0, maxBytes),
-    singleObject: (value, maxBytes) => {
+    /** A datum of the source's present schema and nothing else. */
+    raw: (value: Buffer, maxBytes: number): Buffer | Refusal => decode(reader, value, 0, maxBytes),
+
+    /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
+    singleObject(value: Buffer, maxBytes: number): Buffer | Refusal {
       if (value.length < SINGLE_OBJECT_HEADER_BYTES) return malformed('header cut off');
       const fingerprint = value.toString('hex', 2, SINGLE_OBJECT_HEADER_BYTES);
       const schema = schemas.byFingerprint.get(fingerprint);
       if (schema === undefined) return unknown(`schema fingerprint ${fingerprint}`);
       return decode(schema, value, SINGLE_OBJECT_HEADER_BYTES, maxBytes);
     },
-    confluent: (value, maxBytes, ids) => {
+
+    /**
+     * 00, the writer's schema by its id in the registry (4 bytes, the highest first), datum; ids outside of `ids` are
+     * unknown
+     */
+    confluent(value: Buffer, maxBytes: number, ids: ReadonlySet<number>): Buffer | Refusal {
       if (value.length < CONFLUENT_HEADER_BYTES) return malformed('header cut off');
       const id = value.readUInt32BE(1);
       if (registry === undefined) return unknown(`schema id ${id}, and there is no SCHEMA_REGISTRY_URL`);
       const known = registry.known(id);
-      if (known !== undefined && !('schema' in known)) return unknown(known.detail);
-      if (known === undefined || !ids.has(id)) {
-        const way = known === undefined ? undefined : wayOf(known.schema);
-        return typeof way === 'object'
-          ? way
-          : unknown(
-              known === undefined
-                ? `schema id ${id}`
-                : `schema id ${id} was not in the registry when its batch was announced`,
-            );
-      }
-      return decode(known.schema, value, CONFLUENT_HEADER_BYTES, maxBytes);
+      if (known === undefined) return unknown(`schema id ${id}`);
+      if ('detail' in known) return unknown(known.detail);
+      if (ids.has(id)) return decode(known.schema, value, CONFLUENT_HEADER_BYTES, maxBytes);
+      const way = wayOf(known.schema);
+      return typeof way === 'object'
+        ? way
+        : unknown(`schema id ${id} was not in the registry when its batch was announced`);
     },
-    usableIds: async (values) => {
+
+    /**
+     * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending,
+     * MAX_IDS at most; of very many different ones the commonest are asked for.
+     * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
+     */
+    async usableIds(values: readonly Buffer[]): Promise<number[]> {
       if (registry === undefined) return [];
       const counts = countIds(values);
       const ids = [...counts.keys()];
-      await lookUp(
-        registry,
-        ids
-          .filter((id) => !isUsable(id))
-          .toSorted((a, b) => counts.get(b)! - counts.get(a)!)
-          .slice(0, MAX_LOOKUPS),
-      );
+      const unseen = ids.filter((id) => !isUsable(id)).toSorted((a, b) => counts.get(b)! - counts.get(a)!);
+      await lookUp(registry, unseen.slice(0, MAX_LOOKUPS));
       return ids
         .filter(isUsable)
         .toSorted((a, b) => a - b)
         .slice(0, MAX_IDS);
     },
-    load: async (ids) => {
+
+    /** The same for ids that were usable before: throws RegistryError too where one of them is not any more. */
+    async load(ids: readonly number[]): Promise<void> {
       if (registry === undefined) return;
       await lookUp(registry, ids);
       const gone = ids.find((id) => !isUsable(id));
-      if (gone !== undefined) throw lostSchema(gone);
+      if (gone !== undefined)
+        throw new RegistryError(
+          `the schema registry no longer has schema id ${gone}, with which a batch was announced`,
+        );
     },
   };
 
@@ -138,11 +123,18 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
 
   function decode(schema: Schema, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {
     const way = wayOf(schema);
-    return typeof way === 'object' ? way : transcode(way, value, start, maxBytes);
+    if (typeof way === 'object') return way;
+    try {
+      return way(value, start, maxBytes);
+    } catch (error) {
+      if (error instanceof MalformedAvro) return malformed(error.message);
+      if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };
+      throw error;
+    }
   }
 }
 
-function countIds(values: Parameters<AvroDecoder['usableIds']>[0]): Map<number, number> {
+function countIds(values: readonly Buffer[]): Map<number, number> {
   const counts = new Map<number, number>();
   for (const value of values) {
     const id = value.length < CONFLUENT_HEADER_BYTES ? MAX_ID + 1 : value.readUInt32BE(1);
@@ -154,23 +146,6 @@ function countIds(values: Parameters<AvroDecoder['usableIds']>[0]): Map<number, 
 async function lookUp(registry: Registry, ids: readonly number[]): Promise<void> {
   for (let i = 0; i < ids.length; i += LOOKUPS_AT_A_TIME)
     await Promise.all(ids.slice(i, i + LOOKUPS_AT_A_TIME).map((id) => registry.lookup(id)));
-}
-
-function lostSchema(id: number): Error {
-  return Object.assign(
-    new Error(`the schema registry no longer has schema id ${id}, with which a batch was announced`),
-    { kind: 'retry' },
-  );
-}
-
-function transcode(way: Transcode, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {
-  try {
-    return way(value, start, maxBytes);
-  } catch (error) {
-    if (error instanceof MalformedAvro) return malformed(error.message);
-    if (error instanceof TextTooLarge) return { reason: 'too_large', detail: error.message };
-    throw error;
-  }
 }
 
 function unknown(detail: string): Refusal {

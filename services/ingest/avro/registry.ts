@@ -9,13 +9,6 @@ export class RegistryError extends Error {
   readonly kind = 'retry';
 }
 
-export interface Registry {
-  /** Asks at most once for what it knows, and for the same id once at a time. Throws RegistryError. */
-  lookup(id: number): Promise<Lookup>;
-  /** What is known without asking; outdated refusals too. */
-  known(id: number): Lookup | undefined;
-}
-
 export interface RegistryOptions {
   /** http(s)://user:password@host:port/path; what the Confluent API serves below it */
   readonly url: string;
@@ -34,32 +27,33 @@ const TIMEOUT_MS = 10_000;
  * changes its schema.
  * https://docs.confluent.io/platform/current/schema-registry/develop/api.html#get--schemas-ids-int-%20id
  */
-export function createRegistry({ url, clock, onLookup }: RegistryOptions): Registry {
+export function createRegistry({ url, clock, onLookup }: RegistryOptions) {
   const base = new URL(url);
-  const credentials =
-    base.username === '' ? undefined : `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
+  const headers: Record<string, string> = { accept: 'application/vnd.schemaregistry.v1+json, application/json' };
+  if (base.username !== '') {
+    const credentials = `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
+    headers['authorization'] = `Basic ${Buffer.from(credentials).toString('base64')}`;
+  }
   base.username = '';
   base.password = '';
   const where = base.href.replace(/\/+$/, '');
-  const headers: Record<string, string> = { accept: 'application/vnd.schemaregistry.v1+json, application/json' };
-  if (credentials !== undefined) headers['authorization'] = `Basic ${Buffer.from(credentials).toString('base64')}`;
 
   const found = new Map<number, Lookup>();
   const refused = new Map<number, { readonly detail: string; readonly until: number }>();
   const asked = new Map<number, Promise<Lookup>>();
 
   return {
-    known: (id) => found.get(id) ?? refused.get(id),
-    lookup: async (id) => {
+    /** What is known without asking; outdated refusals too. */
+    known: (id: number): Lookup | undefined => found.get(id) ?? refused.get(id),
+
+    /** Asks at most once for what it knows, and for the same id once at a time. Throws RegistryError. */
+    async lookup(id: number): Promise<Lookup> {
       const kept = found.get(id);
       if (kept !== undefined) return kept;
       const refusal = refused.get(id);
       if (refusal !== undefined && refusal.until > clock()) return refusal;
-      let answer = asked.get(id);
-      if (answer === undefined) {
-        answer = ask(id).finally(() => asked.delete(id));
-        asked.set(id, answer);
-      }
+      const answer = asked.get(id) ?? ask(id).finally(() => asked.delete(id));
+      asked.set(id, answer);
       return answer;
     },
   };
@@ -76,16 +70,20 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions): Regis
   }
 
   async function request(id: number): Promise<Lookup> {
-    let status: number;
-    let body: string;
-    try {
-      const response = await fetch(`${where}/schemas/ids/${id}`, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
-      status = response.status;
-      body = await response.text();
-    } catch (error) {
-      throw new RegistryError(`the schema registry ${where} does not answer: ${reasonOf(error)}`, { cause: error });
+    const { status, body } = await fetch(`${where}/schemas/ids/${id}`, {
+      headers,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    })
+      .then(async (response) => ({ status: response.status, body: await response.text() }))
+      .catch((error: unknown) => {
+        throw new RegistryError(`the schema registry ${where} does not answer: ${reasonOf(error)}`, { cause: error });
+      });
+    if (status === 404) {
+      if (refused.size >= MAX_REFUSED) refused.clear();
+      const refusal = { detail: `schema id ${id} is not in the registry`, until: clock() + REFUSED_FOR_MS };
+      refused.set(id, refusal);
+      return refusal;
     }
-    if (status === 404) return refuse(id, `schema id ${id} is not in the registry`);
     if (status !== 200) throw new RegistryError(`the schema registry ${where} answers ${status} to schema id ${id}`);
     const answer = parseAnswer(body);
     if (answer === undefined)
@@ -94,14 +92,9 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions): Regis
     found.set(id, lookup);
     return lookup;
   }
-
-  function refuse(id: number, detail: string): Lookup {
-    if (refused.size >= MAX_REFUSED) refused.clear();
-    const refusal = { detail, until: clock() + REFUSED_FOR_MS };
-    refused.set(id, refusal);
-    return refusal;
-  }
 }
+
+export type Registry = ReturnType<typeof createRegistry>;
 
 interface Answer {
   readonly schema: string;

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import avro from 'avsc';
@@ -40,21 +40,15 @@ const FOLDER = fileURLToPath(new URL('../../../schemas/', import.meta.url));
  * Throws StartError where that folder cannot be read or holds something else under such a name.
  */
 export function readKnownSchemas(operatorsFolder: string | undefined): KnownSchemas {
-  const byFingerprint = new Map<string, Schema>();
-  const add = (schema: Schema): Schema => {
-    byFingerprint.set(schema.fingerprint, schema);
-    return schema;
-  };
-  for (const { name } of sources) {
-    const earlier = join(FOLDER, 'earlier', name);
-    if (existsSync(earlier))
-      for (const file of schemaFiles(earlier)) add(parseSchema(readFileSync(join(earlier, file), 'utf8')));
-  }
-  if (operatorsFolder !== undefined) for (const schema of readOperators(operatorsFolder)) add(schema);
-  const current = Object.fromEntries(
-    sources.map(({ name }) => [name, add(parseSchema(readFileSync(join(FOLDER, `${name}.avsc`), 'utf8')))]),
-  ) as Record<SourceName, Schema>;
-  return { current, byFingerprint };
+  const known = new Map(schemaFiles(FOLDER).map((file) => [file, readSchema(FOLDER, file)]));
+  const current = Object.fromEntries(sources.map(({ name }) => [name, known.get(`${name}.avsc`)!])) as Record<
+    SourceName,
+    Schema
+  >;
+  const operators = operatorsFolder === undefined ? [] : readOperators(operatorsFolder);
+  // of equal fingerprints the present schema counts
+  const all = [...known.values(), ...operators, ...Object.values(current)];
+  return { current, byFingerprint: new Map(all.map((schema) => [schema.fingerprint, schema])) };
 }
 
 function readOperators(folder: string): Schema[] {
@@ -71,11 +65,15 @@ function readOperators(folder: string): Schema[] {
   }
   return files.map((file) => {
     try {
-      return parseSchema(readFileSync(join(folder, file), 'utf8'));
+      return readSchema(folder, file);
     } catch (error) {
       throw refuse(file, error);
     }
   });
+}
+
+function readSchema(folder: string, file: string): Schema {
+  return parseSchema(readFileSync(join(folder, file), 'utf8'));
 }
 
 function schemaFiles(folder: string): string[] {

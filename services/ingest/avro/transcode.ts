@@ -14,13 +14,12 @@ import {
   begin,
   close,
   constant,
-  enter,
   finish,
+  open,
   out,
   place,
   pos,
   readNumber,
-  reserve,
   textStart,
   writeBlocks,
   writeBoolean,
@@ -91,11 +90,9 @@ export function compile(writer: avro.Type, reader: avro.Type | undefined, scanne
   };
 }
 
-/** Writers by writer's type and reader's type: a type that holds itself finds its own. */
-type Made = Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
-
 interface Context {
-  readonly made: Made;
+  /** Writers by writer's type and reader's type: a type that holds itself finds its own. */
+  readonly made: Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
   readonly scanner: Scanner;
 }
 
@@ -115,11 +112,12 @@ function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
   if (known !== undefined) return known.write === unmade ? () => known.write() : known.write;
   const entry: { write: Write } = { write: unmade };
   ofWriter.set(reader, entry);
-  entry.write = makeWriter(writer, reader, context);
+  entry.write = makeWriter(writer, reader, context, NOBODY);
   return entry.write;
 }
 
-function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context): Write {
+/** node: where parts of a list, a map or a record are noted. */
+function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): Write {
   if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
   switch (writer.typeName) {
     case 'null':
@@ -145,11 +143,11 @@ function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: C
     case 'enum':
       return enumWriter(writer as avro.types.EnumType);
     case 'array':
-      return arrayWriter(writer as avro.types.ArrayType, reader, context, NOBODY);
+      return arrayWriter(writer as avro.types.ArrayType, reader, context, node);
     case 'map':
-      return mapWriter(writer as avro.types.MapType, reader, context, NOBODY);
+      return mapWriter(writer as avro.types.MapType, reader, context, node);
     case 'record':
-      return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, NOBODY);
+      return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
     default:
       throw new Error(`a type ${writer.typeName}`);
   }
@@ -178,28 +176,21 @@ function notedWriter(
     found[node * 3 + 2] = to;
   };
   const noted = ((): Write => {
-    switch (writer.typeName) {
-      case 'record':
-      case 'map': {
-        const write =
-          writer.typeName === 'map'
-            ? mapWriter(writer as avro.types.MapType, reader, context, node)
-            : recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
-        return () => {
-          note(OBJECT);
-          write();
-        };
-      }
-      default:
-        if (isItem)
-          return () => {
-            note(OTHER);
-            plain();
-          };
+    if (writer.typeName === 'record' || writer.typeName === 'map') {
+      const write = makeWriter(writer, reader, context, node);
+      return () => {
+        note(OBJECT);
+        write();
+      };
     }
+    if (isItem)
+      return () => {
+        note(OTHER);
+        plain();
+      };
     switch (writer.typeName) {
       case 'array': {
-        const write = arrayWriter(writer as avro.types.ArrayType, reader, context, node);
+        const write = makeWriter(writer, reader, context, node);
         return () => {
           write();
           if (found[node * 3] === ABSENT) note(OTHER);
@@ -246,9 +237,7 @@ function arrayWriter(
   const writeFirst = notedWriter(itemsType, readerItems, context, node, true);
   const minItemBytes = minBytes(itemsType);
   return () => {
-    enter();
-    reserve(1);
-    writeByte(0x5b);
+    open(0x5b);
     writeBlocks(writeItem, minItemBytes, writeFirst);
     close(0x5d);
   };
@@ -272,14 +261,11 @@ function mapWriter(
     const from = pos - textStart + 1;
     const isEscaped = writeString();
     const child = node === NOBODY ? NOBODY : scanner.memberOf(node, out, textStart + from, pos - 1, isEscaped);
-    reserve(1);
     writeByte(0x3a);
     noted[child]!();
   };
   return () => {
-    enter();
-    reserve(1);
-    writeByte(0x7b);
+    open(0x7b);
     writeBlocks(writeEntry, 1);
     close(0x7d);
   };
@@ -316,9 +302,7 @@ function recordWriter(
       );
     });
   return () => {
-    enter();
-    reserve(1);
-    writeByte(0x7b);
+    open(0x7b);
     for (const { nullBranch, kind, key, write } of fields) {
       if (kind === 'whole') {
         write();
@@ -333,7 +317,6 @@ function recordWriter(
       if (kind === 'string') writeString();
       else if (kind === 'long') writeLong();
       else write();
-      reserve(1);
       writeByte(0x2c);
     }
     close(0x7d);
@@ -361,7 +344,6 @@ function fieldPlan(
     return () => {
       writeConstant(key);
       write();
-      reserve(1);
       writeByte(0x2c);
     };
   });

@@ -1,7 +1,19 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { COUNTS, reconcile, type Reconciliation } from '../reconcile.ts';
+import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
 
-const columns = ['topic', 'incarnation', 'partition', ...COUNTS] as const;
+const columns = [
+  'topic',
+  'incarnation',
+  'partition',
+  'first',
+  'last',
+  'consumed',
+  'stored',
+  'dead_lettered',
+  'skipped',
+  'gap',
+  'replayed',
+] as const satisfies readonly (keyof PartitionAccount)[];
 
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',

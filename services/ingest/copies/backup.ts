@@ -32,12 +32,6 @@ interface BackupContext {
 /** A backup as `place/name`: a place of BACKUP_PLACES, and a folder in it. */
 export const BACKUP_NAME = /^([A-Za-z0-9_-]{1,64})\/([A-Za-z0-9][A-Za-z0-9._-]{0,127})$/;
 
-interface BackupOptions {
-  readonly place: string;
-  /** the backup that this one adds to */
-  readonly base?: string;
-}
-
 export interface BackupResult {
   readonly files: number;
   readonly bytes: number;
@@ -83,9 +77,12 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
 /**
  * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes its
  * own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
- * which is checked: the tables are read one after the other. Throws StartError.
+ * which is checked: the tables are read one after the other. `base`: the backup that this one adds to. Throws StartError.
  */
-export async function createBackup(context: BackupContext, { place, base }: BackupOptions): Promise<BackupResult> {
+export async function createBackup(
+  context: BackupContext,
+  { place, base }: { readonly place: string; readonly base?: string },
+): Promise<BackupResult> {
   const { clickhouse, places } = context;
   for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
@@ -189,15 +186,14 @@ function sum(written: readonly Written[]): Written {
  * umask leaves.
  */
 function makeFolder(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
-  const place = places[backup.split('/')[0]!]!;
+  const name = backup.split('/')[0]!;
+  const place = places[name]!;
   if (clickhouse.where !== 'embedded' || place.engine !== 'File') return;
   try {
     mkdirSync(place.args[0]!, { recursive: true, mode: 0o700 });
   } catch (error) {
-    throw new StartError(
-      `the folder of the place ${backup.split('/')[0]} cannot be made (${(error as NodeJS.ErrnoException).code})`,
-      { cause: error },
-    );
+    const { code } = error as NodeJS.ErrnoException;
+    throw new StartError(`the folder of the place ${name} cannot be made (${code})`, { cause: error });
   }
 }
 
@@ -242,19 +238,17 @@ async function run(
 }
 
 /** ClickHouse's names of its errors, in our words. */
-const REASONS: Readonly<Record<string, string>> = {
-  BACKUP_ALREADY_EXISTS: 'there is a backup of this name already',
-  BACKUP_NOT_FOUND: 'there is no backup of this name',
-  ACCESS_DENIED: 'ClickHouse refuses its user this',
-  CANNOT_RESTORE_DATABASE: 'the backup does not fit this database',
-  CANNOT_RESTORE_TABLE: 'the backup does not fit this database',
-  S3_ERROR: 'the place does not answer as it should',
-};
+const REASONS: ReadonlyMap<string, string> = new Map([
+  ['BACKUP_ALREADY_EXISTS', 'there is a backup of this name already'],
+  ['BACKUP_NOT_FOUND', 'there is no backup of this name'],
+  ['ACCESS_DENIED', 'ClickHouse refuses its user this'],
+  ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],
+  ['CANNOT_RESTORE_TABLE', 'the backup does not fit this database'],
+  ['S3_ERROR', 'the place does not answer as it should'],
+]);
 
 /** Undefined for an error that has no words of ours. */
 function reasonOf(error: string): string | undefined {
-  const named = [...error.slice(0, 10_000).matchAll(/\(([A-Z][A-Z0-9_]+)\)/g)].map(([, name]) => name!);
-  return named
-    .map((name) => (Object.hasOwn(REASONS, name) ? REASONS[name] : undefined))
-    .find((words) => words !== undefined);
+  const named = [...error.slice(0, 10_000).matchAll(/\(([A-Z][A-Z0-9_]+)\)/g)];
+  return named.map(([, name]) => REASONS.get(name!)).find((words) => words !== undefined);
 }

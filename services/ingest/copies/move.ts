@@ -13,12 +13,7 @@ import { statements } from '../statements.ts';
 /** One read and one insert hold about this much, bytes. */
 const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
-const INSERT_SETTINGS = {
-  async_insert: 0,
-  insert_deduplicate: 0,
-  optimize_on_insert: 0,
-  max_partitions_per_insert_block: 0,
-} as const;
+const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
 /** Made last: until it is there, services wait for their schema. */
 const LAST = 'migrations';
 /** Its first row of a partition names the shard (shard.ts). */

@@ -45,7 +45,7 @@ const COLUMNS = [
  * No token: a row that is written twice counts once, and one that the engine noted before it was killed would keep out
  * the row that never came.
  */
-const SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
+const SETTINGS = { insert_deduplicate: 0 } as const;
 
 /**
  * An insert begins this long after the one before it at the earliest. Where partitions trickle, that is one for some

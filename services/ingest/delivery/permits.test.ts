@@ -11,7 +11,7 @@ describe('write permits', () => {
 
   /** Many want one: two at a time, four with those that are slow. */
   function wanted(): { readonly begun: number[]; readonly releases: (() => void)[] } {
-    const permit = createPermits({ size: 2, most: 4, slowMs: 1_000 });
+    const permit = createPermits({ size: 2, most: 4 });
     const begun: number[] = [];
     const releases: (() => void)[] = [];
     const take = async (n: number): Promise<void> => {

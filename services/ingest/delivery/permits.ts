@@ -5,11 +5,10 @@ export interface PermitLimits {
   /** batches that are written at a time */
   readonly size: number;
   /**
-   * batches that are written at a time together with those that take longer than `slowMs`; the engine has room for one
+   * batches that are written at a time together with those that take longer than SLOW_MS; the engine has room for one
    * statement more, the ledger's
    */
   readonly most: number;
-  readonly slowMs?: number;
 }
 
 /** Others wait at most this long for an insert that hangs or is slow. */
@@ -19,7 +18,7 @@ const SLOW_MS = 1_000;
  * Write permits of one process, first come, first served. A batch is cut when it has its permit, so it takes in what
  * arrives while others write. After a second, the holder of a permit no longer delays the next one.
  */
-export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): TakePermit {
+export function createPermits({ size, most }: PermitLimits): TakePermit {
   const waiting: (() => void)[] = [];
   let held = 0;
   let slow = 0;
@@ -36,7 +35,7 @@ export function createPermits({ size, most, slowMs = SLOW_MS }: PermitLimits): T
       isSlow = true;
       slow++;
       next();
-    }, slowMs);
+    }, SLOW_MS);
     return () => {
       if (!isHeld) return;
       isHeld = false;

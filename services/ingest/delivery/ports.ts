@@ -208,22 +208,25 @@ export interface Ports {
   log(event: LaneEvent, fields: object): void;
 }
 
-export type LaneEvent =
-  | 'partition_taken'
-  | 'batch_recovered'
-  | 'orphan_rows_found'
-  | 'topic_recreated'
-  | 'offsets_gone'
-  | 'intent_dropped'
-  | 'waiting_for_group'
-  | 'partition_claimed'
-  | 'partition_paused'
-  | 'partition_resumed'
-  | 'kafka_unavailable'
-  | 'registry_unavailable'
-  | 'clickhouse_unavailable'
-  | 'available_again'
-  | 'lane_over';
+/** What a lane logs, and at which level. */
+export const LANE_EVENTS = {
+  partition_taken: 'debug',
+  lane_over: 'debug',
+  batch_recovered: 'info',
+  intent_dropped: 'warn',
+  orphan_rows_found: 'warn',
+  topic_recreated: 'warn',
+  offsets_gone: 'warn',
+  waiting_for_group: 'warn',
+  partition_claimed: 'info',
+  partition_paused: 'error',
+  partition_resumed: 'warn',
+  kafka_unavailable: 'warn',
+  registry_unavailable: 'warn',
+  clickhouse_unavailable: 'warn',
+  available_again: 'info',
+} as const;
+export type LaneEvent = keyof typeof LANE_EVENTS;
 
 /**
  * taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition;

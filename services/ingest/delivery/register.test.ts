@@ -12,7 +12,7 @@ function registerOf() {
         body: Buffer.from(
           `${JSON.stringify({
             period: 7,
-            now: String(state.engineNow),
+            now: state.engineNow,
             owners: [
               ['t', 0, state.group, 2, 'former', 0],
               ['t', 1, 'b', 1, '', 1],

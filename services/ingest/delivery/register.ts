@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
 import { statements } from '../statements.ts';
-import type { Owner, Register } from './ports.ts';
+import type { Owner } from './ports.ts';
 
 /**
  * What was read before is used again for this long. Whoever takes a partition after a claim waits longer before it
@@ -19,18 +19,10 @@ const GATHER_MS = 10;
 /** In a cluster: with the age it is less than a claim takes to hold (SETTLE_MS of take.ts). */
 const LAG_MS = 2_500;
 
-export interface RegisterReader {
-  /** `fresh`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
-  read(topic: string, partition: number, fresh?: boolean): Promise<Register & { readonly shard: string | undefined }>;
-  /** The next read is a fresh one. */
-  forget(): void;
-}
-
-type Owners = ReadonlyMap<string, { readonly owner: Owner; readonly shard: string }>;
-
 interface Found {
   readonly period: number;
-  readonly owners: Owners;
+  /** by partition; shard: of the first claim */
+  readonly owners: ReadonlyMap<string, { readonly owner: Owner; readonly shard: string }>;
 }
 
 interface Seen {
@@ -41,12 +33,12 @@ interface Seen {
 
 type Row = {
   period: number;
-  now: string;
+  now: number;
   owners: [
     topic: string,
     partition: number,
     group: string,
-    epoch: string,
+    epoch: number,
     former: string,
     isSettled: number,
     shard: string,
@@ -62,14 +54,15 @@ export function createRegister(
   clock: Clock,
   onClock: (aheadMs: number) => void,
   monotonic: Clock = () => performance.now(),
-): RegisterReader {
+) {
   const reader = fresh(clickhouse, ['partition_owners', 'rollup_periods'], LAG_MS);
   let seen: Seen | undefined;
   /** A fresh read that is not sent yet. */
   let gathering: Seen | undefined;
 
   return {
-    async read(topic, partition, fresh = false) {
+    /** `fresh`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
+    async read(topic: string, partition: number, fresh = false) {
       const at = monotonic();
       if (fresh) seen = gathering ??= { at, found: gather() };
       else if (seen === undefined || at - seen.at >= AGE_MS) seen = { at, found: find() };
@@ -83,7 +76,9 @@ export function createRegister(
         throw error;
       }
     },
-    forget: () => {
+
+    /** The next read is a fresh one. */
+    forget(): void {
       seen = undefined;
     },
   };
@@ -97,23 +92,13 @@ export function createRegister(
   async function find(): Promise<Found> {
     const before = clock();
     const [row] = await select<Row>(reader, statements.register);
-    onClock((before + clock()) / 2 - Number(row!.now));
-    return {
-      period: row!.period,
-      owners: new Map(
-        row!.owners.map(([topic, partition, group, epoch, former, isSettled, shard]) => [
-          `${topic}:${partition}`,
-          {
-            shard,
-            owner: {
-              group,
-              epoch: Number(epoch),
-              former: former === '' ? undefined : former,
-              isSettled: isSettled === 1,
-            },
-          },
-        ]),
-      ),
-    };
+    onClock((before + clock()) / 2 - row!.now);
+    const owners = row!.owners.map(([topic, partition, group, epoch, former, isSettled, shard]) => {
+      const owner = { group, epoch, former: former === '' ? undefined : former, isSettled: isSettled === 1 };
+      return [`${topic}:${partition}`, { owner, shard }] as const;
+    });
+    return { period: row!.period, owners: new Map(owners) };
   }
 }
+
+export type RegisterReader = ReturnType<typeof createRegister>;

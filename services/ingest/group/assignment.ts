@@ -21,7 +21,15 @@ import type { Committer } from './committer.ts';
 import { Joints } from '../delivery/joint.ts';
 import { Lane } from '../delivery/lane.ts';
 import type { TakePermit } from '../delivery/permits.ts';
-import type { BadShare, LaneEvent, LaneState, Ports, Service, Store } from '../delivery/ports.ts';
+import {
+  LANE_EVENTS,
+  type BadShare,
+  type LaneEvent,
+  type LaneState,
+  type Ports,
+  type Service,
+  type Store,
+} from '../delivery/ports.ts';
 import type { CutLimits } from '../inbox.ts';
 import { dueAt, type Waiting } from '../linger.ts';
 import { keyOf, type Membership } from './membership.ts';
@@ -253,7 +261,7 @@ export class Assignment {
 
   #onEvent(log: Logger, place: Place, event: LaneEvent, fields: object): void {
     const { metrics } = this.#options;
-    log[LEVELS[event]](withoutStack(fields), event);
+    log[LANE_EVENTS[event]](withoutStack(fields), event);
     if (event === 'partition_paused' || event === 'partition_resumed')
       metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
     if (event === 'waiting_for_group' || event === 'partition_claimed')
@@ -283,24 +291,6 @@ export class Assignment {
     };
   }
 }
-
-const LEVELS = {
-  partition_taken: 'debug',
-  lane_over: 'debug',
-  batch_recovered: 'info',
-  intent_dropped: 'warn',
-  orphan_rows_found: 'warn',
-  topic_recreated: 'warn',
-  offsets_gone: 'warn',
-  waiting_for_group: 'warn',
-  partition_claimed: 'info',
-  partition_paused: 'error',
-  partition_resumed: 'warn',
-  kafka_unavailable: 'warn',
-  registry_unavailable: 'warn',
-  clickhouse_unavailable: 'warn',
-  available_again: 'info',
-} as const satisfies { [E in LaneEvent]: 'debug' | 'info' | 'warn' | 'error' };
 
 /** An outage of an hour is many lines: the message of what is repeated, not its stack. */
 function withoutStack(fields: object): object {

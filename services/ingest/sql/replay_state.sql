@@ -1,4 +1,4 @@
--- How far the replay of one dead letter is. Parameters: source, topic, incarnation, partition, offset, last (of its batch). One row.
+-- How far the replay of one dead letter is. Parameters: topic, incarnation, partition, offset, last (of its batch). One row.
 --   in_ledger: its batch is finished; period: the newest; least_period: of the rows of its batch; evaluated_at (unix ms), announced_period: NULL = not announced
 WITH (
     SELECT groupArray((toUnixTimestamp64Milli(evaluated_at), toUnixTimestamp(period)))
