@@ -22,7 +22,7 @@ export class Intake {
    */
   #asked = 0;
   /** the ledger's last record; it must be met again before anything is accepted */
-  #expected: RecordMark | undefined;
+  awaited: RecordMark | undefined;
   readonly #ports: Pick<Ports, 'fetchFrom'>;
 
   constructor(ports: Pick<Ports, 'fetchFrom'>) {
@@ -33,7 +33,7 @@ export class Intake {
   close(): void {
     this.state = 'taking';
     this.retake = undefined;
-    this.#expected = undefined;
+    this.awaited = undefined;
   }
 
   /** Accepts records from `next` on. Offsets below `low` are gone from Kafka. */
@@ -41,7 +41,7 @@ export class Intake {
     this.inbox = new Inbox(next);
     if (low > next) this.inbox.offer({ to: low - 1, records: [] });
     this.state = 'running';
-    this.#expected = expected;
+    this.awaited = expected;
     this.#ask(expected === undefined ? this.inbox.end : expected.offset);
   }
 
@@ -69,11 +69,11 @@ export class Intake {
       return true;
     }
     this.#asked = fetched.to + 1;
-    const expected = this.#expected;
+    const expected = this.awaited;
     if (expected !== undefined) {
       if (fetched.to < expected.offset) return true;
       const record = fetched.records.find((r) => r.offset === expected.offset);
-      this.#expected = undefined;
+      this.awaited = undefined;
       if (record !== undefined && !isAt(record, expected)) {
         this.retake = 'changed';
         return false;

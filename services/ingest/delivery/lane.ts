@@ -18,6 +18,8 @@ export const IDLE = 'e';
 const PAUSE_LOOK_MS = 2_000;
 /** A lane with nothing to write commits its end after this long, milliseconds. */
 const IDLE_COMMIT_MS = 1_000;
+/** Until the ledger's last record is met again, the end of the log is read this often, milliseconds. */
+const AWAITED_LOOK_MS = 5_000;
 /** Batches of a joint insert wait at most this long for each other, milliseconds. */
 const JOINT_DEADLINE_MS = 2_000;
 /** A joint insert of a lane that is over may reach the engine a moment later, milliseconds. */
@@ -247,7 +249,8 @@ export class Lane implements Companion {
         isUndecided = false;
       }
       if (inbox.end === inbox.next) {
-        if (!(await this.#idle())) return 'over';
+        const idle = await this.#idle();
+        if (idle !== undefined) return idle;
         continue;
       }
       const now = ports.monotonic();
@@ -275,13 +278,22 @@ export class Lane implements Companion {
     return (await this.#commitEnd()) ? 'retake' : 'over';
   }
 
-  /** Waits for records. False: the lane is over. */
-  async #idle(): Promise<boolean> {
+  /** Waits for records. */
+  async #idle(): Promise<Ended | undefined> {
     const { inbox } = this;
     const isBehind = this.#committedEnd !== inbox.next;
-    await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : IDLE_WAIT_MS);
-    const isQuiet = isBehind && inbox.end === inbox.next && this.#guard.check() === undefined;
-    return !isQuiet || this.#commitEnd();
+    const { awaited } = this.#intake;
+    await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : awaited === undefined ? IDLE_WAIT_MS : AWAITED_LOOK_MS);
+    const isQuiet = inbox.end === inbox.next && this.#guard.check() === undefined;
+    if (!isQuiet) return undefined;
+    if (awaited !== undefined && awaited === this.#intake.awaited) {
+      // A log that was recreated while it was taken, and ends right before the ledger's last record, answers a fetch of
+      // that record with nothing, not with an error.
+      const marks = await this.#guard.persistently('the look at the log', () => this.#ports.watermarks());
+      if (typeof marks === 'string') return marks;
+      if (marks.high <= awaited.offset) return 'retake';
+    }
+    return !isBehind || (await this.#commitEnd()) ? undefined : 'over';
   }
 
   /** Waits. Resolves to a seat if another lane invites this one meanwhile. */
