@@ -22,21 +22,15 @@ export interface BenchBroker {
 /** A broker of its own in this folder. */
 export async function startBenchBroker(folder: string): Promise<BenchBroker> {
   const logger = createLogger('error');
-  const { CACHE_DIR, JAVA_HOME, KAFKA_MAX_DECOMPRESSED_BYTES } = readSettings();
-  const broker = await startLocalBroker({
-    dataDir: folder,
-    port: await freePort(),
-    cacheDir: CACHE_DIR,
-    javaHome: JAVA_HOME,
-    logger,
-  });
+  const settings = { ...readSettings(), DATA_DIR: folder, KAFKA_PORT: await freePort() };
+  const broker = await startLocalBroker(settings, logger);
   return {
     brokers: broker.brokers,
     kafka: createKafka({
       brokers: broker.brokers,
       clientId: 'bench',
       logger,
-      maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES,
+      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
     }),
     stop: () => broker.stop(),
   };

@@ -35,14 +35,7 @@ const partitions = Number(values.partitions);
 const perSecond = Number(values['per-second']);
 const logger = createLogger('warn');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
-const { CACHE_DIR, JAVA_HOME } = readSettings();
-const broker = await startLocalBroker({
-  dataDir: folder,
-  port: await freePort(),
-  cacheDir: CACHE_DIR,
-  javaHome: JAVA_HOME,
-  logger,
-});
+const broker = await startLocalBroker({ ...readSettings(), DATA_DIR: folder, KAFKA_PORT: await freePort() }, logger);
 const clickhouse = await openEmbedded({ dataDir: folder, logger });
 await migrate(clickhouse, logger);
 const settings = readSettings({ KAFKA_BROKERS: broker.brokers.join(','), KAFKA_TOPIC_PARTITIONS: String(partitions) });
