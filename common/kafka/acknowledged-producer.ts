@@ -91,7 +91,7 @@ export function createAcknowledgedProducer({
 }: {
   kafka: Pick<KafkaClient, 'producer'>;
   logger: Logger;
-  acknowledgeMs?: number;
+  acknowledgeMs?: number | undefined;
 }): AcknowledgedProducer {
   const lanes = new Map<string, Lane>();
   let stopping = false;
