@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, statSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, statSync } from 'node:fs';
 import { StartError } from '../errors.ts';
 
 /**
@@ -27,5 +27,14 @@ export function makeDataFolder(dataDir: string): boolean {
     return true;
   } catch {
     return false;
+  }
+}
+
+/** Returns the trimmed text of a file. Undefined if there is none, or if it belongs to another user. */
+export function readOwnFile(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    return undefined;
   }
 }
