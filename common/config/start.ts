@@ -6,8 +6,8 @@ const CHECK = '--check-config';
 const HELP = ['--help', '-h'];
 
 /** Whether the process was called only to print its settings. */
-export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): boolean {
-  return args.includes(CHECK);
+export function isConfigCheck(): boolean {
+  return process.argv.includes(CHECK, 2);
 }
 
 function helpOf(script: string): string {
