@@ -42,10 +42,9 @@ export function clientLogLine(entry: LogEntry): ClientLogLine {
     if (value !== undefined && value !== null) fields[name] = value instanceof Error ? value.message : value;
   }
   const text = typeof fields['error'] === 'string' ? `${detail} ${fields['error']}` : detail;
-  let level: ClientLogLine['level'] = 'debug';
-  if (entry.level === kafkajs.logLevel.ERROR && serious.test(detail)) level = 'error';
-  else if ((entry.level === kafkajs.logLevel.ERROR || entry.level === kafkajs.logLevel.WARN) && !ordinary.test(text))
-    level = 'warn';
+  const isError = entry.level === kafkajs.logLevel.ERROR;
+  const isWarning = (isError || entry.level === kafkajs.logLevel.WARN) && !ordinary.test(text);
+  const level = isError && serious.test(detail) ? 'error' : isWarning ? 'warn' : 'debug';
   if (level === 'error' && typeof stack === 'string') fields['stack'] = stack;
   return { level, fields };
 }

@@ -87,7 +87,7 @@ function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedReco
 
 const NOTHING = Buffer.alloc(0);
 
-export interface KafkaOptions {
+interface KafkaOptions {
   /** host:port each; one reachable broker is enough */
   readonly brokers: readonly string[];
   /** shown in the broker's logs and metrics */
