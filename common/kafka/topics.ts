@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
+import { within } from '../lifecycle/within.ts';
 import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
 import { parseAddress, probe, type Probe } from './probe.ts';
@@ -10,10 +11,7 @@ const PROBE_TIMEOUT_MS = 2_000;
 const RETRY_MS = 200;
 
 /** Waits until one of the brokers answers. Throws StartError (one line) if none does within deadlineMs. */
-async function awaitBroker(
-  { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
-  deadlineMs: number = DEADLINE_MS,
-): Promise<void> {
+async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();
@@ -71,8 +69,8 @@ export async function ensureTopics(
   const until = performance.now() + deadlineMs;
   await awaitBroker(kafka, deadlineMs);
   const admin = kafka.admin();
-  const created: string[] = [];
   const ensure = async (): Promise<readonly string[]> => {
+    const created: string[] = [];
     await admin.connect();
     for (;;) {
       try {
@@ -84,27 +82,18 @@ export async function ensureTopics(
       }
     }
   };
-  const late = new AbortController();
   try {
-    return await Promise.race([
-      ensure(),
-      sleep(Math.max(1_000, until - performance.now()), undefined, { signal: late.signal }).then(() => {
-        throw new Error('no answer in time');
-      }),
-    ]);
+    const created = await within(Math.max(1_000, until - performance.now()), ensure(), undefined);
+    if (created === undefined) throw new Error('no answer in time');
+    return created;
   } catch (error) {
     const { sasl, brokers } = kafka;
-    if (sasl !== undefined && isAuthentication(error))
-      throw new StartError(
-        `Kafka at ${brokers.join(', ')} refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`,
-        { cause: error },
-      );
-    throw new StartError(
-      `Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`,
-      { cause: error },
-    );
+    const why =
+      sasl !== undefined && isAuthentication(error)
+        ? `refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`
+        : `answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`;
+    throw new StartError(`Kafka at ${brokers.join(', ')} ${why}`, { cause: error });
   } finally {
-    late.abort();
     await admin.disconnect().catch(() => undefined);
   }
 }
