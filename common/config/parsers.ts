@@ -149,18 +149,12 @@ export function trustProxy(value: string): TrustProxy {
   if (/^[1-9]\d?$/.test(value)) return Number(value);
   const networks = names(value);
   for (const network of networks) {
-    const [address = '', bits, ...rest] = network.split('/');
+    const [, address = '', bits = '1'] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(network) ?? [];
     const version = isIP(address);
-    const most = version === 4 ? 32 : 128;
-    if (
-      version === 0 ||
-      rest.length > 0 ||
-      (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))
-    ) {
+    if (version === 0 || Number(bits) < 1 || Number(bits) > (version === 4 ? 32 : 128))
       throw new Error(
         `has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`,
       );
-    }
   }
   if (networks.length === 0)
     throw new Error(
