@@ -3,7 +3,7 @@ import { StartError } from '../errors.ts';
 import { within } from '../lifecycle/within.ts';
 import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
-import { parseAddress, probe, type Probe } from './probe.ts';
+import { probe, type Probe } from './probe.ts';
 
 /** How long a broker may take to answer at start, milliseconds. */
 const DEADLINE_MS = 10_000;
@@ -18,7 +18,7 @@ async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'
     const results = await Promise.all(
       brokers.map(async (broker) => ({
         broker,
-        result: await probe(parseAddress(broker), Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl),
+        result: await probe(broker, Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl),
       })),
     );
     if (results.some(({ result }) => result.kind === 'kafka')) return;
@@ -42,7 +42,7 @@ async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'
 /** Returns what is wrong with the TLS settings for an address. Undefined if TLS is not the cause. */
 async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']): Promise<string | undefined> {
   const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> =>
-    (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
+    (await probe(broker, PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
   const reason = 'reason' in result ? (result.reason ?? '') : '';
   if (ssl === false)
     return result.kind === 'other' && (await isKafka({ rejectUnauthorized: false }))

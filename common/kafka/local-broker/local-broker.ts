@@ -154,7 +154,7 @@ async function startBackend(
 /** Waits until the broker answers. */
 async function ready(backend: Backend, port: number, signal: AbortSignal | undefined): Promise<void> {
   const deadline = performance.now() + READY_DEADLINE_MS;
-  while ((await probe({ host: '127.0.0.1', port }, 2_000)).kind !== 'kafka') {
+  while ((await probe(`127.0.0.1:${port}`, 2_000)).kind !== 'kafka') {
     if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
     const how = await within(PROBE_EVERY_MS, backend.exited, undefined);
     if (how !== undefined)
@@ -256,7 +256,7 @@ async function assertPortFree(port: number): Promise<void> {
     if (code !== 'EADDRINUSE')
       throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${code}); set KAFKA_PORT`);
   }
-  const kafka = (await probe({ host: '127.0.0.1', port }, 2_000)).kind === 'kafka';
+  const kafka = (await probe(`127.0.0.1:${port}`, 2_000)).kind === 'kafka';
   throw new StartError(
     kafka
       ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`

@@ -61,7 +61,7 @@ async function values(topic: string, { brokers }: LocalBroker): Promise<(string 
 }
 
 async function answers(port: number): Promise<boolean> {
-  return (await probe({ host: '127.0.0.1', port }, 1_000)).kind === 'kafka';
+  return (await probe(`127.0.0.1:${port}`, 1_000)).kind === 'kafka';
 }
 
 test('stopped and started again, it has its data', async () => {
