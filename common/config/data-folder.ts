@@ -1,4 +1,5 @@
 import { chmodSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { StartError } from '../errors.ts';
 
 /**
@@ -28,6 +29,11 @@ export function makeDataFolder(dataDir: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** Returns the file of the first admin key if API_KEY is not set. The query service writes it, commands read it. */
+export function keyFile(dataDir: string): string {
+  return join(dataDir, 'api-key');
 }
 
 /** Returns the trimmed text of a file. Undefined if there is none, or if it belongs to another user. */

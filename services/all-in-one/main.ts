@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { startLocalBroker, type Broker } from '../../common/kafka/local-broker/local-broker.ts';

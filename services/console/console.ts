@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../common/clock.ts';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import { optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
