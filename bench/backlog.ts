@@ -27,14 +27,8 @@ export interface BenchBroker {
 export async function startBenchBroker(): Promise<BenchBroker> {
   const folder = temporaryFolder();
   const logger = createLogger('error');
-  const { CACHE_DIR, JAVA_HOME, KAFKA_MAX_DECOMPRESSED_BYTES } = readSettings();
-  const broker = await startLocalBroker({
-    dataDir: folder.path,
-    port: await freePort(),
-    cacheDir: CACHE_DIR,
-    javaHome: JAVA_HOME,
-    logger,
-  });
+  const settings = { ...readSettings(), DATA_DIR: folder.path, KAFKA_PORT: await freePort() };
+  const broker = await startLocalBroker(settings, logger);
   return {
     folder: folder.path,
     brokers: broker.brokers,
@@ -42,7 +36,7 @@ export async function startBenchBroker(): Promise<BenchBroker> {
       brokers: broker.brokers,
       clientId: 'bench',
       logger,
-      maxDecompressedBytes: KAFKA_MAX_DECOMPRESSED_BYTES,
+      maxDecompressedBytes: settings.KAFKA_MAX_DECOMPRESSED_BYTES,
     }),
     stop: async () => {
       await broker.stop();

@@ -41,15 +41,11 @@ export function watchReadiness(registry: Registry, checks: Readonly<Record<strin
     async collect() {
       await Promise.all(
         Object.entries(checks).map(async ([name, check]) => {
-          this.set({ check: name }, (await passes(check)) ? 1 : 0);
+          const answer = await within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
+          this.set({ check: name }, typeof answer === 'string' ? 0 : 1);
         }),
       );
     },
   });
   registry.registerMetric(ready);
-}
-
-async function passes(check: Check): Promise<boolean> {
-  const answer = await within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
-  return typeof answer !== 'string';
 }

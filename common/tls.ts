@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import tls from 'node:tls';
 
 /**
@@ -13,17 +14,15 @@ export function isCertificateError(code: string): boolean {
 const HANDSHAKE_MS = 3_000;
 
 /** Returns whether a TLS server listens there, with any certificate. Never throws. */
-export function speaksTls({ host, port }: { readonly host: string; readonly port: number }): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = tls.connect({ host, port, rejectUnauthorized: false });
-    const end = (answer: boolean): void => {
-      clearTimeout(timer);
-      socket.destroy();
-      resolve(answer);
-    };
-    const timer = setTimeout(() => end(false), HANDSHAKE_MS);
-    socket.once('secureConnect', () => end(true));
-    socket.on('error', () => end(false));
-    socket.once('close', () => end(false));
-  });
+export async function speaksTls({ host, port }: { readonly host: string; readonly port: number }): Promise<boolean> {
+  const socket = tls.connect({ host, port, rejectUnauthorized: false });
+  socket.on('error', () => undefined); // also after the answer
+  try {
+    await once(socket, 'secureConnect', { signal: AbortSignal.timeout(HANDSHAKE_MS) });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
 }

@@ -47,7 +47,6 @@ function namesIn(registry: Registry): Metric[] {
     registry.getMetricsAsArray() as unknown as {
       name: string;
       help: string;
-      type?: string;
       labelNames?: readonly string[];
       constructor: { name: string };
     }[]

@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs';
-import { settingsRows } from '../common/config/settings.ts';
+import { settingsTable, type Setting } from '../common/config/settings.ts';
 
 const PAGE = new URL('../docs/settings.md', import.meta.url);
 const BEGIN = '<!-- settings: made by `npm run settings-table` -->';
@@ -10,7 +10,9 @@ function settingsTableMarkdown(): string {
   return [
     '| variable | default | unit | meaning |',
     '|---|---|---|---|',
-    ...settingsRows().map((r) => `| \`${r.name}\` | ${r.shown} | ${r.unit} | ${r.description} |`),
+    ...Object.entries<Setting<unknown>>(settingsTable).map(
+      ([name, s]) => `| \`${name}\` | ${s.shown ?? `\`${String(s.default)}\``} | ${s.unit ?? ''} | ${s.description} |`,
+    ),
   ].join('\n');
 }
 

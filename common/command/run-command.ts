@@ -7,8 +7,7 @@ import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
-import { keepToOwner } from '../config/data-folder.ts';
-import { keyFile } from '../config/key-file.ts';
+import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { EXIT_USAGE, StartError, UsageError } from '../errors.ts';
@@ -42,15 +41,14 @@ export async function runCommandLine<Args, Result>(
     });
     process.exitCode = command.exitCode?.(result) ?? 0;
   } catch (error) {
-    process.exitCode = error instanceof UsageError ? EXIT_USAGE : error instanceof StartError ? error.exitCode : 1;
-    const message = error instanceof StartError ? error.message : error instanceof Error ? error.stack : String(error);
-    process.stderr.write(
-      printable(
-        error instanceof UsageError
-          ? `${error.message}; see npm run ${command.name} -- --help\n`
-          : `sluice: ${message}\n`,
-      ),
-    );
+    const [exitCode, line] =
+      error instanceof UsageError
+        ? [EXIT_USAGE, `${error.message}; see npm run ${command.name} -- --help`]
+        : error instanceof StartError
+          ? [error.exitCode, `sluice: ${error.message}`]
+          : [1, `sluice: ${error instanceof Error ? error.stack : String(error)}`];
+    process.exitCode = exitCode;
+    process.stderr.write(printable(`${line}\n`));
   }
 }
 
@@ -61,15 +59,8 @@ async function resultOf<Args, Result>(
   url: string | undefined,
 ): Promise<Result> {
   if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
-    const answered = await askService(
-      command,
-      args,
-      settings,
-      url !== undefined,
-      url ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https'),
-    );
-    if (answered !== undefined) return answered.result as Result;
-    if (url !== undefined) throw new StartError(`no service answers at ${url}`);
+    const answered = await askService(command, args, settings, url);
+    if (answered !== undefined) return answered;
   }
   const logger = createLogger('warn');
   const clickhouse = await openClickHouse(settings, logger, { wait: false });
@@ -87,38 +78,41 @@ async function resultOf<Args, Result>(
 }
 
 /**
- * Undefined if nobody listens at the address. If the operator did not name the address, its listener must first prove
+ * Returns the service's result. Undefined if the operator named no address, and nobody listens at that of the settings. Its listener must first prove
  * to be the service of the data folder. Only then, and on the same connection, the key is sent.
  */
 async function askService<Args, Result>(
   command: Command<Args, Result>,
   args: Args,
   settings: Settings,
-  isNamed: boolean,
-  url: string,
-): Promise<{ result: unknown } | undefined> {
-  const key = settings.API_KEY ?? storedKey(settings.DATA_DIR);
+  named: string | undefined,
+): Promise<Result | undefined> {
+  const url = named ?? addressOf(settings.HOST, settings.PORT, settings.HTTPS_CERT === undefined ? 'http' : 'https');
+  const key = settings.API_KEY ?? readOwnFile(keyFile(settings.DATA_DIR));
   const connection = connectTo(url, settings.HTTPS_CERT);
   let answer: Answer;
   try {
-    if (!isNamed) await demandProof(connection, url, settings.DATA_DIR);
+    if (named === undefined) await demandProof(connection, url, settings.DATA_DIR);
     answer = await connection.send(
       'POST',
       `/api/commands/${command.name}`,
       { 'content-type': 'application/json', ...(key === undefined ? {} : { 'x-api-key': key }) },
       JSON.stringify(args),
-      !isNamed,
+      named === undefined,
     );
   } catch (error) {
     if (error instanceof StartError) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED') return undefined;
+    if (code === 'ECONNREFUSED') {
+      if (named === undefined) return undefined;
+      throw new StartError(`no service answers at ${url}`);
+    }
     throw new StartError(`the service at ${url} does not answer: ${code ?? message}`);
   } finally {
     connection.close();
   }
   const body = parsed(answer.text);
-  if (answer.status === 200 && body !== undefined && 'result' in body) return { result: body.result };
+  if (answer.status === 200 && body !== undefined && 'result' in body) return body.result as Result;
   throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`);
 }
 
@@ -158,20 +152,10 @@ function parsed(text: string): Body | undefined {
   }
 }
 
-interface Connection {
-  /** `again`: only on the connection of the previous call; rejects if that is closed */
-  send(
-    method: 'GET' | 'POST',
-    path: string,
-    headers: Readonly<Record<string, string>>,
-    body: string,
-    again: boolean,
-  ): Promise<Answer>;
-  close(): void;
-}
+type Connection = ReturnType<typeof connectTo>;
 
 /** Opens one connection. With TLS it trusts the service's own certificate, if known, under any host name. */
-function connectTo(url: string, certificate: string | undefined): Connection {
+function connectTo(url: string, certificate: string | undefined) {
   const own = certificate === undefined ? undefined : readFileSync(certificate);
   const fingerprint = own && new X509Certificate(own).fingerprint256;
   const trusted = own && {
@@ -187,8 +171,15 @@ function connectTo(url: string, certificate: string | undefined): Connection {
     : new HttpAgent({ keepAlive: true, maxSockets: 1 });
   let used: Socket | undefined;
   return {
-    close: () => agent.destroy(),
-    send: (method, path, headers, body, again) =>
+    close: (): void => agent.destroy(),
+    /** `again`: only on the connection of the previous call; rejects if that is closed */
+    send: (
+      method: 'GET' | 'POST',
+      path: string,
+      headers: Readonly<Record<string, string>>,
+      body: string,
+      again: boolean,
+    ): Promise<Answer> =>
       new Promise((resolve, reject) => {
         const options = {
           method,
@@ -209,12 +200,4 @@ function connectTo(url: string, certificate: string | undefined): Connection {
         });
       }),
   };
-}
-
-function storedKey(dataDir: string): string | undefined {
-  try {
-    return readFileSync(keyFile(dataDir), 'utf8').trim();
-  } catch {
-    return undefined;
-  }
 }

@@ -45,13 +45,9 @@ export function contradictions(settings: Settings, wrong: ReadonlySet<SettingNam
       mistakes.push('CLICKHOUSE_CLUSTER needs CLICKHOUSE_URL: the embedded engine is no node of a cluster');
     if (settings.CLICKHOUSE_CLUSTER === undefined && settings.CLICKHOUSE_URL?.includes(',') === true)
       mistakes.push('CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given');
+    if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true)
+      mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   }
-  if (
-    settings.CLICKHOUSE_SSL_CA !== undefined &&
-    settings.CLICKHOUSE_URL?.startsWith('https:') !== true &&
-    right('CLICKHOUSE_URL')
-  )
-    mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   if (
     settings.API_KEY !== undefined &&
     settings.API_KEY.length < SHORTEST_API_KEY &&

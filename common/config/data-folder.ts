@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, statSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { StartError } from '../errors.ts';
 
 /**
@@ -27,5 +28,19 @@ export function makeDataFolder(dataDir: string): boolean {
     return true;
   } catch {
     return false;
+  }
+}
+
+/** Returns the file of the first admin key if API_KEY is not set. The query service writes it, commands read it. */
+export function keyFile(dataDir: string): string {
+  return join(dataDir, 'api-key');
+}
+
+/** Returns the trimmed text of a file. Undefined if there is none, or if it belongs to another user. */
+export function readOwnFile(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    return undefined;
   }
 }

@@ -30,12 +30,8 @@ export function yesOrNo(value: string): boolean {
 
 export function url(...protocols: string[]): (value: string) => string {
   return (value) => {
-    let parsed: URL;
-    try {
-      parsed = new URL(value);
-    } catch {
-      throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost:8123`);
-    }
+    const parsed = URL.parse(value);
+    if (parsed === null) throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost:8123`);
     for (const part of [parsed.username, parsed.password, parsed.pathname]) {
       try {
         decodeURIComponent(part);
@@ -110,25 +106,20 @@ export function fileText(path: string): string {
 }
 
 /** Checks the file and returns its path. It is read again where it is used. */
-export function certificateFile(path: string): string {
-  const text = fileText(path);
-  try {
-    void new X509Certificate(text);
-  } catch (error) {
-    throw new Error('names a file that has no certificate in PEM', { cause: error });
-  }
-  return path;
+function fileWith(what: string, check: (text: string) => unknown): (path: string) => string {
+  return (path) => {
+    const text = fileText(path);
+    try {
+      check(text);
+    } catch (error) {
+      throw new Error(`names a file that has no ${what}`, { cause: error });
+    }
+    return path;
+  };
 }
 
-export function privateKeyFile(path: string): string {
-  const text = fileText(path);
-  try {
-    createPrivateKey(text);
-  } catch (error) {
-    throw new Error('names a file that has no private key in PEM without a passphrase', { cause: error });
-  }
-  return path;
-}
+export const certificateFile = fileWith('certificate in PEM', (text) => new X509Certificate(text));
+export const privateKeyFile = fileWith('private key in PEM without a passphrase', createPrivateKey);
 
 export function folder(path: string): string {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true)
@@ -158,18 +149,12 @@ export function trustProxy(value: string): TrustProxy {
   if (/^[1-9]\d?$/.test(value)) return Number(value);
   const networks = names(value);
   for (const network of networks) {
-    const [address = '', bits, ...rest] = network.split('/');
+    const [, address = '', bits = '1'] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(network) ?? [];
     const version = isIP(address);
-    const most = version === 4 ? 32 : 128;
-    if (
-      version === 0 ||
-      rest.length > 0 ||
-      (bits !== undefined && (!/^\d{1,3}$/.test(bits) || Number(bits) < 1 || Number(bits) > most))
-    ) {
+    if (version === 0 || Number(bits) < 1 || Number(bits) > (version === 4 ? 32 : 128))
       throw new Error(
         `has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`,
       );
-    }
   }
   if (networks.length === 0)
     throw new Error(

@@ -1,7 +1,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { makeDataFolder } from './data-folder.ts';
+import { makeDataFolder, readOwnFile } from './data-folder.ts';
 
 /**
  * Lets a command recognise the service of its data folder before it sends it the admin key: while the service is
@@ -18,11 +18,7 @@ const proofFile = (dataDir: string): string => join(dataDir, 'service-proof');
  * Returns the secret of a data folder. Undefined if no service ever ran on it, or the folder belongs to another user.
  */
 export function readProofSecret(dataDir: string): string | undefined {
-  try {
-    return readFileSync(proofFile(dataDir), 'utf8').trim();
-  } catch {
-    return undefined;
-  }
+  return readOwnFile(proofFile(dataDir));
 }
 
 /** Returns the secret of a data folder and creates it if there is none. */

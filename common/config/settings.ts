@@ -113,9 +113,7 @@ export const settingsTable = {
       'ClickHouse server, `http://user:password@host:8123/database`; with CLICKHOUSE_CLUSTER every node of it, separated by commas',
     parse: parsers.nodes,
   }),
-  CLICKHOUSE_CLUSTER: setting<string | undefined>({
-    default: undefined,
-    shown: 'none',
+  CLICKHOUSE_CLUSTER: optional({
     description:
       "name of the cluster in the servers' `remote_servers`: the tables are replicated on the nodes of each of its shards ([scale.md](scale.md))",
     parse: parsers.text,
@@ -325,21 +323,6 @@ export const settingsTable = {
 
 export type SettingName = keyof typeof settingsTable;
 export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends Setting<infer T> ? T : never };
-
-/** Returns every setting for documentation: name, default, unit, meaning. */
-export function settingsRows(): {
-  readonly name: string;
-  readonly shown: string;
-  readonly unit: string;
-  readonly description: string;
-}[] {
-  return (Object.entries(settingsTable) as [string, Setting<unknown>][]).map(([name, s]) => ({
-    name,
-    shown: s.shown ?? `\`${String(s.default)}\``,
-    unit: s.unit ?? '',
-    description: s.description,
-  }));
-}
 
 /**
  * Reads the whole table from the environment. An empty or blank variable counts as absent. Throws one StartError (exit

@@ -3,11 +3,10 @@ import { EXIT_CONFIG, EXIT_USAGE, StartError } from '../errors.ts';
 import { isGiven, readSettings, settingsTable, type Setting, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';
-const HELP = ['--help', '-h'];
 
 /** Whether the process was called only to print its settings. */
-export function isConfigCheck(args: readonly string[] = process.argv.slice(2)): boolean {
-  return args.includes(CHECK);
+export function isConfigCheck(): boolean {
+  return process.argv.includes(CHECK, 2);
 }
 
 function helpOf(script: string): string {
@@ -34,7 +33,7 @@ export function readServiceSettings<Needed extends SettingName = never>(
   needs: readonly Needed[] = [],
 ): Settings & { readonly [K in Needed]: NonNullable<Settings[K]> } {
   const args = process.argv.slice(2);
-  if (args.some((arg) => HELP.includes(arg))) {
+  if (args.includes('--help') || args.includes('-h')) {
     writeSync(1, helpOf(script));
     process.exit(0);
   }

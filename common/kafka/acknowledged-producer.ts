@@ -71,9 +71,7 @@ const STOP_MS = 3_000;
 
 /** The work of one send(): as many pieces as it needs calls. */
 interface Order {
-  /** pieces without an acknowledgement */
-  open: number;
-  /** pieces in memory */
+  /** pieces in memory: a piece leaves it acknowledged, or after its order was settled with an error */
   held: number;
   settled: boolean;
   settle: (error?: NotAcknowledged) => void;
@@ -82,7 +80,7 @@ interface Order {
 interface Piece {
   readonly order: Order;
   readonly messages: Message[];
-  readonly bytes: number;
+  bytes: number;
 }
 
 /** Opens no connection before the first message. `acknowledgeMs`: how long a caller waits, 10 s by default. */
@@ -93,7 +91,7 @@ export function createAcknowledgedProducer({
 }: {
   kafka: Pick<KafkaClient, 'producer'>;
   logger: Logger;
-  acknowledgeMs?: number;
+  acknowledgeMs?: number | undefined;
 }): AcknowledgedProducer {
   const lanes = new Map<string, Lane>();
   let stopping = false;
@@ -101,32 +99,28 @@ export function createAcknowledgedProducer({
     send(topic, messages) {
       let lane = lanes.get(topic);
       if (lane === undefined) lanes.set(topic, (lane = createLane(topic, kafka, logger)));
-      const pieces = split(messages);
       const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
       const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
       const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
       const order: Order = {
-        open: pieces.length,
-        held: pieces.length,
+        held: 0,
         settled: false,
         finish,
         settle: (error) => {
-          if (order.settled) return;
           order.settled = true;
           clearTimeout(late);
           if (error === undefined) resolve();
           else reject(error);
         },
       };
+      const pieces = split(messages, order);
+      order.held = pieces.length;
       if (pieces.length === 0) order.settle();
       else if (stopping) order.settle(new NotAcknowledged('stopping'));
       // a new caller would only wait behind a call that hangs
       else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
       if (order.settled) finish();
-      else
-        lane.add(
-          pieces.map((messages) => ({ order, messages, bytes: messages.reduce((sum, m) => sum + sizeOf(m), 0) })),
-        );
+      else lane.add(pieces);
       return { acknowledged, finished };
     },
     async stop() {
@@ -136,14 +130,9 @@ export function createAcknowledgedProducer({
   };
 }
 
-interface Lane {
-  add(pieces: readonly Piece[]): void;
-  /** how long the call in flight has run, milliseconds */
-  busyMs(): number;
-  stop(): Promise<void>;
-}
+type Lane = ReturnType<typeof createLane>;
 
-function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger: Logger): Lane {
+function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger: Logger) {
   let queue: Piece[] = [];
   let since: number | undefined;
   let running: Promise<void> | undefined;
@@ -178,7 +167,6 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
       const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
       if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
-      for (const { order } of pieces) if (--order.open === 0) order.settle();
     } catch (error) {
       const failed = current;
       current = undefined;
@@ -210,12 +198,13 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   }
 
   return {
-    add(pieces) {
+    add(pieces: readonly Piece[]): void {
       queue.push(...pieces);
       running ??= run();
     },
-    busyMs: () => (since === undefined ? 0 : performance.now() - since),
-    async stop() {
+    /** how long the call in flight has run, milliseconds */
+    busyMs: (): number => (since === undefined ? 0 : performance.now() - since),
+    async stop(): Promise<void> {
       for (const piece of queue) piece.order.settle(new NotAcknowledged('stopping'));
       await running;
       await current?.then((producer) => producer.disconnect()).catch(() => undefined);
@@ -235,26 +224,26 @@ async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer
 }
 
 function done({ order }: Piece): void {
-  if (--order.held === 0) order.finish();
+  if (--order.held > 0) return;
+  order.settle();
+  order.finish();
 }
 
 function sizeOf({ key, value }: Message): number {
   return Math.max(MIN_MESSAGE_BYTES, RECORD_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
 }
 
-/** Splits messages, in order, into pieces of at most one call. */
-function split(messages: readonly OutgoingMessage[]): Message[][] {
-  const pieces: Message[][] = [];
-  let bytes = MAX_CALL_BYTES;
+/** Splits the messages of an order into pieces of at most one call. */
+function split(messages: readonly OutgoingMessage[], order: Order): Piece[] {
+  const pieces: Piece[] = [];
   for (const { key, value, timestamp } of messages) {
     const message: Message = { key, value, timestamp: String(timestamp) };
     const size = sizeOf(message);
-    if (bytes + size > MAX_CALL_BYTES) {
-      pieces.push([]);
-      bytes = 0;
-    }
-    pieces.at(-1)?.push(message);
-    bytes += size;
+    let piece = pieces.at(-1);
+    if (piece === undefined || piece.bytes + size > MAX_CALL_BYTES)
+      pieces.push((piece = { order, messages: [], bytes: 0 }));
+    piece.messages.push(message);
+    piece.bytes += size;
   }
   return pieces;
 }

@@ -1,11 +1,5 @@
 import kafkajs, { type LogEntry } from 'kafkajs';
 
-/** A log line of kafkajs in our form: level and fields of the log event `kafka_client`. */
-interface ClientLogLine {
-  readonly level: 'error' | 'warn' | 'debug';
-  readonly fields: Readonly<Record<string, unknown>>;
-}
-
 /**
  * Lines that kafkajs logs as ERROR or WARN although it then behaves correctly. Rebalances are ordinary. Errors in
  * responses are thrown to the caller, except for fetches, which have no caller. An idempotent producer that fails is
@@ -17,13 +11,12 @@ const ordinary =
 const serious = /^Crash:|^Error when calling each|^Offset out of range/;
 
 /**
- * Returns a line of kafkajs with our level. kafkajs logs each start, join, pause and resume at INFO, and each retried
- * connection at ERROR.
- * Its INFO and below become debug, its warnings and errors become warnings, and what stops the consumer becomes an
- * error.
+ * Returns level and fields of the log event `kafka_client` for a line of kafkajs.
+ * kafkajs logs each start, join, pause and resume at INFO, and each retried connection at ERROR. Its INFO and below
+ * become debug, its warnings and errors become warnings, and what stops the consumer becomes an error.
  * Only small fields are kept: some hold whole responses, and messages must not reach the log.
  */
-export function clientLogLine(entry: LogEntry): ClientLogLine {
+export function clientLogLine(entry: LogEntry) {
   const { message, stack, ...rest } = entry.log as LogEntry['log'] & { readonly stack?: unknown };
   const detail = typeof message === 'string' ? message : String(message);
   const fields: Record<string, unknown> = { namespace: entry.namespace, detail };
@@ -42,10 +35,9 @@ export function clientLogLine(entry: LogEntry): ClientLogLine {
     if (value !== undefined && value !== null) fields[name] = value instanceof Error ? value.message : value;
   }
   const text = typeof fields['error'] === 'string' ? `${detail} ${fields['error']}` : detail;
-  let level: ClientLogLine['level'] = 'debug';
-  if (entry.level === kafkajs.logLevel.ERROR && serious.test(detail)) level = 'error';
-  else if ((entry.level === kafkajs.logLevel.ERROR || entry.level === kafkajs.logLevel.WARN) && !ordinary.test(text))
-    level = 'warn';
+  const isError = entry.level === kafkajs.logLevel.ERROR;
+  const isWarning = (isError || entry.level === kafkajs.logLevel.WARN) && !ordinary.test(text);
+  const level: 'error' | 'warn' | 'debug' = isError && serious.test(detail) ? 'error' : isWarning ? 'warn' : 'debug';
   if (level === 'error' && typeof stack === 'string') fields['stack'] = stack;
   return { level, fields };
 }

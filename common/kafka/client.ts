@@ -36,15 +36,9 @@ export type {
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
 
-/**
- * Returns the offset that a batch was fetched from; the request may be older than the last rejoin. kafkajs's types lack
- * the field (src/consumer/batch.js:12).
- */
-export function fetchedOffset(batch: Batch): string {
-  return (batch as Batch & { readonly fetchedOffset: string }).fetchedOffset;
-}
-
 interface FetchedRecords {
+  /** the offset that they were fetched from; the request may be older than the last rejoin */
+  readonly at: number;
   readonly records: readonly FetchedRecord[];
   /** the last offset that the records cover; some offsets may have no record */
   readonly to: number;
@@ -62,6 +56,8 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
   const block = messages.find((message) => 'records' in message);
   return {
+    // kafkajs's types lack the field (src/consumer/batch.js:12)
+    at: Number((batch as Batch & { readonly fetchedOffset: string }).fetchedOffset),
     records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
     to: Number(batch.lastOffset()),
     end: block === undefined ? Number(batch.highWatermark) : block.stableEnd,
@@ -87,7 +83,7 @@ function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedReco
 
 const NOTHING = Buffer.alloc(0);
 
-export interface KafkaOptions {
+interface KafkaOptions {
   /** host:port each; one reachable broker is enough */
   readonly brokers: readonly string[];
   /** shown in the broker's logs and metrics */

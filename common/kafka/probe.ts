@@ -10,17 +10,6 @@ export type Probe =
   | { readonly kind: 'other'; readonly reason?: string }
   | { readonly kind: 'nothing'; readonly reason: string };
 
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
-
-/** Returns the parts of `host:port` or `[v6]:port`. */
-export function parseAddress(broker: string): Address {
-  const colon = broker.lastIndexOf(':');
-  return { host: broker.slice(0, colon).replace(/^\[(.*)\]$/, '$1'), port: Number(broker.slice(colon + 1)) };
-}
-
 const CORRELATION_ID = 0x736c7569;
 
 /**
@@ -38,23 +27,20 @@ function apiVersionsRequest(): Buffer {
 }
 
 /**
- * Probes one address once, within timeoutMs, for a Kafka broker. Never throws. It does not use the client, whose
- * attempts take longer and fill the log.
+ * Probes one address (host:port; settings refuse IPv6) once, within timeoutMs, for a Kafka broker. Never throws. It
+ * does not use the client, whose attempts take longer and fill the log.
  */
-export function probe(
-  { host, port }: Address,
-  timeoutMs: number,
-  ssl: boolean | tls.ConnectionOptions = false,
-): Promise<Probe> {
+export function probe(broker: string, timeoutMs: number, ssl: boolean | tls.ConnectionOptions = false): Promise<Probe> {
+  const [host = '', port] = broker.split(':');
+  const address = { host, port: Number(port) };
   return new Promise((resolve) => {
     let received = Buffer.alloc(0);
     let connected = false;
     const socket =
       ssl === false
-        ? net.connect({ host, port })
+        ? net.connect(address)
         : tls.connect({
-            host,
-            port,
+            ...address,
             ...(net.isIP(host) === 0 ? { servername: host } : {}),
             ...(ssl === true ? {} : ssl),
           });

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
+import { within } from '../lifecycle/within.ts';
 import { isCertificateError } from '../tls.ts';
 import type { Admin, KafkaClient } from './client.ts';
-import { parseAddress, probe, type Probe } from './probe.ts';
+import { probe, type Probe } from './probe.ts';
 
 /** How long a broker may take to answer at start, milliseconds. */
 const DEADLINE_MS = 10_000;
@@ -10,17 +11,14 @@ const PROBE_TIMEOUT_MS = 2_000;
 const RETRY_MS = 200;
 
 /** Waits until one of the brokers answers. Throws StartError (one line) if none does within deadlineMs. */
-async function awaitBroker(
-  { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
-  deadlineMs: number = DEADLINE_MS,
-): Promise<void> {
+async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();
     const results = await Promise.all(
       brokers.map(async (broker) => ({
         broker,
-        result: await probe(parseAddress(broker), Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl),
+        result: await probe(broker, Math.max(1, Math.min(PROBE_TIMEOUT_MS, left)), ssl),
       })),
     );
     if (results.some(({ result }) => result.kind === 'kafka')) return;
@@ -44,7 +42,7 @@ async function awaitBroker(
 /** Returns what is wrong with the TLS settings for an address. Undefined if TLS is not the cause. */
 async function mismatch(broker: string, result: Probe, ssl: KafkaClient['ssl']): Promise<string | undefined> {
   const isKafka = async (with_: KafkaClient['ssl']): Promise<boolean> =>
-    (await probe(parseAddress(broker), PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
+    (await probe(broker, PROBE_TIMEOUT_MS, with_)).kind === 'kafka';
   const reason = 'reason' in result ? (result.reason ?? '') : '';
   if (ssl === false)
     return result.kind === 'other' && (await isKafka({ rejectUnauthorized: false }))
@@ -71,8 +69,8 @@ export async function ensureTopics(
   const until = performance.now() + deadlineMs;
   await awaitBroker(kafka, deadlineMs);
   const admin = kafka.admin();
-  const created: string[] = [];
   const ensure = async (): Promise<readonly string[]> => {
+    const created: string[] = [];
     await admin.connect();
     for (;;) {
       try {
@@ -84,27 +82,18 @@ export async function ensureTopics(
       }
     }
   };
-  const late = new AbortController();
   try {
-    return await Promise.race([
-      ensure(),
-      sleep(Math.max(1_000, until - performance.now()), undefined, { signal: late.signal }).then(() => {
-        throw new Error('no answer in time');
-      }),
-    ]);
+    const created = await within(Math.max(1_000, until - performance.now()), ensure(), undefined);
+    if (created === undefined) throw new Error('no answer in time');
+    return created;
   } catch (error) {
     const { sasl, brokers } = kafka;
-    if (sasl !== undefined && isAuthentication(error))
-      throw new StartError(
-        `Kafka at ${brokers.join(', ')} refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`,
-        { cause: error },
-      );
-    throw new StartError(
-      `Kafka at ${kafka.brokers.join(', ')} answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`,
-      { cause: error },
-    );
+    const why =
+      sasl !== undefined && isAuthentication(error)
+        ? `refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`
+        : `answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`;
+    throw new StartError(`Kafka at ${brokers.join(', ')} ${why}`, { cause: error });
   } finally {
-    late.abort();
     await admin.disconnect().catch(() => undefined);
   }
 }

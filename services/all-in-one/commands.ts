@@ -11,10 +11,6 @@ const MAX_ARGS_BYTES = 64 * 1024;
 /** The arguments of a call that the log shows: what was done, and to which backup, topic or key. */
 const AUDITED = new Set(['do', 'action', 'place', 'base', 'topic', 'id', 'name']);
 
-function auditedArgs(args: object): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(args).filter(([name]) => AUDITED.has(name)));
-}
-
 /** Proves to commands that this is the service of their data folder, before they send it their key. */
 export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): OpenRoute {
   const secret = proofSecret(settings.DATA_DIR);
@@ -44,7 +40,8 @@ export function commandRoutes(context: CommandContext): Route[] {
     handle: async ({ body, key, address }) => {
       const args = readJson(body, 'the body must be JSON with the arguments');
       checkArguments(command, args);
-      const audit = { command: command.name, ...auditedArgs(args as object) };
+      const audited = Object.entries(args as Readonly<Record<string, unknown>>).filter(([name]) => AUDITED.has(name));
+      const audit = { command: command.name, ...Object.fromEntries(audited) };
       try {
         return { status: 200, json: { result: await command.run(context, args) }, audit };
       } catch (error) {

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import { readServiceSettings } from '../../common/config/start.ts';
-import { startBroker } from '../../common/kafka/broker.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
+import { startLocalBroker, type Broker } from '../../common/kafka/local-broker/local-broker.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
@@ -30,7 +30,10 @@ await runProcess(
     const registry = createRegistry();
 
     // the engine and the broker start side by side: together they are most of the time to ready
-    const broker = startBroker(settings, logger, stopping);
+    const broker: Promise<Broker> =
+      settings.KAFKA_BROKERS === undefined
+        ? startLocalBroker(settings, logger, { signal: stopping })
+        : Promise.resolve({ name: 'kafka', brokers: settings.KAFKA_BROKERS, stop: () => Promise.resolve() });
     const log = logger;
     const connecting = broker.then(({ brokers }) => kafkaFromSettings(settings, brokers, 'sluice', log));
     connecting.catch(() => {});

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { readSettings } from '../../common/config/settings.ts';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import { welcome } from './welcome.ts';
 
 const folder = mkdtempSync(join(tmpdir(), "sluice's data "));

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { refusal } from '../../common/clickhouse/errors.ts';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { buildAssets } from './assets.ts';

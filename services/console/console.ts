@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
-import { createSharedBudget, type SharedBudget } from '../../common/http/budget.ts';
+import { createSharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
 import { ERROR, jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
@@ -29,7 +29,7 @@ interface PushOptions {
   readonly registry: Registry;
   readonly clock: Clock;
   /** how long a request waits for Kafka's acknowledgement; 10 s by default */
-  readonly acknowledgeMs?: number;
+  readonly acknowledgeMs?: number | undefined;
 }
 
 export interface Push extends Component {
@@ -54,38 +54,53 @@ const RETRY_KAFKA_SECONDS = 5;
  * PUSH_BUFFER_BYTES bounds the memory, and no key takes more than half of it.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
-  const memory = createSharedBudget(
-    settings.PUSH_BUFFER_BYTES,
-    () =>
-      new ApiError('rate_limited', 'the push buffer is full: Kafka has not acknowledged earlier events of this key', {
-        retryAfterSeconds: RETRY_FULL_SECONDS,
-      }),
-  );
+  const memory = createSharedBudget(settings.PUSH_BUFFER_BYTES, bufferFull);
   const metrics = createPushMetrics(registry, memory.used);
   let producer: AcknowledgedProducer | undefined;
   let stopped = false;
-  async function connect(): Promise<void> {
-    producer = createAcknowledgedProducer({
-      kafka: await kafka,
-      logger,
-      ...(acknowledgeMs !== undefined && { acknowledgeMs }),
-    });
-  }
-  connect().catch(() => undefined); // the owner of the promise reports the error
+  kafka.then(
+    (client) => (producer = createAcknowledgedProducer({ kafka: client, logger, acknowledgeMs })),
+    () => undefined, // the owner of the promise reports the error
+  );
 
   // Bodies are decompressed and parsed one at a time. The event loop does this work anyway, and the uncounted memory is
   // then needed only once.
   const inTurn = createFairQueue();
 
-  async function push(request: RouteRequest, source: KnownSource): Promise<void> {
+  /** Decompresses and reads a body, and takes the memory for it until `release` is called. Throws ApiError. */
+  async function receive(
+    { signal, body, headers, key }: RouteRequest,
+    source: KnownSource,
+    timestamp: number,
+  ): Promise<{ readonly messages: OutgoingMessage[]; readonly release: () => void }> {
+    if (signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
+    const decompressed = await decompressBody(body, single(headers['content-encoding']), BODY_LIMIT);
+    metrics.bytes.inc({ source: source.name }, decompressed.length);
+    const releaseBytes = memory.take(key.id, decompressed.length);
+    try {
+      const messages = await readEvents(decompressed, source, key.projects, settings.MAX_EVENT_BYTES, timestamp);
+      const releaseEvents = memory.take(key.id, messages.length * EVENT_BYTES);
+      return {
+        messages,
+        release: () => {
+          releaseBytes();
+          releaseEvents();
+        },
+      };
+    } catch (error) {
+      releaseBytes();
+      throw error;
+    }
+  }
+
+  const handle: Route['handle'] = async (request) => {
+    const source = sourceOf(request);
     if (producer === undefined || stopped)
       throw new ApiError('unavailable', stopped ? 'the service is stopping' : 'Kafka is not available yet', {
         retryAfterSeconds: RETRY_KAFKA_SECONDS,
       });
     const timestamp = clock();
-    const { messages, release } = await inTurn(request.key.id, () =>
-      receive(request, source, { memory, metrics, maxEventBytes: settings.MAX_EVENT_BYTES, timestamp }),
-    );
+    const { messages, release } = await inTurn(request.key.id, () => receive(request, source, timestamp));
     const readAt = performance.now();
     const { acknowledged, finished } = producer.send(settings.KAFKA_TOPICS[source.name], messages);
     void finished.then(release);
@@ -96,20 +111,11 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     }
     metrics.acknowledgeSeconds.observe((performance.now() - readAt) / 1000);
     metrics.events.inc({ source: source.name }, messages.length);
-  }
-
-  const handle: Route['handle'] = async (request) => {
-    await push(request, sourceOf(request));
     return { status: 200, json: { message: 'Logged!' } };
   };
   const answered: NonNullable<Route['answered']> = (request, status) => {
-    let source = 'unknown';
-    try {
-      source = sourceOf(request).name;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-    }
-    metrics.requests.inc({ source, status });
+    const [source, ...others] = sourcesOf(request);
+    metrics.requests.inc({ source: (others.length === 0 && source?.name) || 'unknown', status });
   };
   return {
     name: 'push',
@@ -130,60 +136,26 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   };
 }
 
-/** Decompresses and reads a body, and takes the memory for it until `release` is called. Throws ApiError. */
-async function receive(
-  request: RouteRequest,
-  source: KnownSource,
-  {
-    memory,
-    metrics,
-    maxEventBytes,
-    timestamp,
-  }: {
-    readonly memory: SharedBudget;
-    readonly metrics: ReturnType<typeof createPushMetrics>;
-    readonly maxEventBytes: number;
-    readonly timestamp: number;
-  },
-): Promise<{ readonly messages: OutgoingMessage[]; readonly release: () => void }> {
-  if (request.signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
-  const body = await decompressBody(request.body, single(request.headers['content-encoding']), BODY_LIMIT);
-  metrics.bytes.inc({ source: source.name }, body.length);
-  const releaseBytes = memory.take(request.key.id, body.length);
-  try {
-    const read = await readEvents(body, source, request.key.projects, maxEventBytes, timestamp);
-    const releaseEvents = memory.take(request.key.id, read.length * EVENT_BYTES);
-    return {
-      messages: read,
-      release: () => {
-        releaseBytes();
-        releaseEvents();
-      },
-    };
-  } catch (error) {
-    releaseBytes();
-    throw error;
-  }
-}
-
-/**
- * Returns the source that the request names. Throws ApiError if it names none, or if its three ways of naming
- * contradict each other.
- */
-function sourceOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): KnownSource {
+/** Returns the sources that the request names in three ways; undefined among them for an unknown name. */
+function sourcesOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>): Set<KnownSource | undefined> {
   const given = [
     ...query.getAll('source_name'),
     ...query.getAll('collection_name'),
     single(headers['x-collection']) ?? '',
-  ].filter((name) => name !== '');
-  if (given.length === 0)
+  ];
+  return new Set(given.filter((name) => name !== '').map(findSource));
+}
+
+/** Returns the only source that the request names. Throws ApiError if there is none, or if there are several. */
+function sourceOf(request: RouteRequest): KnownSource {
+  const found = sourcesOf(request);
+  if (found.size === 0)
     throw invalidParameters([
       {
         parameter: 'source_name',
         message: `is required: one of ${sources.map((s) => s.name).join(', ')}, or an alias`,
       },
     ]);
-  const found = new Set(given.map(findSource));
   const [source] = found;
   if (found.has(undefined) || source === undefined) throw new ApiError('not_found', 'there is no source of this name');
   if (found.size > 1) throw invalidParameters([{ parameter: 'source_name', message: 'names several sources' }]);
@@ -237,6 +209,16 @@ async function readEvents(
       { mistakes: mistakes.slice(0, MAX_MISTAKES) },
     );
   return messages;
+}
+
+function bufferFull(): ApiError {
+  return new ApiError(
+    'rate_limited',
+    'the push buffer is full: Kafka has not acknowledged earlier events of this key',
+    {
+      retryAfterSeconds: RETRY_FULL_SECONDS,
+    },
+  );
 }
 
 function refusalOf(error: unknown): unknown {

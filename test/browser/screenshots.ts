@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { keyFile } from '../../common/config/key-file.ts';
+import { keyFile } from '../../common/config/data-folder.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { addressOf } from '../../common/http/address.ts';
 import { createPopulation } from '../../demo/population.ts';

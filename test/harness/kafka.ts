@@ -448,6 +448,13 @@ export async function readAll(
   return result.toSorted((a, b) => a.partition - b.partition || (a.offset < b.offset ? -1 : 1));
 }
 
+/** kill -9 and nothing else. */
+export async function killBroker({ run, failed }: LocalBroker): Promise<void> {
+  if (run.kind === 'java') process.kill(run.pid, 'SIGKILL');
+  else await pipe('docker', ['kill', run.container], '');
+  await failed.catch(() => undefined);
+}
+
 /** A broker for one test file, which it may kill. The same port and data after a restart. */
 export interface OwnBroker {
   readonly brokers: readonly string[];
@@ -476,15 +483,13 @@ export async function removeLeftBrokers(): Promise<void> {
  * are given.
  */
 export async function startOwnBroker(more?: MoreListeners): Promise<OwnBroker> {
-  const { CACHE_DIR, JAVA_HOME } = readSettings();
   const dataDir = mkdtempSync(join(tmpdir(), OWN_BROKER));
-  const port = await freePort();
-  const start = (): Promise<LocalBroker> =>
-    startLocalBroker({ dataDir, port, cacheDir: CACHE_DIR, javaHome: JAVA_HOME, logger, more });
+  const settings = { ...readSettings(), DATA_DIR: dataDir, KAFKA_PORT: await freePort() };
+  const start = (): Promise<LocalBroker> => startLocalBroker(settings, logger, { more });
   let broker = await start();
   return {
     brokers: broker.brokers,
-    kill: () => broker.kill(),
+    kill: () => killBroker(broker),
     restart: async () => {
       await broker.stop();
       broker = await start();

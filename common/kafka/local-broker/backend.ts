@@ -4,9 +4,9 @@ export interface Backend {
   /** resolves with how it ended */
   readonly exited: Promise<string>;
   /** asks it to shut down */
-  terminate(): Promise<void>;
+  terminate(): Promise<unknown>;
   /** kills it */
-  kill(): Promise<void>;
+  kill(): Promise<unknown>;
   /** why it ended, or where to read that */
   lastWords(): Promise<string>;
 }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
-import { lastError, lastLine, run } from './process.ts';
+import { lastError, lastLine, run, type Outcome } from './process.ts';
 import {
   KAFKA_VERSION,
   formatArguments,
@@ -101,9 +101,6 @@ export function dockerStart(layout: DockerLayout): string[] {
   );
 }
 
-const dockerProbe = ['info', '--format', '{{json .SecurityOptions}}'];
-const dockerRunning = (container: string): string[] => ['inspect', '--format', '{{.State.Running}}', container];
-
 /**
  * If Docker runs without root on the host, the container's root is our user. Otherwise the container runs with our ids.
  */
@@ -113,7 +110,9 @@ export function containerUser(securityOptions: string, uid: number, gid: number)
 
 /** Returns the user for containers. Throws Unavailable if no Docker answers. */
 export async function findDocker(): Promise<string> {
-  const { code, stdout, stderr } = await run('docker', dockerProbe, { timeoutMs: PROBE_TIMEOUT_MS });
+  const { code, stdout, stderr } = await run('docker', ['info', '--format', '{{json .SecurityOptions}}'], {
+    timeoutMs: PROBE_TIMEOUT_MS,
+  });
   if (code !== 0) throw new Unavailable(`does not answer (${lastLine(stderr)})`);
   return containerUser(stdout, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
 }
@@ -127,26 +126,34 @@ export async function startWithDocker(
   logger: Logger,
   signal: AbortSignal | undefined,
 ): Promise<Backend> {
-  const docker = async (args: readonly string[], timeoutMs: number, purpose: string): Promise<void> => {
+  const must = async (args: readonly string[], timeoutMs: number, purpose: string): Promise<void> => {
     const { code, stderr } = await run('docker', args, { timeoutMs, signal });
     if (code !== 0) throw new Unavailable(`answers, but ${purpose} failed: ${lastLine(stderr)}`);
   };
   if ((await run('docker', ['image', 'inspect', KAFKA_IMAGE], { timeoutMs: DOCKER_TIMEOUT_MS, signal })).code !== 0) {
     logger.info({ image: KAFKA_IMAGE }, 'kafka_image_fetching');
-    await docker(['pull', '--quiet', KAFKA_IMAGE], PULL_TIMEOUT_MS, `docker pull ${KAFKA_IMAGE}`);
+    await must(['pull', '--quiet', KAFKA_IMAGE], PULL_TIMEOUT_MS, `docker pull ${KAFKA_IMAGE}`);
   }
   const name = containerName(layout.home);
   await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
   if (!existsSync(join(layout.home, 'data', 'meta.properties')))
-    await docker(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
-  await docker(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
+    await must(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
+  await must(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
   return backend(name);
 }
 
 /** Returns the container if it runs. */
 export async function findContainer(name: string): Promise<Backend | undefined> {
-  const { code, stdout } = await run('docker', dockerRunning(name), { timeoutMs: DOCKER_TIMEOUT_MS });
-  return code === 0 && stdout.trim() === 'true' ? backend(name) : undefined;
+  return (await isRunning(name)) ? backend(name) : undefined;
+}
+
+function docker(...args: string[]): Promise<Outcome> {
+  return run('docker', args, { timeoutMs: DOCKER_TIMEOUT_MS });
+}
+
+async function isRunning(name: string): Promise<boolean> {
+  const { code, stdout } = await docker('inspect', '--format', '{{.State.Running}}', name);
+  return code === 0 && stdout.trim() === 'true';
 }
 
 /** `docker wait` runs as long as the container. If a wait ends for another reason, it starts again. */
@@ -154,8 +161,7 @@ async function ended(name: string): Promise<string> {
   for (;;) {
     const { code, stdout } = await run('docker', ['wait', name], { timeoutMs: 0 });
     if (code === 0) return `exit code ${stdout.trim()}`;
-    const { code: found, stdout: running } = await run('docker', dockerRunning(name), { timeoutMs: DOCKER_TIMEOUT_MS });
-    if (found !== 0 || running.trim() !== 'true') return 'gone';
+    if (!(await isRunning(name))) return 'gone';
   }
 }
 
@@ -163,14 +169,10 @@ function backend(name: string): Backend {
   return {
     run: { kind: 'docker', container: name },
     exited: ended(name),
-    terminate: async () => {
-      await run('docker', ['kill', '--signal', 'SIGTERM', name], { timeoutMs: DOCKER_TIMEOUT_MS });
-    },
-    kill: async () => {
-      await run('docker', ['kill', name], { timeoutMs: DOCKER_TIMEOUT_MS });
-    },
+    terminate: () => docker('kill', '--signal', 'SIGTERM', name),
+    kill: () => docker('kill', name),
     lastWords: async () => {
-      const { stdout, stderr } = await run('docker', ['logs', '--tail', '200', name], { timeoutMs: DOCKER_TIMEOUT_MS });
+      const { stdout, stderr } = await docker('logs', '--tail', '200', name);
       return lastError(stdout + stderr) ?? `see docker logs ${name}`;
     },
   };

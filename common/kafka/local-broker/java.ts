@@ -1,10 +1,11 @@
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
-import { commandOf, lastError, lastLine, run, startDetached, until } from './process.ts';
+import { commandOf, lastError, lastLine, run, startDetached } from './process.ts';
 import {
   KAFKA_VERSION,
   formatArguments,
@@ -126,22 +127,22 @@ export async function startWithJava(
 
 /** Returns the broker with this pid if it still runs in `home`, whoever started it. */
 export async function findJavaBroker(pid: number, home: string): Promise<Backend | undefined> {
-  const running = isBroker(pid, home);
-  if (!(await running())) return undefined;
-  return backend(
-    pid,
-    home,
-    until(running, 100, false).then(() => 'ended'),
-  );
+  return (await isBroker(pid, home)) ? backend(pid, home, endOf(pid, home)) : undefined;
 }
 
-function isBroker(pid: number, home: string): () => Promise<boolean> {
-  return async () => (await commandOf(pid))?.includes(join(home, 'server.properties')) ?? false;
+/** Resolves when a broker that another process started has ended. Does not keep our process alive. */
+async function endOf(pid: number, home: string): Promise<string> {
+  while (await isBroker(pid, home)) await sleep(100, undefined, { ref: false });
+  return 'ended';
+}
+
+async function isBroker(pid: number, home: string): Promise<boolean> {
+  return (await commandOf(pid))?.includes(join(home, 'server.properties')) ?? false;
 }
 
 function backend(pid: number, home: string, exited: Promise<string>): Backend {
   const send = async (signal: NodeJS.Signals): Promise<void> => {
-    if (await isBroker(pid, home)()) process.kill(pid, signal);
+    if (await isBroker(pid, home)) process.kill(pid, signal);
   };
   return {
     run: { kind: 'java', pid },

@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { dirname, join, resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { makeDataFolder } from '../../config/data-folder.ts';
+import type { Settings } from '../../config/settings.ts';
 import { StartError } from '../../errors.ts';
 import type { Component } from '../../lifecycle/run.ts';
+import { within } from '../../lifecycle/within.ts';
 import type { Logger } from '../../logger.ts';
 import { probe } from '../probe.ts';
 import { Unavailable, type Backend, type Run } from './backend.ts';
@@ -14,17 +16,9 @@ import { findJava, findJavaBroker, kafkaJars, startWithJava } from './java.ts';
 import { commandOf } from './process.ts';
 import { serverProperties, type MoreListeners } from './server-properties.ts';
 
-export interface LocalBrokerOptions {
-  /** the broker's files are in its folder kafka */
-  readonly dataDir: string;
-  /** port on 127.0.0.1 */
-  readonly port: number;
-  /** folder of the jars, for all data folders of this user */
-  readonly cacheDir: string;
-  readonly javaHome?: string | undefined;
-  /** true: every batch of records waits for the disk; false by default */
-  readonly fsync?: boolean;
-  readonly logger: Logger;
+type BrokerSettings = Pick<Settings, 'KAFKA_PORT' | 'DATA_DIR' | 'CACHE_DIR' | 'JAVA_HOME' | 'FSYNC'>;
+
+interface Options {
   readonly more?: MoreListeners | undefined;
   /** aborts the start */
   readonly signal?: AbortSignal | undefined;
@@ -41,12 +35,11 @@ export interface LocalBroker extends Required<Broker> {
   readonly run: Run;
   /** true if it was already running, left by a killed process */
   readonly found: boolean;
-  /** kill -9 and nothing else, for tests */
-  kill(): Promise<void>;
 }
 
 /** A killed broker reads its whole log at the next start. */
 const READY_DEADLINE_MS = 60_000;
+const PROBE_EVERY_MS = 30;
 /** run.ts gives the whole shutdown 9 s; an ordinary stop takes 0.3 s. */
 const STOP_DEADLINE_MS = 5_000;
 
@@ -67,18 +60,22 @@ interface Running {
  * It runs in its own process group: ctrl-C in a terminal reaches us, and we stop it last.
  * Throws StartError (one line) if the port or the data folder is in use, or if neither way is available.
  */
-export async function startLocalBroker(options: LocalBrokerOptions): Promise<LocalBroker> {
-  const { dataDir, port, fsync = false, logger } = options;
-  const home = join(resolve(dataDir), 'kafka');
+export async function startLocalBroker(
+  settings: BrokerSettings,
+  logger: Logger,
+  options: Options = {},
+): Promise<LocalBroker> {
+  const { KAFKA_PORT: port, FSYNC: fsync } = settings;
+  const home = join(resolve(settings.DATA_DIR), 'kafka');
   for (const folder of [dirname(home), home]) makeDataFolder(folder);
-  const settings = createHash('sha256')
+  const digest = createHash('sha256')
     .update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync }))
     .digest('hex');
 
   const left = await leftRunning(home);
   if (left !== undefined) {
-    if (await usable(left, settings, port)) {
-      await writeRecord(home, left.backend.run, settings);
+    if (await usable(left, digest, port)) {
+      await writeRecord(home, left.backend.run, digest);
       logger.info({ port, ...left.backend.run }, 'local_broker_found');
       return localBroker(left.backend, { home, port, found: true });
     }
@@ -88,8 +85,8 @@ export async function startLocalBroker(options: LocalBrokerOptions): Promise<Loc
 
   await assertPortFree(port);
   const started = performance.now();
-  const backend = await startBackend(options, home);
-  await writeRecord(home, backend.run, settings);
+  const backend = await startBackend(settings, home, logger, options);
+  await writeRecord(home, backend.run, digest);
   try {
     await ready(backend, port, options.signal);
   } catch (error) {
@@ -118,8 +115,10 @@ export async function endLeftBroker(dataDir: string): Promise<boolean> {
 }
 
 async function startBackend(
-  { port, cacheDir, javaHome, fsync = false, logger, signal, more }: LocalBrokerOptions,
+  { KAFKA_PORT: port, CACHE_DIR, JAVA_HOME, FSYNC: fsync }: BrokerSettings,
   home: string,
+  logger: Logger,
+  { signal, more }: Options,
 ): Promise<Backend> {
   const write = async (bindHost: string): Promise<void> => {
     writeFileSync(
@@ -127,7 +126,7 @@ async function startBackend(
       serverProperties({ port, controllerPort: await freePort(), bindHost, fsync, ...(more && { more }) }),
     );
   };
-  const javaFound = findJava(javaHome);
+  const javaFound = findJava(JAVA_HOME);
   javaFound.catch(() => undefined);
   const reasons: string[] = [];
   try {
@@ -140,7 +139,7 @@ async function startBackend(
   }
   try {
     const java = await javaFound;
-    const classpath = await kafkaJars(cacheDir, logger, signal);
+    const classpath = await kafkaJars(CACHE_DIR, logger, signal);
     await write('127.0.0.1');
     return await startWithJava(java, classpath, home, signal, more?.scram);
   } catch (error) {
@@ -154,18 +153,16 @@ async function startBackend(
 
 /** Waits until the broker answers. */
 async function ready(backend: Backend, port: number, signal: AbortSignal | undefined): Promise<void> {
-  const ended = watch(backend.exited);
   const deadline = performance.now() + READY_DEADLINE_MS;
-  while ((await probe({ host: '127.0.0.1', port }, 2_000)).kind !== 'kafka') {
+  while ((await probe(`127.0.0.1:${port}`, 2_000)).kind !== 'kafka') {
     if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
-    const how = ended();
+    const how = await within(PROBE_EVERY_MS, backend.exited, undefined);
     if (how !== undefined)
       throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
     if (performance.now() > deadline)
       throw new StartError(
         `the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`,
       );
-    await sleep(30);
   }
 }
 
@@ -186,11 +183,6 @@ function localBroker(
     run: backend.run,
     found,
     failed,
-    kill: async () => {
-      stopping = true;
-      await backend.kill();
-      await backend.exited;
-    },
     stop: async () => {
       stopping = true;
       await end(backend);
@@ -200,19 +192,10 @@ function localBroker(
 }
 
 async function end(backend: Backend): Promise<void> {
-  const ended = watch(backend.exited);
   await backend.terminate();
-  for (const deadline = performance.now() + STOP_DEADLINE_MS; ended() === undefined && performance.now() < deadline;)
-    await sleep(30);
-  if (ended() !== undefined) return;
+  if ((await within(STOP_DEADLINE_MS, backend.exited, undefined)) !== undefined) return;
   await backend.kill();
   await backend.exited;
-}
-
-function watch(exited: Promise<string>): () => string | undefined {
-  let how: string | undefined;
-  void exited.then((value) => (how = value));
-  return () => how;
 }
 
 /** Returns the broker that a dead process left in this data folder. Throws StartError if that process is alive. */
@@ -265,15 +248,15 @@ function readRecord(home: string): Running | undefined {
 }
 
 async function assertPortFree(port: number): Promise<void> {
-  const error = await new Promise<NodeJS.ErrnoException | undefined>((done) => {
-    const server = net.createServer();
-    server.once('error', done);
-    server.listen(port, '127.0.0.1', () => server.close(() => done(undefined)));
-  });
-  if (error === undefined) return;
-  if (error.code !== 'EADDRINUSE')
-    throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${error.code}); set KAFKA_PORT`);
-  const kafka = (await probe({ host: '127.0.0.1', port }, 2_000)).kind === 'kafka';
+  try {
+    await listenOnce(port);
+    return;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'EADDRINUSE')
+      throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${code}); set KAFKA_PORT`);
+  }
+  const kafka = (await probe(`127.0.0.1:${port}`, 2_000)).kind === 'kafka';
   throw new StartError(
     kafka
       ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`
@@ -283,14 +266,14 @@ async function assertPortFree(port: number): Promise<void> {
 
 /** Returns a free port. */
 export function freePort(): Promise<number> {
-  return new Promise((done, fail) => {
-    const server = net.createServer();
-    server.once('error', fail);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() =>
-        typeof address === 'object' && address !== null ? done(address.port) : fail(new Error('no port')),
-      );
-    });
-  });
+  return listenOnce(0);
+}
+
+/** Listens on a port of this machine, or any free one (0), for a moment. Returns its number. */
+async function listenOnce(port: number): Promise<number> {
+  const server = net.createServer().listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  const { port: opened } = server.address() as net.AddressInfo;
+  await once(server.close(), 'close');
+  return opened;
 }

@@ -1,6 +1,5 @@
 import { spawn, execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 export interface Outcome {
@@ -9,6 +8,8 @@ export interface Outcome {
   readonly stdout: string;
   readonly stderr: string;
 }
+
+const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 
 /** Runs a program to its end. It does not throw if the program fails. */
 export function run(
@@ -22,21 +23,17 @@ export function run(
   },
 ): Promise<Outcome> {
   return new Promise((resolve) => {
+    const { cwd, timeoutMs: timeout, signal, onOutput } = options;
     const child = execFile(
       command,
       args,
-      {
-        ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
-        timeout: options.timeoutMs,
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
-        maxBuffer: 16 * 1024 * 1024,
-      },
+      { cwd, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES },
       (error, stdout, stderr) => {
         const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
         resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });
       },
     );
-    if (options.onOutput !== undefined) child.stdout?.on('data', options.onOutput);
+    if (onOutput !== undefined) child.stdout?.on('data', onOutput);
   });
 }
 
@@ -75,11 +72,6 @@ export async function commandOf(pid: number): Promise<string | undefined> {
     stdout: '',
   }));
   return stdout.trim() || undefined;
-}
-
-/** Resolves when `running` returns false. With ref false the wait does not keep our process alive. */
-export async function until(running: () => Promise<boolean>, everyMs: number, ref: boolean): Promise<void> {
-  while (await running()) await sleep(everyMs, undefined, { ref });
 }
 
 /**

@@ -189,18 +189,13 @@ function snappyLength(block: Buffer): number {
   throw new Error('the length of a block is not a varint');
 }
 
-/** Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. */
-interface Lz4Frame {
-  readonly flags: number;
-  readonly blocks: readonly {
-    readonly from: number;
-    readonly data: number;
-    readonly end: number;
-    readonly stored: boolean;
-    readonly to: number;
-  }[];
-  /** the largest decompressed size of a block */
-  readonly maxBlockBytes: number;
+/** Places in an LZ4 frame: the block from its length to its checksum, and its data within. */
+interface Lz4Block {
+  readonly from: number;
+  readonly data: number;
+  readonly end: number;
+  readonly stored: boolean;
+  readonly to: number;
 }
 
 const LZ4_FRAME_MAGIC = 0x184d2204;
@@ -216,25 +211,28 @@ const LZ4_FLAG = {
 /** blocks that are decompressed together */
 const LZ4_BLOCKS = 4;
 
-function lz4Frame(data: Buffer): Lz4Frame {
+/** Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. */
+function lz4Frame(data: Buffer) {
   if (data.length < LZ4_HEADER_BYTES || data.readUInt32LE(0) !== LZ4_FRAME_MAGIC) throw new Error('not an LZ4 frame');
   const flags = data.readUInt8(4);
   const has = (flag: number, bytes: number): number => ((flags & flag) === 0 ? 0 : bytes);
-  const blocks: Lz4Frame['blocks'][number][] = [];
+  const blocks: Lz4Block[] = [];
   let at = LZ4_HEADER_BYTES + has(LZ4_FLAG.contentSize, 8) + has(LZ4_FLAG.dictionary, 4);
   for (;;) {
     if (at + 4 > data.length) throw new Error('the frame is cut off');
     const word = data.readUInt32LE(at);
     if (word === 0) break;
-    const block = { from: at, data: at + 4, end: at + 4 + (word & 0x7fffffff), stored: word > 0x7fffffff };
-    at = block.end + has(LZ4_FLAG.blockChecksum, 4);
+    const [from, end] = [at, at + 4 + (word & 0x7fffffff)];
+    at = end + has(LZ4_FLAG.blockChecksum, 4);
     if (at > data.length) throw new Error('a block is cut off');
-    blocks.push({ ...block, to: at });
+    blocks.push({ from, data: from + 4, end, stored: word > 0x7fffffff, to: at });
   }
   // decompressFrame would silently ignore what follows the frame
   if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length)
     throw new Error('the frame does not end with the data');
-  return { flags, blocks, maxBlockBytes: 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07)) };
+  /** the largest decompressed size of a block */
+  const maxBlockBytes = 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07));
+  return { flags, blocks, maxBlockBytes };
 }
 
 /**

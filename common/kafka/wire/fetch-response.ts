@@ -207,7 +207,7 @@ async function readBatch(
   const { codec } = header;
   // records keep the memory that they are slices of. So no more is decompressed at once than may be kept, and
   // uncompressed records are copied: else they would keep the whole response.
-  const whole = codec === undefined ? copyWhole(data, budget.left) : await decompressWhole(codec, data, budget.left);
+  const whole = await wholeOf(codec, data, budget.left);
   if (whole === undefined) {
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))
       if (!reader.push(chunk)) break;
@@ -225,17 +225,13 @@ const CHUNK_BYTES = 256 * 1024;
 /** A smaller buffer may be part of one that Node shares. */
 const OWN_BYTES = 64 * 1024;
 
-/** Undefined if it would be more than maxBytes. */
-function copyWhole(data: Buffer, maxBytes: number): Buffer | undefined {
-  return data.length > maxBytes ? undefined : Buffer.from(data);
-}
-
 function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
 }
 
-/** Undefined if it would be more than maxBytes. */
-async function decompressWhole(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+/** Returns a decompressed copy. Undefined if it would be more than maxBytes. */
+async function wholeOf(codec: Codec | undefined, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+  if (codec === undefined) return data.length > maxBytes ? undefined : Buffer.from(data);
   try {
     return await decompress(codec, data, maxBytes);
   } catch (error) {

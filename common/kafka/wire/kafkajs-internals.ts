@@ -46,10 +46,7 @@ interface FetchParameters {
 }
 
 interface FetchProtocol {
-  readonly response: {
-    readonly decode: (raw: Buffer) => Promise<unknown>;
-    readonly parse: (decoded: unknown) => Promise<unknown>;
-  };
+  readonly response: { readonly decode: (raw: Buffer) => Promise<unknown> };
 }
 
 /** Fetch version 11 is the newest in kafkajs. It uses it with Kafka 2.3 and later. */

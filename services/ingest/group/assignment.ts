@@ -2,13 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import type { Clock } from '../../../common/clock.ts';
-import {
-  fetchedOffset,
-  fetchedRecords,
-  type Admin,
-  type Consumer,
-  type EachBatchPayload,
-} from '../../../common/kafka/client.ts';
+import { fetchedRecords, type Admin, type Consumer, type EachBatchPayload } from '../../../common/kafka/client.ts';
 import {
   hasMembers,
   KafkaUnavailable,
@@ -153,7 +147,7 @@ export class Assignment {
     const fetched = fetchedRecords(batch);
     if (!Number.isSafeInteger(fetched.to)) throw new Error(`offset ${batch.lastOffset()} is beyond 2^53`);
     const { bytes, size } = taken.lane.inbox;
-    if (taken.lane.offer({ at: Number(fetchedOffset(batch)), ...fetched })) {
+    if (taken.lane.offer(fetched)) {
       payload.resolveOffset(batch.lastOffset());
       taken.activeAt = this.#options.clock();
       taken.end = fetched.end;

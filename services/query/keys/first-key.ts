@@ -1,6 +1,5 @@
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
-import { makeDataFolder } from '../../../common/config/data-folder.ts';
-import { keyFile } from '../../../common/config/key-file.ts';
+import { keyFile, makeDataFolder } from '../../../common/config/data-folder.ts';
 import type { Settings } from '../../../common/config/settings.ts';
 import { StartError } from '../../../common/errors.ts';
 import { randomKey } from './key-table.ts';
