@@ -45,7 +45,7 @@ export interface DeadLetterFilter {
 const PAGE = 500;
 const START: LetterPlace = { topic: '', incarnation: 0, partition: 0, offset: '-1' };
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
-export const REPLAYS_PER_SECOND = 25;
+const REPLAYS_PER_SECOND = 25;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
 export async function listDeadLetters(
@@ -283,24 +283,39 @@ async function storeLetter(
   return undefined;
 }
 
+type Outcomes = { [outcome in ReplayOutcome]?: number };
+
 /** Replays every open letter of the filter, one after the other. */
-export async function replayAll(
-  options: ReplayOptions,
-  filter: DeadLetterFilter,
-): Promise<{ readonly [outcome in ReplayOutcome]?: number }> {
-  const outcomes: { [outcome in ReplayOutcome]?: number } = {};
+export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter): Promise<Outcomes> {
+  const outcomes: Outcomes = {};
   let after = START;
   for (;;) {
     const page = await listDeadLetters(options.clickhouse, { ...filter, open: true }, PAGE, after);
-    for (const letter of page) {
-      after = letter;
-      const started = performance.now();
-      const content = await readDeadLetter(options.clickhouse, letter);
-      if (content === undefined) continue;
-      const outcome = await replayDeadLetter(options, content);
-      outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-      await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
-    }
+    after = (await replayLetters(options, page, outcomes)) ?? after;
     if (page.length < PAGE) return outcomes;
   }
+}
+
+/**
+ * Replays these letters, one after the other, until the signal fires. Counts what became of them. Returns the last one
+ * that it came to.
+ */
+export async function replayLetters(
+  options: ReplayOptions,
+  letters: readonly LetterPlace[],
+  outcomes: Outcomes,
+  signal?: AbortSignal,
+): Promise<LetterPlace | undefined> {
+  let last: LetterPlace | undefined;
+  for (const letter of letters) {
+    if (signal?.aborted === true) break;
+    const started = performance.now();
+    const content = await readDeadLetter(options.clickhouse, letter);
+    last = letter;
+    if (content === undefined) continue;
+    const outcome = await replayDeadLetter(options, content);
+    outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+    if (letters.length > 1) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
+  }
+  return last;
 }

@@ -1,18 +1,18 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { CommandContext } from '../../../common/command/command.ts';
-import { StartError } from '../../../common/errors.ts';
 import { ApiError, invalidParameters, readJson, type ParameterMistake } from '../../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
   listDeadLetters,
   readDeadLetter,
-  REPLAYS_PER_SECOND,
+  replayLetters,
+  type Coordinates,
   type DeadLetterFilter,
   type LetterPlace,
 } from '../dead-letters.ts';
 import { reasons } from '../evaluate/record.ts';
-import { deadLettersCommand } from './dead-letters.ts';
+import { replayOptionsOf } from './dead-letters.ts';
 
 const LIST_LIMIT = 1_000;
 const LIST_DEFAULT = 100;
@@ -105,26 +105,22 @@ async function replay(
     mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
   if (mistakes.length > 0) throw invalidParameters(mistakes);
   const topic = filter.topic ?? '';
+  const { clickhouse } = context;
   const found = isOne
-    ? [{ topic, partition: Number(partition), offset: String(offset) }]
-    : await listDeadLetters(context.clickhouse, { ...filter, open: true }, limit + 1, after);
-  const outcomes: Record<string, number> = {};
-  let last: LetterPlace | undefined;
-  for (const letter of found.slice(0, limit)) {
-    // the caller has left, or stopped it: every letter by itself is stored once or not at all
-    if (signal.aborted) break;
-    const started = performance.now();
-    const at = { topic, partition: letter.partition, offset: letter.offset };
-    const replayed = await deadLettersCommand.run(context, { do: 'replay', at }).catch((error: unknown) => {
-      throw error instanceof StartError ? new ApiError('not_found', error.message, { cause: error }) : error;
-    });
-    if ('replayed' in replayed)
-      for (const [outcome, count] of Object.entries(replayed.replayed))
-        outcomes[outcome] = (outcomes[outcome] ?? 0) + (count ?? 0);
-    if ('reason' in letter) last = letter;
-    if (!isOne) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
-  }
+    ? [await letterAt(clickhouse, { topic, partition: Number(partition), offset: String(offset) })]
+    : await listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after);
+  const outcomes = {};
+  // once the caller has left, or stopped it, no further letter begins
+  const last = await replayLetters(replayOptionsOf(context), found.slice(0, limit), outcomes, signal);
   return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
+}
+
+/** Throws ApiError if there is no dead letter. */
+async function letterAt(clickhouse: ClickHouse, at: Coordinates): Promise<LetterPlace> {
+  const letter = await readDeadLetter(clickhouse, at);
+  if (letter === undefined)
+    throw new ApiError('not_found', `there is no dead letter at ${at.topic} ${at.partition} ${at.offset}`);
+  return letter;
 }
 
 const base64 = (bytes: Uint8Array | null): string | null =>

@@ -1,5 +1,5 @@
 import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
-import { form, type Command } from '../../../common/command/command.ts';
+import { form, type Command, type CommandContext } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { StartError, UsageError } from '../../../common/errors.ts';
 import {
@@ -10,6 +10,7 @@ import {
   type Coordinates,
   type DeadLetter,
   type DeadLetterFilter,
+  type ReplayOptions,
   type ReplayOutcome,
 } from '../dead-letters.ts';
 import { createDecoders } from '../service.ts';
@@ -52,6 +53,21 @@ const AT = {
 };
 
 const COORDINATES = ['TOPIC', 'PARTITION', 'OFFSET'] as const;
+
+/** Returns what replays need, with today's settings. */
+export function replayOptionsOf({
+  clickhouse,
+  settings,
+}: Pick<CommandContext, 'clickhouse' | 'settings'>): ReplayOptions {
+  return {
+    clickhouse,
+    decoders: createDecoders(settings, systemClock),
+    retentionDays: settings.RAW_RETENTION_DAYS,
+    maxEventBytes: settings.MAX_EVENT_BYTES,
+    rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS,
+    clock: systemClock,
+  };
+}
 
 function readCoordinates([topic, partition, offset]: readonly [string, string, string]): Coordinates {
   return { topic, partition: wholeNumber(partition), offset };
@@ -120,14 +136,7 @@ was not stored. Outcome "unfinished": its batch is not finished yet; try again.`
         ...(found.length > args.limit && { more: true }),
       };
     }
-    const replaying = {
-      clickhouse,
-      decoders: createDecoders(settings, systemClock),
-      retentionDays: settings.RAW_RETENTION_DAYS,
-      maxEventBytes: settings.MAX_EVENT_BYTES,
-      rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS,
-      clock: systemClock,
-    };
+    const replaying = replayOptionsOf({ clickhouse, settings });
     if (args.do === 'replay_all') return { replayed: await replayAll(replaying, args.filter) };
     const { topic, partition, offset } = args.at;
     const letter = await readDeadLetter(clickhouse, args.at);

@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows } from '../../../common/clickhouse/clickhouse.ts';
+import type { CommandContext } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
+import type { RouteRequest } from '../../../common/http/route.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
+import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { argsOf } from '../../harness/command.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
@@ -207,8 +210,18 @@ describe('dead letters', () => {
     ]);
   });
 
-  test('letters of every life of a recreated topic are replayed, also at the same offset', async () => {
-    const other = `edge_logs.lives.${suffix}`;
+  const overHttp = async (topic: string): Promise<unknown> => {
+    const context = { clickhouse: engine.clickhouse, settings: readSettings() };
+    const route = deadLetterRoutes(context as CommandContext).find(({ method }) => method === 'POST')!;
+    const request = { body: Buffer.from(JSON.stringify({ topic })), signal: new AbortController().signal };
+    const { json } = (await route.handle(request as RouteRequest)) as { json: { result: unknown } };
+    return json.result;
+  };
+  test.each([
+    ['the command', (topic: string) => replayAll(replaying, { topic })],
+    ['HTTP', overHttp],
+  ])('by %s, letters of every life of a recreated topic are replayed, also at the same offset', async (by, replay) => {
+    const other = `edge_logs.lives.${by === 'HTTP' ? 'http' : 'command'}.${suffix}`;
     const store = openTestStore(engine.clickhouse, { source: 'edge_logs', topic: other, retentionDays: 1 });
     const aged = (id: string): Buffer =>
       Buffer.from(JSON.stringify({ id, project: 'p', timestamp: Date.now() - 2 * DAY }));
@@ -219,7 +232,7 @@ describe('dead letters', () => {
       });
     // without more words it is the last life
     expect((await readDeadLetter(engine.clickhouse, { topic: other, partition: 0, offset: '0' }))!.incarnation).toBe(1);
-    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 2 });
+    expect(await replay(other)).toEqual({ stored: 2 });
     expect(await listDeadLetters(engine.clickhouse, { topic: other, open: true })).toEqual([]);
     expect(
       rows(
