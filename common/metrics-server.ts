@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { StartError } from './errors.ts';
@@ -34,10 +35,8 @@ export async function serveMetrics({ registry, host, port, checks }: MetricsServ
     );
   });
   try {
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(port, host, resolve);
-    });
+    server.listen(port, host);
+    await once(server, 'listening');
   } catch (error) {
     throw portError('METRICS_PORT', port, host, error);
   }

@@ -1,10 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { isLoopback } from '../http/address.ts';
 import { fileText } from './parsers.ts';
 import type { SettingName, Settings } from './settings.ts';
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
-}
 
 /** A shorter key could be guessed. */
 export const SHORTEST_API_KEY = 16;

@@ -193,6 +193,6 @@ test('an API_KEY that can be guessed is a mistake where others than this machine
     expect(() => readSettings({ HOST, API_KEY: 'fifteen-letters' })).toThrow(/API_KEY has fewer than 16 characters/);
     expect(readSettings({ HOST, API_KEY: 'sixteen-letters!' }).API_KEY).toBe('sixteen-letters!');
   }
-  for (const HOST of ['127.0.0.1', '127.9.9.9', 'localhost', '::1', ''])
+  for (const HOST of ['127.0.0.1', '127.9.9.9', 'localhost', 'LOCALHOST', '[::1]', '::1', ''])
     expect(readSettings({ HOST, API_KEY: 'short' }).API_KEY).toBe('short');
 });

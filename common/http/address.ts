@@ -2,3 +2,8 @@
 export function addressOf(host: string, port: number, scheme: 'http' | 'https' = 'http'): string {
   return `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
+
+/** Returns whether only this machine can reach a listening address. */
+export function isLoopback(host: string): boolean {
+  return /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
+}

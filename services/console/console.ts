@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { keyFile } from '../../common/config/data-folder.ts';
 import type { Settings } from '../../common/config/settings.ts';
+import { isLoopback } from '../../common/http/address.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import { buildAssets, type Asset, type Assets } from './assets.ts';
-import { createOneTimeToken, isLoopback } from './sign-in.ts';
+import { createOneTimeToken } from './sign-in.ts';
 import { startStatus, type StatusOptions } from './status.ts';
 
 interface ConsoleOptions extends StatusOptions {

@@ -23,8 +23,3 @@ export function createOneTimeToken(madeAt: number) {
     },
   };
 }
-
-/** Returns whether only this machine can reach a listening address. */
-export function isLoopback(host: string): boolean {
-  return /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
-}
