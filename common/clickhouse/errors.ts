@@ -3,9 +3,12 @@
  * - `retry`: the engine is unavailable, overloaded or short of something. The same statement may succeed later.
  * - `fatal`: everything else, unknown numbers included. The same statement fails again.
  */
-export type ErrorKind = 'retry' | 'fatal';
+type ErrorKind = 'retry' | 'fatal';
 /** `not_written`: certainly nothing was stored. `unknown`: it may have been stored, in part or whole. */
 export type Outcome = 'not_written' | 'unknown';
+
+/** What is known of a failed statement besides its message. */
+export type Failure = Pick<ClickHouseError, 'code' | 'codeName' | 'kind' | 'outcome'>;
 
 export class ClickHouseError extends Error {
   /** ClickHouse's number; undefined if ClickHouse did not report the failure (sockets, our own timeouts) */
@@ -14,17 +17,8 @@ export class ClickHouseError extends Error {
   readonly codeName: string;
   readonly kind: ErrorKind;
   readonly outcome: Outcome;
-  constructor(
-    message: string,
-    fields: {
-      code: number | undefined;
-      codeName: string;
-      kind: ErrorKind;
-      outcome: Outcome;
-      cause?: unknown;
-    },
-  ) {
-    super(message, { cause: fields.cause });
+  constructor(message: string, fields: Failure, cause?: unknown) {
+    super(message, { cause });
     this.name = 'ClickHouseError';
     this.code = fields.code;
     this.codeName = fields.codeName;
@@ -156,13 +150,13 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
   // An insert looks its views up when it begins, and reads the SELECT of each when rows reach it. Their tables existed
   // then, so a missing table was dropped with its view in between. The same insert, repeated, looks the views up again.
   const isOfView = text.includes(': while pushing to view ');
-  return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), {
+  const failure: Failure = {
     code: Number(number),
     codeName: named,
-    cause,
     kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : (known?.kind ?? 'fatal'),
     outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
-  });
+  };
+  return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), failure, cause);
 }
 
 /** Node's codes of errors before anything was sent. */
@@ -210,13 +204,13 @@ export function fromSystem(error: unknown, writes: boolean, sent: boolean): Clic
     findSystemCode(error) ??
     (/timeout error/i.test(message) ? 'ETIMEDOUT' : /socket hang up|aborted/i.test(message) ? 'ECONNRESET' : undefined);
   const retry = code !== undefined && (unsent.has(code) || broken.has(code));
-  return new ClickHouseError(message, {
+  const failure: Failure = {
     code: undefined,
     codeName: code ?? 'UNKNOWN',
     kind: retry ? 'retry' : 'fatal',
     outcome: writes && sent && !(code !== undefined && unsent.has(code)) ? 'unknown' : 'not_written',
-    cause: error,
-  });
+  };
+  return new ClickHouseError(message, failure, error);
 }
 
 function findSystemCode(error: unknown): string | undefined {

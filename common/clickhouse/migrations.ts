@@ -47,7 +47,7 @@ interface Recorded {
   readonly version: number;
   readonly name: string;
   readonly checksum: string;
-  readonly applied: boolean;
+  readonly applied: 0 | 1;
   readonly runs: readonly string[];
 }
 
@@ -98,11 +98,8 @@ export async function migrate(
         await clickhouse.execute({ sql });
       } catch (error) {
         if (!(error instanceof ClickHouseError) || !MADE_ALREADY.has(error.code)) throw error;
-        if (
-          !(await readRecorded(clickhouse)).some(
-            (r) => r.version === migration.version && r.runs.some((other) => other !== run),
-          )
-        ) {
+        const recorded = (await readRecorded(clickhouse)).filter((r) => r.version === migration.version);
+        if (!recorded.some(({ runs }) => runs.some((other) => other !== run))) {
           await forget(clickhouse, run);
           throw new StartError(
             `migration ${migration.name}: statement ${index + 1} creates what already exists, and no migration created it; use an empty database`,
@@ -144,7 +141,7 @@ export async function waitForSchema(
       if (error instanceof ClickHouseError && (error.kind === 'retry' || error.codeName === 'UNKNOWN_TABLE')) return [];
       throw error;
     });
-    const appliedRows = found.filter((r) => r.applied);
+    const appliedRows = found.filter((r) => r.applied === 1);
     checkRecorded(
       migrations,
       appliedRows.filter((r) => r.version <= wanted),
@@ -156,20 +153,19 @@ export async function waitForSchema(
       return;
     }
     if (attempt % 10 === 0) logger.info({ version, wanted, applied_by: 'rollup service' }, 'waiting_for_schema');
-    await sleep(pollMs, undefined, signal === undefined ? {} : { signal });
+    await sleep(pollMs, undefined, { signal });
   }
 }
 
 function isApplied(recorded: readonly Recorded[], migration: Migration): boolean {
-  return recorded.some((r) => r.version === migration.version && r.applied);
+  return recorded.some((r) => r.version === migration.version && r.applied === 1);
 }
 
 async function readRecorded(clickhouse: Reader): Promise<Recorded[]> {
-  const recorded = await select<{ version: number; name: string; checksum: string; applied: number; runs: string[] }>(
+  return await select<Recorded>(
     clickhouse,
     `SELECT version, name, checksum, max(state = 'applied') AS applied, groupUniqArray(run) AS runs FROM migrations GROUP BY version, name, checksum ORDER BY version`,
   );
-  return recorded.map((r) => ({ ...r, applied: r.applied === 1 }));
 }
 
 function checkRecorded(migrations: readonly Migration[], recorded: readonly Recorded[]): void {
@@ -199,13 +195,13 @@ async function forget(clickhouse: ClickHouse, run: string): Promise<void> {
 
 async function record(
   clickhouse: ClickHouse,
-  migration: Migration,
+  { version, name, checksum }: Migration,
   run: string,
   state: 'started' | 'applied',
 ): Promise<void> {
   await clickhouse.execute({
     sql: 'INSERT INTO migrations (version, name, checksum, run, state) SELECT {version:UInt32}, {name:String}, {checksum:String}, {run:UUID}, {state:String}',
-    params: { version: migration.version, name: migration.name, checksum: migration.checksum, run, state },
+    params: { version, name, checksum, run, state },
     settings: { async_insert: 0 },
   });
 }

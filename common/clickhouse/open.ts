@@ -25,18 +25,17 @@ export async function openClickHouse(
     const options = {
       logger,
       wait,
+      signal,
       readers: Math.max(readers, 16),
-      ...(settings.CLICKHOUSE_SANDBOX_URL === undefined ? {} : { sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL }),
-      ...(settings.CLICKHOUSE_SSL_CA === undefined ? {} : { authorities: readFileSync(settings.CLICKHOUSE_SSL_CA) }),
-      ...(signal === undefined ? {} : { signal }),
+      sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL,
+      authorities: settings.CLICKHOUSE_SSL_CA === undefined ? undefined : readFileSync(settings.CLICKHOUSE_SSL_CA),
     };
     const urls = settings.CLICKHOUSE_URL.split(',');
+    const cluster = settings.CLICKHOUSE_CLUSTER;
     const server =
-      settings.CLICKHOUSE_CLUSTER === undefined
+      cluster === undefined
         ? await (await import('./server/server.ts')).openServer({ ...options, url: urls[0]! })
-        : await (
-            await import('./cluster/shards.ts')
-          ).openCluster({ ...options, urls, cluster: settings.CLICKHOUSE_CLUSTER });
+        : await (await import('./cluster/shards.ts')).openCluster({ ...options, urls, cluster });
     try {
       if (service !== undefined) await checkRights(server, service);
       if (service === 'rollup') await server.cluster?.check();

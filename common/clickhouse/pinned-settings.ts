@@ -183,28 +183,22 @@ export const fewRowsSettings = {
 /** The settings that an engine knows. */
 export type Names = Pick<ReadonlySet<string>, 'has'>;
 
-const PINNED = new Set(
-  [EVERY_STATEMENT, READS, WRITES, insertSettings, fewRowsSettings].flatMap((table) => Object.keys(table)),
-);
+/** What is sent beside EVERY_STATEMENT: with reads, with inserts of data, and with every other statement. */
+const BY_KIND = {
+  read: READS,
+  'read of few rows': { ...READS, ...fewRowsSettings },
+  insert: insertSettings,
+  write: WRITES,
+} as const satisfies Readonly<Record<string, StatementSettings>>;
+
+const PINNED = new Set([EVERY_STATEMENT, ...Object.values(BY_KIND)].flatMap((table) => Object.keys(table)));
 
 /** Returns the settings that the engine knows. */
 export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
   return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name) || !PINNED.has(name)));
 }
 
-/**
- * Settings sent with every read, with every insert of data, and with every other statement. The statement's own
- * settings take precedence.
- */
-export function pinnedSettings(
-  kind: 'read' | 'read of few rows' | 'insert' | 'write',
-  known: Names,
-): StatementSettings {
-  const more =
-    kind === 'insert'
-      ? insertSettings
-      : kind === 'write'
-        ? WRITES
-        : { ...READS, ...(kind === 'read of few rows' && fewRowsSettings) };
-  return knownSettings({ ...EVERY_STATEMENT, ...more }, known);
+/** Returns the settings sent with every statement of a kind. The statement's own settings take precedence. */
+export function pinnedSettings(kind: keyof typeof BY_KIND, known: Names): StatementSettings {
+  return knownSettings({ ...EVERY_STATEMENT, ...BY_KIND[kind] }, known);
 }

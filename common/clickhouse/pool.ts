@@ -12,6 +12,11 @@ export interface Pool<S> {
   close(): Promise<void>;
 }
 
+/** Reads that may wait for a reader; more are refused with 202. */
+export const READ_QUEUE = 64;
+/** How long close() of an engine lets writes finish, milliseconds. */
+export const CLOSE_GRACE_MS = 4_000;
+
 export interface PoolOptions<S> {
   /** concurrent statements */
   readonly size: number;
@@ -27,7 +32,8 @@ export interface PoolOptions<S> {
 
 /** Opens no session before the first statement. A session is reused by the next statement of the same key. */
 export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
-  const waiting: { start: () => void; refuse: (error: Error) => void }[] = [];
+  /** in the order of calls */
+  const waiting = new Set<PromiseWithResolvers<void>>();
   /** oldest first */
   const idle: { key: string; session: S }[] = [];
   let running = 0;
@@ -49,15 +55,20 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
           throw error;
         }
       } finally {
-        running--;
-        waiting.shift()?.start();
+        const [next] = waiting;
+        if (next === undefined) running--;
+        else {
+          waiting.delete(next);
+          next.resolve();
+        }
         if (running === 0) onIdle();
       }
     },
 
     async close() {
       closing = true;
-      for (const w of waiting.splice(0)) w.refuse(refusal(236, 'Aborted: the engine is closing'));
+      for (const place of waiting) place.reject(refusal(236, 'Aborted: the engine is closing'));
+      waiting.clear();
       if (running > 0)
         await new Promise<void>((resolve) => {
           onIdle = resolve;
@@ -66,34 +77,28 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
     },
   };
 
-  function turn(signal: AbortSignal | undefined): Promise<void> {
-    if (closing) return Promise.reject(refusal(236, 'Aborted: the engine is closing'));
-    if (signal?.aborted === true) return Promise.reject(cancelled());
+  /** Resolves when the caller counts as running. */
+  async function turn(signal: AbortSignal | undefined): Promise<void> {
+    if (closing) throw refusal(236, 'Aborted: the engine is closing');
+    if (signal?.aborted === true) throw cancelled();
     if (running < size) {
       running++;
-      return Promise.resolve();
+      return;
     }
-    if (waiting.length >= queueLimit)
-      return Promise.reject(refusal(202, `Too many simultaneous queries: ${size} run and ${queueLimit} wait`));
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
-        waiting.splice(waiting.indexOf(entry), 1);
-        reject(cancelled());
-      };
-      const entry = {
-        start: () => {
-          signal?.removeEventListener('abort', onAbort);
-          running++;
-          resolve();
-        },
-        refuse: (error: Error) => {
-          signal?.removeEventListener('abort', onAbort);
-          reject(error);
-        },
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
-      waiting.push(entry);
-    });
+    if (waiting.size >= queueLimit)
+      throw refusal(202, `Too many simultaneous queries: ${size} run and ${queueLimit} wait`);
+    const place = Promise.withResolvers<void>();
+    const onAbort = (): void => {
+      waiting.delete(place);
+      place.reject(cancelled());
+    };
+    waiting.add(place);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    try {
+      await place.promise;
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+    }
   }
 
   async function take(key: string): Promise<S> {

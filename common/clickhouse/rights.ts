@@ -6,6 +6,7 @@ const READ_AND_WRITE = 'SELECT, INSERT ON {database}.*';
 /** A long write is watched in system.processes. Its own user may kill it without a right. */
 const PROCESSES = 'SELECT ON system.processes';
 const PARTS = 'SELECT ON system.parts';
+const REPLICAS = ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'];
 
 /**
  * What the user of each service needs on a server with the access control that ClickHouse ships. docs/security.md lists
@@ -27,17 +28,15 @@ export const RIGHTS = {
 
 /** What they need beside that in a cluster. */
 export const CLUSTER_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
-  ingest: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'],
-  query: ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'],
+  ingest: REPLICAS,
+  query: REPLICAS,
   rollup: [
     'CLUSTER ON *.*',
     'TABLE ENGINE ON ReplicatedMergeTree',
     'TABLE ENGINE ON ReplicatedAggregatingMergeTree',
     'TABLE ENGINE ON ReplicatedReplacingMergeTree',
     'TABLE ENGINE ON ReplicatedSummingMergeTree',
-    'SYSTEM SYNC REPLICA ON {database}.*',
-    'SELECT ON system.replicas',
-    'SELECT ON system.clusters',
+    ...REPLICAS,
     'SELECT ON system.macros',
     'SELECT ON system.zookeeper',
     'SELECT ON system.distributed_ddl_queue',

@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
-import { statements, type Rollup } from './catalogue.ts';
+import { readHorizon, statements, type Rollup } from './catalogue.ts';
 import {
   BUILD_SETTINGS,
   DAY,
@@ -118,7 +119,8 @@ export async function build(
     for (const other of left) await drop(other);
     const whole = left.length > 0 ? ALL_TIME : span;
     const attempt: Attempt = { definition, carried, reader, period, span: whole, narrowest, side, acceptLoss };
-    const outcome = await attempts(context, attempt);
+    let outcome = await once(context, attempt);
+    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, attempt);
     // what tells of a build that failed goes when the period is built
     if (outcome.kind === 'built' || left.length === 0) await drop(side);
     if (outcome.kind === 'built') {
@@ -137,14 +139,6 @@ export async function build(
   }
 }
 
-async function attempts(context: Context, attempt: Attempt): Promise<Built> {
-  for (let n = 0; n < ATTEMPTS; n++) {
-    const outcome = await once(context, attempt);
-    if (outcome !== 'changed') return outcome;
-  }
-  return { kind: 'busy' };
-}
-
 interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly definition: Definition;
   /** what the rows outside of the span are copied from; undefined if there are none */
@@ -157,7 +151,8 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly side: string;
 }
 
-async function once(context: Context, attempt: Attempt): Promise<Built | 'changed'> {
+/** `busy`: rows arrived meanwhile. */
+async function once(context: Context, attempt: Attempt): Promise<Built> {
   const { clickhouse } = context;
   const { definition, carried, reader, period, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
@@ -182,7 +177,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built | 'change
       sql: carryOver(definition, side, carried, period, made, narrowest),
       settings: BUILD_SETTINGS,
     });
-  if (!isSame(before, await look(reader, source, period))) return 'changed';
+  if (!isDeepStrictEqual(before, await look(reader, source, period))) return { kind: 'busy' };
   const filled = await select(clickhouse, statements.partitions, { tables: [side] });
   await clickhouse.execute({
     sql:
@@ -193,7 +188,8 @@ async function once(context: Context, attempt: Attempt): Promise<Built | 'change
     settings: DROP_SETTINGS,
   });
   await untilReplacedAreGone(context, table, period);
-  return isSame(before, await look(reader, source, period)) ? { kind: 'built', rows: before.rows } : 'changed';
+  const after = await look(reader, source, period);
+  return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'busy' };
 }
 
 /** Resolves when the parts that a swap has replaced cannot come back (SWAPS_LAST_SINCE). Keeper says so in a cluster. */
@@ -216,30 +212,21 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
 }
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
-async function look(reader: Reader, source: string, period: number): Promise<RawState> {
-  const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source });
+async function look(reader: Reader, source: string, period: number) {
+  const horizon = await readHorizon(reader, source);
   const [state] = await select<{ rows: number; fingerprint: string }>(
     reader,
     statements.periodState,
     { source, period },
     LONG_READ_SETTINGS,
   );
-  return { horizon: held?.horizon ?? 0, rows: state?.rows ?? 0, fingerprint: state?.fingerprint ?? '' };
+  return { horizon, ...state! };
 }
 
 async function sideTables(clickhouse: Reader, { table }: Definition, period: number): Promise<string[]> {
   const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;
   return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern })).map((t) => t.name);
 }
-
-interface RawState {
-  readonly horizon: number;
-  readonly rows: number;
-  readonly fingerprint: string;
-}
-
-const isSame = (a: RawState, b: RawState): boolean =>
-  a.horizon === b.horizon && a.rows === b.rows && a.fingerprint === b.fingerprint;
 
 /**
  * Returns batches of which raw has fewer rows than the ledger counts, without those that retention may have dropped
@@ -248,7 +235,7 @@ const isSame = (a: RawState, b: RawState): boolean =>
 async function lostBatches(reader: Reader, source: string, period: number, horizon: number): Promise<LostBatch[]> {
   const [register] = await select<{ since: number }>(reader, statements.periodBefore, { period });
   const lost = (until: number): Promise<LostBatch[]> => {
-    const params = { source, period, horizon, since: register?.since ?? 0, until };
+    const params = { source, period, horizon, since: register!.since, until };
     return select<LostBatch>(reader, statements.lostBatches, params, LONG_READ_SETTINGS);
   };
   const short = await lost(period);

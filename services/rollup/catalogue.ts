@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { WRITE_SETTINGS } from './context.ts';
 
 /** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
@@ -46,16 +46,21 @@ export const statements = {
 } as const;
 
 /** Returns every rollup and version, retired ones too, ascending. */
-export async function readRollups(clickhouse: Pick<ClickHouse, 'read'>): Promise<Rollup[]> {
+export async function readRollups(clickhouse: Reader): Promise<Rollup[]> {
   return await select<Rollup>(fresh(clickhouse, ['rollups']), statements.rollups);
 }
 
 /** Returns the rollup as the catalogue has it now. Undefined if the catalogue does not know it. */
 export async function readRollup(
-  clickhouse: ClickHouse,
+  clickhouse: Reader,
   { name, version }: Pick<Rollup, 'name' | 'version'>,
 ): Promise<Rollup | undefined> {
   return (await readRollups(clickhouse)).find((r) => r.name === name && r.version === version);
+}
+
+/** Returns the event time before which retention has dropped days of a raw table, 0 = none. */
+export async function readHorizon(reader: Reader, source: string): Promise<number> {
+  return (await select<{ horizon: number }>(reader, statements.horizon, { source }))[0]!.horizon;
 }
 
 const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;

@@ -1,4 +1,4 @@
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { statements, type Rollup } from './catalogue.ts';
 
 /**
@@ -15,7 +15,7 @@ export interface Definition {
   readonly columns: readonly Column[];
 }
 
-export interface Column {
+interface Column {
   readonly name: string;
   readonly type: string;
   /**
@@ -44,39 +44,19 @@ export const viewName = (rollup: Pick<Rollup, 'name' | 'version'>): string => `$
 
 /** Throws if the table or the view of the rollup is missing, or the view does not read its raw table exactly once. */
 export async function readDefinition(
-  clickhouse: Pick<ClickHouse, 'read'>,
+  clickhouse: Reader,
   rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
 ): Promise<Definition> {
-  const views = await select<{ name: string; select: string }>(clickhouse, statements.tables, {
-    names: [viewName(rollup)],
-  });
-  const columns = await select<{ name: string; type: string }>(clickhouse, statements.columns, {
-    table: tableName(rollup),
-  });
-  return definitionOf(rollup, views[0]?.select, columns);
-}
-
-/** Does the work of readDefinition without the engine, from rows of system.tables and system.columns. */
-export function definitionOf(
-  rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
-  viewSelect: string | undefined,
-  columns: readonly { name: string; type: string }[],
-): Definition {
   const { name, version, source } = rollup;
-  const table = tableName(rollup);
-  const has = (column: string): boolean => columns.some((c) => c.name === column);
-  if (
-    viewSelect === undefined ||
-    (viewSelect.match(readsOf(source))?.length ?? 0) !== 1 ||
-    !has('period') ||
-    !has('width') ||
-    !has('at')
-  ) {
+  const [table, view] = [tableName(rollup), viewName(rollup)];
+  const [found] = await select<{ select: string }>(clickhouse, statements.tables, { names: [view] });
+  const columns = await select<{ name: string; type: string }>(clickhouse, statements.columns, { table });
+  const isComplete = ['period', 'width', 'at'].every((column) => columns.some((c) => c.name === column));
+  if (found?.select.match(readsOf(source))?.length !== 1 || !isComplete)
     throw new Error(
-      `rollup ${name} version ${version} needs a table ${table} with the columns period, width and at, and a view ${viewName(rollup)} that reads ${source} once`,
+      `rollup ${name} version ${version} needs a table ${table} with the columns period, width and at, and a view ${view} that reads ${source} once`,
     );
-  }
-  return { name, source, table, select: viewSelect, columns: columns.map(columnOf) };
+  return { name, source, table, select: found.select, columns: columns.map(columnOf) };
 }
 
 function columnOf({ name, type }: { name: string; type: string }): Column {
@@ -97,7 +77,7 @@ const readsOf = (source: string): RegExp => new RegExp(`\\b(?:FROM|JOIN) (?:\\w+
 const names = (columns: readonly Column[]): string => columns.map((c) => c.name).join(', ');
 
 /** Returns the SELECT of the view over the rows of the raw table for which `condition` is true. */
-export function madeFromRaw({ select: text, source, columns }: Definition, condition: string): string {
+function madeFromRaw({ select: text, source, columns }: Definition, condition: string): string {
   return `SELECT ${names(columns)} FROM (${text.replace(readsOf(source), () => `FROM (SELECT * FROM ${source} WHERE ${condition})`)})`;
 }
 

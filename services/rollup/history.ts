@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, select, shardsOf, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, type BuildOptions, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
@@ -85,9 +85,7 @@ export async function publish(context: Context): Promise<void> {
       if (views.find((view) => view.name === name)?.comment === comment) continue;
       published++;
       try {
-        await clickhouse.execute({
-          sql: publicView(await readDefinition(shard, rollup), rollup.pending, comment),
-        });
+        await clickhouse.execute({ sql: publicView(await readDefinition(shard, rollup), rollup.pending, comment) });
         logger.info({ rollup: name, version: rollup.version, pending: rollup.pending.length }, 'rollup_published');
       } catch (error) {
         // the version was retired since the catalogue was read
@@ -110,21 +108,15 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   await publish(context);
   const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
-    const own = await select<{ name: string }>(shard, statements.columns, { table });
-    const kept = new Set(
-      (await select<{ name: string }>(shard, statements.columns, { table: tableName(newer) })).map((c) => c.name),
-    );
+    const own = await columnsOf(shard, table);
+    const kept = await columnsOf(shard, tableName(newer));
     await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     await drainInserts(context);
     // a unique name: if two services do this at once, the second exchanges a view for a view
     const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
-    await clickhouse.execute({
-      sql: `CREATE VIEW ${stub} AS SELECT ${own
-        .map((c) => c.name)
-        .filter((c) => kept.has(c))
-        .join(', ')} FROM ${tableName(newer)}`,
-    });
+    const common = own.filter((column) => kept.includes(column)).join(', ');
+    await clickhouse.execute({ sql: `CREATE VIEW ${stub} AS SELECT ${common} FROM ${tableName(newer)}` });
     try {
       await clickhouse.execute({ sql: `EXCHANGE TABLES ${table} AND ${stub}` });
     } catch (error) {
@@ -139,6 +131,10 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   }
   await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
   logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
+}
+
+async function columnsOf(clickhouse: Reader, table: string): Promise<string[]> {
+  return (await select<{ name: string }>(clickhouse, statements.columns, { table })).map((c) => c.name);
 }
 
 /**
@@ -157,9 +153,9 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   }
   let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
-    const where = { rollup: rollup.name, version: rollup.version };
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
+      const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
       const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
@@ -168,25 +164,15 @@ export async function nextStep(context: Context): Promise<number | undefined> {
           await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
         await publish(context);
         logger.info(
-          { ...where, period: isoTime(period), periods_left: pending.length },
+          { ...where, periods_left: pending.length },
           pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress',
         );
         return 0;
       }
-      if (built.kind === 'incomplete')
-        logger.error(
-          { ...where, period: isoTime(period), batches: built.batches.slice(0, 5) },
-          'rollup_source_incomplete',
-        );
+      const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
+      if (built.kind === 'incomplete') logger.error(found, 'rollup_source_incomplete');
       else {
-        logger.info(
-          {
-            ...where,
-            period: isoTime(period),
-            ...(built.kind === 'unfinished' && { batches: built.batches.slice(0, 5) }),
-          },
-          'rollup_waits_for_batches',
-        );
+        logger.info(found, 'rollup_waits_for_batches');
         if (built.kind !== 'taken') await closePeriod(context, period);
       }
       again = RETRY_MS;

@@ -8,9 +8,8 @@ import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context }
  * whenever it must close the current one. All times are unix seconds, UTC.
  */
 export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>): Promise<number> {
-  return (
-    (await select<{ begin: number }>(fresh(clickhouse, ['rollup_periods']), statements.newestPeriod))[0]?.begin ?? 0
-  );
+  const reader = fresh(clickhouse, ['rollup_periods']);
+  return (await select<{ begin: number }>(reader, statements.newestPeriod))[0]!.begin;
 }
 
 /**

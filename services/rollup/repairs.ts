@@ -1,6 +1,6 @@
-import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
-import { readRollups, statements, type Rollup } from './catalogue.ts';
+import { readHorizon, readRollups, statements, type Rollup } from './catalogue.ts';
 import {
   ceilTo,
   floorTo,
@@ -28,7 +28,7 @@ export interface Repair {
   readonly outcome: '' | Built['kind'] | 'differs';
 }
 
-export async function readOpenRepairs(clickhouse: Pick<Context['clickhouse'], 'read'>): Promise<Repair[]> {
+export async function readOpenRepairs(clickhouse: Reader): Promise<Repair[]> {
   return await select<Repair>(fresh(clickhouse, ['rollup_repairs']), statements.openRepairs);
 }
 
@@ -154,8 +154,7 @@ export async function differencesOf(
 ): Promise<Difference[]> {
   const definition = await readDefinition(clickhouse, rollup);
   const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
-  const [held] = await select<{ horizon: number }>(reader, statements.horizon, { source: rollup.source });
-  const from = Math.max(span.from, held?.horizon ?? 0);
+  const from = Math.max(span.from, await readHorizon(reader, rollup.source));
   if (from >= span.to) return [];
   // a rollup has no index of times, so without a period all that retention keeps would be read
   const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);

@@ -1,10 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
-import type { Logger } from '../../common/logger.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
 import { createRollupMetrics } from './metrics.ts';
@@ -15,10 +13,7 @@ import { dropExpired } from './retention.ts';
 import type { Context } from './context.ts';
 import { admitNew, nextStep, publish } from './history.ts';
 
-export interface RollupOptions {
-  readonly clickhouse: ClickHouse;
-  readonly settings: Context['settings'];
-  readonly logger: Logger;
+export interface RollupOptions extends Pick<Context, 'clickhouse' | 'settings' | 'logger'> {
   readonly registry: Registry;
   readonly clock?: Clock;
   readonly migrations?: readonly Migration[];
@@ -92,7 +87,7 @@ export async function startRollup({
 const FULL_TIER_DAYS = 90;
 
 interface Job {
-  readonly work: () => Promise<void>;
+  readonly work: () => Promise<unknown>;
   readonly everyMs: number;
 }
 
@@ -131,18 +126,8 @@ async function run(context: Context): Promise<never> {
       },
     },
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
-    {
-      everyMs: AUDIT_EVERY_MS,
-      work: async () => {
-        await audit.round();
-      },
-    },
-    {
-      everyMs: RETENTION_EVERY_MS,
-      work: async () => {
-        await dropExpired(context);
-      },
-    },
+    { everyMs: AUDIT_EVERY_MS, work: () => audit.round() },
+    { everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
   ];
   await Promise.all([repeat(context, urgent), repeat(context, rest)]);
   throw new Error('the jobs of the rollup service never end');

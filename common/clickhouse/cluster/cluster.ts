@@ -142,15 +142,16 @@ function applied(statement: string, edits: readonly Edit[]): string {
   return text + statement.slice(from);
 }
 
+/** Returns how many shards a cluster has; 0 if the node does not know it. */
+export async function countShards(node: Reader, cluster: string): Promise<number> {
+  const sql = 'SELECT toUInt32(uniqExact(shard_num)) AS shards FROM system.clusters WHERE cluster = {cluster:String}';
+  return (await select<{ shards: number }>(node, sql, { cluster }))[0]!.shards;
+}
+
 /** Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables. */
 export async function checkCluster(node: Reader & { readonly where: string }, cluster: string): Promise<void> {
   const missing: string[] = [];
-  const shards = await select<{ shards: number }>(
-    node,
-    'SELECT uniqExact(shard_num) AS shards FROM system.clusters WHERE cluster = {cluster:String}',
-    { cluster },
-  );
-  if (shards[0]!.shards === 0) missing.push(`remote_servers has no cluster ${cluster}`);
+  if ((await countShards(node, cluster)) === 0) missing.push(`remote_servers has no cluster ${cluster}`);
   const macros = await select<{ macro: string }>(node, 'SELECT macro FROM system.macros');
   for (const name of ['shard', 'replica'])
     if (!macros.some(({ macro }) => macro === name)) missing.push(`macros has no ${name}`);

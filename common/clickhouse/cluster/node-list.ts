@@ -1,7 +1,7 @@
 import { StartError } from '../../errors.ts';
 import { select, type ClickHouse, type Reader } from '../clickhouse.ts';
 import { SHARED_TABLES } from './cluster.ts';
-import { ClickHouseError } from '../errors.ts';
+import { ClickHouseError, type Failure } from '../errors.ts';
 import { openServer, type ServerOptions } from '../server/server.ts';
 
 /** The nodes of one list of urls. Each is opened when it is first needed, and again after it could not be opened. */
@@ -27,6 +27,9 @@ export interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachabl
   readonly shard: string | undefined;
 }
 
+/** `error`: the node is lost */
+type Outcome<T> = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
+
 /** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
 const NO_ELEMENTS_IN_CONFIG = 139;
@@ -48,17 +51,7 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     hosts: nodes.map(({ host }) => host),
     open,
     openNow,
-    onLive: (work) =>
-      Promise.all(
-        nodes.map(async (_, at) => {
-          try {
-            return await work(await openNow(at));
-          } catch (error) {
-            if (!isLost(error)) throw error;
-            return undefined;
-          }
-        }),
-      ),
+    onLive: async (work) => (await onNodes(work)).map((o) => ('answer' in o ? o.answer : undefined)),
     onEvery,
     async close() {
       await Promise.all(nodes.map(async ({ opened }) => (await opened?.catch(() => undefined))?.close()));
@@ -90,10 +83,9 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     }
   }
 
-  async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
-    type Outcome = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
-    const outcomes = await Promise.all(
-      nodes.map(async (_, at): Promise<Outcome> => {
+  async function onNodes<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<Outcome<T>[]> {
+    return await Promise.all(
+      nodes.map(async (_, at) => {
         try {
           const clickhouse = await openNow(at);
           return { clickhouse, answer: await work(clickhouse) };
@@ -103,7 +95,11 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
         }
       }),
     );
-    const [failure] = outcomes.flatMap((o) => ('error' in o ? [o.error] : []));
+  }
+
+  async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
+    const outcomes = await onNodes(work);
+    const failure = outcomes.find((o) => 'error' in o)?.error;
     const answered = outcomes.filter((o) => 'answer' in o);
     if (failure !== undefined) {
       const replicas = await Promise.all(
@@ -129,13 +125,8 @@ export async function shardOfNode(node: Reader): Promise<string> {
 }
 
 export function lost(error: Error, codeName: string): ClickHouseError {
-  return new ClickHouseError(`The node cannot be used: ${error.message}`, {
-    code: undefined,
-    codeName,
-    kind: 'retry',
-    outcome: 'not_written',
-    cause: error,
-  });
+  const failure: Failure = { code: undefined, codeName, kind: 'retry', outcome: 'not_written' };
+  return new ClickHouseError(`The node cannot be used: ${error.message}`, failure, error);
 }
 
 /** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */

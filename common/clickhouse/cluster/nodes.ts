@@ -6,6 +6,7 @@ import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
 import { createNodeList, isLost, lost, type NodeList } from './node-list.ts';
+import { databaseIn } from '../server/connection.ts';
 import type { ServerOptions } from '../server/server.ts';
 import { identifier } from '../sql.ts';
 
@@ -57,7 +58,7 @@ export async function openNodes({
   ...options
 }: NodesOptions): Promise<Nodes> {
   const { logger } = options;
-  const tablesIn = identifier(database ?? databaseIn(urls[0]!));
+  const tablesIn = identifier(database ?? databaseIn(new URL(urls[0]!)));
   const nodes = createNodeList({ ...options, urls, shard });
   let { current, used } = await firstAnswer(nodes, options);
 
@@ -70,7 +71,9 @@ export async function openNodes({
       return used.writers;
     },
     read: ({ everyNode, ...read }) =>
-      everyNode === true ? readEverywhere(read) : use((clickhouse) => clickhouse.read(read), read),
+      everyNode === true
+        ? nodes.onEvery((clickhouse) => clickhouse.read(read)).then(concatenated)
+        : use((clickhouse) => clickhouse.read(read), read),
     execute: ({ ofNode, ...statement }) => {
       const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
       return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement);
@@ -129,11 +132,11 @@ export async function openNodes({
     logger.warn({ left: nodes.hosts[at], now: nodes.hosts[current], reason: codeName }, 'clickhouse_node_changed');
     used = await nodes.open(current).catch(() => used);
   }
+}
 
-  async function readEverywhere(read: Read): Promise<ReadResult> {
-    const answers = await nodes.onEvery((clickhouse) => clickhouse.read(read));
-    return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
-  }
+/** Returns the rows of several answers as one. */
+export function concatenated(answers: readonly ReadResult[]): ReadResult {
+  return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
 }
 
 /** Resolves when the node has every row of these tables that any node acknowledged before. */
@@ -174,8 +177,6 @@ async function firstAnswer(
     const where = nodes.hosts.join(', ');
     if (!wait) throw new StartError(`ClickHouse does not answer at any of ${where}: ${reason}`);
     if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
-    await sleep(CONNECT_RETRY_MS, undefined, signal === undefined ? {} : { signal });
+    await sleep(CONNECT_RETRY_MS, undefined, { signal });
   }
 }
-
-export const databaseIn = (url: string): string => decodeURIComponent(new URL(url).pathname.slice(1)) || 'default';

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT_CONFIG, StartError } from '../../errors.ts';
 import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from '../clickhouse.ts';
-import { isForAllShards, SHARED_TABLES } from './cluster.ts';
+import { countShards, isForAllShards, SHARED_TABLES } from './cluster.ts';
 import { databaseOfAll } from '../database.ts';
 import { ClickHouseError } from '../errors.ts';
 import { shardOfNode } from './node-list.ts';
-import { databaseIn, openNodes, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
+import { databaseIn } from '../server/connection.ts';
+import { concatenated, openNodes, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
 import { identifier, quote } from '../sql.ts';
 
 /**
@@ -22,9 +23,6 @@ const WATCH_MS = 10_000;
 const ACCESS_DENIED = 497;
 const TABLE_ALREADY_EXISTS = 57;
 const UNKNOWN_DATABASE = 81;
-
-const COUNT_SHARDS =
-  'SELECT toUInt32(uniqExact(shard_num)) AS shards FROM system.clusters WHERE cluster = {cluster:String}';
 
 /** Tables and views whose table over all shards is absent or has other columns. Parameters: all (its database). */
 const NOT_DISTRIBUTED = `
@@ -49,7 +47,7 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   const nodes = await openNodes(guarded);
   try {
     for (let attempt = 0; ; attempt++) {
-      const expected = await countShards(nodes, cluster);
+      const expected = await shardsOfCluster(nodes, cluster);
       if (expected <= 1) return watched(Object.assign(nodes, { shard: await shardOfNode(nodes) }), expected);
       const found = await nodes.onLiveNodes(shardOfNode);
       const names = [...new Set(found.filter((name) => name !== undefined))].toSorted();
@@ -60,7 +58,7 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
           { exitCode: EXIT_CONFIG },
         );
       if (attempt % 10 === 0) logger.warn({ expected, shards: names, nodes: urls.length }, 'waiting_for_clickhouse');
-      await sleep(RETRY_MS, undefined, signal === undefined ? {} : { signal });
+      await sleep(RETRY_MS, undefined, { signal });
     }
   } catch (error) {
     await nodes.close();
@@ -89,9 +87,9 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   }
 }
 
-async function countShards(nodes: Nodes, cluster: string): Promise<number> {
+async function shardsOfCluster(nodes: Nodes, cluster: string): Promise<number> {
   try {
-    return (await select<{ shards: number }>(nodes, COUNT_SHARDS, { cluster }))[0]!.shards;
+    return await countShards(nodes, cluster);
   } catch (error) {
     if (error instanceof ClickHouseError && error.code === ACCESS_DENIED)
       throw new StartError(
@@ -110,7 +108,7 @@ async function openShards(
   found: readonly (string | undefined)[],
 ): Promise<ClickHouse> {
   const { cluster, urls } = options;
-  const database = databaseIn(urls[0]!);
+  const database = databaseIn(new URL(urls[0]!));
   const over = databaseOfAll(database);
   const all = await openNodes({
     ...options,
@@ -152,10 +150,7 @@ async function openShards(
   };
 
   async function read(wanted: Read): Promise<ReadResult> {
-    if (wanted.everyNode === true) {
-      const answers = await Promise.all(shards.map((shard) => shard.read(wanted)));
-      return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
-    }
+    if (wanted.everyNode === true) return concatenated(await Promise.all(shards.map((shard) => shard.read(wanted))));
     // any replica of a shard may answer the node that is asked: only the shard itself knows which one is fresh
     if (wanted.fresh?.tables.some((table) => !SHARED_TABLES.has(table)) === true) throw ofOneShard(wanted.sql);
     return await all.read(wanted);

@@ -11,26 +11,22 @@ import { cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessio
 import { fromSystem, refusal } from '../errors.ts';
 import { createIsolated } from './isolated.ts';
 import { fewRowsSettings, insertSettings, knownSettings, type Names } from '../pinned-settings.ts';
-import { cancelled } from '../pool.ts';
+import { cancelled, CLOSE_GRACE_MS } from '../pool.ts';
 import { insertInto, quote, statementToRead, statementToRun } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
 /** ClickHouse in this process: pools of sessions (sessions.ts), readers apart from writers. */
-export interface EmbeddedOptions {
+interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, rows in flight into rows */
   readonly dataDir: string;
   readonly logger: Logger;
   /** concurrent statements; as many reads as leave threads of the pool for the writers */
   readonly readers?: number;
   readonly writers?: number;
-  /** reads that may wait for a reader; more are refused with 202 */
-  readonly readQueue?: number;
   /** true in the process of isolated.ts: isolated reads run in this engine, which has no tables */
   readonly isolatedHere?: boolean;
 }
 
-/** How long close() lets writes finish, milliseconds. */
-const CLOSE_GRACE_MS = 4_000;
 /** threads for KILL QUERY and for file access */
 const SPARE_THREADS = 2;
 
@@ -39,7 +35,7 @@ const SPARE_THREADS = 2;
  * not installed, not for this platform, folder in use or not writable.
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse> {
-  const { dataDir, logger, writers = 4, readQueue = 64, isolatedHere = false } = options;
+  const { dataDir, logger, writers = 4, isolatedHere = false } = options;
   const rowsFolder = resolve(dataDir, 'rows');
   const Session = await loadChdb();
   const folder = takeFolder(dataDir);
@@ -51,8 +47,8 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     if (error instanceof StartError) throw error;
     throw cannotOpen(dataDir, error);
   });
-  const reading = sessions.readers(readers, readQueue, readers * 4);
-  const isolatedReads = createIsolated({ queueLimit: readQueue });
+  const reading = sessions.readers(readers);
+  const isolatedReads = createIsolated();
   const closing = new AbortController();
   const writes = createWrites(sessions, writers, known);
   let rowFiles = 0;
@@ -141,17 +137,7 @@ async function firstAnswer(
   return { version: lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown', known: new Set(lines) };
 }
 
-interface Writes {
-  /** fires when a write must end at once */
-  readonly ended: AbortSignal;
-  write(text: string, settings: StatementSettings, queryIds?: readonly string[]): Promise<void>;
-  /** Ends the inserts with that id. Resolves when they have ended. */
-  kill(queryId: string): Promise<void>;
-  /** Lets writes finish for CLOSE_GRACE_MS. */
-  close(): Promise<void>;
-}
-
-function createWrites(sessions: Sessions, writers: number, known: Names): Writes {
+function createWrites(sessions: Sessions, writers: number, known: Names) {
   const writing = sessions.writers(writers);
   const killAll = new AbortController();
   /** inserts that can be ended by their id */
@@ -161,9 +147,10 @@ function createWrites(sessions: Sessions, writers: number, known: Names): Writes
     readonly ended: Promise<void>;
   }>();
   return {
+    /** fires when a write must end at once */
     ended: killAll.signal,
 
-    async write(text, settings, queryIds) {
+    async write(text: string, settings: StatementSettings, queryIds?: readonly string[]): Promise<void> {
       checkSettings(settings, known);
       const ending = new AbortController();
       const signal = queryIds === undefined ? killAll.signal : AbortSignal.any([killAll.signal, ending.signal]);
@@ -178,7 +165,8 @@ function createWrites(sessions: Sessions, writers: number, known: Names): Writes
       }
     },
 
-    async kill(queryId) {
+    /** Ends the inserts with that id. Resolves when they have ended. */
+    async kill(queryId: string): Promise<void> {
       await Promise.all(
         [...inserting]
           .filter((insert) => insert.queryIds.includes(queryId))
@@ -189,7 +177,8 @@ function createWrites(sessions: Sessions, writers: number, known: Names): Writes
       );
     },
 
-    async close() {
+    /** Lets writes finish for CLOSE_GRACE_MS. */
+    async close(): Promise<void> {
       const grace = setTimeout(() => killAll.abort(), CLOSE_GRACE_MS);
       await writing.close();
       clearTimeout(grace);

@@ -4,14 +4,11 @@ import { StartError } from '../../errors.ts';
 
 const openFolders = new Set<string>();
 
-/** The engine's own folder in the data folder, in use by this process until it is released. */
-export interface EngineFolder {
-  readonly path: string;
-  release(): void;
-}
-
-/** Makes the folder. Throws StartError (one line) if it is in use or not writable. */
-export function takeFolder(dataDir: string): EngineFolder {
+/**
+ * Makes the engine's own folder in the data folder, in use by this process until it is released. Throws StartError (one
+ * line) if it is in use or not writable.
+ */
+export function takeFolder(dataDir: string): { readonly path: string; release(): void } {
   const path = resolve(dataDir, 'clickhouse');
   makeWritable(path, dataDir);
   const holder = lockHolder(path);

@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import { createLogger } from '../../logger.ts';
 import type { Read } from '../clickhouse.ts';
 import { openEmbedded } from './embedded.ts';
-import { ClickHouseError } from '../errors.ts';
+import { fromSystem } from '../errors.ts';
 import type { FromIsolated } from './isolated.ts';
 
 // The process of isolated.ts: an engine without tables in its own folder. It ends with its parent.
@@ -25,13 +25,11 @@ const clickhouse = await openEmbedded({
 });
 process.on('message', (read: Omit<Read, 'signal'>) => {
   clickhouse.read({ ...read, isolated: true }).then(
-    ({ body, readRows, readBytes }) => tell({ kind: 'result', result: { body, readRows, readBytes } }),
-    (error: unknown) =>
-      tell(
-        error instanceof ClickHouseError
-          ? { kind: 'error', message: error.message, code: error.code, codeName: error.codeName, errorKind: error.kind }
-          : { kind: 'error', message: String(error), code: undefined, codeName: 'UNKNOWN', errorKind: 'fatal' },
-      ),
+    (result) => tell({ kind: 'result', result }),
+    (error: unknown) => {
+      const { message, code, codeName, kind, outcome } = fromSystem(error, false, true);
+      tell({ kind: 'error', message, failure: { code, codeName, kind, outcome } });
+    },
   );
 });
 tell({ kind: 'ready' });

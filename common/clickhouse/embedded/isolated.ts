@@ -4,19 +4,13 @@ import { setPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Read, Reader, ReadResult } from '../clickhouse.ts';
-import { ClickHouseError, refusal, type ErrorKind } from '../errors.ts';
-import { cancelled, createPool } from '../pool.ts';
+import { ClickHouseError, refusal, type Failure } from '../errors.ts';
+import { cancelled, createPool, READ_QUEUE } from '../pool.ts';
 
 export type FromIsolated =
   | { readonly kind: 'ready' }
   | { readonly kind: 'result'; readonly result: ReadResult }
-  | {
-      readonly kind: 'error';
-      readonly message: string;
-      readonly code: number | undefined;
-      readonly codeName: string;
-      readonly errorKind: ErrorKind;
-    };
+  | { readonly kind: 'error'; readonly message: string; readonly failure: Failure };
 
 interface Process {
   readonly child: ChildProcess;
@@ -38,13 +32,13 @@ const NICE = 10;
  * Runs callers' texts beside the embedded engine: in a process of its own, whose engine has none of our tables, no
  * other statements and no rights. It receives a statement with parameters and returns rows. The engine checks its
  * limits between blocks only; here a statement that exceeds them ends with its process. The process is started on
- * demand and kept. `queueLimit`: reads that may wait; more are refused with 202.
+ * demand and kept.
  */
-export function createIsolated({ queueLimit }: { queueLimit: number }): Reader & { close(): Promise<void> } {
+export function createIsolated(): Reader & { close(): Promise<void> } {
   const live = new Set<Process>();
   const processes = createPool<Process>({
     size: PROCESSES,
-    queueLimit,
+    queueLimit: READ_QUEUE,
     idleLimit: PROCESSES,
     close: end,
     open: () => start(live),
@@ -109,13 +103,7 @@ async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSi
     const { body, readRows, readBytes } = said.result;
     return { body: Buffer.from(body.buffer, body.byteOffset, body.byteLength), readRows, readBytes };
   }
-  if (said.kind === 'error')
-    throw new ClickHouseError(said.message, {
-      code: said.code,
-      codeName: said.codeName,
-      kind: said.errorKind,
-      outcome: 'not_written',
-    });
+  if (said.kind === 'error') throw new ClickHouseError(said.message, said.failure);
   throw refusal(1001, 'The isolated process sent an unexpected answer');
 }
 

@@ -5,8 +5,7 @@ import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
 import type { Param, StatementSettings } from '../clickhouse.ts';
 import { fromEngine, fromSystem, refusal, type ClickHouseError } from '../errors.ts';
-import { formatParam } from '../params.ts';
-import { cancelled, createPool, type Pool } from '../pool.ts';
+import { cancelled, createPool, READ_QUEUE, type Pool } from '../pool.ts';
 import { quote } from '../sql.ts';
 
 /**
@@ -30,8 +29,7 @@ import { quote } from '../sql.ts';
 export interface Sessions {
   /** for statements that never wait behind reads and writes */
   readonly control: Pool<Session>;
-  /** `idleLimit`: sessions kept open without a statement */
-  readers(size: number, queueLimit: number, idleLimit: number): Pool<Session>;
+  readers(size: number): Pool<Session>;
   writers(size: number): Pool<Session>;
   /** Runs a statement that changes nothing, alone on a session. Settles when the engine has really ended it. */
   read(session: Session, text: string, format: string, ended: AbortSignal): Promise<ChdbResult>;
@@ -48,7 +46,7 @@ export interface Session {
 }
 
 /** of users.xml; NONE has no right at all */
-export type Role = 'reader' | 'writer' | 'NONE';
+type Role = 'reader' | 'writer' | 'NONE';
 
 export const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('config.xml', import.meta.url));
@@ -70,7 +68,7 @@ const BASE_SETTINGS = {
 const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_materialized_view: 10 } as const;
 const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
 
-export interface SessionsOptions {
+interface SessionsOptions {
   readonly Session: typeof ChdbSession;
   readonly folder: string;
   /** for errors */
@@ -87,7 +85,8 @@ export function createSessions({ Session, folder, dataDir, isolated, logger }: S
 
   return {
     control,
-    readers: (size, queueLimit, idleLimit) => poolOf({ size, queueLimit, idleLimit }, openReader),
+    // of several settings, each of which needs its own
+    readers: (size) => poolOf({ size, queueLimit: READ_QUEUE, idleLimit: size * 4 }, openReader),
     writers: (size) => poolOf({ size, idleLimit: size }, openWriter),
     read: (session, text, format, ended) => run(session, text, format, false, ended),
     async write(session, text, settings, ended) {
@@ -231,4 +230,24 @@ export function setParams(params: Readonly<Record<string, Param>>): string {
     return `param_${name} = ${quote(formatParam(value))}`;
   });
   return entries.length === 0 ? '' : `SET ${entries.join(', ')}; `;
+}
+
+/**
+ * Returns a parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on
+ * the outside, SQL literals within arrays (the same text that @clickhouse/client puts into param_<name>).
+ */
+function formatParam(value: Param): string {
+  if (value === null) return '\\N';
+  if (typeof value === 'object')
+    return `[${value.map((v) => (typeof v === 'string' ? quote(v) : formatNumber(v))).join(',')}]`;
+  if (typeof value === 'boolean') return value ? '1' : '0';
+  if (typeof value === 'string') return quote(value).slice(1, -1);
+  return formatNumber(value);
+}
+
+function formatNumber(value: number | bigint): string {
+  if (Number.isNaN(value)) return 'nan';
+  if (value === Number.POSITIVE_INFINITY) return '+inf';
+  if (value === Number.NEGATIVE_INFINITY) return '-inf';
+  return String(value);
 }

@@ -7,8 +7,11 @@ import { ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
 import { cancelled } from '../pool.ts';
 import { quote } from '../sql.ts';
 
-/** Sockets of their own for reads and for writes; control is for statements that must get through when both are stuck. */
-export type Channel = 'read' | 'write' | 'control' | 'sandbox';
+/**
+ * Sockets of their own for reads and for writes; control is for statements that must get through when both are stuck.
+ * Only what goes over `write` can store something.
+ */
+type Channel = 'read' | 'write' | 'control' | 'sandbox';
 
 /** HTTP to one server. */
 export interface Connection {
@@ -31,7 +34,7 @@ export interface Connection {
   close(): Promise<void>;
 }
 
-export interface ConnectionOptions {
+interface ConnectionOptions {
   readonly url: string;
   readonly logger: Logger;
   readonly readers: number;
@@ -80,7 +83,6 @@ export interface Request {
   readonly settings?: StatementSettings;
   readonly format?: string;
   readonly pieces?: Iterable<Uint8Array>;
-  readonly writes: boolean;
   readonly signal?: AbortSignal;
   /** default: a unique one */
   readonly queryId?: string;
@@ -90,7 +92,7 @@ export interface Request {
 export function createConnection(options: ConnectionOptions): Connection {
   const { url, logger, readers, writers, requestTimeoutMs, sandboxUrl } = options;
   const address = new URL(url);
-  const database = decodeURIComponent(address.pathname.slice(1)) || 'default';
+  const database = databaseIn(address);
   const connect = (sockets: number, timeoutMs = requestTimeoutMs, at = address): ClickHouseClient =>
     clientOf(at, at === address ? database : 'default', sockets, timeoutMs, options.authorities);
   const clients = {
@@ -118,10 +120,11 @@ export function createConnection(options: ConnectionOptions): Connection {
   };
 
   async function request(channel: Channel, { queryId = randomUUID(), ...statement }: Request): Promise<Answer> {
-    const { writes, signal: ended } = statement;
-    if (ended !== undefined && hasFired(ended)) throw cancelled();
+    const { signal: ended } = statement;
+    const writes = channel === 'write';
+    if (hasFired(ended)) throw cancelled();
     try {
-      return await exchange(clients[channel]!, { ...statement, queryId }, () => {
+      return await exchange(clients[channel]!, { ...statement, queryId, writes }, () => {
         lastAnswerAt = performance.now();
       });
     } catch (error) {
@@ -129,7 +132,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       lastAnswerAt = 0;
       // the server may still work on it, and nobody waits for its answer
       if (!writes && channel !== 'control') void kill(queryId);
-      if (ended !== undefined && hasFired(ended))
+      if (hasFired(ended))
         throw writes
           ? fromSystem(
               Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }),
@@ -147,7 +150,6 @@ export function createConnection(options: ConnectionOptions): Connection {
         sql,
         format: 'TabSeparated',
         settings: CONTROL_SETTINGS,
-        writes: false,
         ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }),
       });
     const { body } = await once().catch((error: unknown) => {
@@ -166,10 +168,15 @@ export function createConnection(options: ConnectionOptions): Connection {
   }
 }
 
+interface Sent extends Request {
+  readonly queryId: string;
+  readonly writes: boolean;
+}
+
 /** Sends a statement and reads its answer to the end. `onAnswer`: it is there, whatever it says. */
 async function exchange(
   client: ClickHouseClient,
-  { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId }: Request & { readonly queryId: string },
+  { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId }: Sent,
   onAnswer: () => void,
 ): Promise<Answer> {
   const {
@@ -226,6 +233,7 @@ function clientOf(
   });
 }
 
+export const databaseIn = (at: URL): string => decodeURIComponent(at.pathname.slice(1)) || 'default';
 const userOf = (at: URL): string => decodeURIComponent(at.username) || 'default';
 
 function toError(body: Buffer, status: number, code: string | undefined, writes: boolean): ClickHouseError {
@@ -262,8 +270,8 @@ function* copies(pieces: Iterable<Uint8Array>): Generator<Buffer> {
 }
 
 /** a function, because it may fire between two checks */
-export function hasFired(signal: AbortSignal): boolean {
-  return signal.aborted;
+export function hasFired(signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true;
 }
 
 function headerOf(value: string | string[] | undefined): string | undefined {

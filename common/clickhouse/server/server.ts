@@ -3,10 +3,10 @@ import type { ClickHouse, Read, ReadResult, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
 import { refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
-import { createPool } from '../pool.ts';
+import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
 import { createConnection, type Answer, type Connection } from './connection.ts';
 import { readVersion, type ServerVersion } from './version.ts';
-import { CLOSE_GRACE_MS, createWrites } from './writes.ts';
+import { createWrites } from './writes.ts';
 import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
@@ -24,12 +24,10 @@ export interface ServerOptions {
    * Default true.
    */
   readonly wait?: boolean;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** concurrent statements */
   readonly readers?: number;
   readonly writers?: number;
-  /** reads that may wait for a reader; more are refused with 202 */
-  readonly readQueue?: number;
   /**
    * Without a byte in either direction for this long, a read ends; it is longer than the longest max_execution_time.
    * The server is asked about a write as often as this. A write that it does not know is abandoned, and so is one
@@ -37,14 +35,13 @@ export interface ServerOptions {
    */
   readonly requestTimeoutMs?: number;
   /** the same server as a user without any right, for reads that are `isolated` */
-  readonly sandboxUrl?: string;
+  readonly sandboxUrl?: string | undefined;
   /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
   readonly unreachablePatienceMs?: number;
   /** PEM: the authorities of the server's certificate, if the url is https; Node's own list by default */
-  readonly authorities?: Buffer;
+  readonly authorities?: Buffer | undefined;
 }
 
-const READ_SETTINGS = { cancel_http_readonly_queries_on_client_close: 1, readonly: 1 } as const;
 /**
  * Parameters go into the address, of which a server accepts 1 MiB (http_max_uri_size); longer ones go into the text.
  * Counted in characters, each of which becomes at most nine bytes.
@@ -66,31 +63,15 @@ const NO_SESSIONS = {
  * database, too old, TLS on one side only.
  */
 export async function openServer(options: ServerOptions): Promise<ClickHouse> {
-  const {
-    logger,
-    wait = true,
-    signal,
-    readers = 16,
-    writers = 64,
-    readQueue = 64,
-    requestTimeoutMs = 60_000,
-  } = options;
-  const { unreachablePatienceMs = UNREACHABLE_PATIENCE_MS, sandboxUrl, authorities } = options;
-  const connection = createConnection({
-    url: options.url,
-    logger,
-    readers,
-    writers,
-    requestTimeoutMs,
-    sandboxUrl,
-    authorities,
-  });
+  const { logger, wait = true, signal, readers = 16, writers = 64, requestTimeoutMs = 60_000 } = options;
+  const { url, unreachablePatienceMs = UNREACHABLE_PATIENCE_MS, sandboxUrl, authorities } = options;
+  const connection = createConnection({ url, logger, readers, writers, requestTimeoutMs, sandboxUrl, authorities });
   const { where } = connection;
   const server = await readVersion(connection, { logger, wait, signal }).catch(async (error: unknown) => {
     await connection.close();
     throw error;
   });
-  const reading = createPool<undefined>({ size: readers, queueLimit: readQueue, ...NO_SESSIONS });
+  const reading = createPool<undefined>({ size: readers, queueLimit: READ_QUEUE, ...NO_SESSIONS });
   const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
   const closing = new AbortController();
   const endWrites = new AbortController();
@@ -150,9 +131,8 @@ async function readFrom(
       const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
       return await connection.request(channel, {
         ...written,
-        settings: { ...pinned, ...READ_SETTINGS, ...settings, readonly: 1 },
+        settings: { ...pinned, cancel_http_readonly_queries_on_client_close: 1, ...settings, readonly: 1 },
         format,
-        writes: false,
         signal: ended,
       });
     }),

@@ -82,7 +82,7 @@ async function firstAnswer(connection: Connection, { logger, wait, signal }: Wai
       }
       if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${error.codeName}`, { cause: error });
       if (attempt % 10 === 0) logger.warn({ where, reason: error.codeName }, 'waiting_for_clickhouse');
-      await sleep(CONNECT_RETRY_MS, undefined, signal === undefined ? {} : { signal });
+      await sleep(CONNECT_RETRY_MS, undefined, { signal });
     }
   }
 }

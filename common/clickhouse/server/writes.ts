@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '../../logger.ts';
 import { ClickHouseError, fromSystem, refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
+import { CLOSE_GRACE_MS } from '../pool.ts';
 import { hasFired, type Connection, type Request } from './connection.ts';
 import type { ServerVersion } from './version.ts';
 import { quote } from '../sql.ts';
@@ -14,12 +15,12 @@ import { quote } from '../sql.ts';
  */
 export interface Writes {
   /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
-  write(kind: 'write' | 'insert', statement: Omit<Request, 'writes'>, queryIds?: readonly string[]): Promise<void>;
+  write(kind: 'write' | 'insert', statement: Request, queryIds?: readonly string[]): Promise<void>;
   /** Kills every attempt at the inserts that have this id among theirs. Resolves when none of them runs, else throws. */
   kill(queryId: string): Promise<void>;
 }
 
-export interface WritesOptions {
+interface WritesOptions {
   readonly connection: Connection;
   readonly server: ServerVersion;
   readonly logger: Logger;
@@ -31,8 +32,6 @@ export interface WritesOptions {
   readonly ended: AbortSignal;
 }
 
-/** How long close() lets writes finish, milliseconds. */
-export const CLOSE_GRACE_MS = 4_000;
 /** After this long without an answer, the server may have another version, milliseconds: no replacement takes less. */
 const QUIET_MS = 250;
 /** A write is abandoned after this many questions that found no progress. */
@@ -51,7 +50,7 @@ export function createWrites(options: WritesOptions): Writes {
 
   async function write(
     kind: 'write' | 'insert',
-    { settings = {}, ...statement }: Omit<Request, 'writes'>,
+    { settings = {}, ...statement }: Request,
     queryIds: readonly string[] = ['sluice'],
   ): Promise<void> {
     if (performance.now() - connection.lastAnswerAt > QUIET_MS) await server.learn();
@@ -64,7 +63,6 @@ export function createWrites(options: WritesOptions): Writes {
       await connection.request('write', {
         ...statement,
         settings: { ...pinnedSettings(kind, server.settings), ...settings },
-        writes: true,
         signal: AbortSignal.any([ended, givenUp.signal]),
         queryId: id,
       });

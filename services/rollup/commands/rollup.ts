@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { select } from '../../../common/clickhouse/clickhouse.ts';
+import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
@@ -27,16 +27,27 @@ interface Rebuilt {
   readonly left: readonly { readonly period: string; readonly outcome: Repair['outcome'] }[];
 }
 
-interface Status {
-  readonly rollups: readonly (Pick<Rollup, 'name' | 'version' | 'source' | 'state'> & {
-    readonly pending: readonly string[];
-  })[];
-  readonly repairs: readonly (Pick<Repair, 'source' | 'reason' | 'outcome'> & {
-    readonly [time in 'period' | 'from' | 'to']: string;
-  })[];
-}
+type Result = Awaited<ReturnType<typeof readStatus>> | { readonly rebuilt: readonly Rebuilt[] };
 
-type Result = Status | { readonly rebuilt: readonly Rebuilt[] };
+async function readStatus(clickhouse: Reader, rollups: readonly Rollup[]) {
+  return {
+    rollups: rollups.map(({ name, version, source, state, pending }) => ({
+      name,
+      version,
+      source,
+      state,
+      pending: pending.map(isoTime),
+    })),
+    repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({
+      source,
+      period: isoTime(period),
+      from: isoTime(from),
+      to: isoTime(to),
+      reason,
+      outcome,
+    })),
+  };
+}
 
 /** How long to wait for open batches, milliseconds. */
 const PATIENCE_MS = 120_000;
@@ -102,25 +113,7 @@ export const rollupCommand: Command<Args, Result> = {
   async run({ clickhouse, settings, logger }, args) {
     if (args.action === 'rebuild' && args.from >= args.to) throw new UsageError('from must be before to');
     const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
-    if (args.action === 'status') {
-      return {
-        rollups: rollups.map(({ name, version, source, state, pending }) => ({
-          name,
-          version,
-          source,
-          state,
-          pending: pending.map(isoTime),
-        })),
-        repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({
-          source,
-          period: isoTime(period),
-          from: isoTime(from),
-          to: isoTime(to),
-          reason,
-          outcome,
-        })),
-      };
-    }
+    if (args.action === 'status') return await readStatus(clickhouse, rollups);
     const chosen = rollups.filter((r) => r.state === 'serving' && (args.rollup === null || r.name === args.rollup));
     if (chosen.length === 0) throw new UsageError(`there is no complete rollup ${args.rollup ?? ''}`.trimEnd());
     const context: Context = {
@@ -132,30 +125,24 @@ export const rollupCommand: Command<Args, Result> = {
       logger: logger.child({}, { level: 'info' }),
       wait: (ms) => sleep(ms),
     };
+    const { from, to } = args;
     const asked: { readonly rollup: Rollup; readonly periods: readonly number[] }[] = [];
     for (const rollup of chosen) {
-      const periods = (
-        await select<{ period: number }>(clickhouse, statements.affectedPeriods, {
-          source: rollup.source,
-          table: tableName(rollup),
-          from: args.from,
-          to: args.to,
-        })
-      ).map((p) => p.period);
+      const { source } = rollup;
+      const affected = await select<{ period: number }>(clickhouse, statements.affectedPeriods, {
+        source,
+        table: tableName(rollup),
+        from,
+        to,
+      });
+      const periods = affected.map((p) => p.period);
       for (const period of periods)
-        await requestRepair(context, {
-          source: rollup.source,
-          period,
-          from: args.from,
-          to: args.to,
-          reason: 'command',
-          accept_loss: args.acceptLoss,
-        });
+        await requestRepair(context, { source, period, from, to, reason: 'command', accept_loss: args.acceptLoss });
       asked.push({ rollup, periods });
     }
     const isAsked = (r: Repair): boolean =>
-      r.from === args.from &&
-      r.to === args.to &&
+      r.from === from &&
+      r.to === to &&
       asked.some(({ rollup, periods }) => rollup.source === r.source && periods.includes(r.period));
     const until = performance.now() + PATIENCE_MS;
     let left = (await readOpenRepairs(clickhouse)).filter(isAsked);
@@ -197,12 +184,8 @@ export const rollupCommand: Command<Args, Result> = {
     return [...rollups, ...repairs].join('');
   },
 
-  exitCode: (result) =>
-    'rebuilt' in result
-      ? result.rebuilt.every((r) => r.left.length === 0)
-        ? 0
-        : 1
-      : result.repairs.length === 0
-        ? 0
-        : 1,
+  exitCode(result) {
+    const open = 'rebuilt' in result ? result.rebuilt.flatMap((r) => r.left) : result.repairs;
+    return open.length === 0 ? 0 : 1;
+  },
 };
