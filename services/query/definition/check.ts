@@ -1,4 +1,4 @@
-import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { rows, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
@@ -76,18 +76,17 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
     { file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` },
   ];
   const database = identifier(await databaseOf(clickhouse));
-  try {
-    await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
-  } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
-    return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
-  }
-  try {
-    await clickhouse.read({ sql: `SELECT count() FROM ${database}.edge_logs`, format: 'Null', isolated: true });
-  } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
-    return [];
-  }
+  const isRefused = async (sql: string): Promise<boolean> => {
+    try {
+      await clickhouse.read({ sql, format: 'Null', isolated: true });
+      return false;
+    } catch (error) {
+      if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+      return true;
+    }
+  };
+  if (await isRefused('SELECT 1')) return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
+  if (await isRefused(`SELECT count() FROM ${database}.edge_logs`)) return [];
   return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
 }
 
@@ -131,9 +130,13 @@ function lineOfName(sql: string, message: string, name: RegExp): number {
 }
 
 /**
- * Checks a definition with ClickHouse's own analysis: its statement must run and have the declared columns. Throws
+ * Checks definitions with ClickHouse's own analysis: a statement must run and have the declared columns. Throws
  * ClickHouseError if the engine is unavailable.
  */
+export async function checkDefinitions(clickhouse: Reader, definitions: readonly Definition[]): Promise<Mistake[]> {
+  return (await Promise.all(definitions.map((d) => checkDefinition(clickhouse, d)))).flat();
+}
+
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const refused = refusedValues(definition);
   if (refused.length > 0) return refused;
@@ -152,11 +155,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       format: 'JSONCompactEachRow',
       fewRows: definition.fewRows,
     });
-    columns = described.body
-      .toString('utf8')
-      .split('\n')
-      .filter((l) => l !== '')
-      .map((l) => JSON.parse(l) as string[]);
+    columns = rows<string[]>(described);
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);

@@ -24,17 +24,13 @@ const NO_MEMBER = '__proto__';
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
-interface PropertyFile {
+/** What a parameter has under the same name. */
+type SameInFile = 'default' | 'minLength' | 'maxLength' | 'pattern' | 'minimum' | 'maximum' | 'examples';
+interface PropertyFile extends Partial<Pick<Parameter, SameInFile>> {
+  type?: 'string';
   description: string;
   format?: Exclude<Format, 'string'>;
   enum?: string[];
-  default?: string;
-  minLength?: number;
-  maxLength?: number;
-  pattern?: string;
-  minimum?: number;
-  maximum?: number;
-  examples?: string[];
   'x-otherwise'?: string;
   'x-aliases'?: Record<string, string>;
 }
@@ -116,7 +112,6 @@ export function parseDefinition(
     definition: {
       ...declared(file),
       parameters,
-      sql,
       boundSql,
       // a caller's own SELECT may read any of them
       parts: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
@@ -179,22 +174,18 @@ function readYaml(
 }
 
 function parameter(name: string, p: PropertyFile, required: boolean): Parameter {
-  const format = p.format ?? 'string';
+  const { type: _, format = 'string', enum: values, 'x-otherwise': otherwise, 'x-aliases': aliases, ...same } = p;
   return {
+    maxLength: format === 'pattern' ? PATTERN_BYTES : VALUE_BYTES,
+    examples: [],
+    ...same,
     name,
     description: p.description.trim(),
     required,
     format,
-    maxLength: p.maxLength ?? (format === 'pattern' ? PATTERN_BYTES : VALUE_BYTES),
-    aliases: p['x-aliases'] ?? {},
-    examples: p.examples ?? [],
-    ...(p.minLength !== undefined && { minLength: p.minLength }),
-    ...(p.pattern !== undefined && { pattern: p.pattern }),
-    ...(p.minimum !== undefined && { minimum: p.minimum }),
-    ...(p.maximum !== undefined && { maximum: p.maximum }),
-    ...(p.enum !== undefined && { values: p.enum }),
-    ...(p.default !== undefined && { default: p.default }),
-    ...(p['x-otherwise'] !== undefined && { otherwise: p['x-otherwise'] }),
+    aliases: aliases ?? {},
+    ...(values !== undefined && { values }),
+    ...(otherwise !== undefined && { otherwise }),
   };
 }
 
@@ -268,7 +259,7 @@ function checkSandbox(file: DefinitionFile, sql: string, sqlFile: string, wrong:
 /** Returns what the YAML file alone declares, with its defaults. */
 function declared(
   file: DefinitionFile,
-): Omit<Definition, 'parameters' | 'sql' | 'boundSql' | 'parts' | 'hash' | 'sqlFile' | 'yamlFile'> {
+): Omit<Definition, 'parameters' | 'boundSql' | 'parts' | 'hash' | 'sqlFile' | 'yamlFile'> {
   return {
     id: file.id,
     name: file.name,
