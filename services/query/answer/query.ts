@@ -35,9 +35,7 @@ const BLOCKS = {
 } as const;
 
 /** Returns the limits of every query. A definition may set its own time limit. */
-export function limitsOf(
-  settings: Pick<Settings, 'QUERY_TIMEOUT_SECONDS' | 'QUERY_MAX_MEMORY_BYTES' | 'QUERY_MAX_ROWS_READ'>,
-): ReadLimits {
+export function limitsOf(settings: Settings): ReadLimits {
   return {
     timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS,
     maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES,
@@ -53,10 +51,7 @@ interface QueryResult extends Body {
 }
 
 /** Returns how long a statement of an endpoint may run. */
-export function secondsOf(
-  definition: Pick<Definition, 'maxSeconds'>,
-  limits: Pick<ReadLimits, 'timeoutSeconds'>,
-): number {
+export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: ReadLimits): number {
   return definition.maxSeconds ?? limits.timeoutSeconds;
 }
 
