@@ -68,11 +68,7 @@ function operation(d: Definition): object {
     required: d.columns.map((c) => c.name),
     properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
   };
-  const rateHeaders = {
-    'ratelimit-limit': 'Requests a minute, if there is a limit',
-    'ratelimit-remaining': 'Requests left in this minute',
-    'ratelimit-reset': 'Seconds until the minute is over',
-  };
+  const count = (description: string): object => ({ description, schema: { type: 'integer' } });
   return {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
@@ -93,12 +89,9 @@ function operation(d: Definition): object {
             age: { description: 'Seconds since the answer was true', schema: { type: 'integer', minimum: 0 } },
             etag: { description: 'Weak, for If-None-Match', schema: { type: 'string' } },
           }),
-          ...Object.fromEntries(
-            Object.entries(rateHeaders).map(([name, description]) => [
-              name,
-              { description, schema: { type: 'integer' } },
-            ]),
-          ),
+          'ratelimit-limit': count('Requests a minute, if there is a limit'),
+          'ratelimit-remaining': count('Requests left in this minute'),
+          'ratelimit-reset': count('Seconds until the minute is over'),
         },
         content: {
           'application/json': {
