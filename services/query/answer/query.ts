@@ -2,7 +2,7 @@ import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Settings } from '../../../common/config/settings.ts';
 import { statementFor } from '../statement/branches.ts';
 import { apiErrorOf, passedLimit } from './clickhouse-errors.ts';
-import { RESERVED, type Definition } from '../definition/definition.ts';
+import { RESERVED, isOfJson, type Definition } from '../definition/definition.ts';
 import type { Params } from '../definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS, type Body } from '../render/render.ts';
 import { render } from '../render/renderer.ts';
@@ -77,11 +77,6 @@ export function readSettings(
   };
 }
 
-/** Whether rows may contain whole events. */
-function hasEvents({ columns }: Pick<Definition, 'columns'>): boolean {
-  return columns.some(({ render: as }) => as === 'text' || as === 'nested_list');
-}
-
 interface QueryRun {
   readonly definition: Definition;
   readonly params: Params;
@@ -127,7 +122,7 @@ export async function runQuery(
     const small = {
       ...limits,
       maxResultBytes: Math.min(limits.maxResultBytes, SMALL_RESULT_BYTES),
-      maxMemoryBytes: hasEvents(definition)
+      maxMemoryBytes: definition.columns.some(isOfJson)
         ? Math.min(limits.maxMemoryBytes, SMALL_MEMORY_BYTES)
         : limits.maxMemoryBytes,
     };

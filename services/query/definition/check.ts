@@ -3,7 +3,15 @@ import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
-import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
+import {
+  NOW_TYPE,
+  RESERVED,
+  isOfJson,
+  parameterType,
+  type Definition,
+  type Mistake,
+  type Render,
+} from './definition.ts';
 import { lineOf } from '../statement/placeholders.ts';
 import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
@@ -24,22 +32,16 @@ const types: Readonly<Record<Render, RegExp>> = {
 
 /** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
 function sampleParams(definition: Definition): Params {
-  const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
+  const now = '2026-03-01 09:00:00.000000';
+  const samples: Readonly<Record<string, string>> = { String: 'x', [NOW_TYPE]: now, Int64: '1', Float64: '1' };
   return Object.fromEntries([
     ...definition.parameters.map((p): [string, string | null] => {
-      const type = parameterType(p);
       const value = p.default ?? p.values?.[0];
       const read = value === undefined ? undefined : readValue(p, [value]);
-      return [
-        p.name,
-        read !== undefined && 'value' in read
-          ? read.value
-          : type.startsWith('Nullable')
-            ? null
-            : (samples[type as keyof typeof samples] ?? 'x'),
-      ];
+      // a type without a sample is nullable
+      return [p.name, read !== undefined && 'value' in read ? read.value : (samples[parameterType(p)] ?? null)];
     }),
-    [RESERVED.now, samples["DateTime64(6, 'UTC')"]],
+    [RESERVED.now, now],
   ]);
 }
 
@@ -180,12 +182,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
     else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
       wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
-    else if (
-      !column.nullable &&
-      type.startsWith('Nullable(') &&
-      column.render !== 'text' &&
-      column.render !== 'nested_list'
-    )
+    else if (!column.nullable && type.startsWith('Nullable(') && !isOfJson(column))
       wrong(`column ${column.name} is not nullable, but the statement has ${type}`);
   }
   for (const [name] of columns)

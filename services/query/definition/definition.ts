@@ -50,6 +50,11 @@ export interface Column {
   readonly keys?: readonly string[];
 }
 
+/** Whether a column is made of members of a JSON text, which may be a whole event. It is never null. */
+export function isOfJson({ render }: Pick<Column, 'render'>): boolean {
+  return render === 'text' || render === 'nested_list';
+}
+
 export interface Definition {
   readonly id: string;
   readonly name: string;

@@ -7,6 +7,7 @@ import { fragmentsOf } from '../statement/branches.ts';
 import {
   NOW_TYPE,
   RESERVED,
+  isOfJson,
   parameterType,
   type Definition,
   type Format,
@@ -67,14 +68,19 @@ export function parseDefinition(
   const { file, lineAt } = read;
   const mistakes: Mistake[] = [];
   const wrong: Wrong = (path, message) => mistakes.push({ file: yamlFile, line: lineAt(path), message });
+  const wrongSql = (position: number, message: string): void => {
+    mistakes.push({ file: sqlFile, line: lineOf(sql, position), message });
+  };
   const required = file.parameters.required ?? [];
   const parameters = Object.entries(file.parameters.properties).map(([name, p]) =>
     parameter(name, p, required.includes(name)),
   );
+  const names = parameters.map((p) => p.name);
 
   const stem = basename(sqlFile, '.sql');
   if (file.name !== stem) wrong(['name'], `name is ${file.name}, but the file is called ${stem}`);
-  checkRequired(file, parameters, wrong);
+  for (const name of required)
+    if (!names.includes(name)) wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
   checkProject(file, parameters, wrong);
   if ((file.requery_seconds ?? 0) > 0 && (file.requery_seconds ?? 0) >= (file.cache_seconds ?? 0))
     wrong(['requery_seconds'], 'requery_seconds must be less than cache_seconds');
@@ -83,7 +89,6 @@ export function parseDefinition(
 
   const types = new Map(parameters.map((p) => [p.name, parameterType(p)]));
   types.set(RESERVED.now, NOW_TYPE);
-  const names = parameters.map((p) => p.name);
   let used: readonly Placeholder[] = [];
   try {
     checkReads(oneStatement(sql));
@@ -91,16 +96,10 @@ export function parseDefinition(
     fragmentsOf(sql, names);
   } catch (error) {
     const { message } = error as Error;
-    mistakes.push({ file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec(message)?.[1] ?? 0)), message });
+    wrongSql(Number(/position (\d+)/.exec(message)?.[1] ?? 0), message);
     return { mistakes };
   }
-  for (const p of used)
-    if (!types.has(p.name))
-      mistakes.push({
-        file: sqlFile,
-        line: lineOf(sql, p.start),
-        message: `@${p.name} is not a parameter of ${yamlFile}`,
-      });
+  for (const p of used) if (!types.has(p.name)) wrongSql(p.start, `@${p.name} is not a parameter of ${yamlFile}`);
   for (const name of names)
     if (!used.some((u) => u.name === name))
       wrong(['parameters', 'properties', name], `${name} does not occur in ${sqlFile}`);
@@ -145,12 +144,6 @@ function readYaml(
     }
     return 1;
   };
-  const inYaml = (path: readonly (string | number)[], message: string): Mistake => ({
-    file: yamlFile,
-    line: lineAt(path),
-    message,
-  });
-
   const file: unknown = document.toJS();
   if (!validate(file)) {
     return {
@@ -163,10 +156,11 @@ function readYaml(
           .filter((v) => v !== undefined)
           .map((v) => JSON.stringify(v))
           .join(' ');
-        return inYaml(
-          path.map((part) => (/^\d+$/.test(part) ? Number(part) : part)),
-          [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
-        );
+        return {
+          file: yamlFile,
+          line: lineAt(path.map((part) => (/^\d+$/.test(part) ? Number(part) : part))),
+          message: [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
+        };
       }),
     };
   }
@@ -187,16 +181,6 @@ function parameter(name: string, p: PropertyFile, required: boolean): Parameter 
     ...(values !== undefined && { values }),
     ...(otherwise !== undefined && { otherwise }),
   };
-}
-
-function checkRequired(
-  { parameters: { required = [] } }: DefinitionFile,
-  parameters: readonly Parameter[],
-  wrong: Wrong,
-): void {
-  for (const name of required)
-    if (!parameters.some((p) => p.name === name))
-      wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
 }
 
 function checkProject({ project }: DefinitionFile, parameters: readonly Parameter[], wrong: Wrong): void {
@@ -240,8 +224,7 @@ function checkColumns({ columns }: DefinitionFile, wrong: Wrong): void {
   for (const [i, c] of columns.entries()) {
     if (columns.findIndex((other) => other.name === c.name) !== i)
       wrong(['columns', i], `column ${c.name} is declared twice`);
-    if ((c.render === 'text' || c.render === 'nested_list') && c.from === undefined)
-      wrong(['columns', i], `${c.render} needs from and keys`);
+    if (isOfJson(c) && c.from === undefined) wrong(['columns', i], `${c.render} needs from and keys`);
   }
 }
 

@@ -1,6 +1,6 @@
 import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route } from '../../../common/http/route.ts';
-import { RESERVED, type Column, type Definition, type Parameter } from '../definition/definition.ts';
+import { RESERVED, isOfJson, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
 import { parametersOf } from '../definition/params.ts';
 
@@ -20,7 +20,7 @@ const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string;
 
 function columnSchema({ render, nullable, description }: Column): object {
   const { type, ...more } = columnSchemas[render];
-  const mayBeNull = nullable && type !== undefined && render !== 'text' && render !== 'nested_list';
+  const mayBeNull = nullable && type !== undefined && !isOfJson({ render });
   return { ...(type !== undefined && { type: mayBeNull ? [type, 'null'] : type }), ...more, description };
 }
 
