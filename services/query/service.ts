@@ -5,14 +5,13 @@ import { systemClock, type Clock } from '../../common/clock.ts';
 import { SHORTEST_API_KEY } from '../../common/config/contradictions.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { OpenRoute, Route } from '../../common/http/route.ts';
-import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
 import type { Registry } from '../../common/metrics.ts';
 import type { Check } from '../../common/readiness.ts';
 import { createAnswers } from './answer/answers.ts';
 import type { RedisCache } from './answer/redis-cache.ts';
-import { createApp } from './http/app.ts';
+import { createApp, type AppOptions } from './http/app.ts';
 import { foldersOf } from './definition/definition-files.ts';
 import { serveDefinitions, type ServedDefinitions } from './definition/served-definitions.ts';
 import { firstKey } from './keys/first-key.ts';
@@ -42,18 +41,7 @@ export interface QueryOptions {
   readonly schema?: Promise<unknown>;
 }
 
-export interface QueryService extends Required<Component> {
-  /** `http://host:port`, or https */
-  readonly address: string;
-  /** undefined if /metrics has no port of its own */
-  readonly metricsAddress: string | undefined;
-  /** the first admin key if it was created now; show it this once */
-  readonly createdKey: string | undefined;
-  /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
-  readonly ready: Promise<void>;
-  /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
-  reload(): Promise<void>;
-}
+export type QueryService = Awaited<ReturnType<typeof startQuery>>;
 
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
@@ -69,7 +57,7 @@ const IDLE_CHECK_MS = 20;
  * Starts the query service. It listens at once and answers 503 until ClickHouse and the schema are available. Throws
  * StartError.
  */
-export async function startQuery(options: QueryOptions): Promise<QueryService> {
+export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
   const definitions = serveDefinitions({
     folders: foldersOf(settings),
@@ -81,13 +69,12 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
-  const { answers, responseMemory, metrics, shared } = await startAnswers(options, {
-    clock,
+  const { answers, responseMemory, metrics, shared } = await startAnswers(
     // wait for the schema: statements of this build may need what only its schema has
-    clickhouse: whenOpen(schema.then(() => clickhouse)),
-    firstKeyHash: first.key.hash,
-    requestsInFlight: () => app.inFlight(),
-  });
+    { ...options, clock, clickhouse: whenOpen(schema.then(() => clickhouse)) },
+    first.key.hash,
+    () => app.inFlight(),
+  );
   const ring = createKeyRing([first.key]);
   const loader = startKeyLoader({ clickhouse, ring, clock, logger });
 
@@ -105,11 +92,11 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
     refreshKeys: () => loader.refresh(),
     checks,
     routes: [...keyRoutes({ clickhouse, loader, clock }), ...(options.routes ?? [])],
-    ...(options.openRoutes && { openRoutes: options.openRoutes }),
+    openRoutes: options.openRoutes,
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
-    ...tlsOf(settings),
+    tls: tlsOf(settings),
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 
@@ -135,13 +122,18 @@ export async function startQuery(options: QueryOptions): Promise<QueryService> {
 
   return {
     name: 'query',
+    /** `http://host:port`, or https */
     address,
-    metricsAddress: metricsServer === undefined ? undefined : `${metricsServer.address}/metrics`,
+    /** undefined if /metrics has no port of its own */
+    metricsAddress: metricsServer && `${metricsServer.address}/metrics`,
+    /** the first admin key if it was created now; show it this once */
     createdKey: first.made,
+    /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
     ready,
     failed: ready,
-    reload: () => definitions.reload(),
-    async stop() {
+    /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
+    reload: (): Promise<void> => definitions.reload(),
+    async stop(): Promise<void> {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
       clearInterval(requeryTimer);
@@ -172,18 +164,9 @@ function checksOf(
 
 /** Builds everything between a request and ClickHouse: slots, memory, metrics and cache. */
 async function startAnswers(
-  { settings, logger, registry }: QueryOptions,
-  {
-    clock,
-    clickhouse,
-    firstKeyHash,
-    requestsInFlight,
-  }: {
-    readonly clock: Clock;
-    readonly clickhouse: ClickHouse;
-    readonly firstKeyHash: Buffer;
-    readonly requestsInFlight: () => number;
-  },
+  { clickhouse, settings, logger, registry, clock }: QueryOptions & { readonly clock: Clock },
+  firstKeyHash: Buffer,
+  requestsInFlight: () => number,
 ) {
   const shares = createShares();
   const slots = createQuerySlots({
@@ -210,7 +193,7 @@ async function startAnswers(
     clock,
     logger,
     metrics,
-    ...(shared && { shared }),
+    shared,
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
   });
@@ -233,14 +216,9 @@ async function openSharedCache(
   });
 }
 
-function tlsOf({ HTTPS_CERT, HTTPS_KEY }: Settings): { tls?: { readonly cert: Buffer; readonly key: Buffer } } {
-  if (HTTPS_CERT === undefined || HTTPS_KEY === undefined) return {};
-  return { tls: { cert: readFileSync(HTTPS_CERT), key: readFileSync(HTTPS_KEY) } };
-}
-
-interface Listening {
-  readonly address: string;
-  readonly metricsServer: MetricsServer | undefined;
+function tlsOf({ HTTPS_CERT, HTTPS_KEY }: Settings): AppOptions['tls'] {
+  if (HTTPS_CERT === undefined || HTTPS_KEY === undefined) return undefined;
+  return { cert: readFileSync(HTTPS_CERT), key: readFileSync(HTTPS_KEY) };
 }
 
 /** Opens PORT and METRICS_PORT. Throws StartError if one is not available. */
@@ -249,19 +227,14 @@ async function listen(
   settings: Settings,
   registry: Registry,
   checks: Readonly<Record<string, Check>>,
-): Promise<Listening> {
-  let address: string;
+): Promise<{ readonly address: string; readonly metricsServer?: MetricsServer }> {
+  const { HOST: host, PORT, METRICS_PORT } = settings;
+  const address = await app.listen({ host, port: PORT }).catch((error: unknown) => {
+    throw portError('PORT', PORT, host, error);
+  });
+  if (METRICS_PORT === undefined) return { address };
   try {
-    address = await app.listen({ host: settings.HOST, port: settings.PORT });
-  } catch (error) {
-    throw portError('PORT', settings.PORT, settings.HOST, error);
-  }
-  if (settings.METRICS_PORT === undefined) return { address, metricsServer: undefined };
-  try {
-    return {
-      address,
-      metricsServer: await serveMetrics({ registry, host: settings.HOST, port: settings.METRICS_PORT, checks }),
-    };
+    return { address, metricsServer: await serveMetrics({ registry, host, port: METRICS_PORT, checks }) };
   } catch (error) {
     await app.close();
     throw error;

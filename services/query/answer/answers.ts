@@ -7,37 +7,13 @@ import type { Params } from '../definition/params.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
-import { createCache, type Cache } from './cache.ts';
+import { createCache } from './cache.ts';
 import type { QuerySlots } from './query-slots.ts';
 import { runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
 import { createSharedQueries, type Landed, type SharedCache } from './shared-cache.ts';
 import type { Shares } from './shares.ts';
 import { createSingleFlight } from './single-flight.ts';
-
-export interface Answers {
-  /**
-   * Answers a call of the key `owner` whose parameters were read and allowed. Throws ApiError. `caller` is called only
-   * if there is something to wait for; its signal fires when the caller leaves.
-   */
-  answer(
-    definition: Definition,
-    params: Params,
-    caller: () => AbortSignal,
-    owner: string,
-  ): Promise<{ answer: Answer; cache: CacheResult }>;
-  /** Returns the same answer in another form. A cached answer is converted once. */
-  inForm(answer: Answer, format: OtherFormat, definition: Definition): Promise<Answer>;
-  /** Returns the body in an encoding. A cached answer is compressed once. */
-  encoded(answer: Answer, encoding: Encoding): Promise<Buffer>;
-  /** Queries again what is due. Resolves when that is done. */
-  requery(): Promise<void>;
-  /** Evicts the answers of definitions that are no longer served. */
-  keep(definitions: readonly Definition[]): void;
-  /** Cancels every query in flight. */
-  close(): void;
-  readonly cache: Pick<Cache<Kept>, 'size' | 'bytes'>;
-}
 
 /** A cached answer and the call that it answers. */
 interface Kept {
@@ -57,7 +33,7 @@ interface AnswersOptions {
   readonly cacheLimits: { maxEntries: number; maxBytes: number };
   readonly logger: Logger;
   readonly metrics: QueryMetrics;
-  readonly shared?: SharedCache;
+  readonly shared?: SharedCache | undefined;
 }
 
 /** The owner of requeries. */
@@ -113,6 +89,7 @@ function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
   }
+  /** Returns the same answer in another form. A cached answer is converted once. */
   async function inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
     let form = answer.forms.get(format);
     if (form === undefined) {
@@ -127,6 +104,7 @@ function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
     }
     return await form;
   }
+  /** Returns the body in an encoding. A cached answer is compressed once. */
   async function encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
     let copy = answer.copies.get(encoding);
     if (copy === undefined) {
@@ -166,8 +144,10 @@ function createLandings(
   return { flights, sharedQueries, land };
 }
 
+export type Answers = ReturnType<typeof createAnswers>;
+
 /** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
-export function createAnswers(options: AnswersOptions): Answers {
+export function createAnswers(options: AnswersOptions) {
   const { slots, shares, clock, logger, metrics } = options;
   const { query, queryInSlot } = createQueries(options);
   const { cache, put, inForm, encoded } = createKeptAnswers(options.cacheLimits);
@@ -190,6 +170,7 @@ export function createAnswers(options: AnswersOptions): Answers {
     }
   }
 
+  /** Queries again what is due. Resolves when that is done. */
   async function requery(): Promise<void> {
     const now = clock();
     cache.sweep(now);
@@ -204,7 +185,16 @@ export function createAnswers(options: AnswersOptions): Answers {
   }
 
   return {
-    async answer(definition, params, caller, owner) {
+    /**
+     * Answers a call of the key `owner` whose parameters were read and allowed. Throws ApiError. `caller` is called
+     * only if there is something to wait for; its signal fires when the caller leaves.
+     */
+    async answer(
+      definition: Definition,
+      params: Params,
+      caller: () => AbortSignal,
+      owner: string,
+    ): Promise<{ answer: Answer; cache: CacheResult }> {
       shares.note(owner);
       if (definition.cacheSeconds === 0) {
         const signal = AbortSignal.any([caller(), closing.signal]);
@@ -229,11 +219,13 @@ export function createAnswers(options: AnswersOptions): Answers {
     inForm,
     encoded,
     requery,
-    keep(definitions) {
+    /** Evicts the answers of definitions that are no longer served. */
+    keep(definitions: readonly Definition[]): void {
       const hashes = new Set(definitions.map((d) => d.hash));
       cache.drop((kept) => hashes.has(kept.definition.hash));
     },
-    close() {
+    /** Cancels every query in flight. */
+    close(): void {
       const reason = new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 });
       closing.abort(reason);
       flights.cancel(reason);

@@ -47,32 +47,10 @@ interface Entry<T> {
   owner: string;
 }
 
-export interface Found<T> {
+interface Found<T> {
   readonly value: T;
   readonly fetchedAt: number;
   readonly state: 'fresh' | 'expired';
-}
-
-export interface Cache<T> {
-  /** Returns the entry for a caller and counts as a use. */
-  ask(key: string, now: number, owner: string): Found<T> | undefined;
-  /**
-   * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
-   * nobody waits.
-   */
-  put(key: string, value: T, bytes: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void;
-  /** Adds to the bytes that an entry is charged (for a compressed copy). */
-  grow(key: string, value: T, bytes: number): void;
-  /** Returns what must be queried again now, the longest overdue first. */
-  due(now: number): T[];
-  /** Delays the next requery of an entry whose requery failed. */
-  failed(key: string, now: number): void;
-  /** Evicts what may not even be served stale. */
-  sweep(now: number): void;
-  /** Evicts every value that `keep` rejects. */
-  drop(keep: (value: T) => boolean): void;
-  readonly size: number;
-  readonly bytes: number;
 }
 
 interface Limits {
@@ -116,18 +94,21 @@ function createShelf<T>(limits: Limits) {
   return { entries, count, remove, evict, bytes: () => bytes };
 }
 
+export type Cache<T> = ReturnType<typeof createCache<T>>;
+
 /**
  * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
  * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
  * entries while others want them. `random` is 0 to 1, for the jitter.
  */
-export function createCache<T>(limits: Limits, random: () => number = Math.random): Cache<T> {
+export function createCache<T>(limits: Limits, random: () => number = Math.random) {
   const { entries, count, remove, evict, bytes } = createShelf<T>(limits);
   const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
     fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random());
 
   return {
-    ask(key, now, owner) {
+    /** Returns the entry for a caller and counts as a use. */
+    ask(key: string, now: number, owner: string): Found<T> | undefined {
       const entry = entries.get(key);
       if (entry === undefined) return undefined;
       const age = now - entry.fetchedAt;
@@ -147,7 +128,11 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
         state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired',
       };
     },
-    put(key, value, size, lifetime, fetchedAt, askedBy) {
+    /**
+     * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
+     * nobody waits.
+     */
+    put(key: string, value: T, size: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void {
       const before = entries.get(key);
       const owner = askedBy ?? before?.owner;
       if (owner === undefined) return;
@@ -168,14 +153,16 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       count(owner, 1, entry.bytes);
       evict();
     },
-    grow(key, value, size) {
+    /** Adds to the bytes that an entry is charged (for a compressed copy). */
+    grow(key: string, value: T, size: number): void {
       const entry = entries.get(key);
       if (entry?.value !== value) return;
       entry.bytes += size;
       count(entry.owner, 0, size);
       evict();
     },
-    due(now) {
+    /** Returns what must be queried again now, the longest overdue first. */
+    due(now: number): T[] {
       const wanted = [...entries.values()]
         .toReversed()
         .filter(
@@ -184,20 +171,23 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       const found = warmOf(wanted).filter((entry) => entry.dueAt <= now);
       return found.toSorted((a, b) => a.dueAt - b.dueAt).map((entry) => entry.value);
     },
-    failed(key, now) {
+    /** Delays the next requery of an entry whose requery failed. */
+    failed(key: string, now: number): void {
       const entry = entries.get(key);
       if (entry !== undefined) entry.dueAt = now + RETRY_MS;
     },
-    sweep(now) {
+    /** Evicts what may not even be served stale. */
+    sweep(now: number): void {
       for (const [key, entry] of entries) if (now - entry.fetchedAt > STALE_MS) remove(key, entry);
     },
-    drop(keep) {
+    /** Evicts every value that `keep` rejects. */
+    drop(keep: (value: T) => boolean): void {
       for (const [key, entry] of entries) if (!keep(entry.value)) remove(key, entry);
     },
-    get size() {
+    get size(): number {
       return entries.size;
     },
-    get bytes() {
+    get bytes(): number {
       return bytes();
     },
   };

@@ -39,8 +39,8 @@ const RETRY_AFTER_SECONDS = 5;
  */
 export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {
   if (error instanceof ApiError) return error;
-  if (!(error instanceof ClickHouseError))
-    return new ApiError('internal', 'something went wrong on our side', { cause: error });
+  const internal = new ApiError('internal', 'something went wrong on our side', { cause: error });
+  if (!(error instanceof ClickHouseError)) return internal;
   const { code } = error;
   const patterns = definition.parameters.filter((p) => p.format === 'pattern');
   // a statement without a caller's pattern has a wrong pattern of its own
@@ -57,5 +57,5 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
       cause: error,
     });
   }
-  return new ApiError('internal', 'something went wrong on our side', { cause: error });
+  return internal;
 }

@@ -1,27 +1,9 @@
 import { ApiError } from '../../../common/http/errors.ts';
 import type { Shares } from './shares.ts';
 
-/**
- * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
- * Background work takes only its share and never waits.
- * No key ever has all slots: the last one is for another key, and half of them are if another key asked within the last
- * minute. Of the waiting queries, those of the key with the fewest running go first. If the queue is full, the newest
- * query of the key with the most waiting is refused in favour of a key with fewer.
- */
-export interface QuerySlots {
-  /**
-   * Resolves to an idempotent release function. Throws `unavailable` if too many queries wait or the wait is too long.
-   * `owner` is the key that asks.
-   */
-  acquire(signal: AbortSignal, owner: string): Promise<() => void>;
-  /** Returns the release function of a slot for background work. Undefined if its share is taken. */
-  tryAcquireBackground(): (() => void) | undefined;
-  readonly running: () => number;
-  readonly waiting: () => number;
-}
-
 interface SlotLimits {
   readonly concurrency: number;
+  /** the number of queries that may wait, each for at most waitMs */
   readonly queue: number;
   readonly waitMs: number;
   readonly shares: Shares;
@@ -61,8 +43,16 @@ function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: Abo
   });
 }
 
-/** `queue` is the number of queries that may wait, each for at most waitMs. */
-export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits): QuerySlots {
+export type QuerySlots = ReturnType<typeof createQuerySlots>;
+
+/**
+ * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
+ * Background work takes only its share and never waits.
+ * No key ever has all slots: the last one is for another key, and half of them are if another key asked within the last
+ * minute. Of the waiting queries, those of the key with the fewest running go first. If the queue is full, the newest
+ * query of the key with the most waiting is refused in favour of a key with fewer.
+ */
+export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits) {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
   // in the order of their arrival
   const waiters = new Set<Waiter>();
@@ -119,13 +109,18 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   }
 
   return {
-    async acquire(signal, owner) {
+    /**
+     * Resolves to an idempotent release function. Throws `unavailable` if too many queries wait or the wait is too
+     * long. `owner` is the key that asks.
+     */
+    async acquire(signal: AbortSignal, owner: string): Promise<() => void> {
       signal.throwIfAborted();
       if (mayRun(owner)) return takeFor(owner);
       if (waiters.size >= queue && !makeRoom(owner)) throw tooMany('too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
     },
-    tryAcquireBackground() {
+    /** Returns the release function of a slot for background work. Undefined if its share is taken. */
+    tryAcquireBackground(): (() => void) | undefined {
       if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
       background++;
       return take(() => {

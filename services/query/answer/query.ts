@@ -2,7 +2,7 @@ import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Settings } from '../../../common/config/settings.ts';
 import { statementFor } from '../statement/branches.ts';
 import { apiErrorOf, passedLimit } from './clickhouse-errors.ts';
-import { RESERVED, type Definition } from '../definition/definition.ts';
+import { RESERVED, isOfJson, type Definition } from '../definition/definition.ts';
 import type { Params } from '../definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS, type Body } from '../render/render.ts';
 import { render } from '../render/renderer.ts';
@@ -35,9 +35,7 @@ const BLOCKS = {
 } as const;
 
 /** Returns the limits of every query. A definition may set its own time limit. */
-export function limitsOf(
-  settings: Pick<Settings, 'QUERY_TIMEOUT_SECONDS' | 'QUERY_MAX_MEMORY_BYTES' | 'QUERY_MAX_ROWS_READ'>,
-): ReadLimits {
+export function limitsOf(settings: Settings): ReadLimits {
   return {
     timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS,
     maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES,
@@ -53,10 +51,7 @@ interface QueryResult extends Body {
 }
 
 /** Returns how long a statement of an endpoint may run. */
-export function secondsOf(
-  definition: Pick<Definition, 'maxSeconds'>,
-  limits: Pick<ReadLimits, 'timeoutSeconds'>,
-): number {
+export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: ReadLimits): number {
   return definition.maxSeconds ?? limits.timeoutSeconds;
 }
 
@@ -80,11 +75,6 @@ export function readSettings(
     max_result_bytes: limits.maxResultBytes,
     result_overflow_mode: 'throw',
   };
-}
-
-/** Whether rows may contain whole events. */
-function hasEvents({ columns }: Pick<Definition, 'columns'>): boolean {
-  return columns.some(({ render: as }) => as === 'text' || as === 'nested_list');
 }
 
 interface QueryRun {
@@ -132,7 +122,7 @@ export async function runQuery(
     const small = {
       ...limits,
       maxResultBytes: Math.min(limits.maxResultBytes, SMALL_RESULT_BYTES),
-      maxMemoryBytes: hasEvents(definition)
+      maxMemoryBytes: definition.columns.some(isOfJson)
         ? Math.min(limits.maxMemoryBytes, SMALL_MEMORY_BYTES)
         : limits.maxMemoryBytes,
     };

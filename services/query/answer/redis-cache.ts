@@ -35,13 +35,8 @@ function encode(secret: Buffer, key: string, { body, truncated, fetchedAt }: Sha
 
 function decode(secret: Buffer, key: string, text: string): SharedAnswer | undefined {
   const said = text.slice(MAC_CHARACTERS + 1);
-  if (
-    !timingSafeEqual(
-      Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1'),
-      Buffer.from(mac(secret, key, said)),
-    )
-  )
-    return undefined;
+  const given = Buffer.from(text.slice(0, MAC_CHARACTERS).padEnd(MAC_CHARACTERS), 'latin1');
+  if (!timingSafeEqual(given, Buffer.from(mac(secret, key, said)))) return undefined;
   const head = /^(\d{1,15}) ([01])\n/.exec(said);
   const body = said.slice(head?.[0].length ?? 0);
   return head === null || !BODY.test(body)
@@ -117,24 +112,13 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       return answer;
     },
     async put(key, answer) {
-      await attempt(
-        () =>
-          client.set(ANSWERS + hashed(key), encode(secret, key, answer), {
-            expiration: { type: 'PX', value: STALE_MS },
-          }),
-        null,
-      );
+      const expiration = { type: 'PX', value: STALE_MS } as const;
+      await attempt(() => client.set(ANSWERS + hashed(key), encode(secret, key, answer), { expiration }), null);
     },
     async lock(key, queryMs) {
-      const token = randomUUID();
-      const taken = await attempt(
-        () =>
-          client.set(LOCKS + hashed(key), token, {
-            condition: 'NX',
-            expiration: { type: 'PX', value: queryMs + lockMarginMs },
-          }),
-        'unavailable',
-      );
+      const [lock, token] = [LOCKS + hashed(key), randomUUID()];
+      const expiration = { type: 'PX', value: queryMs + lockMarginMs } as const;
+      const taken = await attempt(() => client.set(lock, token, { condition: 'NX', expiration }), 'unavailable');
       if (taken === 'OK') tokens.set(key, token);
       return taken !== null;
     },

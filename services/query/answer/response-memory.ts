@@ -5,22 +5,6 @@ import { createShares, type Shares } from './shares.ts';
 import { createQuerySlots } from './query-slots.ts';
 
 /**
- * Memory for large answers: while one is fetched and rendered, and until its caller has read it or left. Memory is
- * reserved before an answer is made. While another key asks too, a key may use half of it.
- */
-export interface ResponseMemory {
-  /**
-   * Reserves memory for the largest answer while it is fetched and rendered, one at a time. Resolves to an idempotent
-   * release function. Throws `unavailable` if there is none left.
-   */
-  reserve(signal: AbortSignal, owner: string): Promise<() => void>;
-  /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
-  hold(reply: FastifyReply, bytes: number, owner: string): void;
-  /** bytes */
-  readonly used: () => number;
-}
-
-/**
  * Smaller answers are always sent: the buffers of a socket take about as much, and dashboards keep working when the
  * memory is used up.
  */
@@ -33,7 +17,11 @@ const RESERVE_QUEUE = 4;
 /** The embedded engine returns its memory to the system after a second; the next large answer waits for that. */
 const SETTLE_MS = 1_000;
 
+export type ResponseMemory = ReturnType<typeof createResponseMemory>;
+
 /**
+ * Memory for large answers: while one is fetched and rendered, and until its caller has read it or left. Memory is
+ * reserved before an answer is made. While another key asks too, a key may use half of it.
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
  * minute would keep its memory for ever.
  */
@@ -41,7 +29,7 @@ export function createResponseMemory({
   roomBytes = ROOM_BYTES,
   readWithinMs = READ_WITHIN_MS,
   shares = createShares(),
-}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}): ResponseMemory {
+}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}) {
   const usedBy = new Map<string, number>();
   let used = 0;
   // four at a time took 1.5 GB
@@ -66,8 +54,13 @@ export function createResponseMemory({
   }
 
   return {
-    used: () => used,
-    async reserve(signal, owner) {
+    /** bytes */
+    used: (): number => used,
+    /**
+     * Reserves memory for the largest answer while it is fetched and rendered, one at a time. Resolves to its release
+     * function. Throws `unavailable` if there is none left.
+     */
+    async reserve(signal: AbortSignal, owner: string): Promise<() => void> {
       const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {
         throw error instanceof ApiError
           ? new ApiError('unavailable', 'too many large answers are being made', { retryAfterSeconds: RETRY_SECONDS })
@@ -84,7 +77,8 @@ export function createResponseMemory({
         throw error;
       }
     },
-    hold(reply, bytes, owner) {
+    /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
+    hold(reply: FastifyReply, bytes: number, owner: string): void {
       if (bytes < LARGE_BYTES) return;
       const giveBack = take(Math.min(bytes, roomBytes), owner);
       const sendAway = setTimeout(() => reply.raw.destroy(), readWithinMs);

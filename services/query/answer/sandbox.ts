@@ -3,7 +3,7 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier, oneStatement, quote, tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import { members } from '../../../common/json-text.ts';
-import { expandedSize, nameOf, parseAst, type Node } from '../statement/ast.ts';
+import { expandedSize, nameOf, nodesOf, parseAst, type Node } from '../statement/ast.ts';
 import { passedLimit } from './clickhouse-errors.ts';
 import { namedSubqueries } from '../statement/named-subqueries.ts';
 import { LARGEST_PATTERN, patternSize } from '../definition/pattern.ts';
@@ -152,10 +152,9 @@ function checkAst(printed: string, names: readonly string[]): { reads: string[] 
   if (root === undefined || root.type !== 'SelectWithUnionQuery' || root.children.length !== 1)
     return { message: 'must be a SELECT and nothing else' };
   const reads = new Set<string>();
-  const pending = [root];
   let functions = 0;
   let nodes = 0;
-  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+  for (const node of nodesOf(root)) {
     nodes++;
     if (!NODES.has(node.type))
       return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
@@ -182,7 +181,6 @@ function checkAst(printed: string, names: readonly string[]): { reads: string[] 
         return { message: 'must have a list or a SELECT behind IN' };
     } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set'))
       return { message: 'must not have SETTINGS' };
-    for (const child of node.children) pending.push(child);
   }
   if (expandedSize(root) > nodes + MOST_EXPANDED_NODES)
     return { message: 'must not use aliases inside other aliases so often' };

@@ -33,24 +33,8 @@ const SHARED_POLL_MS = 25;
 /** An answer further in the future comes from a process with a wrong clock, so its age is unknown. */
 const CLOCKS_DIFFER_MS = 10_000;
 
-interface SharedQueries {
-  /**
-   * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its answer.
-   * An answer from before `newerThan` does not count. The query takes at most `queryMs`.
-   */
-  once(
-    key: string,
-    newerThan: number,
-    queryMs: number,
-    run: () => Promise<Answer>,
-    signal: AbortSignal,
-  ): Promise<Landed>;
-  /** Returns the answer of another process while it may still be served. */
-  last(key: string, now: number): Promise<Answer | undefined>;
-}
-
 /** Without a shared cache, every process runs its own queries. */
-export function createSharedQueries(shared: SharedCache | undefined, clock: Clock): SharedQueries {
+export function createSharedQueries(shared: SharedCache | undefined, clock: Clock) {
   async function look(key: string, newerThan: number): Promise<Landed | undefined> {
     const found = await shared?.get(key);
     return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS
@@ -58,7 +42,17 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
       : undefined;
   }
   return {
-    async once(key, newerThan, queryMs, run, signal) {
+    /**
+     * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its
+     * answer. An answer from before `newerThan` does not count. The query takes at most `queryMs`.
+     */
+    async once(
+      key: string,
+      newerThan: number,
+      queryMs: number,
+      run: () => Promise<Answer>,
+      signal: AbortSignal,
+    ): Promise<Landed> {
       if (shared === undefined) return { answer: await run(), ran: true };
       for (;;) {
         signal.throwIfAborted();
@@ -79,7 +73,8 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
         await shared.unlock(key);
       }
     },
-    async last(key, now) {
+    /** Returns the answer of another process while it may still be served. */
+    async last(key: string, now: number): Promise<Answer | undefined> {
       const found = await shared?.get(key);
       return found !== undefined && now - found.fetchedAt <= STALE_MS ? sharedAnswerOf(found) : undefined;
     },

@@ -1,26 +1,19 @@
-/** Runs one task per key at a time; callers with the same key share it. */
-interface SingleFlight<T> {
-  has(key: string): boolean;
-  /**
-   * Joins the task in flight for a key, or starts one with `fetch`. When the last waiting caller leaves, the task is
-   * cancelled.
-   */
-  fly(key: string, caller: AbortSignal, fetch: (signal: AbortSignal) => Promise<T>): Promise<T>;
-  /** Cancels every task in flight. */
-  cancel(reason: Error): void;
-}
-
 interface Flight<T> {
   readonly promise: Promise<T>;
   readonly controller: AbortController;
   waiters: number;
 }
 
-export function createSingleFlight<T>(): SingleFlight<T> {
+/** Runs one task per key at a time; callers with the same key share it. */
+export function createSingleFlight<T>() {
   const flights = new Map<string, Flight<T>>();
   return {
-    has: (key) => flights.has(key),
-    async fly(key, caller, fetch) {
+    has: (key: string): boolean => flights.has(key),
+    /**
+     * Joins the task in flight for a key, or starts one with `fetch`. When the last waiting caller leaves, the task is
+     * cancelled.
+     */
+    async fly(key: string, caller: AbortSignal, fetch: (signal: AbortSignal) => Promise<T>): Promise<T> {
       caller.throwIfAborted();
       let flight = flights.get(key);
       if (flight === undefined) {
@@ -46,7 +39,8 @@ export function createSingleFlight<T>(): SingleFlight<T> {
         joined.promise.then(resolve, reject).finally(() => caller.removeEventListener('abort', leave));
       });
     },
-    cancel(reason) {
+    /** Cancels every task in flight. */
+    cancel(reason: Error): void {
       for (const flight of flights.values()) flight.controller.abort(reason);
     },
   };

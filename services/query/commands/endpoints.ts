@@ -2,7 +2,7 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
-import { checkDefinition } from '../definition/check.ts';
+import { checkDefinitions } from '../definition/check.ts';
 import { describe, type Definition } from '../definition/definition.ts';
 import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
 import { ApiError } from '../../../common/http/errors.ts';
@@ -65,7 +65,7 @@ export const endpointsCommand: Command<Args, Result> = {
     if (args.action === 'check') {
       // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
       await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
-      const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
+      const mistakes = await checkDefinitions(clickhouse, definitions.all);
       return { checked: definitions.all.map((d) => d.name), mistakes: describe(mistakes) };
     }
     const definition = definitions.find(args.endpoint);

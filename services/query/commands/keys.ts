@@ -17,13 +17,7 @@ import {
 const DEFAULT_OVERLAP_SECONDS = 3_600;
 
 type Args =
-  | {
-      readonly action: 'create';
-      readonly name: string;
-      readonly scopes: readonly string[];
-      readonly projects: readonly string[];
-      readonly expires_at: string | null;
-    }
+  | ({ readonly action: 'create' } & Pick<ListedKey, 'name' | 'scopes' | 'projects' | 'expires_at'>)
   | { readonly action: 'list' }
   | { readonly action: 'revoke'; readonly id: string }
   | { readonly action: 'rotate'; readonly id: string; readonly overlapSeconds: number };

@@ -1,9 +1,17 @@
-import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { rows, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
-import { RESERVED, parameterType, type Definition, type Mistake, type Render } from './definition.ts';
+import {
+  NOW_TYPE,
+  RESERVED,
+  isOfJson,
+  parameterType,
+  type Definition,
+  type Mistake,
+  type Render,
+} from './definition.ts';
 import { lineOf } from '../statement/placeholders.ts';
 import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
@@ -24,22 +32,16 @@ const types: Readonly<Record<Render, RegExp>> = {
 
 /** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
 function sampleParams(definition: Definition): Params {
-  const samples = { String: 'x', "DateTime64(6, 'UTC')": '2026-03-01 09:00:00.000000', Int64: '1', Float64: '1' };
+  const now = '2026-03-01 09:00:00.000000';
+  const samples: Readonly<Record<string, string>> = { String: 'x', [NOW_TYPE]: now, Int64: '1', Float64: '1' };
   return Object.fromEntries([
     ...definition.parameters.map((p): [string, string | null] => {
-      const type = parameterType(p);
       const value = p.default ?? p.values?.[0];
       const read = value === undefined ? undefined : readValue(p, [value]);
-      return [
-        p.name,
-        read !== undefined && 'value' in read
-          ? read.value
-          : type.startsWith('Nullable')
-            ? null
-            : (samples[type as keyof typeof samples] ?? 'x'),
-      ];
+      // a type without a sample is nullable
+      return [p.name, read !== undefined && 'value' in read ? read.value : (samples[parameterType(p)] ?? null)];
     }),
-    [RESERVED.now, samples["DateTime64(6, 'UTC')"]],
+    [RESERVED.now, now],
   ]);
 }
 
@@ -76,18 +78,17 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
     { file: definition.yamlFile, line: 1, message: `sandboxed: ${message}` },
   ];
   const database = identifier(await databaseOf(clickhouse));
-  try {
-    await clickhouse.read({ sql: 'SELECT 1', format: 'Null', isolated: true });
-  } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
-    return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
-  }
-  try {
-    await clickhouse.read({ sql: `SELECT count() FROM ${database}.edge_logs`, format: 'Null', isolated: true });
-  } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
-    return [];
-  }
+  const isRefused = async (sql: string): Promise<boolean> => {
+    try {
+      await clickhouse.read({ sql, format: 'Null', isolated: true });
+      return false;
+    } catch (error) {
+      if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+      return true;
+    }
+  };
+  if (await isRefused('SELECT 1')) return wrong('CLICKHOUSE_SANDBOX_URL must name a user without any right');
+  if (await isRefused(`SELECT count() FROM ${database}.edge_logs`)) return [];
   return wrong('the user of CLICKHOUSE_SANDBOX_URL can read tables, and must not have any right');
 }
 
@@ -131,9 +132,13 @@ function lineOfName(sql: string, message: string, name: RegExp): number {
 }
 
 /**
- * Checks a definition with ClickHouse's own analysis: its statement must run and have the declared columns. Throws
+ * Checks definitions with ClickHouse's own analysis: a statement must run and have the declared columns. Throws
  * ClickHouseError if the engine is unavailable.
  */
+export async function checkDefinitions(clickhouse: Reader, definitions: readonly Definition[]): Promise<Mistake[]> {
+  return (await Promise.all(definitions.map((d) => checkDefinition(clickhouse, d)))).flat();
+}
+
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const refused = refusedValues(definition);
   if (refused.length > 0) return refused;
@@ -152,11 +157,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       format: 'JSONCompactEachRow',
       fewRows: definition.fewRows,
     });
-    columns = described.body
-      .toString('utf8')
-      .split('\n')
-      .filter((l) => l !== '')
-      .map((l) => JSON.parse(l) as string[]);
+    columns = rows<string[]>(described);
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
@@ -181,12 +182,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
     else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
       wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
-    else if (
-      !column.nullable &&
-      type.startsWith('Nullable(') &&
-      column.render !== 'text' &&
-      column.render !== 'nested_list'
-    )
+    else if (!column.nullable && type.startsWith('Nullable(') && !isOfJson(column))
       wrong(`column ${column.name} is not nullable, but the statement has ${type}`);
   }
   for (const [name] of columns)

@@ -2,7 +2,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { Settings } from '../../../common/config/settings.ts';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
-import { describe, type Definition, type Mistake } from './definition.ts';
+import { refuseMistakes, type Definition, type Mistake } from './definition.ts';
 import { parseDefinition } from './parse-definition.ts';
 
 /** The definitions that are served, by id and by name. */
@@ -66,10 +66,7 @@ export function readDefinitions(folders: readonly string[]): Definitions {
       }
     }
   }
-  if (mistakes.length > 0)
-    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, {
-      exitCode: EXIT_CONFIG,
-    });
+  refuseMistakes(mistakes);
   const [byName, byId] = [new Map(all.map((d) => [d.name, d])), new Map(all.map((d) => [d.id, d]))];
   return { all, find: (idOrName) => byName.get(idOrName) ?? byId.get(idOrName.toLowerCase()) };
 }

@@ -1,3 +1,4 @@
+import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import type { Fragment } from '../statement/branches.ts';
 
 /**
@@ -5,8 +6,7 @@ import type { Fragment } from '../statement/branches.ts';
  * (definition.schema.json). `@now` belongs to the engine: one instant per query. Everything here is checked without
  * ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
-export const formats = ['string', 'timestamp', 'integer', 'number', 'pattern'] as const;
-export type Format = (typeof formats)[number];
+export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
 export type Render =
   | 'string'
   | 'number'
@@ -50,6 +50,11 @@ export interface Column {
   readonly keys?: readonly string[];
 }
 
+/** Whether a column is made of members of a JSON text, which may be a whole event. It is never null. */
+export function isOfJson({ render }: Pick<Column, 'render'>): boolean {
+  return render === 'text' || render === 'nested_list';
+}
+
 export interface Definition {
   readonly id: string;
   readonly name: string;
@@ -64,9 +69,7 @@ export interface Definition {
   readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' };
   readonly parameters: readonly Parameter[];
   readonly columns: readonly Column[];
-  /** as in the file */
-  readonly sql: string;
-  /** with `{name:Type}` for `@name` */
+  /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
   /** of boundSql, for statementFor */
   readonly parts: readonly Fragment[];
@@ -97,4 +100,10 @@ export interface Mistake {
 /** Returns `file:line: message`, one mistake a line. */
 export function describe(mistakes: readonly Mistake[]): string {
   return mistakes.map((m) => `  ${m.file}:${m.line}: ${m.message}`).join('\n');
+}
+
+/** Throws StartError (exit code 78) that lists every mistake, if there is one. */
+export function refuseMistakes(mistakes: readonly Mistake[]): void {
+  if (mistakes.length > 0)
+    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, { exitCode: EXIT_CONFIG });
 }

@@ -7,6 +7,7 @@ import { fragmentsOf } from '../statement/branches.ts';
 import {
   NOW_TYPE,
   RESERVED,
+  isOfJson,
   parameterType,
   type Definition,
   type Format,
@@ -24,17 +25,13 @@ const NO_MEMBER = '__proto__';
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
-interface PropertyFile {
+/** What a parameter has under the same name. */
+type SameInFile = 'default' | 'minLength' | 'maxLength' | 'pattern' | 'minimum' | 'maximum' | 'examples';
+interface PropertyFile extends Partial<Pick<Parameter, SameInFile>> {
+  type?: 'string';
   description: string;
   format?: Exclude<Format, 'string'>;
   enum?: string[];
-  default?: string;
-  minLength?: number;
-  maxLength?: number;
-  pattern?: string;
-  minimum?: number;
-  maximum?: number;
-  examples?: string[];
   'x-otherwise'?: string;
   'x-aliases'?: Record<string, string>;
 }
@@ -71,14 +68,19 @@ export function parseDefinition(
   const { file, lineAt } = read;
   const mistakes: Mistake[] = [];
   const wrong: Wrong = (path, message) => mistakes.push({ file: yamlFile, line: lineAt(path), message });
+  const wrongSql = (position: number, message: string): void => {
+    mistakes.push({ file: sqlFile, line: lineOf(sql, position), message });
+  };
   const required = file.parameters.required ?? [];
   const parameters = Object.entries(file.parameters.properties).map(([name, p]) =>
     parameter(name, p, required.includes(name)),
   );
+  const names = parameters.map((p) => p.name);
 
   const stem = basename(sqlFile, '.sql');
   if (file.name !== stem) wrong(['name'], `name is ${file.name}, but the file is called ${stem}`);
-  checkRequired(file, parameters, wrong);
+  for (const name of required)
+    if (!names.includes(name)) wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
   checkProject(file, parameters, wrong);
   if ((file.requery_seconds ?? 0) > 0 && (file.requery_seconds ?? 0) >= (file.cache_seconds ?? 0))
     wrong(['requery_seconds'], 'requery_seconds must be less than cache_seconds');
@@ -87,7 +89,6 @@ export function parseDefinition(
 
   const types = new Map(parameters.map((p) => [p.name, parameterType(p)]));
   types.set(RESERVED.now, NOW_TYPE);
-  const names = parameters.map((p) => p.name);
   let used: readonly Placeholder[] = [];
   try {
     checkReads(oneStatement(sql));
@@ -95,16 +96,10 @@ export function parseDefinition(
     fragmentsOf(sql, names);
   } catch (error) {
     const { message } = error as Error;
-    mistakes.push({ file: sqlFile, line: lineOf(sql, Number(/position (\d+)/.exec(message)?.[1] ?? 0)), message });
+    wrongSql(Number(/position (\d+)/.exec(message)?.[1] ?? 0), message);
     return { mistakes };
   }
-  for (const p of used)
-    if (!types.has(p.name))
-      mistakes.push({
-        file: sqlFile,
-        line: lineOf(sql, p.start),
-        message: `@${p.name} is not a parameter of ${yamlFile}`,
-      });
+  for (const p of used) if (!types.has(p.name)) wrongSql(p.start, `@${p.name} is not a parameter of ${yamlFile}`);
   for (const name of names)
     if (!used.some((u) => u.name === name))
       wrong(['parameters', 'properties', name], `${name} does not occur in ${sqlFile}`);
@@ -116,7 +111,6 @@ export function parseDefinition(
     definition: {
       ...declared(file),
       parameters,
-      sql,
       boundSql,
       // a caller's own SELECT may read any of them
       parts: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
@@ -150,12 +144,6 @@ function readYaml(
     }
     return 1;
   };
-  const inYaml = (path: readonly (string | number)[], message: string): Mistake => ({
-    file: yamlFile,
-    line: lineAt(path),
-    message,
-  });
-
   const file: unknown = document.toJS();
   if (!validate(file)) {
     return {
@@ -168,10 +156,11 @@ function readYaml(
           .filter((v) => v !== undefined)
           .map((v) => JSON.stringify(v))
           .join(' ');
-        return inYaml(
-          path.map((part) => (/^\d+$/.test(part) ? Number(part) : part)),
-          [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
-        );
+        return {
+          file: yamlFile,
+          line: lineAt(path.map((part) => (/^\d+$/.test(part) ? Number(part) : part))),
+          message: [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
+        };
       }),
     };
   }
@@ -179,33 +168,19 @@ function readYaml(
 }
 
 function parameter(name: string, p: PropertyFile, required: boolean): Parameter {
-  const format = p.format ?? 'string';
+  const { type: _, format = 'string', enum: values, 'x-otherwise': otherwise, 'x-aliases': aliases, ...same } = p;
   return {
+    maxLength: format === 'pattern' ? PATTERN_BYTES : VALUE_BYTES,
+    examples: [],
+    ...same,
     name,
     description: p.description.trim(),
     required,
     format,
-    maxLength: p.maxLength ?? (format === 'pattern' ? PATTERN_BYTES : VALUE_BYTES),
-    aliases: p['x-aliases'] ?? {},
-    examples: p.examples ?? [],
-    ...(p.minLength !== undefined && { minLength: p.minLength }),
-    ...(p.pattern !== undefined && { pattern: p.pattern }),
-    ...(p.minimum !== undefined && { minimum: p.minimum }),
-    ...(p.maximum !== undefined && { maximum: p.maximum }),
-    ...(p.enum !== undefined && { values: p.enum }),
-    ...(p.default !== undefined && { default: p.default }),
-    ...(p['x-otherwise'] !== undefined && { otherwise: p['x-otherwise'] }),
+    aliases: aliases ?? {},
+    ...(values !== undefined && { values }),
+    ...(otherwise !== undefined && { otherwise }),
   };
-}
-
-function checkRequired(
-  { parameters: { required = [] } }: DefinitionFile,
-  parameters: readonly Parameter[],
-  wrong: Wrong,
-): void {
-  for (const name of required)
-    if (!parameters.some((p) => p.name === name))
-      wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
 }
 
 function checkProject({ project }: DefinitionFile, parameters: readonly Parameter[], wrong: Wrong): void {
@@ -249,8 +224,7 @@ function checkColumns({ columns }: DefinitionFile, wrong: Wrong): void {
   for (const [i, c] of columns.entries()) {
     if (columns.findIndex((other) => other.name === c.name) !== i)
       wrong(['columns', i], `column ${c.name} is declared twice`);
-    if ((c.render === 'text' || c.render === 'nested_list') && c.from === undefined)
-      wrong(['columns', i], `${c.render} needs from and keys`);
+    if (isOfJson(c) && c.from === undefined) wrong(['columns', i], `${c.render} needs from and keys`);
   }
 }
 
@@ -268,7 +242,7 @@ function checkSandbox(file: DefinitionFile, sql: string, sqlFile: string, wrong:
 /** Returns what the YAML file alone declares, with its defaults. */
 function declared(
   file: DefinitionFile,
-): Omit<Definition, 'parameters' | 'sql' | 'boundSql' | 'parts' | 'hash' | 'sqlFile' | 'yamlFile'> {
+): Omit<Definition, 'parameters' | 'boundSql' | 'parts' | 'hash' | 'sqlFile' | 'yamlFile'> {
   return {
     id: file.id,
     name: file.name,

@@ -1,25 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { checkDefinition } from './check.ts';
+import { checkDefinitions } from './check.ts';
 import { readDefinitions, type Definitions } from './definition-files.ts';
-import { describe } from './definition.ts';
+import { refuseMistakes } from './definition.ts';
 
 const RETRY_MS = 1_000;
 
-/** The definitions that are served, checked against ClickHouse and reloaded on demand. */
-export interface ServedDefinitions {
-  readonly current: () => Definitions;
-  readonly areChecked: () => boolean;
-  /** Checks the definitions once the schema exists and ClickHouse answers. Throws StartError for a mistake. */
-  checkFirst(schema: Promise<unknown>, stopping: AbortSignal): Promise<void>;
-  /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
-  reload(): Promise<void>;
-}
+export type ServedDefinitions = ReturnType<typeof serveDefinitions>;
 
-/** Reads the folders. Throws StartError that lists every mistake. `onReload` is called with new definitions. */
+/**
+ * Keeps the definitions that are served, checked against ClickHouse and reloaded on demand. Reads the folders. Throws
+ * StartError that lists every mistake. `onReload` is called with new definitions.
+ */
 export function serveDefinitions({
   folders,
   clickhouse,
@@ -30,7 +24,7 @@ export function serveDefinitions({
   readonly clickhouse: Reader;
   readonly logger: Logger;
   readonly onReload: (definitions: Definitions) => void;
-}): ServedDefinitions {
+}) {
   let definitions = readDefinitions(folders);
   let areChecked = false;
   /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
@@ -38,7 +32,7 @@ export function serveDefinitions({
   async function reloadNow(): Promise<void> {
     try {
       const next = readDefinitions(folders);
-      await checkAll(clickhouse, next);
+      refuseMistakes(await checkDefinitions(clickhouse, next.all));
       definitions = next;
       onReload(next);
       logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
@@ -47,13 +41,14 @@ export function serveDefinitions({
     }
   }
   return {
-    current: () => definitions,
-    areChecked: () => areChecked,
-    async checkFirst(schema, stopping) {
+    current: (): Definitions => definitions,
+    areChecked: (): boolean => areChecked,
+    /** Checks the definitions once the schema exists and ClickHouse answers. Throws StartError for a mistake. */
+    async checkFirst(schema: Promise<unknown>, stopping: AbortSignal): Promise<void> {
       await schema;
       while (!stopping.aborted) {
         try {
-          await checkAll(clickhouse, definitions);
+          refuseMistakes(await checkDefinitions(clickhouse, definitions.all));
           areChecked = true;
           return;
         } catch (error) {
@@ -63,21 +58,10 @@ export function serveDefinitions({
       }
       await new Promise(() => {});
     },
-    reload() {
+    /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
+    reload(): Promise<void> {
       reloading = reloading.then(reloadNow);
       return reloading;
     },
   };
-}
-
-/**
- * Throws StartError (exit code 78) that names file and line of every mistake, or ClickHouseError if the engine is
- * unavailable.
- */
-async function checkAll(clickhouse: Reader, definitions: Definitions): Promise<void> {
-  const mistakes = (await Promise.all(definitions.all.map((d) => checkDefinition(clickhouse, d)))).flat();
-  if (mistakes.length > 0)
-    throw new StartError(`the endpoint definitions have mistakes:\n${describe(mistakes)}`, {
-      exitCode: EXIT_CONFIG,
-    });
 }

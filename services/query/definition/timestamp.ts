@@ -18,15 +18,10 @@ const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
 export function parseTimestamp(text: string): bigint | undefined {
   const m = form.exec(text.replace(forgottenPlus, '$1+$2'));
   if (m === null) return undefined;
-  const [year, month, day, hour, minute, second] = [1, 2, 3, 4, 5, 6].map((i) => Number(m[i] ?? 0)) as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
-  const [zoneHour, zoneMinute] = [Number(m[9] ?? 0), Number(m[10] ?? 0)];
+  const field = (group: number): number => Number(m[group] ?? 0);
+  const [year, month, day] = [field(1), field(2), field(3)];
+  const [hour, minute, second] = [field(4), field(5), field(6)];
+  const [zoneHour, zoneMinute] = [field(9), field(10)];
   if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
   const date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
@@ -39,7 +34,7 @@ export function parseTimestamp(text: string): bigint | undefined {
 /** Returns `2026-03-01 09:00:00.000000`, as ClickHouse reads a DateTime64(6, 'UTC'), clamped to EARLIEST and LATEST. */
 export function clickhouseTimestamp(micros: bigint): string {
   const clamped = micros < EARLIEST ? EARLIEST : micros > LATEST ? LATEST : micros;
-  const fraction = ((clamped % MICROS) + MICROS) % MICROS;
+  const fraction = clamped % MICROS;
   const iso = new Date(Number((clamped - fraction) / 1000n)).toISOString();
   return `${iso.slice(0, 10)} ${iso.slice(11, 19)}.${String(fraction).padStart(6, '0')}`;
 }

@@ -15,12 +15,12 @@ import { answerBrokenRequest, createSendError } from './send-error.ts';
 import { createServeEndpoint, ENDPOINT_PATHS, type EndpointOptions } from './serve-endpoint.ts';
 import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
 
-interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
-  readonly openRoutes?: readonly OpenRoute[];
+export interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
+  readonly openRoutes?: readonly OpenRoute[] | undefined;
   readonly logger: Logger;
   readonly trustProxy: TrustProxy;
   /** PEM; if present, the service speaks TLS only */
-  readonly tls?: { readonly cert: Buffer; readonly key: Buffer };
+  readonly tls?: { readonly cert: Buffer; readonly key: Buffer } | undefined;
 }
 
 const MAX_REQUEST_LINE = 16 * 1024;

@@ -21,23 +21,16 @@ export interface AuthenticationOptions {
   readonly ratePerAddress: number;
 }
 
-/** Decides who may call, and how often. Each function throws ApiError. */
-interface Authentication {
-  /** Sets the request's key, unless the path needs none. */
-  readonly authenticate: (request: FastifyRequest) => Promise<void>;
-  /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
-  readonly recognize: (request: FastifyRequest) => Promise<void>;
-  readonly limitAddress: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
-  readonly limitKey: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
-}
-
 const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
 
-/** Uses @fastify/rate-limit, which the app has registered. */
+/**
+ * Decides who may call, and how often. Each function throws ApiError. Uses @fastify/rate-limit, which the app has
+ * registered.
+ */
 export function createAuthentication(
   app: FastifyInstance,
   { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
-): Authentication {
+) {
   const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
     app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
   const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
@@ -82,37 +75,43 @@ export function createAuthentication(
     return keys.verdict(presented, clock());
   }
 
+  /** Sets the request's key, unless the path needs none. */
+  async function authenticate(request: FastifyRequest): Promise<void> {
+    if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
+    // before the key is checked: a blocked caller must not learn which key is right
+    const blockedFor = failures.blockedFor(request.ip, performance.now());
+    if (blockedFor !== undefined) {
+      metrics.blockedRequests.inc();
+      throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', {
+        retryAfterSeconds: blockedFor,
+      });
+    }
+    const presented = presentedKey(request);
+    const verdict = await verdictOf(request, presented);
+    if (verdict === 'unavailable')
+      throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
+    if (verdict === 'unauthorized')
+      throw new ApiError(
+        'unauthorized',
+        presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
+      );
+    request.key = verdict.key;
+    onKeyUsed(verdict.key, clock());
+  }
+
+  /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
+  async function recognize(request: FastifyRequest): Promise<void> {
+    const presented = presentedKey(request);
+    if (presented === undefined || failures.blockedFor(request.ip, performance.now()) !== undefined) return;
+    const verdict = await verdictOf(request, presented);
+    if (typeof verdict === 'object') request.key = verdict.key;
+  }
+
   return {
-    async authenticate(request) {
-      if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
-      // before the key is checked: a blocked caller must not learn which key is right
-      const blockedFor = failures.blockedFor(request.ip, performance.now());
-      if (blockedFor !== undefined) {
-        metrics.blockedRequests.inc();
-        throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', {
-          retryAfterSeconds: blockedFor,
-        });
-      }
-      const presented = presentedKey(request);
-      const verdict = await verdictOf(request, presented);
-      if (verdict === 'unavailable')
-        throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
-      if (verdict === 'unauthorized')
-        throw new ApiError(
-          'unauthorized',
-          presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
-        );
-      request.key = verdict.key;
-      onKeyUsed(verdict.key, clock());
-    },
-    async recognize(request) {
-      const presented = presentedKey(request);
-      if (presented === undefined || failures.blockedFor(request.ip, performance.now()) !== undefined) return;
-      const verdict = await verdictOf(request, presented);
-      if (typeof verdict === 'object') request.key = verdict.key;
-    },
-    limitAddress: (request, reply) => applyRate(ofAddress, request, reply),
-    limitKey: (request, reply) => applyRate(ofKey, request, reply),
+    authenticate,
+    recognize,
+    limitAddress: (request: FastifyRequest, reply: FastifyReply) => applyRate(ofAddress, request, reply),
+    limitKey: (request: FastifyRequest, reply: FastifyReply) => applyRate(ofKey, request, reply),
   };
 }
 

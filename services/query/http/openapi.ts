@@ -1,6 +1,6 @@
 import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route } from '../../../common/http/route.ts';
-import { RESERVED, type Column, type Definition, type Parameter } from '../definition/definition.ts';
+import { RESERVED, isOfJson, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
 import { parametersOf } from '../definition/params.ts';
 
@@ -20,7 +20,7 @@ const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string;
 
 function columnSchema({ render, nullable, description }: Column): object {
   const { type, ...more } = columnSchemas[render];
-  const mayBeNull = nullable && type !== undefined && render !== 'text' && render !== 'nested_list';
+  const mayBeNull = nullable && type !== undefined && !isOfJson({ render });
   return { ...(type !== undefined && { type: mayBeNull ? [type, 'null'] : type }), ...more, description };
 }
 
@@ -68,11 +68,7 @@ function operation(d: Definition): object {
     required: d.columns.map((c) => c.name),
     properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
   };
-  const rateHeaders = {
-    'ratelimit-limit': 'Requests a minute, if there is a limit',
-    'ratelimit-remaining': 'Requests left in this minute',
-    'ratelimit-reset': 'Seconds until the minute is over',
-  };
+  const count = (description: string): object => ({ description, schema: { type: 'integer' } });
   return {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
@@ -93,12 +89,9 @@ function operation(d: Definition): object {
             age: { description: 'Seconds since the answer was true', schema: { type: 'integer', minimum: 0 } },
             etag: { description: 'Weak, for If-None-Match', schema: { type: 'string' } },
           }),
-          ...Object.fromEntries(
-            Object.entries(rateHeaders).map(([name, description]) => [
-              name,
-              { description, schema: { type: 'integer' } },
-            ]),
-          ),
+          'ratelimit-limit': count('Requests a minute, if there is a limit'),
+          'ratelimit-remaining': count('Requests left in this minute'),
+          'ratelimit-reset': count('Seconds until the minute is over'),
         },
         content: {
           'application/json': {

@@ -1,31 +1,26 @@
-/**
- * Counts failed authentications by address. An address that failed too often is blocked until its minute is over. Until
- * then every key gets the same answer, so nobody learns which one is right. Pure: time is an argument, milliseconds.
- */
-export interface Failures {
-  /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
-  blockedFor(address: string, now: number): number | undefined;
-  /** Records a failed authentication. Returns true if the address is blocked from now on. */
-  note(address: string, now: number): boolean;
-}
-
 const WINDOW_MS = 60_000;
 /** The number of remembered addresses; the one with the oldest minute is evicted. */
 const ADDRESSES = 100_000;
 
-/** `most` is the number of failures a minute that do not block an address. */
-export function createFailures(most: number): Failures {
+/**
+ * Counts failed authentications by address. An address that failed too often is blocked until its minute is over. Until
+ * then every key gets the same answer, so nobody learns which one is right. Pure: time is an argument, milliseconds.
+ * `most` is the number of failures a minute that do not block an address.
+ */
+export function createFailures(most: number) {
   // in the order in which their minutes began
   const windows = new Map<string, { readonly until: number; count: number }>();
 
   return {
-    blockedFor(address, now) {
+    /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
+    blockedFor(address: string, now: number): number | undefined {
       const window = windows.get(networkOf(address));
       return window !== undefined && window.until > now && window.count >= most
         ? Math.ceil((window.until - now) / 1000)
         : undefined;
     },
-    note(address, now) {
+    /** Records a failed authentication. Returns true if the address is blocked from now on. */
+    note(address: string, now: number): boolean {
       const network = networkOf(address);
       const window = windows.get(network);
       if (window !== undefined && window.until > now) return ++window.count === most;

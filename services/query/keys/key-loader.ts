@@ -17,17 +17,7 @@ const LOAD_SPACING_MS = 250;
 const PATIENCE_MS = 1_000;
 const NOTE_USES_EVERY_MS = 60_000;
 
-export interface KeyLoader {
-  /** Resolves when the ring has a list that was read after the call, or after a second. */
-  refresh(): Promise<void>;
-  noteUse(key: Key, now: number): void;
-  /** resolves with the first list that is loaded */
-  readonly loaded: Promise<void>;
-  /** Undefined if the list has been loaded, else what is wrong. */
-  check(): Promise<string | undefined>;
-  /** Saves the last uses and stops. */
-  stop(): Promise<void>;
-}
+export type KeyLoader = ReturnType<typeof startKeyLoader>;
 
 /** Collects the last uses of keys; those of unknown keys are not saved. */
 function createKeyUses(clickhouse: ClickHouse, known: ReadonlySet<string>, logger: Logger) {
@@ -62,7 +52,7 @@ export function startKeyLoader({
   ring: KeyRing;
   clock: Clock;
   logger: Logger;
-}): KeyLoader {
+}) {
   const known = new Set<string>();
   const uses = createKeyUses(clickhouse, known, logger);
   const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
@@ -106,13 +96,17 @@ export function startKeyLoader({
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
   const useTimer = setInterval(() => void uses.save(), NOTE_USES_EVERY_MS);
   return {
-    refresh: () => within(PATIENCE_MS, loadNext(), undefined),
-    noteUse: (key, now) => uses.note(key, now),
+    /** Resolves when the ring has a list that was read after the call, or after a second. */
+    refresh: (): Promise<void> => within(PATIENCE_MS, loadNext(), undefined),
+    noteUse: (key: Key, now: number): void => uses.note(key, now),
+    /** resolves with the first list that is loaded */
     loaded: firstLoad,
-    async check() {
+    /** Undefined if the list has been loaded, else what is wrong. */
+    async check(): Promise<string | undefined> {
       return loaded ? undefined : 'are not loaded yet';
     },
-    async stop() {
+    /** Saves the last uses and stops. */
+    async stop(): Promise<void> {
       clearInterval(loadTimer);
       clearInterval(useTimer);
       await next;

@@ -25,19 +25,10 @@ export function hashKey(key: string): Buffer {
 
 export type Verdict = { readonly key: Key } | 'unauthorized' | 'unavailable';
 
-export interface KeyRing {
-  /**
-   * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in
-   * constant time. `unavailable` if the list was never loaded, or too long ago, because an unknown key may then be
-   * valid.
-   */
-  verdict(presented: string, now: number): Verdict;
-  /** Replaces the whole list as of `now`. */
-  load(keys: readonly Key[], now: number): void;
-}
+export type KeyRing = ReturnType<typeof createKeyRing>;
 
 /** `first` are keys that are valid without a list (API_KEY, or the key created on the first start). */
-export function createKeyRing(first: readonly Key[]): KeyRing {
+export function createKeyRing(first: readonly Key[]) {
   const bucket = (of: Buffer): number => of.readUInt32LE(0);
   const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => bucket(k.hash));
   const always = group(first);
@@ -47,7 +38,12 @@ export function createKeyRing(first: readonly Key[]): KeyRing {
   const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined =>
     keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
   return {
-    verdict(presented, now) {
+    /**
+     * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in
+     * constant time. `unavailable` if the list was never loaded, or too long ago, because an unknown key may then be
+     * valid.
+     */
+    verdict(presented: string, now: number): Verdict {
       const hashed = hashKey(presented);
       const own = find(always, hashed);
       if (own !== undefined) return { key: own };
@@ -55,7 +51,8 @@ export function createKeyRing(first: readonly Key[]): KeyRing {
       const key = find(listed, hashed);
       return key === undefined || (key.expiresAt !== undefined && key.expiresAt <= now) ? 'unauthorized' : { key };
     },
-    load(keys, now) {
+    /** Replaces the whole list as of `now`. */
+    load(keys: readonly Key[], now: number): void {
       listed = group(keys);
       loadedAt = now;
     },

@@ -51,17 +51,23 @@ export function randomKey(): string {
   return `sluice_${randomBytes(32).toString('base64url')}`;
 }
 
+/** Returns the members of a JSON object (any other value has none), and a mistake for each that is not known. */
+function fieldsOf(
+  given: unknown,
+  known: readonly string[],
+): { fields: Record<string, unknown>; mistakes: ParameterMistake[] } {
+  const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
+  const fields = isObject ? (given as Record<string, unknown>) : {};
+  const unknown = Object.keys(fields).filter((name) => !known.includes(name));
+  return { fields, mistakes: unknown.map((parameter) => ({ parameter, message: 'is not known' })) };
+}
+
 /** Returns what a caller sent to create a key, or every mistake in it. */
 export function readNewKey(given: unknown, now: number): { key: NewKey } | { mistakes: ParameterMistake[] } {
-  const mistakes: ParameterMistake[] = [];
+  const { fields, mistakes } = fieldsOf(given, ['name', 'scopes', 'projects', 'expires_at']);
   const wrong = (parameter: string, message: string): void => {
     mistakes.push({ parameter, message });
   };
-  const fields =
-    typeof given === 'object' && given !== null && !Array.isArray(given) ? (given as Record<string, unknown>) : {};
-  for (const name of Object.keys(fields))
-    if (!['name', 'scopes', 'projects', 'expires_at'].includes(name)) wrong(name, 'is not known');
-
   const name = fields['name'];
   if (typeof name !== 'string' || name.trim() === '' || name.length > 200 || /\p{Cc}|\p{Cs}/u.test(name))
     wrong('name', 'must be a text of 1 to 200 characters, none of them a control character');
@@ -206,14 +212,8 @@ export async function noteUses(
 
 /** Returns what a caller sent to rotate a key, or what is wrong with it. */
 export function readOverlap(given: unknown): { seconds: number } | { mistakes: ParameterMistake[] } {
-  const fields =
-    typeof given === 'object' && given !== null && !Array.isArray(given)
-      ? (given as Record<string, unknown>)
-      : undefined;
-  const mistakes: ParameterMistake[] = Object.keys(fields ?? {})
-    .filter((name) => name !== 'overlap_seconds')
-    .map((parameter) => ({ parameter, message: 'is not known' }));
-  const seconds = fields?.['overlap_seconds'];
+  const { fields, mistakes } = fieldsOf(given, ['overlap_seconds']);
+  const seconds = fields['overlap_seconds'];
   if (typeof seconds !== 'number' || !Number.isInteger(seconds) || seconds < 0 || seconds > LONGEST_OVERLAP_SECONDS) {
     mistakes.push({ parameter: 'overlap_seconds', message: `must be an integer from 0 to ${LONGEST_OVERLAP_SECONDS}` });
   }

@@ -1,11 +1,9 @@
 import { parentPort } from 'node:worker_threads';
 import { inFormat } from './formats.ts';
-import { etagOf, renderBytes, type Body } from './render.ts';
+import { bufferOf, etagOf, renderBytes, type Body } from './render.ts';
 import type { Done, Job } from './renderer.ts';
 
 // The worker thread of renderer.ts.
-const bufferOf = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-
 async function bodyOf(job: Job): Promise<Body & { readonly body: Buffer }> {
   if ('result' in job) return renderBytes(job.shape, bufferOf(job.result));
   const text = await inFormat(bufferOf(job.body).toString('utf8'), job.format, job.columns);

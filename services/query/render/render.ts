@@ -37,6 +37,11 @@ export interface Body {
 /** What a body depends on besides the result. */
 export type Shape = Pick<Definition, 'maxRows'> & { readonly columns: readonly Column[] | undefined };
 
+/** Returns the same bytes as a Buffer: they arrive from another thread as a Uint8Array. */
+export function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
 export function etagOf(body: string | Buffer): string {
   return `W/"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
 }
@@ -116,10 +121,7 @@ function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
   }
 }
 
-/**
- * Yields the rows of a body, each with the number of bytes it was made from. The last one is undefined if there are
- * more than max rows.
- */
+/** Yields the rows of a body. The last one is undefined if there are more than max rows. */
 function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): Generator<string | undefined, void> {
   const metaEnd = result.indexOf(DATA);
   if (metaEnd < 0) throw new Error('the result has no data');

@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import type { OtherFormat } from './formats.ts';
 import type { Column } from '../definition/definition.ts';
-import { renderBody, type Body, type Shape } from './render.ts';
+import { bufferOf, renderBody, type Body, type Shape } from './render.ts';
 
 /**
  * Makes bodies of results. A large one is made in a thread of its own, one at a time: one row may hold an event of 8
@@ -78,12 +78,7 @@ function startWorker(): Worker {
   started.on('message', (done: Done) =>
     settle(({ resolve, reject }) => {
       if ('error' in done) reject(new Error(done.error));
-      else
-        resolve({
-          body: Buffer.from(done.body.buffer, done.body.byteOffset, done.body.byteLength),
-          truncated: done.truncated,
-          etag: done.etag,
-        });
+      else resolve({ ...done, body: bufferOf(done.body) });
     }),
   );
   started.on('error', (error) => {

@@ -21,6 +21,15 @@ export function parseAst(printed: string): Node | undefined {
   return path[0];
 }
 
+/** Yields a node and everything below it. */
+export function* nodesOf(root: Node): Generator<Node, void> {
+  const pending = [root];
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    yield node;
+    for (const child of node.children) pending.push(child);
+  }
+}
+
 /** Returns the name in `name (alias a) (children 2)`. */
 export function nameOf(rest: string): string {
   return rest
@@ -43,17 +52,7 @@ const DEEPEST = 1_000;
  * are nested too deeply, or stand for each other: then no order of looking at them tells how large they are.
  */
 export function expandedSize(root: Node): number {
-  const named = new Map<string, Node[]>();
-  const pending = [root];
-  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
-    const alias = aliasOf(node.rest);
-    if (alias !== undefined) {
-      const others = named.get(alias);
-      if (others === undefined) named.set(alias, [node]);
-      else others.push(node);
-    }
-    for (const child of node.children) pending.push(child);
-  }
+  const named = Map.groupBy(nodesOf(root), (node) => aliasOf(node.rest));
   const sizes = new Map<string, number>();
   const sizeOf = (node: Node, depth: number, within?: string): number => {
     if (depth > DEEPEST) return Infinity;
