@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { refusal } from './errors.ts';
 import { withinTimeLimit } from './time-limit.ts';
 
 const after = (ms: number) => async (): Promise<string> => {
@@ -22,4 +23,13 @@ test('what the read throws is thrown', async () => {
   await expect(withinTimeLimit({ max_execution_time: 0.01 }, () => Promise.reject(new Error('away')))).rejects.toThrow(
     'away',
   );
+});
+
+test.each([
+  [{ max_execution_time: 1 }, 'Query 7a is killed in pending state', 159],
+  [{}, 'Query 7a is killed in pending state', 394],
+  [{ max_execution_time: 1 }, 'Query was cancelled by the caller', 394],
+])('under %o, "%s" has the number %i', async (settings, message, code) => {
+  const read = (): Promise<never> => Promise.reject(refusal(394, message));
+  await expect(withinTimeLimit(settings, read)).rejects.toMatchObject({ code });
 });

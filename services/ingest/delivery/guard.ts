@@ -38,6 +38,16 @@ export class Guard {
     return this.#ports.isOver() ? 'over' : undefined;
   }
 
+  /**
+   * 'retake' if the log ends before this offset, or at it: it was recreated, shorter, since it was taken. A fetch of the
+   * offset at which it ends returns nothing, and no error.
+   */
+  async checkLogHas(offset: number): Promise<Ended | undefined> {
+    const marks = await this.persistently('the look at the log', () => this.#ports.watermarks());
+    if (typeof marks === 'string') return marks;
+    return marks.high <= offset ? 'retake' : undefined;
+  }
+
   /** The lane holds this permit from now on. */
   hold(release: () => void): void {
     this.#release = release;

@@ -184,10 +184,8 @@ export class Lane implements Companion {
       const ended = guard.checkOrDrain();
       if (ended !== undefined) return ended;
       await this.#ports.wait(IDLE_WAIT_MS);
-      // the log may have been recreated, shorter, since it was looked at
-      const marks = await guard.persistently('the recovery', () => this.#ports.watermarks());
-      if (typeof marks === 'string') return marks;
-      if (marks.high <= last) return 'retake';
+      const gone = await guard.checkLogHas(last);
+      if (gone !== undefined) return gone;
     }
     this.isRecovering = false;
     const { records } = cut;
@@ -287,11 +285,8 @@ export class Lane implements Companion {
     const isQuiet = inbox.end === inbox.next && this.#guard.check() === undefined;
     if (!isQuiet) return undefined;
     if (awaited !== undefined && awaited === this.#intake.awaited) {
-      // A log that was recreated while it was taken, and ends right before the ledger's last record, answers a fetch of
-      // that record with nothing, not with an error.
-      const marks = await this.#guard.persistently('the look at the log', () => this.#ports.watermarks());
-      if (typeof marks === 'string') return marks;
-      if (marks.high <= awaited.offset) return 'retake';
+      const gone = await this.#guard.checkLogHas(awaited.offset);
+      if (gone !== undefined) return gone;
     }
     return !isBehind || (await this.#commitEnd()) ? undefined : 'over';
   }
