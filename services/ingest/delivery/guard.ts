@@ -42,7 +42,8 @@ export class Guard {
    * 'retake' if the log ends before this offset, or at it: it was recreated, shorter, since it was taken. A fetch of the
    * offset at which it ends returns nothing, and no error.
    */
-  async checkLogHas(offset: number): Promise<Ended | undefined> {
+  async checkLogHas(offset: number | undefined): Promise<Ended | undefined> {
+    if (offset === undefined) return undefined;
     const marks = await this.persistently('the look at the log', () => this.#ports.watermarks());
     if (typeof marks === 'string') return marks;
     return marks.high <= offset ? 'retake' : undefined;

@@ -280,14 +280,11 @@ export class Lane implements Companion {
   async #idle(): Promise<Ended | undefined> {
     const { inbox } = this;
     const isBehind = this.#committedEnd !== inbox.next;
-    const { awaited } = this.#intake;
-    await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : awaited === undefined ? IDLE_WAIT_MS : AWAITED_LOOK_MS);
-    const isQuiet = inbox.end === inbox.next && this.#guard.check() === undefined;
-    if (!isQuiet) return undefined;
-    if (awaited !== undefined && awaited === this.#intake.awaited) {
-      const gone = await this.#guard.checkLogHas(awaited.offset);
-      if (gone !== undefined) return gone;
-    }
+    const quietMs = this.#intake.awaited === undefined ? IDLE_WAIT_MS : AWAITED_LOOK_MS;
+    await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : quietMs);
+    if (inbox.end > inbox.next || this.#guard.check() !== undefined) return undefined;
+    const gone = await this.#guard.checkLogHas(this.#intake.awaited?.offset);
+    if (gone !== undefined) return gone;
     return !isBehind || (await this.#commitEnd()) ? undefined : 'over';
   }
 
