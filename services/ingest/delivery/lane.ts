@@ -284,8 +284,7 @@ export class Lane implements Companion {
     await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : quietMs);
     if (inbox.end > inbox.next || this.#guard.check() !== undefined) return undefined;
     const gone = await this.#guard.checkLogHas(this.#intake.awaited?.offset);
-    if (gone !== undefined) return gone;
-    return !isBehind || (await this.#commitEnd()) ? undefined : 'over';
+    return gone ?? (!isBehind || (await this.#commitEnd()) ? undefined : 'over');
   }
 
   /** Waits. Resolves to a seat if another lane invites this one meanwhile. */
