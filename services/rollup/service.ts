@@ -23,7 +23,7 @@ export type RollupService = Required<Component>;
 
 /**
  * A comparison reads the whole day of both tables, whatever it compares of it: each minute it would take five times the
- * CPU of ingest, each hour a tenth (bench/README.md).
+ * CPU of ingest for the same events, each hour a sixth (bench/README.md).
  */
 const AUDIT_EVERY_MS = 3_600_000;
 const CLUSTER_EVERY_MS = 60_000;
