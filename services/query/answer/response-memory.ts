@@ -14,7 +14,7 @@ const READ_WITHIN_MS = 300_000;
 const RETRY_SECONDS = 5;
 const RESERVE_WAIT_MS = 2_000;
 const RESERVE_QUEUE = 4;
-/** The embedded engine returns its memory to the system after a second; the next large answer waits for that. */
+/** The embedded engine returns pieces below 2 MiB after a second; the next large answer waits for that. */
 const SETTLE_MS = 1_000;
 
 export type ResponseMemory = ReturnType<typeof createResponseMemory>;
