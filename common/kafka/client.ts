@@ -104,6 +104,11 @@ interface Sasl {
   readonly password: string;
 }
 
+interface ConsumerOptions extends Omit<ConsumerConfig, 'maxWaitTimeInMs'> {
+  /** how long a fetch may wait at the broker, milliseconds; a function is asked before each fetch */
+  readonly maxWaitTimeInMs?: number | (() => number);
+}
+
 /** Creates producers, consumers and admins. It opens no connection itself. */
 export interface KafkaClient {
   readonly brokers: readonly string[];
@@ -111,7 +116,7 @@ export interface KafkaClient {
   readonly sasl: Sasl | undefined;
   admin(): Admin;
   /** kafkajs's defaults except for `retry`. consumer-facts.md beside this file describes how its consumer behaves. */
-  consumer(config: ConsumerConfig): Consumer;
+  consumer(config: ConsumerOptions): Consumer;
   /**
    * Chooses partitions by murmur2 of the key, as Kafka's Java producer does. It writes the choice into the message, so
    * a retry goes to the same partition.
@@ -192,7 +197,15 @@ export function createKafka({
     ssl,
     sasl,
     admin: () => kafka.admin(),
-    consumer: (config) => kafka.consumer({ ...config, retry: { ...retry, ...config.retry } }),
+    consumer: ({ maxWaitTimeInMs: wait, ...config }) =>
+      kafka.consumer({
+        ...config,
+        retry: { ...retry, ...config.retry },
+        // kafkajs keeps what it is given, and makes it a number when it fetches (src/consumer/consumerGroup.js:491, 498)
+        ...(wait !== undefined && {
+          maxWaitTimeInMs: typeof wait === 'number' ? wait : ({ valueOf: wait } as unknown as number),
+        }),
+      }),
     producer: (config) =>
       kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),
   };

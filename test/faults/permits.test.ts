@@ -23,6 +23,8 @@ const EVENTS = { edge_logs: 200, auth_logs: 200, storage_logs: 200, postgres_log
 const folder = temporaryFolder();
 let clickhouse: ClickHouse;
 let ingest: RunningIngest | undefined;
+/** how long a fetch that began now might wait at the broker, milliseconds */
+let fetchWaitMs = (): unknown => undefined;
 
 beforeAll(async () => {
   clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
@@ -61,6 +63,7 @@ async function start(
     maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
   });
   const consumer: typeof kafka.consumer = (config) => {
+    fetchWaitMs = () => (typeof config.maxWaitTimeInMs === 'function' ? config.maxWaitTimeInMs() : undefined);
     const own = kafka.consumer(config);
     const run: typeof own.run = (to) =>
       own.run({
@@ -127,6 +130,26 @@ test('six partitions with a backlog of three batches each write five each at mos
     { topics: sources.map((s) => world.topicOf(s)) },
   );
   expect(ledger?.batches).toBeLessThanOrEqual(6 * 5);
+});
+
+test('a fetch of quiet partitions is short while another one waits for room, which would wait for its end', async () => {
+  const world = await createWorld();
+  await produceBacklog(world, ['edge_logs']);
+  const { promise: allowed, resolve: allow } = Promise.withResolvers<void>();
+  let held = 0;
+  await start(
+    world,
+    () => {
+      held++;
+      return allowed;
+    },
+    { BATCH_MAX_BYTES: 1024 ** 2 },
+  );
+  await waitFor(() => held > 0 && fetchWaitMs() === 20, 30_000, 'a partition waits for room');
+  allow();
+  await world.finished(clickhouse);
+  await world.expectExact(clickhouse);
+  expect(fetchWaitMs()).toBe(250);
 });
 
 test('a partition of which nothing arrives any more does not hold up the others, and is fetched again', async () => {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { Rows } from '../../../common/clickhouse/clickhouse.ts';
 import { createLedger, type LedgerRow } from './ledger.ts';
 
-function rowOf(partition: number): LedgerRow {
+function rowOf(partition: number, rows = 2): LedgerRow {
   const rules = {
     version: 1,
     evaluatedAt: 1,
@@ -22,7 +22,7 @@ function rowOf(partition: number): LedgerRow {
       first: 0,
       last: 1,
       rules,
-      stored: { rows: 2, deadLetters: 0, minTimestamp: 5 },
+      stored: { rows, deadLetters: 0, minTimestamp: 5 },
       nullValues: 0,
       noRecords: 0,
       gap: 0,
@@ -102,6 +102,24 @@ test('rows that come within the interval after an insert began share the next on
   intervals[0]!();
   await settled();
   expect(inserts).toHaveLength(2);
+  inserts[1]!.end();
+  await Promise.all(others);
+});
+
+test('the row of a large batch ends the interval, for the rows that wait too', async () => {
+  const { inserts, insertRows } = engine();
+  const ledger = createLedger({ insertRows }, () => new Promise(() => {}));
+  const first = ledger(rowOf(0));
+  await settled();
+  inserts[0]!.end();
+  await first;
+  const others = [ledger(rowOf(1)), ledger(rowOf(2, 999))];
+  await settled();
+  expect(inserts).toHaveLength(1);
+  others.push(ledger(rowOf(3, 1_000)));
+  await settled();
+  expect(inserts).toHaveLength(2);
+  expect(inserts[1]!.bytes).toBe(3 * inserts[0]!.bytes);
   inserts[1]!.end();
   await Promise.all(others);
 });

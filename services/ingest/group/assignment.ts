@@ -179,6 +179,11 @@ export class Assignment {
     }
   }
 
+  /** A partition that is behind waits for room or for its turn. */
+  hasWaiting(): boolean {
+    return [...this.#taken.values()].some((taken) => taken.isPaused && isRunning(taken) && isBehind(taken));
+  }
+
   /** The client skips offsets without a record, and hands them to nobody. */
   moved({ topic, partition }: Place, to: number): void {
     this.#taken.get(keyOf(topic, partition))?.lane.moved(to);

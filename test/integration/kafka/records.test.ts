@@ -128,3 +128,30 @@ test('the client warns of nothing and sleeps while there is nothing to do', asyn
   await consumer.disconnect();
   expect(warnings).toEqual([]);
 });
+
+test('how long a fetch waits is asked before each one', async () => {
+  let waitMs = 60_000;
+  let asked = 0;
+  const consumer = testKafka().consumer({
+    groupId: uniqueName('wait'),
+    maxWaitTimeInMs: () => {
+      asked++;
+      return waitMs;
+    },
+  });
+  const topic = await createTopic('wait');
+  let fetches = 0;
+  consumer.on('consumer.fetch', () => {
+    fetches++;
+  });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [topic], fromBeginning: true });
+  await consumer.run({ eachBatch: () => Promise.resolve() });
+  await waitFor(() => asked > 0, 10_000, 'it fetches');
+  expect(fetches).toBe(0);
+  waitMs = 20;
+  // ends the fetch that waits for a minute
+  await produce([{ topic, value: '{}' }]);
+  await waitFor(() => fetches > 10, 10_000, 'short fetches');
+  await consumer.disconnect();
+});
