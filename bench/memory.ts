@@ -17,7 +17,7 @@ const IDLE_MS = 20_000;
 const DEADLINE_MS = 120_000;
 
 /**
- * npm run bench -- memory [--minutes 2] [--batch-bytes 33554432]: what `npm start` holds while it ingests events of the
+ * npm run bench -- memory [--minutes 2] [--batch-bytes 26214400]: what `npm start` holds while it ingests events of the
  * nine sources as fast as it can, and after; what they take on disk.
  */
 export async function benchMemory(): Promise<void> {

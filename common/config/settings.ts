@@ -93,10 +93,10 @@ export const settingsTable = {
     parse: parsers.integer(LARGEST_EVENT_BYTES, 1024 ** 3),
   }),
   BATCH_MAX_BYTES: setting({
-    default: 32 * 1024 * 1024,
+    default: 25 * 1024 * 1024,
     unit: 'bytes',
     description:
-      'largest insert of a partition with a backlog. All partitions together hold about three times as much, or four times when many begin at once. With the embedded engine, larger inserts took more memory and gained nothing; 16 MiB took a seventh more CPU per event (bench/README.md)',
+      'largest insert of a partition with a backlog. All partitions together hold about three times as much, or four times when many begin at once. With the embedded engine, larger inserts took more memory and gained at most 2 %; 16 MiB took a seventh more CPU per event (bench/README.md)',
     parse: parsers.integer(1024 * 1024, 256 * 1024 * 1024),
   }),
   PUSH_BUFFER_BYTES: setting({

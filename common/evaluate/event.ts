@@ -141,13 +141,13 @@ function createEventReader({ project, orText, columns }: KnownSource) {
       locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
 
     /**
-     * Reads the JSON text in bytes[start, end). `recordTime` is the time of its record in unix ms, -1 if there is none.
+     * Reads a JSON text. `recordTime` is the time of its record in unix ms, -1 if there is none.
      * Undefined if it is a valid event.
      */
-    read(bytes: Buffer, start: number, end: number, recordTime: number, range: TimeRange): EventFault | undefined {
-      const invalidAt = scanner.scan(bytes, start, end);
+    read(bytes: Buffer, recordTime: number, range: TimeRange): EventFault | undefined {
+      const invalidAt = scanner.scan(bytes, 0, bytes.length);
       if (invalidAt === TOO_DEEP) return fault('malformed_json', `nested deeper than ${MAX_DEPTH} levels`);
-      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${end - start}`);
+      if (invalidAt !== VALID) return fault('malformed_json', `not JSON at byte ${invalidAt} of ${bytes.length}`);
       return judge(bytes, recordTime, range);
     },
   };

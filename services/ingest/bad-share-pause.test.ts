@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { createShareCount } from './bad-share-pause.ts';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { createBadShare, createShareCount } from './bad-share-pause.ts';
 
 describe('a partition is paused', () => {
   test('at more than the set share of the last messages, not at the share itself', () => {
@@ -51,4 +52,12 @@ describe('the ledger is looked at', () => {
     count.look({ bad: 90, messages: 200 });
     expect(count.mayBeTooMuch()).toBe(false);
   });
+});
+
+test('a pause does not repeat its partition, which each log line of a lane has', async () => {
+  const decision = { incarnation: 1, next: 9, bad: 60, messages: 100, pausedUntil: '2028-01-01T00:00:00Z', leftMs: 5 };
+  const body = Buffer.from(JSON.stringify({ topic: 't', partition: 3, ...decision }));
+  const clickhouse = { read: async () => ({ body, readRows: undefined, readBytes: undefined }) } as Partial<ClickHouse>;
+  const badShare = createBadShare(clickhouse as ClickHouse, 't', 3, { percent: 50, window: 100, pauseSeconds: 60 });
+  expect(await badShare.paused()).toEqual(decision);
 });

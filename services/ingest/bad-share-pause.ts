@@ -74,7 +74,9 @@ export function createBadShare(
   return {
     async paused() {
       [last] = await readPauses(clickhouse, where);
-      return last !== undefined && last.leftMs > 0 ? last : undefined;
+      if (last === undefined || last.leftMs <= 0) return undefined;
+      const { incarnation, next, bad, messages, pausedUntil, leftMs } = last;
+      return { incarnation, next, bad, messages, pausedUntil, leftMs };
     },
 
     add: (deadLetters) => count.add(deadLetters),

@@ -8,7 +8,14 @@ import { send, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, LedgerEnd, OrphanRows, RecordMark, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
-import { DEAD_LETTER_COLUMNS, evaluateBatchInTurns, rawColumns, rulesFor, schemaIdsOf } from './evaluate/evaluate.ts';
+import {
+  DEAD_LETTER_COLUMNS,
+  evaluateBatchInTurns,
+  rawColumns,
+  rulesFor,
+  schemaIdsOf,
+  textOf,
+} from './evaluate/evaluate.ts';
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
@@ -246,26 +253,20 @@ async function firstDifference(
     if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
     return !there.some(({ checksum: stored, dead_time: deadTime }) =>
       deadTime === null
-        ? stored === checksum({ ...record, value: textOf(context, place, record.value!, ids) })
+        ? stored === checksum({ ...record, value: storedText(context, place, record.value!, ids) })
         : stored === checksum(record) && deadTime === record.time,
     );
   })?.offset;
 }
 
 /** The text that a message is stored as; of one that is a dead letter now, its bytes. */
-function textOf(
+function storedText(
   { maxEventBytes }: StoreContext,
   { avro, rawAvro }: Target,
   value: Buffer,
   ids: ReadonlySet<number>,
 ): Buffer {
   const { kind } = formOf(value, maxEventBytes, rawAvro);
-  if (kind === 'json' || kind === 'dead') return value;
-  const text =
-    kind === 'confluent'
-      ? avro.confluent(value, maxEventBytes, ids)
-      : kind === 'single_object'
-        ? avro.singleObject(value, maxEventBytes)
-        : avro.raw(value, maxEventBytes);
+  const text = kind === 'dead' ? value : textOf(kind, value, avro, maxEventBytes, ids);
   return 'reason' in text ? value : text;
 }

@@ -39,7 +39,7 @@ export function readEvent(
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
   const reader = eventReaderOf(source);
-  switch (reader.read(value, 0, value.length, 0, ANY_TIME)) {
+  switch (reader.read(value, 0, ANY_TIME)) {
     case 'malformed_json':
       return { mistake: `is ${reader.detail}` };
     case 'missing_project':

@@ -114,6 +114,18 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await world.registry.metrics()).toMatch(/sluice_rollup_repairs_total\{rollup="\w+"\} 1/);
   });
 
+  test('after downtime it looks three hours back, and the night finds what is older', async () => {
+    await traffic(3);
+    await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 60');
+    world.now = START + 3 * HOUR_MS + 10 * MINUTE_MS;
+    await beginToday(world.context);
+    expect(await audit.round()).toBe(0);
+    world.now = START + 2 * HOUR_MS + 55 * MINUTE_MS;
+    expect(await createAudit(world.context).round()).toBe(1);
+    world.now = START + 4 * HOUR_MS + MINUTE_MS;
+    expect(await audit.round()).toBe(1);
+  });
+
   test('finds at night what came late, by the period in which it was stored', async () => {
     await traffic(1);
     await world.send('edge_logs', [edgeEvent(world.now - 40 * DAY_MS, `https://${REF}.supabase.co/rest/v1/t`)]);
