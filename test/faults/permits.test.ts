@@ -146,6 +146,8 @@ test('a fetch of quiet partitions is short while another one waits for room, whi
     { BATCH_MAX_BYTES: 1024 ** 2 },
   );
   await waitFor(() => held > 0 && fetchWaitMs() === 20, 30_000, 'a partition waits for room');
+  // while ClickHouse is away there is no room to wait for
+  await waitFor(() => fetchWaitMs() === 250, 10_000, 'nothing is written any more');
   allow();
   await world.finished(clickhouse);
   await world.expectExact(clickhouse);

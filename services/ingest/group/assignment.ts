@@ -34,6 +34,8 @@ import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 const BATCH_BYTES_PER_RECORD = 1024;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
+/** Batches count as being written for this long after one was cut or stored. */
+const WRITING_FOR_MS = 1_000;
 
 export interface AssignmentOptions {
   readonly groupId: string;
@@ -84,6 +86,8 @@ export class Assignment {
   readonly #limits: CutLimits;
   readonly #turns: Turns<Taken>;
   readonly #joints = new Joints();
+  /** when a batch was last cut or stored, monotonic milliseconds */
+  #roomAt = -Infinity;
 
   constructor(options: AssignmentOptions, shared: Shared) {
     const { batchMaxBytes } = options;
@@ -179,9 +183,12 @@ export class Assignment {
     }
   }
 
-  /** A partition that is behind waits for room or for its turn. */
+  /** A partition that is behind waits for room or for its turn, and batches are being written. */
   hasWaiting(): boolean {
-    return [...this.#taken.values()].some((taken) => taken.isPaused && isRunning(taken) && isBehind(taken));
+    return (
+      performance.now() - this.#roomAt < WRITING_FOR_MS &&
+      [...this.#taken.values()].some((taken) => taken.isPaused && isRunning(taken) && isBehind(taken))
+    );
   }
 
   /** The client skips offsets without a record, and hands them to nobody. */
@@ -232,6 +239,7 @@ export class Assignment {
         this.#resume(taken());
       },
       onRoom: () => {
+        this.#roomAt = performance.now();
         const { lane, end } = taken();
         metrics.position.set(place, lane.inbox.written);
         metrics.lag.set(place, Math.max(0, end - lane.inbox.written));
