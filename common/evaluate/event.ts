@@ -141,8 +141,8 @@ function createEventReader({ project, orText, columns }: KnownSource) {
       locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
 
     /**
-     * Reads a JSON text. `recordTime` is the time of its record in unix ms, -1 if there is none.
-     * Undefined if it is a valid event.
+     * Reads a JSON text. `recordTime` is the time of its record in unix ms, -1 if there is none. Undefined if it is a
+     * valid event.
      */
     read(bytes: Buffer, recordTime: number, range: TimeRange): EventFault | undefined {
       const invalidAt = scanner.scan(bytes, 0, bytes.length);

@@ -132,7 +132,7 @@ test('six partitions with a backlog of three batches each write five each at mos
   expect(ledger?.batches).toBeLessThanOrEqual(6 * 5);
 });
 
-test('a fetch of quiet partitions is short while another one waits for room, which would wait for its end', async () => {
+test('while a partition waits for room, a fetch of the quiet ones ends soon: the next fetch can have both', async () => {
   const world = await createWorld();
   await produceBacklog(world, ['edge_logs']);
   const { promise: allowed, resolve: allow } = Promise.withResolvers<void>();

@@ -168,10 +168,7 @@ export async function evaluateBatchInTurns(...evaluation: Evaluation): Promise<E
   }
 }
 
-/**
- * Returns the JSON text of a message of this form: itself, or what its Avro datum says. The buffer of a datum's text is
- * used again for the next one.
- */
+/** Returns the JSON text of a message of this form: itself, or what its Avro datum says. */
 export function textOf(
   kind: Exclude<Form['kind'], 'dead'>,
   value: Buffer,

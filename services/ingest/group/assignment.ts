@@ -34,7 +34,7 @@ import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 const BATCH_BYTES_PER_RECORD = 1024;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
-/** Batches count as being written for this long after one was cut or stored. */
+/** Batches count as being written for this long after a lane made room. */
 const WRITING_FOR_MS = 1_000;
 
 export interface AssignmentOptions {
@@ -86,7 +86,7 @@ export class Assignment {
   readonly #limits: CutLimits;
   readonly #turns: Turns<Taken>;
   readonly #joints = new Joints();
-  /** when a batch was last cut or stored, monotonic milliseconds */
+  /** when a lane last made room: it cut or stored a batch, or dropped what it held; monotonic milliseconds */
   #roomAt = -Infinity;
 
   constructor(options: AssignmentOptions, shared: Shared) {
