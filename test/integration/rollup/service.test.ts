@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
@@ -18,6 +18,7 @@ import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 // The service by the wall clock, with callers and ingest at work beside it.
 
 const REF = 'abcdefghijklmnopqrst';
+const MINUTE_MS = 60_000;
 
 describe('the rollup service', { timeout: 240_000 }, () => {
   let world: World;
@@ -83,6 +84,42 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     // three rounds of history, and one of publishing, which may fall into this time
     expect(times(statements.rollups)).toBeLessThanOrEqual(5);
     expect(times(statements.tables)).toBeLessThanOrEqual(1);
+  });
+
+  test('compares closed minutes every hour, and not more often', async () => {
+    let aheadMs = 0;
+    const now = performance.now.bind(performance);
+    const monotonic = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    try {
+      const registry = createRegistry();
+      let reads = 0;
+      await start({
+        registry,
+        clock: () => Date.now() + aheadMs,
+        clickhouse: {
+          ...world.clickhouse,
+          read: (of) => {
+            if (of.sql === statements.rollups) reads++;
+            return world.clickhouse.read(of);
+          },
+        },
+      });
+      const audited = async (): Promise<string[]> =>
+        (await registry.metrics()).match(/^sluice_rollup_audited_to_seconds\{.*$/gm) ?? [];
+      await waitFor(async () => (await audited()).length === 2, 20_000, 'the first comparison of both rollups');
+      // its round ends
+      await sleep(1_000);
+      const first = await audited();
+      aheadMs = 58 * MINUTE_MS;
+      reads = 0;
+      // history and publishing read the catalogue: after four reads the comparison has had a turn too
+      await waitFor(() => Promise.resolve(reads >= 4), 60_000, 'four reads of the catalogue');
+      expect(await audited()).toEqual(first);
+      aheadMs = 61 * MINUTE_MS;
+      await waitFor(async () => (await audited()).every((line) => !first.includes(line)), 20_000, 'the second one');
+    } finally {
+      monotonic.mockRestore();
+    }
   });
 
   test('a refused repair that another service ends is no longer told of', async () => {
