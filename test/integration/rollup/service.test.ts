@@ -107,7 +107,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       const audited = async (): Promise<string[]> =>
         (await registry.metrics()).match(/^sluice_rollup_audited_to_seconds\{.*$/gm) ?? [];
       await waitFor(async () => (await audited()).length === 2, 20_000, 'the first comparison of both rollups');
-      // its round ends
+      // after the second one nothing is left of the round to wait for
       await sleep(1_000);
       const first = await audited();
       aheadMs = 58 * MINUTE_MS;
