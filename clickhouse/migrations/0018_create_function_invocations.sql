@@ -34,6 +34,7 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
     -- ten parts at once where the default takes five: under full ingest half as many rows are merged, for 2 us less CPU an edge event
     merge_selector_base = 10;
 
+-- A row per invocation and width, as in api_requests_v1_mv.
 CREATE MATERIALIZED VIEW function_invocations_v1_mv TO function_invocations_v1 AS
 SELECT
     period,
@@ -41,21 +42,20 @@ SELECT
     project,
     function_id,
     if(width = 60, toStartOfMinute(timestamp, 'UTC'), toStartOfHour(timestamp, 'UTC')) AS at,
-    count() AS count,
-    countIf(status_code >= 400) AS error_count,
-    countIf(status_code >= 100 AND status_code < 200) AS status_1xx,
-    countIf(status_code >= 200 AND status_code < 300) AS status_2xx,
-    countIf(status_code >= 300 AND status_code < 400) AS status_3xx,
-    countIf(status_code >= 400 AND status_code < 500) AS status_4xx,
-    countIf(status_code >= 500 AND status_code < 600) AS status_5xx,
-    count(execution_time_ms) AS execution_count,
-    ifNull(sum(execution_time_ms), 0) AS execution_sum,
-    min(execution_time_ms) AS execution_min,
-    max(execution_time_ms) AS execution_max,
-    quantilesTDigestState(0.95, 0.99)(execution_time_ms) AS execution_quantiles
+    toUInt64(1) AS count,
+    toUInt64(ifNull(status_code >= 400, 0)) AS error_count,
+    toUInt64(ifNull(status_code >= 100 AND status_code < 200, 0)) AS status_1xx,
+    toUInt64(ifNull(status_code >= 200 AND status_code < 300, 0)) AS status_2xx,
+    toUInt64(ifNull(status_code >= 300 AND status_code < 400, 0)) AS status_3xx,
+    toUInt64(ifNull(status_code >= 400 AND status_code < 500, 0)) AS status_4xx,
+    toUInt64(ifNull(status_code >= 500 AND status_code < 600, 0)) AS status_5xx,
+    toUInt64(isNotNull(execution_time_ms)) AS execution_count,
+    ifNull(execution_time_ms, 0) AS execution_sum,
+    execution_time_ms AS execution_min,
+    execution_time_ms AS execution_max,
+    initializeAggregation('quantilesTDigestState(0.95, 0.99)', execution_time_ms) AS execution_quantiles
 FROM function_edge_logs
-WHERE is_invocation
-GROUP BY period, width, project, function_id, at;
+WHERE is_invocation;
 
 CREATE VIEW function_invocations AS SELECT * FROM function_invocations_v1;
 

@@ -26,6 +26,7 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 10000, 
     -- ten parts at once where the default takes five: under full ingest half as many rows are merged, for 2 us less CPU an edge event
     merge_selector_base = 10;
 
+-- A row per request, width and reference: the insert itself merges those that are alike (optimize_on_insert), for less than a GROUP BY.
 -- edge_logs has no alias here: a RESTORE into a database of another name drops it (25.8 and 26.7)
 CREATE MATERIALIZED VIEW api_requests_v1_mv TO api_requests_v1 AS
 SELECT
@@ -34,13 +35,12 @@ SELECT
     arrayJoin(if(refs_overflow, [toFixedString('', 20)], refs)) AS ref,
     if(width = 0, timestamp, toDateTime64(if(width = 60, toStartOfMinute(timestamp, 'UTC'), toStartOfHour(timestamp, 'UTC')), 6, 'UTC')) AS at,
     if(refs_overflow, assumeNotNull(url), '') AS url,
-    count() AS requests,
-    countIf(bitTest(families, 0)) AS rest,
-    countIf(bitTest(families, 1)) AS storage,
-    countIf(bitTest(families, 2)) AS auth,
-    countIf(bitTest(families, 3)) AS realtime
-FROM edge_logs
-GROUP BY period, width, ref, at, url;
+    toUInt64(1) AS requests,
+    toUInt64(bitTest(families, 0)) AS rest,
+    toUInt64(bitTest(families, 1)) AS storage,
+    toUInt64(bitTest(families, 2)) AS auth,
+    toUInt64(bitTest(families, 3)) AS realtime
+FROM edge_logs;
 
 CREATE VIEW api_requests AS SELECT * FROM api_requests_v1;
 

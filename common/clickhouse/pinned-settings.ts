@@ -114,6 +114,8 @@ const WRITES = {
   materialized_views_ignore_errors: 0,
   ignore_materialized_views_with_dropped_target_table: 0,
   parallel_view_processing: 0,
+  // views of rollups do not group: the insert merges what they make
+  optimize_on_insert: 1,
   max_partitions_per_insert_block: 0,
   max_insert_block_size: 1_048_449,
   min_insert_block_size_rows: 1_048_449,

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { everywhere, fresh, select, shardsOf, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, type BuildOptions, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
 import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
-import { publicView, readDefinition, tableName, viewName } from './definition.ts';
+import { columnsOf, publicView, readDefinition, tableName, viewName } from './definition.ts';
 import { closePeriod } from './periods.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
@@ -108,8 +108,8 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   await publish(context);
   const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
-    const own = await columnsOf(shard, table);
-    const kept = await columnsOf(shard, tableName(newer));
+    const own = (await columnsOf(shard, table)).map((c) => c.name);
+    const kept = (await columnsOf(shard, tableName(newer))).map((c) => c.name);
     await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     await drainInserts(context);
@@ -131,10 +131,6 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   }
   await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
   logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
-}
-
-async function columnsOf(clickhouse: Reader, table: string): Promise<string[]> {
-  return (await select<{ name: string }>(clickhouse, statements.columns, { table })).map((c) => c.name);
 }
 
 /**
