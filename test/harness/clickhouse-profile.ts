@@ -25,6 +25,7 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   max_insert_threads: 4,
   max_threads: 4,
   parallel_view_processing: 1,
+  optimize_on_insert: 0,
   input_format_parallel_parsing: 1,
   min_chunk_bytes_for_parallel_parsing: 1_000,
   materialized_views_ignore_errors: 1,

@@ -55,7 +55,9 @@ describe('the audit', { timeout: 240_000 }, () => {
     }
   }
 
-  const damage = (sql: string): Promise<void> => world.clickhouse.execute({ sql, settings: { mutations_sync: 1 } });
+  const damage = async (statements: string): Promise<void> => {
+    for (const sql of statements.split('; ')) await world.clickhouse.execute({ sql, settings: { mutations_sync: 1 } });
+  };
   const everything = async (): Promise<unknown> => [
     await world.ask('usage.api-counts', { project: REF, interval: '3hr' }, START + HOUR_MS),
     await world.ask('usage.api-counts', { project: REF, interval: 'daily' }, START + HOUR_MS),
@@ -97,6 +99,15 @@ describe('the audit', { timeout: 240_000 }, () => {
     ['single events lost', "ALTER TABLE api_requests_v1 DELETE WHERE width = 0 AND ref != toFixedString('', 20)"],
     ['an overflowing event lost', "ALTER TABLE api_requests_v1 DELETE WHERE url != ''"],
     ['a family moved', 'ALTER TABLE api_requests_v1 UPDATE rest = auth, auth = rest WHERE 1'],
+    ['a count of requests off by one', 'ALTER TABLE api_requests_v1 UPDATE requests = requests + 1 WHERE width = 60'],
+    [
+      'requests moved to another reference',
+      "INSERT INTO api_requests_v1 SELECT period, width, toFixedString(reverse(ref), 20), at, url, requests, rest, storage, auth, realtime FROM api_requests_v1 WHERE width = 60; ALTER TABLE api_requests_v1 DELETE WHERE width = 60 AND ref LIKE 'abcde%'",
+    ],
+    [
+      'requests moved to another second of their minute',
+      'INSERT INTO api_requests_v1 SELECT period, width, ref, at + INTERVAL 1 MICROSECOND, url, requests, rest, storage, auth, realtime FROM api_requests_v1 WHERE width = 0; ALTER TABLE api_requests_v1 DELETE WHERE width = 0 AND toUnixTimestamp64Micro(at) % 10 = 0',
+    ],
     ['a whole partition lost', "ALTER TABLE api_requests_v1 DROP PARTITION '2028-02-28 00:00:00'"],
   ])('finds %s in closed minutes, and a repair puts it right in a period that is still open', async (_, statement) => {
     await traffic(4);

@@ -19,25 +19,27 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
   });
   afterAll(() => engine.close());
 
+  const grouping = 'SELECT k, count() AS c FROM raw WHERE sleepEachRow(0.0001) = 0 GROUP BY k';
+  const rowByRow = 'SELECT k, toUInt64(arrayJoin([1, 2])) AS c FROM raw WHERE sleepEachRow(0.0001) = 0';
+  const manyBlocks = {
+    min_insert_block_size_rows_for_materialized_views: 1,
+    min_insert_block_size_bytes_for_materialized_views: 1,
+    group_by_two_level_threshold: 1,
+  };
   test.each([
-    ['one block', {}],
-    [
-      'many blocks of one view',
-      {
-        min_insert_block_size_rows_for_materialized_views: 1,
-        min_insert_block_size_bytes_for_materialized_views: 1,
-        group_by_two_level_threshold: 1,
-      },
-    ],
-    ['views in parallel', { parallel_view_processing: 1 }],
-  ])('%s', async (_, settings) => {
+    ['one block', grouping, {}],
+    ['many blocks of one view', grouping, manyBlocks],
+    ['views in parallel', grouping, { parallel_view_processing: 1 }],
+    ['a view that does not group, one block', rowByRow, {}],
+    ['a view that does not group, many blocks', rowByRow, manyBlocks],
+    ['views that do not group, in parallel', rowByRow, { parallel_view_processing: 1 }],
+  ])('%s', async (_, view, settings) => {
     const { clickhouse } = engine;
     for (const table of ['raw', 'made']) await clickhouse.execute({ sql: `TRUNCATE TABLE ${table}` });
-    await clickhouse.execute({ sql: 'DROP VIEW IF EXISTS made_mv SYNC' });
-    // its second half is slow: the window in which raw and view could be seen apart
-    await clickhouse.execute({
-      sql: 'CREATE MATERIALIZED VIEW made_mv TO made AS SELECT k, count() AS c FROM raw WHERE sleepEachRow(0.0001) = 0 GROUP BY k',
-    });
+    for (const name of ['made_mv', 'made_mv2']) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${name} SYNC` });
+    // both are slow: while the second one works, rows of the first could be seen without those of raw
+    for (const name of ['made_mv', 'made_mv2'])
+      await clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW ${name} TO made AS ${view}` });
     const rows = 5_000;
     let running = true;
     const pieces = Array.from({ length: rows }, (_row, i) => {
@@ -52,7 +54,7 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
         columns: ['day', 'k'],
         pieces,
         settings: {
-          insert_deduplication_token: JSON.stringify(settings),
+          insert_deduplication_token: JSON.stringify([view, settings]),
           function_sleep_max_microseconds_per_block: 100_000_000,
           ...settings,
         },

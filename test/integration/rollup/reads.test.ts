@@ -120,4 +120,29 @@ describe('reading', { timeout: 120_000 }, () => {
       expect(marks, `${calls[i]![0]} ${JSON.stringify(calls[i]![1])}`).toBeLessThanOrEqual(before[i]! + 4),
     );
   });
+
+  test('an insert stores what its views make merged, whatever a profile says', async () => {
+    await world.reset({ now: NOW });
+    await world.makeRollups();
+    await admitNew(world.context);
+    const at = Array.from({ length: 20 }, (_, i) => NOW - i);
+    await world.send(
+      'edge_logs',
+      at.map((t) => edgeEvent(t, `https://${REF}.supabase.co/rest/v1/t`)),
+    );
+    await world.send(
+      'function_edge_logs',
+      at.map((t) => invocationEvent(t, REF, 'f')),
+    );
+    for (const table of ['api_requests_v1', 'function_invocations_v1'])
+      expect(
+        await world.select(
+          `SELECT width, toUInt32(count()) AS rows FROM ${table} WHERE width > 0 GROUP BY width ORDER BY width`,
+        ),
+        table,
+      ).toEqual([
+        { width: 60, rows: 1 },
+        { width: 3600, rows: 1 },
+      ]);
+  });
 });
