@@ -94,6 +94,24 @@ export async function fill(
   });
 }
 
+/** Opens the engine in an empty folder, with all tables and rollups of nothing. */
+export async function openEmpty(dataDir: string): Promise<Pick<Filled, 'clickhouse' | 'refs'>> {
+  const logger = createLogger('warn');
+  const clickhouse = await openEmbedded({ dataDir, logger });
+  await migrate(clickhouse, logger);
+  // as the rollup service starts: until then, each view that queries read looks first whether history is being built
+  await admitNew(contextOf(clickhouse, systemClock));
+  const population = createPopulation(SEED, PROJECTS, 0);
+  return { clickhouse, refs: Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref) };
+}
+
+/** Resolves when nothing merges, or after a minute. */
+export async function untilMerged(clickhouse: ClickHouse): Promise<void> {
+  const merging = async (): Promise<boolean> =>
+    (await select<{ n: number }>(clickhouse, 'SELECT toFloat64(count()) AS n FROM system.merges'))[0]?.n !== 0;
+  for (const until = Date.now() + MERGE_DEADLINE_MS; Date.now() < until && (await merging());) await sleep(100);
+}
+
 /**
  * Opens the engine in an empty folder and makes events of the last seven days inside of it, half edge requests, half
  * invocations, through the views that ingest writes through. `messages`: of the requests.
@@ -103,13 +121,7 @@ export async function openFilled(
   events: number,
   messages: readonly string[] = ['{}'],
 ): Promise<Filled> {
-  const logger = createLogger('warn');
-  const clickhouse = await openEmbedded({ dataDir, logger });
-  await migrate(clickhouse, logger);
-  // as the rollup service starts: until then, each view that queries read looks first whether history is being built
-  await admitNew(contextOf(clickhouse, systemClock));
-  const population = createPopulation(SEED, PROJECTS, 0);
-  const refs = Array.from({ length: PROJECTS }, (_, rank) => population.project(rank).ref);
+  const { clickhouse, refs } = await openEmpty(dataDir);
   const now = Date.now();
   const total = events / 2;
   const rowsPerInsert = Math.ceil(Math.min(ROWS_PER_INSERT, BYTES_PER_INSERT / messages[0]!.length));
@@ -129,8 +141,6 @@ export async function openFilled(
         settings,
       );
   }
-  const merging = async (): Promise<boolean> =>
-    (await select<{ n: number }>(clickhouse, 'SELECT toFloat64(count()) AS n FROM system.merges'))[0]?.n !== 0;
-  for (const until = Date.now() + MERGE_DEADLINE_MS; Date.now() < until && (await merging());) await sleep(500);
+  await untilMerged(clickhouse);
   return { clickhouse, refs, now };
 }

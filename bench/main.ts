@@ -14,6 +14,7 @@ import { benchScaleOut } from './scale-out.ts';
 import { benchScale } from './scale.ts';
 import { benchSharedCache } from './shared-cache.ts';
 import { benchStart } from './start.ts';
+import { benchUpkeep } from './upkeep.ts';
 
 /**
  * One command for every measurement: `npm run bench -- <name>`; each prints a table, or with --json one document
@@ -33,6 +34,7 @@ const benches: Readonly<Record<string, () => Promise<void>>> = {
   'beside-ingest': benchBesideIngest,
   quantiles: benchQuantiles,
   rollups: benchRollups,
+  upkeep: benchUpkeep,
   scale: benchScale,
   cluster: benchCluster,
   'scale-out': benchScaleOut,

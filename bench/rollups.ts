@@ -1,17 +1,15 @@
 import { parseArgs } from 'node:util';
 import { select, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../services/rollup/catalogue.ts';
-import { build } from '../services/rollup/build.ts';
-import { DAY, floorTo, MINUTE } from '../services/rollup/context.ts';
-import { publicView, readDefinition, viewName } from '../services/rollup/definition.ts';
-import { differencesOf } from '../services/rollup/repairs.ts';
+import { DAY, floorTo } from '../services/rollup/context.ts';
+import { publicView, readDefinition } from '../services/rollup/definition.ts';
 import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';
 import { readParams } from '../services/query/definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS } from '../services/query/render/render.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
-import { contextOf, fill, openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
+import { openFilled, PROJECTS, SEED, type Filled } from './filled.ts';
 import { quantile, report, type Measurement } from './report.ts';
 import { cpuMs } from './service.ts';
 
@@ -22,11 +20,6 @@ const RAW_CALLS = 8;
 const WARM_UP = 24;
 const GOAL_MS = 20;
 const DAILY_CPU_MS = 18;
-/** inserts by which the cost of a view is measured, and their rows */
-const INSERTS = 30;
-const INSERT_ROWS = 10_000;
-/** their time is the newest of seven days in which that many events lie */
-const FILL_TOTAL = 20_000_000;
 /** projects of all sizes, the busiest and the quietest among them */
 const RANKS = [0, 1, 3, 10, 40, 200, 1_000, PROJECTS - 1];
 const INTERVALS = {
@@ -39,7 +32,7 @@ type Endpoint = keyof typeof INTERVALS | 'logs.all';
 
 /**
  * npm run bench -- rollups [--events 20000000] [--answers | --logs]: what each endpoint × interval costs from rollups
- * and from the raw logs, and the same with a fifth of the traffic; what building a day and comparing cost. With
+ * and from the raw logs, and the same with a fifth of the traffic. With
  * --answers from rollups alone, at that size: for a hundred million events; with --logs those of logs.all, the requests
  * with whole messages. Statements are run as the query service runs them, without HTTP and without the cache of
  * answers.
@@ -83,7 +76,7 @@ async function besideRawAndLess(events: number): Promise<Measurement[]> {
         { what: `${what} from raw, rows read`, value: raw.get(what)!.rows, unit: 'at most' },
       );
     }
-    return [...found, ...(await upkeep(filled))];
+    return found;
   });
 }
 
@@ -264,66 +257,4 @@ async function cost(
     bytes = Math.max(bytes, result.readBytes ?? 0);
   }
   return { p50: quantile(times, 0.5), p95: quantile(times, 0.95), cpu: cpuMs(cpu) / calls, rows, bytes };
-}
-
-/**
- * What the rollup of requests costs an event: its view, an hour of closed minutes compared as the service does each
- * hour, a day compared, and a day built anew.
- */
-async function upkeep({ clickhouse, now, refs }: Filled): Promise<Measurement[]> {
-  const day = floorTo(now / 1000, DAY) - 2 * DAY;
-  // every batch is in the ledger, as far as builds are concerned
-  await clickhouse.execute({
-    sql: "INSERT INTO batches (topic, incarnation, first, last, source, period) SELECT 'edge_logs', 1, kafka_offset, batch_last, 'edge_logs', period FROM edge_logs WHERE period = toDateTime({day:UInt32}, 'UTC')",
-    params: { day },
-    settings: { max_execution_time: 0, insert_deduplicate: 0 },
-  });
-  const context = contextOf(clickhouse, () => now);
-  const found: Measurement[] = [];
-  const timed = async <T>(what: string, events: number, work: () => Promise<T>): Promise<T> => {
-    const since = process.cpuUsage();
-    const result = await work();
-    found.push({ what, value: (cpuMs(since) * 1_000) / events, unit: 'us of CPU an event' });
-    return result;
-  };
-  const requests = (await readRollups(clickhouse)).find((r) => r.name === 'api_requests')!;
-  const closed = floorTo(now / 1000, MINUTE) - 2 * MINUTE;
-  const [held] = await select<{ day: number; hour: number }>(
-    clickhouse,
-    `SELECT countIf(period = toDateTime(${day}, 'UTC')) AS day, countIf(timestamp >= toDateTime64(${closed - 60 * MINUTE}, 6, 'UTC') AND timestamp < toDateTime64(${closed}, 6, 'UTC')) AS hour FROM edge_logs`,
-  );
-  const built = await timed('api_requests: a day built anew', held!.day, () => build(context, requests, day));
-  if (built.kind !== 'built') throw new Error(`the day was not built: ${built.kind}`);
-  const differing = [
-    ...(await timed('api_requests: an hour of closed minutes compared', held!.hour, () =>
-      differencesOf(context, requests, undefined, { from: closed - 60 * MINUTE, to: closed }, MINUTE),
-    )),
-    ...(await timed('api_requests: a day compared', held!.day, () =>
-      differencesOf(context, requests, day, { from: 0, to: 4_294_967_295 }),
-    )),
-  ];
-  if (differing.some((d) => d.period === day)) throw new Error('the built day differs from raw');
-  const inserts = async (): Promise<number> => {
-    const since = process.cpuUsage();
-    for (let i = 0; i < INSERTS; i++)
-      await fill(clickhouse, 'edge_logs', {
-        refs,
-        now,
-        total: FILL_TOTAL,
-        first: FILL_TOTAL - INSERT_ROWS,
-        rows: INSERT_ROWS,
-        messages: ['{}'],
-      });
-    return (cpuMs(since) * 1_000) / (INSERTS * INSERT_ROWS);
-  };
-  const withView = await inserts();
-  await clickhouse.execute({ sql: `DROP VIEW ${viewName(requests)}` });
-  return [
-    ...found,
-    {
-      what: 'api_requests: its view, within inserts of 10000 rows',
-      value: withView - (await inserts()),
-      unit: 'us of CPU an event',
-    },
-  ];
 }
