@@ -32,10 +32,9 @@ type Endpoint = keyof typeof INTERVALS | 'logs.all';
 
 /**
  * npm run bench -- rollups [--events 20000000] [--answers | --logs]: what each endpoint × interval costs from rollups
- * and from the raw logs, and the same with a fifth of the traffic. With
- * --answers from rollups alone, at that size: for a hundred million events; with --logs those of logs.all, the requests
- * with whole messages. Statements are run as the query service runs them, without HTTP and without the cache of
- * answers.
+ * and from the raw logs, and the same with a fifth of the traffic. With --answers from rollups alone, at that size: for
+ * a hundred million events; with --logs those of logs.all, the requests with whole messages. Statements are run as the
+ * query service runs them, without HTTP and without the cache of answers.
  */
 export async function benchRollups(): Promise<void> {
   const { values } = parseArgs({
