@@ -1,3 +1,4 @@
+import { readSettings } from '../common/config/settings.ts';
 import { readRollups } from '../services/rollup/catalogue.ts';
 import { createAudit } from '../services/rollup/audit.ts';
 import { build } from '../services/rollup/build.ts';
@@ -16,8 +17,8 @@ const INSERTS_PER_HOUR = 60;
 /** inserts by which the cost of a view is measured, and their rows */
 const INSERTS = 30;
 const INSERT_ROWS = 10_000;
-/** ROLLUP_AUDIT_DAYS */
-const NIGHTS = 2;
+/** a day is compared in as many nights, by default */
+const NIGHTS = readSettings().ROLLUP_AUDIT_DAYS;
 /** CPU of ingest for an event of the nine sources (npm run bench -- ingest), us: upkeep may take a fifth of it */
 const INGEST_US = 27;
 

@@ -72,6 +72,7 @@ describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
     }
     await insert;
     for (const { raw, made } of seen) expect(made === 0 || raw === rows, JSON.stringify({ raw, made })).toBe(true);
-    expect(seen.length).toBeGreaterThan(1);
+    // it was looked while the views worked
+    expect(seen.some(({ raw, made }) => raw === rows && made === 0)).toBe(true);
   });
 });
