@@ -202,6 +202,5 @@ async function record(
   await clickhouse.execute({
     sql: 'INSERT INTO migrations (version, name, checksum, run, state) SELECT {version:UInt32}, {name:String}, {checksum:String}, {run:UUID}, {state:String}',
     params: { version, name, checksum, run, state },
-    settings: { async_insert: 0 },
   });
 }

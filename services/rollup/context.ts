@@ -61,12 +61,11 @@ export const BUILD_SETTINGS = {
   ...LONG_READ_SETTINGS,
   max_insert_threads: 1,
   insert_deduplicate: 0,
-  async_insert: 0,
   max_partitions_per_insert_block: 0,
 } as const;
 
 /** What is known to be dispensable is dropped whatever its size. */
 export const DROP_SETTINGS = { max_table_size_to_drop: 0, max_partition_size_to_drop: 0 } as const;
 
-/** Rows of the service's own tables are written at once, each on its own. */
-export const WRITE_SETTINGS = { async_insert: 0, insert_deduplicate: 0 } as const;
+/** The service's own tables may get the same row again. */
+export const WRITE_SETTINGS = { insert_deduplicate: 0 } as const;

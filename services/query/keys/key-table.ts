@@ -14,7 +14,6 @@ const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_
 const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
 /** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
-const WRITE_SETTINGS = { async_insert: 0 } as const;
 
 /** A key as it is shown, without its text and hash. Times are ISO 8601. */
 export interface ListedKey {
@@ -136,7 +135,7 @@ export async function listKeys(clickhouse: Reader, now: number): Promise<ListedK
 /** Creates a key and returns its text, this once: only its hash is stored. */
 export async function createKey(clickhouse: ClickHouse, key: NewKey, now: number): Promise<CreatedKey> {
   const { created, params } = newKey(key, now);
-  await clickhouse.execute({ sql: CREATE, params, settings: WRITE_SETTINGS });
+  await clickhouse.execute({ sql: CREATE, params });
   return created;
 }
 
@@ -164,11 +163,7 @@ export async function rotateKey(
     { name: old.name, scopes: old.scopes, projects: old.projects, expiresAt: old.expires_at ?? undefined },
     now,
   );
-  await clickhouse.execute({
-    sql: ROTATE,
-    params: { ...params, old_id: id, ends_at: endsAt },
-    settings: WRITE_SETTINGS,
-  });
+  await clickhouse.execute({ sql: ROTATE, params: { ...params, old_id: id, ends_at: endsAt } });
   return { ...created, replaces: { id, expires_at: iso(Math.min(endsAt, old.expires_at ?? Infinity)) } };
 }
 
@@ -194,7 +189,7 @@ function newKey(
 /** False if there is no such key. */
 export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
   if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
-  await clickhouse.execute({ sql: REVOKE, params: { id, at: now }, settings: WRITE_SETTINGS });
+  await clickhouse.execute({ sql: REVOKE, params: { id, at: now } });
   return true;
 }
 
@@ -206,7 +201,6 @@ export async function noteUses(
   await clickhouse.execute({
     sql: USE,
     params: { ids: uses.map(([id]) => id), ats: uses.map(([, at]) => at) },
-    settings: WRITE_SETTINGS,
   });
 }
 
