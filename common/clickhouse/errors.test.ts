@@ -13,7 +13,7 @@ describe('errors of the engine', () => {
       'unknown',
     ],
     [
-      'Query failed: Code: 395. DB::Exception: Value passed to throwIf. (FUNCTION_THROW_IF_VALUE_IS_NON_ZERO)',
+      'Code: 395. DB::Exception: Value passed to throwIf. (FUNCTION_THROW_IF_VALUE_IS_NON_ZERO)',
       395,
       'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO',
       'fatal',

@@ -136,14 +136,18 @@ export function refusal(code: number, message: string): ClickHouseError {
   });
 }
 
+/** Returns the error of a write that was sent and then ended by us: it may have been stored. */
+export function abandoned(codeName: 'ABORT_ERR' | 'ETIMEDOUT', message: string): ClickHouseError {
+  return new ClickHouseError(message, { code: undefined, codeName, kind: 'retry', outcome: 'unknown' });
+}
+
 /**
  * Parses the engine's own report, as both engines word it: `Code: 252. DB::Exception: <text>. (TOO_MANY_PARTS) (version
- * ...)`; chdb's synchronous calls put "Query failed: " before it. `code` is the number if it came beside the text
- * (X-ClickHouse-Exception-Code). `writes`: the statement could store something. Undefined if the text is no such
- * report.
+ * ...)`. `code` is the number if it came beside the text (X-ClickHouse-Exception-Code). `writes`: the statement could
+ * store something. Undefined if the text is no such report.
  */
 export function fromEngine(text: string, writes: boolean, code?: number, cause?: unknown): ClickHouseError | undefined {
-  const number = code ?? /\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^(?:Query failed: )?Code: (\d+)\b/.exec(text)?.[1];
+  const number = code ?? /\bCode: (\d+)\. DB::/.exec(text)?.[1] ?? /^Code: (\d+)\b/.exec(text)?.[1];
   if (number === undefined) return undefined;
   const known = byCode.get(Number(number));
   const named = known?.name ?? [...text.matchAll(/\(([A-Z][A-Z0-9_]{2,})\)/g)].at(-1)?.[1] ?? 'UNKNOWN';
@@ -156,7 +160,7 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
     kind: isOfView && known?.name === 'UNKNOWN_TABLE' ? 'retry' : (known?.kind ?? 'fatal'),
     outcome: writes && (isOfView || known?.early !== true) ? 'unknown' : 'not_written',
   };
-  return new ClickHouseError(text.replace(/^Query failed: /, '').trimEnd(), failure, cause);
+  return new ClickHouseError(text.trimEnd(), failure, cause);
 }
 
 /** Node's codes of errors before anything was sent. */

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
 import type { Logger } from '../../logger.ts';
 import type { Param, StatementSettings } from '../clickhouse.ts';
-import { ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
+import { abandoned, ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
 import { cancelled } from '../pool.ts';
 import { quote } from '../sql.ts';
 
@@ -133,13 +133,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       // the server may still work on it, and nobody waits for its answer
       if (!writes && channel !== 'control') void kill(queryId);
       if (hasFired(ended))
-        throw writes
-          ? fromSystem(
-              Object.assign(new Error('The request was ended before its answer'), { code: 'ABORT_ERR' }),
-              true,
-              true,
-            )
-          : cancelled();
+        throw writes ? abandoned('ABORT_ERR', 'The request was ended before its answer') : cancelled();
       throw fromSystem(error, writes, true);
     }
   }

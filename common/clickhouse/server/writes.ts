@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '../../logger.ts';
-import { ClickHouseError, fromSystem, refusal } from '../errors.ts';
+import { abandoned, ClickHouseError, refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
 import { CLOSE_GRACE_MS } from '../pool.ts';
 import { hasFired, type Connection, type Request } from './connection.ts';
@@ -68,9 +68,7 @@ export function createWrites(options: WritesOptions): Writes {
       });
     } catch (error) {
       if (!(error instanceof ClickHouseError)) throw error;
-      const failure = hasFired(givenUp.signal)
-        ? fromSystem(Object.assign(new Error(String(givenUp.signal.reason)), { code: 'ETIMEDOUT' }), true, true)
-        : error;
+      const failure = hasFired(givenUp.signal) ? abandoned('ETIMEDOUT', String(givenUp.signal.reason)) : error;
       // what ClickHouse reports itself has ended, and so has what never reached it
       if (error.code !== undefined || failure.outcome === 'not_written') throw failure;
       try {
