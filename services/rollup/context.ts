@@ -53,7 +53,6 @@ export const LONG_READ_SETTINGS = {
   max_memory_usage: 2 * 1024 ** 3,
   max_bytes_before_external_group_by: 512 * 1024 ** 2,
   max_execution_time: 0,
-  session_timezone: 'UTC',
 } as const;
 
 /** No deduplication: a side table is filled once, and dropped if that fails. */

@@ -52,10 +52,11 @@ export const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('config.xml', import.meta.url));
 const ISOLATED_CONFIG = fileURLToPath(new URL('isolated-config.xml', import.meta.url));
 /**
- * chdb's own defaults turn implicit_select on and map files into memory: a mapped file that shrinks ends the process.
- * max_query_size also applies to the SET of parameters; a server accepts an address of 1 MiB.
+ * Settings of every statement. chdb's own defaults turn implicit_select on and map files into memory: a mapped file that
+ * shrinks ends the process. max_query_size also applies to the SET of parameters; a server accepts an address of 1 MiB.
  */
 const BASE_SETTINGS = {
+  session_timezone: 'UTC',
   implicit_select: 0,
   allow_introspection_functions: 0,
   storage_file_read_method: 'pread',
@@ -66,7 +67,6 @@ const BASE_SETTINGS = {
  * answers beside full ingest was 149 ms instead of 235. Without CAP_SYS_NICE the engine ignores it.
  */
 const WRITE_SETTINGS = { os_threads_nice_value_query: 10, os_threads_nice_value_materialized_view: 10 } as const;
-const READ_SETTINGS = { output_format_json_quote_64bit_integers: 0 } as const;
 
 interface SessionsOptions {
   readonly Session: typeof ChdbSession;
@@ -197,7 +197,7 @@ async function recover(session: Session, logger: Logger): Promise<boolean> {
 
 /** Returns the role and the full set of settings of a reader session, in canonical form. */
 export function readerKey(role: Role, settings: StatementSettings): string {
-  const all: Record<string, string | number> = { ...BASE_SETTINGS, ...READ_SETTINGS, ...settings, readonly: 1 };
+  const all: Record<string, string | number> = { ...BASE_SETTINGS, ...settings, readonly: 1 };
   return JSON.stringify([role, Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1))]);
 }
 
@@ -234,20 +234,12 @@ export function setParams(params: Readonly<Record<string, Param>>): string {
 
 /**
  * Returns a parameter's value as the text that ClickHouse parses by the type in its placeholder: TabSeparated rules on
- * the outside, SQL literals within arrays (the same text that @clickhouse/client puts into param_<name>).
+ * the outside, SQL literals within arrays (as @clickhouse/client puts them into param_<name>).
  */
 function formatParam(value: Param): string {
   if (value === null) return '\\N';
-  if (typeof value === 'object')
-    return `[${value.map((v) => (typeof v === 'string' ? quote(v) : formatNumber(v))).join(',')}]`;
+  if (typeof value === 'object') return `[${value.map((v) => (typeof v === 'string' ? quote(v) : v)).join(',')}]`;
   if (typeof value === 'boolean') return value ? '1' : '0';
   if (typeof value === 'string') return quote(value).slice(1, -1);
-  return formatNumber(value);
-}
-
-function formatNumber(value: number | bigint): string {
-  if (Number.isNaN(value)) return 'nan';
-  if (value === Number.POSITIVE_INFINITY) return '+inf';
-  if (value === Number.NEGATIVE_INFINITY) return '-inf';
   return String(value);
 }

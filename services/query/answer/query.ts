@@ -56,7 +56,7 @@ export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: Re
 }
 
 /**
- * Returns the settings of a read. Every read is whole or an error: exceeding a limit throws, and nothing is truncated.
+ * Returns the settings of a read. A read that exceeds a limit is an error, on both engines: nothing is truncated.
  */
 export function readSettings(
   definition: Pick<Definition, 'maxRows' | 'maxSeconds'>,
@@ -68,12 +68,9 @@ export function readSettings(
     // one row more than is sent shows whether the result was cut
     limit: definition.maxRows + 1,
     max_execution_time: secondsOf(definition, limits),
-    timeout_overflow_mode: 'throw',
     max_memory_usage: limits.maxMemoryBytes,
     max_rows_to_read: limits.maxRowsToRead,
-    read_overflow_mode: 'throw',
     max_result_bytes: limits.maxResultBytes,
-    result_overflow_mode: 'throw',
   };
 }
 

@@ -11,16 +11,8 @@ import { unixMicroseconds } from '../definition/timestamp.ts';
 export const RESULT_FORMAT = 'JSONCompact';
 /** precedes the rows; in a column of this name the quotes are escaped */
 const DATA = '"data":';
-/** Settings that the meaning of that format depends on. */
-export const RESULT_SETTINGS = {
-  output_format_json_quote_64bit_integers: 0,
-  output_format_json_quote_64bit_floats: 0,
-  output_format_json_quote_denormals: 0,
-  output_format_json_quote_decimals: 0,
-  output_format_json_escape_forward_slashes: 0,
-  date_time_output_format: 'simple',
-  session_timezone: 'UTC',
-} as const;
+/** Callers get slashes as they are. All else in that format is as for every read. */
+export const RESULT_SETTINGS = { output_format_json_escape_forward_slashes: 0 } as const;
 
 /** The event loop serves others after this many bytes, so other answers do not wait for a large one. */
 const TURN_BYTES = 128 * 1024;

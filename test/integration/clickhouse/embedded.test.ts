@@ -10,6 +10,9 @@ import { StartError } from '../../../common/errors.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 
+// read by the engine when it is loaded: as on a machine elsewhere
+process.env['TZ'] = 'Asia/Kathmandu';
+
 let folder: ReturnType<typeof temporaryFolder>;
 beforeEach(() => {
   folder = temporaryFolder();
@@ -174,6 +177,17 @@ test('settings that a writer could not set are set by its next statement', async
   await expect(clickhouse.execute({ sql: insertSize, settings: wrong })).rejects.toMatchObject({ code: 418 });
   await clickhouse.execute({ sql: insertSize, settings: { max_block_size: 1234 } });
   expect(await text(clickhouse, 'SELECT n FROM sizes')).toBe('1234');
+  await clickhouse.close();
+});
+
+test('times without a zone are UTC, whatever the zone of the machine', async () => {
+  const clickhouse = await open();
+  expect(await text(clickhouse, 'SELECT serverTimezone()')).toBe('Asia/Kathmandu');
+  const time = 'toString(toDateTime(0))';
+  expect(await text(clickhouse, `SELECT ${time}`)).toBe('1970-01-01 00:00:00');
+  await clickhouse.execute({ sql: 'CREATE TABLE times (t String) ENGINE = MergeTree ORDER BY t' });
+  await clickhouse.execute({ sql: `INSERT INTO times SELECT ${time}` });
+  expect(await text(clickhouse, 'SELECT t FROM times')).toBe('1970-01-01 00:00:00');
   await clickhouse.close();
 });
 
