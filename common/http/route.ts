@@ -73,6 +73,6 @@ export interface RouteResponse {
   readonly json?: unknown;
   /** for the log line of an admin's POST or DELETE, beside key, address and path; no secrets */
   readonly audit?: Readonly<Record<string, unknown>>;
-  /** sent unchanged instead of `json`, with the content-type and content-encoding of the headers */
-  readonly body?: Buffer;
+  /** sent unchanged instead of `json`, with the content-type of the headers, in the encoding that the caller prefers */
+  readonly body?: Readonly<Record<'plain' | 'gzip' | 'br', Buffer>>;
 }

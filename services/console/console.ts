@@ -4,7 +4,7 @@ import type { Settings } from '../../common/config/settings.ts';
 import { isLoopback } from '../../common/http/address.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
-import type { OpenRoute, Operation, Route, RouteRequest, RouteResponse } from '../../common/http/route.ts';
+import type { OpenRoute, Operation, Route, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import { buildAssets, type Asset, type Assets } from './assets.ts';
 import { createOneTimeToken } from './sign-in.ts';
@@ -28,7 +28,6 @@ const NO_BODY = 1;
 const TOKEN_BODY = 1024;
 const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const SAFE = { 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' } as const;
 
 /** Serves the page at `/`: its files, the state of the system, and the sign-in of a newcomer. */
 export function startConsole({ settings, ...options }: ConsoleOptions): Console {
@@ -39,14 +38,14 @@ export function startConsole({ settings, ...options }: ConsoleOptions): Console 
   const assets = (): Assets => (built ??= buildAssets());
 
   const get = { method: 'GET', bodyLimit: NO_BODY } as const;
-  const file: OpenRoute['handle'] = async ({ params, headers }) => {
+  const file: OpenRoute['handle'] = async ({ params }) => {
     const { version, files } = assets();
     const found =
       params['version'] === version
         ? files.get([params['folder'], params['file']].filter((part) => part !== undefined).join('/'))
         : undefined;
     if (found === undefined) throw new ApiError('not_found', 'there is nothing at this path');
-    return answer(found, headers, { 'cache-control': 'public, max-age=31536000, immutable' });
+    return answer(found, { 'cache-control': 'public, max-age=31536000, immutable' });
   };
 
   return {
@@ -78,7 +77,7 @@ export function startConsole({ settings, ...options }: ConsoleOptions): Console 
             'content-security-policy': CONTENT_SECURITY_POLICY,
             'cross-origin-opener-policy': 'same-origin',
           };
-          return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, headers, common);
+          return headers['if-none-match'] === etag ? { status: 304, headers: common } : answer(index, common);
         },
       },
       { ...get, path: '/console/:version/:file', handle: file },
@@ -102,23 +101,11 @@ export function startConsole({ settings, ...options }: ConsoleOptions): Console 
   };
 }
 
-/**
- * Chooses the encoding that the browser accepts: every browser accepts gzip, and br over HTTPS and from this machine.
- */
-function answer(asset: Asset, headers: RouteRequest['headers'], more: Readonly<Record<string, string>>): RouteResponse {
-  const accepted = String(headers['accept-encoding'] ?? '')
-    .split(',')
-    .map((part) => part.trim());
-  const encoding = (['br', 'gzip'] as const).find((name) => accepted.includes(name));
+function answer(asset: Asset, headers: Readonly<Record<string, string>>): RouteResponse {
   return {
     status: 200,
-    headers: {
-      ...SAFE,
-      'content-type': asset.type,
-      ...(encoding !== undefined && { 'content-encoding': encoding }),
-      ...more,
-    },
-    body: asset[encoding ?? 'plain'],
+    headers: { 'referrer-policy': 'no-referrer', 'content-type': asset.type, ...headers },
+    body: asset,
   };
 }
 

@@ -124,12 +124,14 @@ function requestOf(
 
 async function sendResponse(request: FastifyRequest, reply: FastifyReply, response: RouteResponse): Promise<unknown> {
   reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
-  if (response.body !== undefined) return await reply.send(response.body);
+  const encoding = preferredEncoding(request.headers['accept-encoding']);
+  if (response.body !== undefined) {
+    if (encoding !== undefined) reply.header('content-encoding', encoding);
+    return await reply.send(response.body[encoding ?? 'plain']);
+  }
   if (response.json === undefined) return await reply.send();
   const json = Buffer.from(JSON.stringify(response.json));
-  const encoding =
-    json.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
   reply.header('content-type', JSON_TYPE);
-  if (encoding === undefined) return await reply.send(json);
+  if (encoding === undefined || json.length <= COMPRESS_FROM_BYTES) return await reply.send(json);
   return await reply.header('content-encoding', encoding).send(await compressors[encoding](json));
 }
