@@ -26,7 +26,7 @@ export interface Statement {
   readonly ofNode?: true;
 }
 
-export interface Fresh {
+interface Fresh {
   readonly tables: readonly string[];
   /** how long the replicas may take to get there, milliseconds; then it fails, and may be repeated */
   readonly withinMs: number;
@@ -82,7 +82,7 @@ export interface Reader {
   read(read: Read): Promise<ReadResult>;
 }
 
-export interface Writer {
+interface Writer {
   /** Runs one statement that returns no rows (DDL, INSERT ... SELECT). Throws ClickHouseError. */
   execute(statement: Statement): Promise<void>;
   /**

@@ -220,7 +220,7 @@ const TELLING_FUNCTIONS = new Set(
  * itself. The engine would answer even a user without rights: `system.errors` contains texts of other statements, and
  * `hostName()` needs no grant.
  */
-export function checkIsolated(statement: string): void {
+function checkIsolated(statement: string): void {
   const code = codeOf(statement);
   const texts = code.map((token) => nameOf(token).toLowerCase());
   const denied = (what: string): Error => refusal(497, `An isolated read has no ${what}`);

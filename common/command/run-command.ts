@@ -78,8 +78,9 @@ async function resultOf<Args, Result>(
 }
 
 /**
- * Returns the service's result. Undefined if the operator named no address, and nobody listens at that of the settings. Its listener must first prove
- * to be the service of the data folder. Only then, and on the same connection, the key is sent.
+ * Returns the service's result. Undefined if the operator named no address, and nobody listens at that of the settings.
+ * Whoever listens there must first prove to be the service of the data folder. Only then, and on the same connection,
+ * the key is sent.
  */
 async function askService<Args, Result>(
   command: Command<Args, Result>,
@@ -184,7 +185,7 @@ function connectTo(url: string, certificate: string | undefined) {
         const options = {
           method,
           agent,
-          headers: { ...headers, ...(method === 'POST' && { 'content-length': String(Buffer.byteLength(body)) }) },
+          headers,
           signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
         };
         const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);

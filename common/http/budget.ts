@@ -1,7 +1,5 @@
 import type { ApiError } from './errors.ts';
 
-export type SharedBudget = ReturnType<typeof createSharedBudget>;
-
 /**
  * Limits the bytes that several owners hold at a time. No owner can use them up: an owner may hold as many bytes as it
  * leaves free. Alone it has half, two owners have a third each, and the next owner always finds as much as each of the

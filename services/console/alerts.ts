@@ -274,9 +274,6 @@ export const rules: readonly Rule[] = [
   },
 ];
 
-/** Left to Prometheus: a service that is down cannot say so. An open page does, when its calls fail. */
-export const LEFT_TO_PROMETHEUS: readonly string[] = ['SluiceDown'];
-
 /** Returns the state of every rule at the end of a step, firing ones first. */
 export function evaluateAlerts(
   facts: Facts,

@@ -7,7 +7,7 @@ import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
 import { createHistory, stepOf, type History } from './history.ts';
 import { createProcessSamples } from './process-samples.ts';
-import { createRunbook } from './runbook.ts';
+import { sectionOf } from './runbook.ts';
 import { createStoreSamples } from './store-samples.ts';
 import {
   HISTORY_STEPS,
@@ -40,7 +40,6 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
   const { store } = histories;
   const samples = createProcessSamples(registry, histories.process);
   const storeSamples = createStoreSamples(clickhouse, store);
-  const runbook = createRunbook();
 
   const stopSampling = sampleEveryStep((step) => samples.take(step), clock, logger);
   const refresher = createRefresher((now) => storeSamples.refresh(now), clock, logger);
@@ -51,7 +50,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     // they change with a step, and at once with a pause
     const paused = storeSamples.facts.paused.map((p) => `${p.topic} ${p.partition}`);
     const version = `${step} ${refresher.seenAt() === null} ${paused.join()}`;
-    if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, runbook), version];
+    if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, sectionOf), version];
     return alerts;
   }
 

@@ -1,4 +1,3 @@
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
@@ -23,10 +22,7 @@ await runProcess(
     const settings = readServiceSettings('query', ['CLICKHOUSE_URL']);
     const log = createLogger(settings.LOG_LEVEL);
     logger = log;
-    const opening: Promise<ClickHouse> = openClickHouse(settings, log, {
-      signal: stopping,
-      service: 'query',
-    });
+    const opening = openClickHouse(settings, log, { signal: stopping, service: 'query' });
     const clickhouse = whenOpen(opening);
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
     const schema = opening
@@ -68,9 +64,12 @@ await runProcess(
     add(query);
     add(page);
     if (push !== undefined) add(push);
-    process.stdout.write(
-      `listening on ${query.address}\n${page.signInToken === undefined ? '' : `console, signed in, once within 10 minutes: ${query.address}/#token=${page.signInToken}\n`}${query.createdKey === undefined ? '' : `key: ${query.createdKey} (created now, shown only this once, and stored in the data folder)\n`}`,
-    );
+    const { address, createdKey } = query;
+    process.stdout.write(`listening on ${address}\n`);
+    if (page.signInToken !== undefined)
+      process.stdout.write(`console, signed in, once within 10 minutes: ${address}/#token=${page.signInToken}\n`);
+    if (createdKey !== undefined)
+      process.stdout.write(`key: ${createdKey} (created now, shown only this once, and stored in the data folder)\n`);
     await opening;
   },
 );

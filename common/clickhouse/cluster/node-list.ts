@@ -21,7 +21,7 @@ export interface NodeList {
   close(): Promise<void>;
 }
 
-export interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
+interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
   readonly urls: readonly string[];
   /** A node of another shard counts as lost: nobody knew its shard before it answered. */
   readonly shard: string | undefined;

@@ -3,16 +3,14 @@ import type { Clock } from '../../../common/clock.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { createFailures } from '../keys/failures.ts';
-import type { Key, KeyRing, Verdict } from '../keys/key-ring.ts';
+import type { KeyLoader } from '../keys/key-loader.ts';
+import type { KeyRing, Verdict } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import { queryOf } from './request.ts';
 
 export interface AuthenticationOptions {
   readonly keys: KeyRing;
-  /** called for every request whose key was accepted */
-  readonly onKeyUsed: (key: Key, now: number) => void;
-  /** resolves when the ring has a newer list, or after a short wait */
-  readonly refreshKeys: () => Promise<void>;
+  readonly loader: Pick<KeyLoader, 'noteUse' | 'refresh'>;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: QueryMetrics;
@@ -29,7 +27,7 @@ const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
  */
 export function createAuthentication(
   app: FastifyInstance,
-  { keys, onKeyUsed, refreshKeys, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
+  { keys, loader, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
 ) {
   const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
     app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
@@ -71,7 +69,7 @@ export function createAuthentication(
     if (verdict === 'unauthorized') noteFailure(request);
     if (presented === undefined) return verdict;
     // another process may have created it a moment ago, or this process slept until its list was too old
-    await refreshKeys();
+    await loader.refresh();
     return keys.verdict(presented, clock());
   }
 
@@ -96,7 +94,7 @@ export function createAuthentication(
         presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
       );
     request.key = verdict.key;
-    onKeyUsed(verdict.key, clock());
+    loader.noteUse(verdict.key, clock());
   }
 
   /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
