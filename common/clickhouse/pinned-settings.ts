@@ -159,9 +159,6 @@ export const insertSettings = {
   input_format_binary_decode_types_in_binary_format: 0,
   input_format_binary_read_json_as_string: 0,
   insert_null_as_default: 1,
-  max_execution_time: 0,
-  allow_simdjson: 1,
-  short_circuit_function_evaluation: 'enable',
   // planning is most of what a small batch costs, and these two would take a third of it for nothing: there is nothing
   // to reorder, and no chain of comparisons to infer from
   optimize_and_compare_chain: 0,
