@@ -45,7 +45,7 @@ export function buildAssets(): Assets {
     .filter((path) => extname(path) in types && !path.endsWith('.test.ts'))
     .sort()
     .map((path) => [path, join(PAGE, path)] as const);
-  // wire.ts is shared with the service; only its constants remain
+  // wire.ts is shared with the service; without its types it is small
   for (const [path, file] of [...own, ['wire.ts', join(PAGE, '../wire.ts')] as const]) {
     const type = types[extname(path)]!;
     sources.set(path, { type, text: type === JAVASCRIPT ? withoutTypes(read(file)) : read(file) });

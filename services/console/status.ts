@@ -12,6 +12,7 @@ import { createStoreSamples } from './store-samples.ts';
 import {
   HISTORY_STEPS,
   STEP_SECONDS,
+  mayCall,
   type AlertStatus,
   type EndpointStatus,
   type Status,
@@ -212,11 +213,9 @@ function ages(store: History, topic: string, from: number, to: number): (number 
 }
 
 function endpointStatus(ofProcess: History, caller: Caller, from: number, to: number): EndpointStatus[] {
-  const mayCall = (endpoint: string): boolean =>
-    ['admin', 'query', `query:${endpoint}`].some((scope) => caller.scopes.includes(scope));
   return ofProcess
     .subjects('requests', hourUpTo(to), to)
-    .filter(mayCall)
+    .filter((endpoint) => mayCall(caller.scopes, endpoint))
     .map((endpoint) => {
       const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
       return {

@@ -1,12 +1,16 @@
 /**
- * The answers of the console's routes, shared with the page. It imports nothing, because the page's modules are served
- * without a build.
+ * What the service and the page share: the answers of the console's routes, and which endpoints a key may call. It
+ * imports nothing, because the page's modules are served without a build.
  */
 
 /** Seconds of one step of every series. */
 export const STEP_SECONDS = 10;
 /** Steps of the last hour. */
 export const HISTORY_STEPS = 360;
+
+/** Returns whether a key with these scopes may call an endpoint. */
+export const mayCall = (scopes: readonly string[], endpoint: string): boolean =>
+  ['admin', 'query', `query:${endpoint}`].some((scope) => scopes.includes(scope));
 
 /** One value per step; null if unknown. */
 export type Series = readonly (number | null)[];

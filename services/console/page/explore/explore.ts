@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { mayCall } from '../../wire.ts';
 import { call, CallError, callJson, type Answer } from '../api.ts';
 import { Chart } from '../chart.ts';
 import { bytes, duration, number, shellWord, timestamp, type Zone } from '../format.ts';
@@ -31,19 +32,17 @@ export function Explore({ place, zone, scopes }: Props): View {
   if (endpoints === undefined)
     return html`<h1>Explore</h1>
       <p class="quiet">Reading the endpoints…</p>`;
-  const mayCall = (e: Endpoint): boolean =>
-    ['admin', 'query', `query:${e.name}`].some((scope) => scopes.includes(scope));
   const endpoint =
     endpoints.find((e) => e.name === place.item) ??
-    (place.item === '' ? (endpoints.find(mayCall) ?? endpoints[0]) : undefined);
+    (place.item === '' ? (endpoints.find((e) => mayCall(scopes, e.name)) ?? endpoints[0]) : undefined);
   return html`<h1>Explore</h1>
     <nav class="choices" aria-label="Endpoints">
-      ${endpoints.map((e) => html`<a key=${e.name} href=${addressOf('explore', e.name, kept(e, place.params))} aria-current=${e.name === endpoint?.name ? 'page' : undefined} class=${mayCall(e) ? '' : 'refused'}>${e.name}</a>`)}
+      ${endpoints.map((e) => html`<a key=${e.name} href=${addressOf('explore', e.name, kept(e, place.params))} aria-current=${e.name === endpoint?.name ? 'page' : undefined} class=${mayCall(scopes, e.name) ? '' : 'refused'}>${e.name}</a>`)}
     </nav>
     ${
       endpoint === undefined
         ? html`<${Empty} title="There is no such endpoint.">The service does not offer <code>${place.item}</code>.<//>`
-        : html`${!mayCall(endpoint) && html`<p class="note">Your key may not call this endpoint: it lacks the scope <code>query</code> or <code>query:${endpoint.name}</code>.</p>`}
+        : html`${!mayCall(scopes, endpoint.name) && html`<p class="note">Your key may not call this endpoint: it lacks the scope <code>query</code> or <code>query:${endpoint.name}</code>.</p>`}
             <${Asked} key=${endpoint.name} endpoint=${endpoint} place=${place} zone=${zone} />`
     }`;
 }
