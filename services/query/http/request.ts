@@ -39,6 +39,12 @@ export const SAFE = {
 /** The reason of a query that is cancelled because its caller left. Nobody gets an error. */
 export const CALLER_LEFT = new Error('the caller has left');
 
+/** Returns the key of a request to a path that needs one: the app's hook has authenticated it. */
+export function keyOf({ key }: FastifyRequest): Key {
+  if (key === undefined) throw new Error('unreachable: the hook has authenticated');
+  return key;
+}
+
 /** Returns the request's query string, parsed once. */
 export function queryOf(request: FastifyRequest): URLSearchParams {
   if (request.search === undefined) {

@@ -1,13 +1,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../../common/clock.ts';
-import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
+import { invalidParameters } from '../../../common/http/errors.ts';
 import type { Answers } from '../answer/answers.ts';
 import type { Definitions } from '../definition/definition-files.ts';
-import { refuseEndpoint, refuseProject } from '../keys/key-ring.ts';
+import { assertMayCall, assertMaySee } from '../keys/key-ring.ts';
 import { COMPRESS_FROM_BYTES, isModified, preferredEncoding, preferredFormat } from './negotiate.ts';
 import { CONTENT_TYPES } from '../render/formats.ts';
 import { ignoredParameters, readParams } from '../definition/params.ts';
-import { JSON_TYPE, VARY, callerOf, queryOf } from './request.ts';
+import { JSON_TYPE, VARY, callerOf, keyOf, queryOf } from './request.ts';
 import type { ResponseMemory } from '../answer/response-memory.ts';
 
 /** `:endpoint` is an id or a name. */
@@ -28,18 +28,14 @@ export interface EndpointOptions {
 /** Returns the handler of ENDPOINT_PATHS. Throws ApiError, or CALLER_LEFT. */
 export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
-    const { key } = request;
-    if (key === undefined) throw new Error('unreachable: the hook has authenticated');
+    const key = keyOf(request);
     const query = queryOf(request);
     const found = definitions().find((request.params as { endpoint: string }).endpoint);
-    const refused = refuseEndpoint(key, found);
-    if (refused !== undefined || found === undefined)
-      throw refused ?? new ApiError('not_found', 'there is no such endpoint');
+    assertMayCall(key, found);
     request.outcome.endpoint = found.name;
     const ignored = ignoredParameters(found, query);
     if (ignored !== '') reply.header('x-ignored-parameters', ignored);
-    const hidden = refuseProject(key, found, query.getAll(found.project?.parameter ?? ''));
-    if (hidden !== undefined) throw hidden;
+    assertMaySee(key, found, query.getAll(found.project?.parameter ?? ''));
     const read = readParams(found, query);
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 

@@ -6,7 +6,7 @@ import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
-import { JSON_TYPE, callerOf, queryOf, whenClosed } from './request.ts';
+import { JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './request.ts';
 
 /**
  * Serves the routes of one path. `methods` are all that Node reads; the app's hook refuses those that no route takes.
@@ -33,12 +33,12 @@ export function serveRoutes(
     // before the body is read: a caller without the right should not have to send it
     onRequest: async (request) => {
       const route = routeOf(request);
-      if (request.key === undefined || (route.scope !== 'any' && !hasScope(request.key, route.scope)))
+      if (route.scope !== 'any' && !hasScope(keyOf(request), route.scope))
         throw new ApiError('forbidden', 'the key may not do this');
     },
     preParsing: (request, reply, payload, done) => {
       const route = routeOf(request);
-      const { key } = request;
+      const key = keyOf(request);
       const releases: (() => void)[] = [];
       whenClosed(reply, () => {
         for (const release of releases.splice(0)) release();
@@ -47,16 +47,14 @@ export function serveRoutes(
         null,
         receiveBody(payload, {
           take: (bytes) => {
-            if (route.admit !== undefined && key !== undefined && !reply.raw.destroyed)
-              releases.push(route.admit(bytes, key));
+            if (route.admit !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, key));
           },
         }),
       );
     },
     handler: async (request, reply) => {
       const route = routeOf(request);
-      const { key } = request;
-      if (key === undefined) throw new Error('unreachable: the hook has looked at the key');
+      const key = keyOf(request);
       const response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
       if (route.scope === 'admin' && route.method !== 'GET') {
         logger.info(

@@ -4,11 +4,11 @@ import type { Definition } from '../definition/definition.ts';
 import { readNewKey } from './key-table.ts';
 import {
   KEYS_TRUSTED_MS,
+  assertMayCall,
+  assertMaySee,
   createKeyRing,
   hashKey,
   hasScope,
-  refuseEndpoint,
-  refuseProject,
   type Key,
 } from './key-ring.ts';
 
@@ -76,17 +76,17 @@ describe('what a key may', () => {
     ['projects, an endpoint without one', key('k', { projects: ['p'] }), withoutProject, 'forbidden'],
     ['all projects, an endpoint without one', key('k'), withoutProject, undefined],
   ])('%s', (_, k, definition, code) => {
-    expect(refuseEndpoint(k, definition)?.code).toBe(code);
+    const call = expect(() => assertMayCall(k, definition));
+    if (code === undefined) call.not.toThrow();
+    else call.toThrow(expect.objectContaining({ code }));
   });
 
   it('sees exactly its projects', () => {
     const limited = key('k', { projects: ['p', 'q'] });
-    expect(refuseProject(limited, logs, ['p'])).toBeUndefined();
     for (const values of [['P'], ['p '], ['p|q'], ['.'], ['p', 'r'], ['ｐ']])
-      expect(refuseProject(limited, logs, values)?.code).toBe('forbidden');
-    expect(refuseProject(limited, logs, [])).toBeUndefined();
-    expect(refuseProject(limited, logs, [''])).toBeUndefined();
-    expect(refuseProject(key('k'), logs, ['anything'])).toBeUndefined();
+      expect(() => assertMaySee(limited, logs, values)).toThrow(expect.objectContaining({ code: 'forbidden' }));
+    for (const values of [['p'], [], ['']]) expect(() => assertMaySee(limited, logs, values)).not.toThrow();
+    expect(() => assertMaySee(key('k'), logs, ['anything'])).not.toThrow();
   });
 
   it('admin has every scope, others their own', () => {

@@ -65,31 +65,29 @@ export function hasScope(key: Key, scope: string): boolean {
 }
 
 /**
- * Returns why a key may not call an endpoint; `definition` is undefined if there is no such endpoint. A key with the
- * scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden endpoint and a
- * missing one.
+ * Throws ApiError unless the key may call an endpoint; `definition` is undefined if there is no such endpoint. A key with
+ * the scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden endpoint
+ * and a missing one.
  */
-export function refuseEndpoint(key: Key, definition: Definition | undefined): ApiError | undefined {
+export function assertMayCall(key: Key, definition: Definition | undefined): asserts definition is Definition {
   const all = hasScope(key, 'query');
   if (!all && (definition === undefined || !key.scopes.includes(`query:${definition.name}`)))
-    return new ApiError('forbidden', 'the key may not call this endpoint');
-  if (definition === undefined) return new ApiError('not_found', 'there is no such endpoint');
+    throw new ApiError('forbidden', 'the key may not call this endpoint');
+  if (definition === undefined) throw new ApiError('not_found', 'there is no such endpoint');
   if (key.projects.length > 0 && definition.project === undefined)
-    return new ApiError('forbidden', 'the key is limited to projects, and this endpoint has no project');
-  return undefined;
+    throw new ApiError('forbidden', 'the key is limited to projects, and this endpoint has no project');
 }
 
 /** A project reference. As a pattern it matches only URLs of that project; a shorter name would match everybody's. */
 const REFERENCE = /^[a-z]{20}$/;
 
 /**
- * Returns whether a key may see the project that a call names. The value must be one of its projects, byte for byte. If
- * the endpoint takes it as a pattern, it must also be a literal reference.
+ * Throws ApiError unless the key may see the project that a call names. The value must be one of its projects, byte for
+ * byte. If the endpoint takes it as a pattern, it must also be a literal reference.
  */
-export function refuseProject(key: Key, definition: Definition, given: readonly string[]): ApiError | undefined {
-  if (key.projects.length === 0 || definition.project === undefined) return undefined;
+export function assertMaySee(key: Key, definition: Definition, given: readonly string[]): void {
+  if (key.projects.length === 0 || definition.project === undefined) return;
   const isPattern = definition.project.match === 'pattern';
-  return given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value))))
-    ? undefined
-    : new ApiError('forbidden', 'the key may not see this project');
+  if (!given.every((value) => value === '' || (key.projects.includes(value) && (!isPattern || REFERENCE.test(value)))))
+    throw new ApiError('forbidden', 'the key may not see this project');
 }
