@@ -39,7 +39,13 @@ interface KeyRow extends Pick<ListedKey, 'id' | 'name' | 'scopes' | 'projects'> 
   readonly hash: string;
   readonly created_at: number;
   readonly expires_at: number | null;
+  readonly revoked_at: number | null;
   readonly last_used_at: number | null;
+}
+
+/** Returns when a key stops working: at its expiry or its revocation. Null if never. */
+function endOf({ expires_at: expiry, revoked_at: revocation }: KeyRow): number | null {
+  return expiry === null || revocation === null ? (expiry ?? revocation) : Math.min(expiry, revocation);
 }
 
 const iso = (at: number | null | undefined): string | null =>
@@ -115,7 +121,7 @@ export async function readKeys(clickhouse: Reader, now: number): Promise<Key[]> 
     hash: Buffer.from(r.hash, 'hex'),
     scopes: r.scopes,
     projects: r.projects,
-    expiresAt: r.expires_at ?? undefined,
+    expiresAt: endOf(r) ?? undefined,
   }));
 }
 
@@ -127,7 +133,7 @@ export async function listKeys(clickhouse: Reader, now: number): Promise<ListedK
     scopes: r.scopes,
     projects: r.projects,
     created_at: new Date(r.created_at).toISOString(),
-    expires_at: iso(r.expires_at),
+    expires_at: iso(endOf(r)),
     last_used_at: iso(r.last_used_at),
   }));
 }
@@ -145,8 +151,8 @@ export type RotatedKey = CreatedKey & {
 };
 
 /**
- * Creates a key like another one, with the same expiry. The other one ends after `overlapSeconds`, or at its own expiry
- * if that is earlier. Undefined if there is no such key, or it has expired.
+ * Creates a key like another one, with the same expiry. The other one ends after `overlapSeconds`, or earlier if it
+ * would have ended earlier. Undefined if there is no such key, or it has ended.
  */
 export async function rotateKey(
   clickhouse: ClickHouse,
@@ -154,17 +160,17 @@ export async function rotateKey(
   overlapSeconds: number,
   now: number,
 ): Promise<RotatedKey | undefined> {
-  const old = (await readRows(clickhouse, now)).find(
-    (r) => r.id === id && (r.expires_at === null || r.expires_at > now),
-  );
+  const old = (await readRows(clickhouse, now)).find((r) => r.id === id);
   if (old === undefined) return undefined;
+  const end = endOf(old) ?? Infinity;
+  if (end <= now) return undefined;
   const endsAt = now + overlapSeconds * 1000;
   const { created, params } = newKey(
     { name: old.name, scopes: old.scopes, projects: old.projects, expiresAt: old.expires_at ?? undefined },
     now,
   );
   await clickhouse.execute({ sql: ROTATE, params: { ...params, old_id: id, ends_at: endsAt } });
-  return { ...created, replaces: { id, expires_at: iso(Math.min(endsAt, old.expires_at ?? Infinity)) } };
+  return { ...created, replaces: { id, expires_at: iso(Math.min(endsAt, end)) } };
 }
 
 function newKey(

@@ -159,6 +159,9 @@ describe('a key', () => {
     for (const service of services)
       expect([await status(service, old.key), await status(service, made.key)]).toEqual([200, 200]);
     expect((await list()).find((k) => k['id'] === old.id)?.['expires_at']).toBe(endsAt);
+    // the same call again, because its answer was lost: what replaces the key does not end with it
+    const again = JSON.parse((await rotate(old.id, '{"overlap_seconds":7200}')).text) as typeof made;
+    expect([again.expires_at, again.replaces]).toEqual([null, { id: old.id, expires_at: endsAt }]);
     later += 3_500_000;
     expect(await status(services[0], old.key)).toBe(200);
     later += 101_000;
