@@ -266,7 +266,7 @@ function storedText(
   value: Buffer,
   ids: ReadonlySet<number>,
 ): Buffer {
-  const { kind } = formOf(value, maxEventBytes, rawAvro);
-  const text = kind === 'dead' ? value : textOf(kind, value, avro, maxEventBytes, ids);
+  const form = formOf(value, maxEventBytes, rawAvro);
+  const text = typeof form === 'object' ? value : textOf(form, value, avro, maxEventBytes, ids);
   return 'reason' in text ? value : text;
 }

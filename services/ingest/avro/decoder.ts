@@ -1,16 +1,11 @@
 import { eventReaderOf } from '../../../common/evaluate/event.ts';
 import { sourceOf, type SourceName } from '../../../common/sources.ts';
+import type { Refusal } from '../evaluate/record.ts';
 import { RegistryError, type Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { MalformedAvro, TextTooLarge } from './datum-text.ts';
 import { isNamed } from './resolution.ts';
 import { compile, type Transcode } from './transcode.ts';
-
-/** Why an Avro message is a dead letter. */
-export interface Refusal {
-  readonly reason: 'unknown_schema' | 'malformed_avro' | 'too_large';
-  readonly detail: string;
-}
 
 /** Ids that one batch may use: they stand in the commit's metadata, of which Kafka takes 4 KiB. */
 export const MAX_IDS = 300;

@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eventReaderOf, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
-import { formOf, type Form, type Reason, type Record } from './record.ts';
+import { formOf, type Form, type Reason, type Record, type Refusal } from './record.ts';
 import { familiesOf, refsOf, WINDOW } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
@@ -110,7 +110,7 @@ export async function schemaIdsOf(
   { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>,
 ): Promise<number[]> {
   const messages = records.flatMap(({ value }) =>
-    value !== null && formOf(value, maxEventBytes, rawAvro).kind === 'confluent' ? [value] : [],
+    value !== null && formOf(value, maxEventBytes, rawAvro) === 'confluent' ? [value] : [],
   );
   return await avro.usableIds(messages);
 }
@@ -170,13 +170,13 @@ export async function evaluateBatchInTurns(...evaluation: Evaluation): Promise<E
 
 /** Returns the JSON text of a message of this form: itself, or what its Avro datum says. */
 export function textOf(
-  kind: Exclude<Form['kind'], 'dead'>,
+  form: Form,
   value: Buffer,
   avro: AvroDecoder,
   maxEventBytes: number,
   schemaIds: ReadonlySet<number>,
 ): Buffer | Refusal {
-  switch (kind) {
+  switch (form) {
     case 'json':
       return value;
     case 'single_object':
@@ -233,20 +233,14 @@ function* evaluate(...[source, place, rules, records, avro, without]: Evaluation
 
   function judge(record: Record, value: Buffer): Refusal | undefined {
     const form = formOf(value, rules.maxEventBytes, rules.rawAvro);
-    if (form.kind === 'dead') return form;
-    const text = textOf(form.kind, value, avro, rules.maxEventBytes, schemaIds);
+    if (typeof form === 'object') return form;
+    const text = textOf(form, value, avro, rules.maxEventBytes, schemaIds);
     if ('reason' in text) return text;
-    const reason =
-      form.kind === 'json' ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);
+    const reason = form === 'json' ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);
     if (reason !== undefined) return { reason, detail: reader.detail };
     row(record.offset, text);
     return undefined;
   }
-}
-
-interface Refusal {
-  readonly reason: Reason;
-  readonly detail: string;
 }
 
 /** Writes the row of the event that the reader has read. */

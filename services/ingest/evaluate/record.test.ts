@@ -5,7 +5,7 @@ const form = (value: string | Buffer, maxEventBytes = 100) => formOf(Buffer.from
 
 describe('the form of a message', () => {
   test.each([['{}'], ['{'], [' \t\r\n {"a":1}'], ['{}{}']])('%j goes on as JSON', (value) => {
-    expect(form(value)).toEqual({ kind: 'json' });
+    expect(form(value)).toBe('json');
   });
   test.each([
     ['', 'empty'],
@@ -17,18 +17,17 @@ describe('the form of a message', () => {
     ['\u{feff}{}', 'first byte 0xef'],
     ['\v{}', 'first byte 0x0b'],
   ])('%j is not an event: %s', (value, detail) => {
-    expect(form(value)).toEqual({ kind: 'dead', reason: 'not_an_event', detail });
+    expect(form(value)).toEqual({ reason: 'not_an_event', detail });
   });
   test('Avro is known by its first bytes, in a topic of raw datums by the topic', () => {
-    expect(form(Buffer.from([0xc3, 0x01, 1]))).toEqual({ kind: 'single_object' });
-    expect(form(Buffer.from([0xc3, 0x02, 1]))).toMatchObject({ kind: 'dead', detail: 'first byte 0xc3' });
-    expect(form(Buffer.from([0x00, 0, 0, 0, 1]))).toEqual({ kind: 'confluent' });
-    for (const value of ['{}', ' ', '\0', '[1]'])
-      expect(formOf(Buffer.from(value), 100, true)).toEqual({ kind: 'raw_datum' });
+    expect(form(Buffer.from([0xc3, 0x01, 1]))).toBe('single_object');
+    expect(form(Buffer.from([0xc3, 0x02, 1]))).toMatchObject({ detail: 'first byte 0xc3' });
+    expect(form(Buffer.from([0x00, 0, 0, 0, 1]))).toBe('confluent');
+    for (const value of ['{}', ' ', '\0', '[1]']) expect(formOf(Buffer.from(value), 100, true)).toBe('raw_datum');
   });
   test('the size is looked at first, and the limit itself is allowed', () => {
-    expect(form('{}', 2)).toEqual({ kind: 'json' });
-    expect(form('[1]', 2)).toEqual({ kind: 'dead', reason: 'too_large', detail: '3 bytes' });
+    expect(form('{}', 2)).toBe('json');
+    expect(form('[1]', 2)).toEqual({ reason: 'too_large', detail: '3 bytes' });
     expect(formOf(Buffer.alloc(3), 2, true)).toMatchObject({ reason: 'too_large' });
   });
 });

@@ -23,32 +23,32 @@ export const reasons = [
 ] as const;
 export type Reason = (typeof reasons)[number];
 
-/** What is known of a message by its first bytes: how its event is written, or that it is a dead letter. */
-export type Form =
-  | { readonly kind: 'json' | 'single_object' | 'confluent' | 'raw_datum' }
-  | { readonly kind: 'dead'; readonly reason: Reason; readonly detail: string };
+/** Why a message is a dead letter. */
+export interface Refusal {
+  readonly reason: Reason;
+  readonly detail: string;
+}
 
-const [JSON_FORM, SINGLE_OBJECT, CONFLUENT, RAW_DATUM] = (
-  ['json', 'single_object', 'confluent', 'raw_datum'] as const
-).map((kind): Form => ({ kind })) as [Form, Form, Form, Form];
+/** How the event of a message is written. */
+export type Form = 'json' | 'single_object' | 'confluent' | 'raw_datum';
 
 /**
  * Decides by size and first bytes alone; what stands behind them is read by the Avro decoder and the scanner. rawAvro:
  * every message of the topic is an Avro datum and nothing else.
  */
-export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form {
-  if (value.length > maxEventBytes) return { kind: 'dead', reason: 'too_large', detail: `${value.length} bytes` };
-  if (value.length === 0) return { kind: 'dead', reason: 'not_an_event', detail: 'empty' };
-  if (rawAvro) return RAW_DATUM;
-  if (value[0] === 0x00) return CONFLUENT;
-  if (value[0] === 0xc3 && value[1] === 0x01) return SINGLE_OBJECT;
+export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form | Refusal {
+  if (value.length > maxEventBytes) return { reason: 'too_large', detail: `${value.length} bytes` };
+  if (value.length === 0) return { reason: 'not_an_event', detail: 'empty' };
+  if (rawAvro) return 'raw_datum';
+  if (value[0] === 0x00) return 'confluent';
+  if (value[0] === 0xc3 && value[1] === 0x01) return 'single_object';
   for (let i = 0; i < value.length; i++) {
-    const byte = value[i];
-    if (byte === 0x7b) return JSON_FORM;
+    const byte = value[i]!;
+    if (byte === 0x7b) return 'json';
     if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) continue;
-    return { kind: 'dead', reason: 'not_an_event', detail: `first byte 0x${byte!.toString(16).padStart(2, '0')}` };
+    return { reason: 'not_an_event', detail: `first byte 0x${byte.toString(16).padStart(2, '0')}` };
   }
-  return { kind: 'dead', reason: 'not_an_event', detail: 'white space only' };
+  return { reason: 'not_an_event', detail: 'white space only' };
 }
 
 /**
