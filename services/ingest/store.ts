@@ -188,7 +188,7 @@ async function insert(
     send: (contributions) => insertRaw(clickhouse, source, contributions),
   };
   if (rowOffsets.length > 0) {
-    const inserted = (await seat?.insert(contribution)) ?? (await send([contribution])).get(contribution)!;
+    const inserted = (await seat?.insert(contribution)) ?? (await send([contribution]))[0]!;
     if (inserted !== 'done') return inserted;
   }
   done();

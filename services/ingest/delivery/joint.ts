@@ -34,7 +34,8 @@ export interface Seat {
  */
 export class Joint {
   readonly #contributions: Contribution<unknown>[] = [];
-  readonly #sent = Promise.withResolvers<ReadonlyMap<Contribution<unknown>, 'done' | 'unfinished' | Ended>>();
+  /** what has become of each */
+  readonly #sent = Promise.withResolvers<readonly ('done' | 'unfinished' | Ended)[]>();
   #seats = 0;
   #isClosed = false;
 
@@ -59,10 +60,10 @@ export class Joint {
     return {
       insert: async (contribution) => {
         const own = contribution as Contribution<unknown>;
-        if (this.#isClosed || !isTaken) return (await send([own])).get(own)!;
-        this.#contributions.push(own);
+        if (this.#isClosed || !isTaken) return (await send([own]))[0]!;
+        const at = this.#contributions.push(own) - 1;
         giveBack();
-        return (await this.#sent.promise).get(own)!;
+        return (await this.#sent.promise)[at]!;
       },
       get isTaken() {
         return isTaken;
@@ -104,13 +105,10 @@ export class Joints {
 /** Inserts what may be written. Returns what has become of each contribution. */
 export async function send<Rows>(
   contributions: readonly Contribution<Rows>[],
-): Promise<ReadonlyMap<Contribution<Rows>, 'done' | 'unfinished' | Ended>> {
-  const ended = new Map<Contribution<Rows>, Ended>();
-  for (const of of contributions) {
-    const why = await of.fence();
-    if (why !== undefined) ended.set(of, why);
-  }
-  const allowed = contributions.filter((of) => !ended.has(of));
+): Promise<readonly ('done' | 'unfinished' | Ended)[]> {
+  const refusals: (Ended | undefined)[] = [];
+  for (const { fence } of contributions) refusals.push(await fence());
+  const allowed = contributions.filter((_, at) => refusals[at] === undefined);
   const outcome = (await allowed[0]?.send(allowed)) ?? 'done';
-  return new Map(contributions.map((of) => [of, ended.get(of) ?? outcome]));
+  return refusals.map((refusal) => refusal ?? outcome);
 }

@@ -382,7 +382,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       },
     };
     if (good.length > 0) {
-      const inserted = (await seat?.insert(contribution)) ?? (await send([contribution])).get(contribution)!;
+      const inserted = (await seat?.insert(contribution)) ?? (await send([contribution]))[0]!;
       if (inserted !== 'done') return inserted;
     }
     return { rows: good.length, deadLetters: dead.length, minTimestamp: undefined };
