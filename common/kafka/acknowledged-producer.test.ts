@@ -21,8 +21,10 @@ interface Call {
 function scripted(
   answers: Answer[],
   acknowledgeMs = 60_000,
-): { producer: AcknowledgedProducer; calls: Call[]; atOnce: () => number } {
+  connect = async (_producer: number): Promise<void> => {},
+): { producer: AcknowledgedProducer; calls: Call[]; disconnected: number[]; atOnce: () => number } {
   const calls: Call[] = [];
+  const disconnected: number[] = [];
   let made = 0;
   let running = 0;
   let most = 0;
@@ -39,12 +41,17 @@ function scripted(
           running--;
         }
       };
-      return { connect: async () => {}, disconnect: async () => {}, send } as unknown as Producer;
+      return {
+        connect: () => connect(producer),
+        disconnect: async () => void disconnected.push(producer),
+        send,
+      } as unknown as Producer;
     },
   };
   return {
     producer: createAcknowledgedProducer({ kafka, logger: createLogger('silent'), acknowledgeMs }),
     calls,
+    disconnected,
     atOnce: () => most,
   };
 }
@@ -90,13 +97,24 @@ describe('the acknowledged producer', () => {
   });
 
   it('drops the producer of a failed call, so its sequence numbers are never used again', async () => {
-    const { producer, calls } = scripted([failure('CONNECTION')]);
+    const { producer, calls, disconnected } = scripted([failure('CONNECTION')]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
     await producer.send('t', [message('b')]).acknowledged;
     expect(calls).toEqual([
       { producer: 0, values: ['a'] },
       { producer: 1, values: ['b'] },
     ]);
+    expect(disconnected).toEqual([0]);
+  });
+
+  it('closes a producer that could not connect, and connects another one for the next call', async () => {
+    const { producer, calls, disconnected } = scripted([], undefined, async (made) => {
+      if (made === 0) throw new Error('no transaction coordinator');
+    });
+    await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
+    expect(disconnected).toEqual([0]);
+    await producer.send('t', [message('b')]).acknowledged;
+    expect(calls).toEqual([{ producer: 1, values: ['b'] }]);
   });
 
   it('fails no other caller because of a message that the topic refuses', async () => {
@@ -120,7 +138,9 @@ describe('the acknowledged producer', () => {
     const waiting = producer.send('t', [message('b')]);
     await expect(underWay.acknowledged).rejects.toMatchObject({ reason: 'late' });
     await expect(waiting.acknowledged).rejects.toMatchObject({ reason: 'late' });
-    await expect(producer.send('t', [message('c')]).acknowledged).rejects.toMatchObject({ reason: 'late' });
+    const refused = producer.send('t', [message('c')]);
+    await expect(refused.acknowledged).rejects.toMatchObject({ reason: 'late' });
+    await refused.finished;
     expect(
       await Promise.race([underWay.finished.then(() => 'finished'), waiting.acknowledged.catch(() => 'held')]),
     ).toBe('held');
