@@ -28,7 +28,7 @@ export class Guard {
   /** Right before an insert: no other process of our group, and no other group, can be the owner for long. */
   async fence(): Promise<Ended | undefined> {
     const { owner } = await this.#ports.store.register();
-    if (owner?.group !== this.#ports.group) return this.#ports.isOver() ? 'over' : 'retake';
+    if (owner?.group !== this.#ports.group) return 'retake';
     return this.asMember();
   }
 

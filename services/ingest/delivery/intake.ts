@@ -33,7 +33,6 @@ export class Intake {
   close(): void {
     this.state = 'taking';
     this.retake = undefined;
-    this.awaited = undefined;
   }
 
   /** Accepts records from `next` on. Offsets below `low` are gone from Kafka. */
@@ -71,7 +70,6 @@ export class Intake {
     this.#asked = fetched.to + 1;
     const expected = this.awaited;
     if (expected !== undefined) {
-      if (fetched.to < expected.offset) return true;
       const record = fetched.records.find((r) => r.offset === expected.offset);
       this.awaited = undefined;
       if (record !== undefined && !isAt(record, expected)) {

@@ -59,7 +59,7 @@ interface Setup {
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
-  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void) => void;
+  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void;
   /** a batch that is not full waits so long */
   readonly lingerMs?: number;
   /** called while it waits for that */
@@ -69,6 +69,8 @@ interface Setup {
   readonly joints?: Joints;
   /** called when it ends inserts that may still run */
   readonly onEndRunning?: () => void;
+  /** called when it looks for rows beyond the ledger, of this period and later ones */
+  readonly onOrphans?: (period: number) => void;
 }
 
 interface World {
@@ -114,6 +116,7 @@ async function run(setup: Setup) {
     others = [],
     joints = new Joints(),
     onEndRunning = () => {},
+    onOrphans = () => {},
   } = setup;
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
@@ -130,7 +133,7 @@ async function run(setup: Setup) {
   let fetchFrom: number | undefined;
   let ledgerEnd = end;
   let now = 0;
-  let badSince = false;
+  let badSince = end !== undefined && end.last === badAt;
   const act = (what: string): void => {
     on(what, world);
     did.push(what);
@@ -181,7 +184,7 @@ async function run(setup: Setup) {
     others: () => others,
     dueAt: (since) => since + lingerMs,
     async permit() {
-      onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }));
+      onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }), lane);
       let isReleased = false;
       return () => {
         if (onPermit !== undefined && !isReleased) did.push('release');
@@ -206,10 +209,12 @@ async function run(setup: Setup) {
     store: {
       ledgerEnd: async () => ledgerEnd,
       marks: async () => marks,
-      orphans: async (incarnation, from) =>
-        world.orphans.filter(
+      async orphans(incarnation, from, period) {
+        onOrphans(period);
+        return world.orphans.filter(
           (o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from),
-        ),
+        );
+      },
       firstDifference: async (_, found) => found.find((r) => r.value?.toString() !== `value ${r.offset}`)?.offset,
       register: async () => ({ period: 50, owner: world.owner }),
       async claim(epoch) {
@@ -416,6 +421,41 @@ describe('a joint insert', () => {
     expect(left).toBeGreaterThan(0);
   });
 
+  test('has who was invited while it waited for a permit, which others get then', async () => {
+    const { did } = await run({
+      log: records(0, 0),
+      onPermit: (_world, _offer, lane) =>
+        queueMicrotask(() => {
+          const seat = { insert: async () => 'done' as const, isTaken: true, leave: () => {} };
+          expect(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat)).toBe(true);
+        }),
+    });
+    expect(did).toEqual([
+      'fetch from 0',
+      'release',
+      announced(0, 0),
+      `insert 0:0-0 at ${NOW} of 0 with others`,
+      'record 0:0-0',
+      'commit 1 e',
+    ]);
+  });
+
+  test('does not wait for who failed, whose next try needs a permit', async () => {
+    const seat = new Joints().begin(new Promise(() => {})).seat();
+    let tries = 0;
+    const { did } = await run({
+      log: records(0, 0),
+      lingerMs: 500,
+      onPermit: () => {},
+      onLinger: (lane) => lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
+      on(what) {
+        if (what.startsWith('insert') && tries++ === 0) away();
+        if (what === 'wait 100') expect(seat.isTaken).toBe(false);
+      },
+    });
+    expect(did.filter((d) => d === 'release' || d.startsWith('record'))).toEqual(['release', 'record 0:0-0']);
+  });
+
   test('of lanes before it is ended before a lane looks what is stored', async () => {
     const joints = new Joints();
     const seat = joints.begin(new Promise(() => {})).seat();
@@ -474,6 +514,11 @@ describe('a partition in the ledger', () => {
     expect(did.slice(0, 4)).toEqual(['fetch from 4', 'offer refused', 'fetch from 4', announced(5, 7)]);
   });
 
+  test('commits its end again where the group had that offset before the ledger had it', async () => {
+    const { did } = await run({ end: endAt(4), metadata: 'e', committedAt: 6, log: records(4, 5) });
+    expect(did.slice(-2)).toEqual(['record 0:5-5', 'commit 6 e']);
+  });
+
   test('no row of a later batch is of an earlier period, whatever the register says', async () => {
     const { entries } = await run({ end: endAt(4, { period: 90 }), log: records(4, 5) });
     expect(entries[0]!.rules.period).toBe(90);
@@ -501,6 +546,17 @@ describe('an open batch', () => {
       orphans: [orphan(6, [5])],
     });
     expect(did.slice(2, 5)).toEqual(['insert 0:5-6 at 777 of 6', 'repair 5-6', 'record 0:5-6']);
+  });
+
+  test('of an earlier period than the ledger, which a restored one may have, is looked for from its own period on', async () => {
+    const periods: number[] = [];
+    await run({
+      end: endAt(4, { period: 90 }),
+      metadata: encodeIntent(intentOf(5, 6)),
+      log: records(4, 6),
+      onOrphans: (period) => periods.push(period),
+    });
+    expect([...new Set(periods)]).toEqual([90, 50]);
   });
 
   test('whose records are gone from Kafka is recorded with what it wrote', async () => {
@@ -533,13 +589,14 @@ describe('an open batch', () => {
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {
     let looks = 0;
     const setup: Setup = { end: endAt(3), metadata: encodeIntent(intentOf(4, 6)), log: records(3, 8), strayedBy: 1 };
-    const { did } = await run({
+    const { did, lane } = await run({
       ...setup,
       on: (what) => {
         if (what.startsWith('commit 4')) looks++;
       },
     });
     expect(looks).toBe(1);
+    expect(lane.isRecovering).toBe(false);
     expect(did.slice(0, 5)).toEqual([
       'fetch from 3',
       'offer refused',
@@ -643,8 +700,18 @@ describe('a partition with too many bad messages', () => {
     ]);
   });
 
-  test('ends in order while it is paused', async () => {
-    const { did } = await run({
+  test('is paused as soon as they are stored, also where nothing follows', async () => {
+    const { did } = await run({ log: records(0, 2), badAt: 2 });
+    expect(did.slice(3, 6)).toEqual(['record 0:0-2', 'pause at 3', 'commit 3 e']);
+  });
+
+  test('is paused before its first batch where the owner before it has stored them', async () => {
+    const { did } = await run({ end: endAt(4), log: records(4, 5), badAt: 4 });
+    expect(did.slice(0, 3)).toEqual(['fetch from 4', 'pause at 5', 'commit 5 e']);
+  });
+
+  test('ends in order while it is paused, and holds no records then', async () => {
+    const { did, lane } = await run({
       log: records(0, 4),
       badAt: 2,
       on: (what, world) => {
@@ -652,6 +719,7 @@ describe('a partition with too many bad messages', () => {
       },
     });
     expect(did.at(-1)).toBe('partition_paused');
+    expect(lane.inbox).toMatchObject({ next: 3, size: 0 });
   });
 });
 

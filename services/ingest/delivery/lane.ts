@@ -98,26 +98,21 @@ export class Lane implements Companion {
 
   /** Runs until the lane is over. Rejects if the process must not go on. */
   async run(): Promise<void> {
-    await this.#endFormerJoints();
-    while ((await this.#runOnce()) !== 'over');
-    this.#ports.log('lane_over', { next: this.inbox.next });
-  }
-
-  /** None of this lane runs when it takes its partition again, so once is enough. */
-  async #endFormerJoints(): Promise<void> {
     const ports = this.#ports;
+    // none of this lane runs when it takes its partition again, so once is enough
     await this.#guard.persistently('the end of joint inserts', () =>
       ports.joints.end(
         () => ports.store.endRunning(),
         () => ports.after(KILL_AGAIN_MS),
       ),
     );
+    while ((await this.#runOnce()) !== 'over');
+    ports.log('lane_over', { next: this.inbox.next });
   }
 
   async #runOnce(): Promise<Ended> {
     const paused = await this.#whilePaused();
     if (paused !== undefined) return paused;
-    this.isRecovering = false;
     const isChanged = this.#intake.retake === 'changed';
     const taken = await takePartition(this.#ports, this.#guard, this.#intake, this.#announced, isChanged);
     if (typeof taken === 'string') return taken;
@@ -161,7 +156,7 @@ export class Lane implements Companion {
     this.#period = end?.period ?? 0;
     this.#announced = recover.find((b) => b.intent !== undefined)?.intent;
     this.#low = low;
-    this.#committedEnd = committedEnd === next ? next : undefined;
+    this.#committedEnd = committedEnd;
     if (end !== undefined && incarnation > end.incarnation)
       ports.log('topic_recreated', { incarnation, from: next, ledger_end: end.last, low, high });
     if (dropped.length > 0) ports.log('intent_dropped', { dropped, incarnation, next, high });
@@ -177,24 +172,29 @@ export class Lane implements Companion {
   }
 
   async #recoverBatch({ first, last, evaluatedAt, intent, incarnation }: OpenBatch): Promise<Ended | undefined> {
-    const guard = this.#guard;
     this.isRecovering = true;
-    let cut: Cut | undefined;
-    while ((cut = this.inbox.cutAt(last)) === undefined) {
-      const ended = guard.checkOrDrain();
-      if (ended !== undefined) return ended;
-      await this.#ports.wait(IDLE_WAIT_MS);
-      const gone = await guard.checkLogHas(last);
-      if (gone !== undefined) return gone;
-    }
-    this.isRecovering = false;
+    const cut = await this.#cutAt(last).finally(() => (this.isRecovering = false));
+    if (typeof cut === 'string') return cut;
     const { records } = cut;
     const rules =
-      intent?.rules ?? (await guard.persistently('the recovery', () => this.#rulesOf(records, evaluatedAt)));
+      intent?.rules ?? (await this.#guard.persistently('the recovery', () => this.#rulesOf(records, evaluatedAt)));
     if (typeof rules === 'string') return rules;
     const isAnnounced = intent !== undefined;
     this.#ports.log('batch_recovered', { incarnation, first, last, records: records.length, announced: isAnnounced });
     return this.#apply({ incarnation, first, last, rules, records }, { mayBeThere: true, needsRepair: false });
+  }
+
+  /** Waits until the batch that ends there is fetched. */
+  async #cutAt(last: number): Promise<Cut | Ended> {
+    for (;;) {
+      const cut = this.inbox.cutAt(last);
+      if (cut !== undefined) return cut;
+      const ended = this.#guard.checkOrDrain();
+      if (ended !== undefined) return ended;
+      await this.#ports.wait(IDLE_WAIT_MS);
+      const gone = await this.#guard.checkLogHas(last);
+      if (gone !== undefined) return gone;
+    }
   }
 
   /**
@@ -219,13 +219,13 @@ export class Lane implements Companion {
     });
   }
 
-  async #record(what: string, entry: () => Promise<LedgerEntry>): Promise<Ended | undefined> {
-    const { store } = this.#ports;
-    const recorded = await this.#guard.persistently(what, async () => {
+  #record(what: string, entry: () => Promise<LedgerEntry>): Promise<Ended | undefined> {
+    return this.#guard.persistently(what, async () => {
       const row = await entry();
-      return (await this.#guard.asMember()) ?? (await store.record(row));
+      const ended = await this.#guard.asMember();
+      if (ended === undefined) await this.#ports.store.record(row);
+      return ended;
     });
-    return recorded === 'over' || recorded === 'retake' ? recorded : undefined;
   }
 
   async #work(): Promise<Ended> {

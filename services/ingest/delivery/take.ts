@@ -86,20 +86,21 @@ async function own(
     ports.log('waiting_for_group', { group: plan.group });
     intake.state = 'waiting';
     await ports.wait(GROUP_LOOK_MS);
-    return ports.isOver() || ports.isDraining() ? 'over' : undefined;
+    return guard.checkOrDrain();
   }
   if (plan.kind === 'settle') {
     // only the second claim says that the wait is over: the process that made the first may have been killed
     const until = ports.monotonic() + SETTLE_MS;
     while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
   }
-  const claimed = await guard.persistently(
-    'the claim',
-    async () => (await guard.asMember()) ?? (await ports.store.claim(plan.epoch)),
-  );
-  if (claimed === 'over' || claimed === 'retake') return claimed;
-  if (plan.kind === 'claim') ports.log('partition_claimed', { epoch: plan.epoch, former: plan.former });
-  return ports.isOver() ? 'over' : undefined;
+  const ended = await guard.persistently('the claim', async () => {
+    const lost = await guard.asMember();
+    if (lost === undefined) await ports.store.claim(plan.epoch);
+    return lost;
+  });
+  if (ended === undefined && plan.kind === 'claim')
+    ports.log('partition_claimed', { epoch: plan.epoch, former: plan.former });
+  return ended;
 }
 
 function compare(

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { checksum, type Record } from '../evaluate/record.ts';
+import { Intake } from './intake.ts';
+
+function record(offset: number, value: string): Record {
+  return { offset, time: 0, key: null, value: Buffer.from(value), headers: [] };
+}
+
+function createIntake() {
+  const asked: number[] = [];
+  return { asked, intake: new Intake({ fetchFrom: (offset) => asked.push(offset) }) };
+}
+
+test("after another record at the ledger's end, nothing of that log is taken until the partition is taken again", () => {
+  const { intake } = createIntake();
+  intake.open(5, 0, { offset: 4, time: 0, checksum: checksum(record(4, 'ours')) });
+  expect(intake.offer({ at: 4, to: 4, records: [record(4, 'another')] })).toBe(false);
+  expect(intake.retake).toBe('changed');
+  expect(intake.offer({ at: 5, to: 5, records: [record(5, 'another')] })).toBe(false);
+  expect(intake.inbox.size).toBe(0);
+});
+
+test('a comparison goes on behind offsets without a record', () => {
+  const { intake, asked } = createIntake();
+  intake.peek(3);
+  intake.moved(7);
+  expect(intake.peeked).toEqual({ to: 7, records: [] });
+  intake.peek(8);
+  expect(intake.offer({ at: 8, to: 8, records: [record(8, 'a')] })).toBe(true);
+  expect(asked).toEqual([3, 8]);
+  expect(intake.retake).toBeUndefined();
+});
