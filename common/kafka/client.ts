@@ -104,9 +104,9 @@ interface Sasl {
   readonly password: string;
 }
 
-interface ConsumerOptions extends Omit<ConsumerConfig, 'maxWaitTimeInMs'> {
-  /** how long a fetch may wait at the broker, milliseconds; a function is asked before each fetch */
-  readonly maxWaitTimeInMs?: number | (() => number);
+interface ConsumerOptions extends Omit<ConsumerConfig, 'maxWaitTimeInMs' | 'retry'> {
+  /** how long a fetch may wait at the broker, milliseconds; called before each fetch */
+  readonly maxWaitTimeInMs?: () => number;
 }
 
 /** Creates producers, consumers and admins. It opens no connection itself. */
@@ -200,11 +200,9 @@ export function createKafka({
     consumer: ({ maxWaitTimeInMs: wait, ...config }) =>
       kafka.consumer({
         ...config,
-        retry: { ...retry, ...config.retry },
+        retry,
         // kafkajs keeps what it is given, and makes it a number when it fetches (src/consumer/consumerGroup.js:491, 498)
-        ...(wait !== undefined && {
-          maxWaitTimeInMs: typeof wait === 'number' ? wait : ({ valueOf: wait } as unknown as number),
-        }),
+        ...(wait !== undefined && { maxWaitTimeInMs: { valueOf: wait } as unknown as number }),
       }),
     producer: (config) =>
       kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),

@@ -63,7 +63,7 @@ async function start(
     maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
   });
   const consumer: typeof kafka.consumer = (config) => {
-    fetchWaitMs = () => (typeof config.maxWaitTimeInMs === 'function' ? config.maxWaitTimeInMs() : undefined);
+    fetchWaitMs = () => config.maxWaitTimeInMs?.();
     const own = kafka.consumer(config);
     const run: typeof own.run = (to) =>
       own.run({

@@ -423,7 +423,7 @@ export async function readAll(
   const consumer = testKafka(brokers, maxDecompressedBytes).consumer({
     groupId,
     readUncommitted,
-    maxWaitTimeInMs: 100,
+    maxWaitTimeInMs: () => 100,
     maxBytesPerPartition: 32 * 1024 * 1024,
     maxBytes: 64 * 1024 * 1024,
   });

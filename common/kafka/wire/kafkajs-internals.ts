@@ -76,7 +76,7 @@ export function readFetchesWith(options: Omit<FetchOptions, 'fetchOffset'>): voi
       );
       const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
       const decode = async (raw: Buffer): Promise<unknown> =>
-        (await decodeFetchResponse(raw, { ...options, ...fetchOptions, fetchOffset })) ?? protocol.response.decode(raw);
+        (await decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset })) ?? protocol.response.decode(raw);
       return { ...protocol, response: { ...protocol.response, decode } };
     };
 }

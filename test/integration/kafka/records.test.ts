@@ -114,7 +114,7 @@ afterEach(() => {
 
 test('the client warns of nothing and sleeps while there is nothing to do', async () => {
   process.on('warning', onWarning);
-  const consumer = testKafka().consumer({ groupId: uniqueName('idle'), maxWaitTimeInMs: 1_000 });
+  const consumer = testKafka().consumer({ groupId: uniqueName('idle'), maxWaitTimeInMs: () => 1_000 });
   const topic = await createTopic('idle');
   await consumer.connect();
   await consumer.subscribe({ topics: [topic] });
