@@ -213,8 +213,8 @@ async function readBatch(
       if (!reader.push(chunk)) break;
   } else {
     reader.push(whole);
-    if (whole.length >= OWN_BYTES && whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer)
-      buffers.push(whole.buffer);
+    // Node shares a buffer only if it is larger than what is read from it
+    if (whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
   }
   if (!reader.isDone() && budget.left > 0)
     throw new Error(`the record batch has fewer than its ${header.count} records`);
@@ -222,8 +222,6 @@ async function readBatch(
 }
 
 const CHUNK_BYTES = 256 * 1024;
-/** A smaller buffer may be part of one that Node shares. */
-const OWN_BYTES = 64 * 1024;
 
 function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
