@@ -14,7 +14,7 @@ export interface Share {
 }
 
 /** Returns the shares of a table by its name and columns. */
-export type SharesOf = (table: string, columns: readonly string[]) => readonly Share[];
+type SharesOf = (table: string, columns: readonly string[]) => readonly Share[];
 
 /** A table of each shard that says the same on all of them. */
 const REPEATED = 'expired_days';

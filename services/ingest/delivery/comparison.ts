@@ -15,7 +15,7 @@ export function isAt(record: Record, mark: RecordMark): boolean {
 }
 
 /** What a comparison reads. Each function answers why the lane must stop, if it must. */
-export interface Compare {
+interface Compare {
   /** first and last records of the batches of one life, ascending */
   marks(life: number): Promise<readonly RecordMark[] | Ended>;
   /** the records of the log from this offset on */

@@ -85,7 +85,7 @@ export interface Owner {
 }
 
 /** What ingest reads again at most two seconds later, before every insert. */
-export interface Register {
+interface Register {
   /** unix seconds; new batches write at least to this period */
   readonly period: number;
   /** undefined = the partition was never claimed */

@@ -35,7 +35,7 @@ export interface Rules {
 }
 
 /** Where the records of a batch stand. */
-export interface BatchPlace {
+interface BatchPlace {
   readonly topic: string;
   readonly partition: number;
   readonly incarnation: number;
