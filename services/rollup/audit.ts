@@ -87,11 +87,13 @@ async function compareDays(context: Context, days: number): Promise<number> {
       from: Math.max(0, floorTo(now, DAY) - days * DAY),
       before: newest,
     });
+    let repairs = 0;
     for (const { period } of periods) {
       const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
-      if (found !== 'in flight') asked += await ask(context, rollup, found);
+      if (found !== 'in flight') repairs += await ask(context, rollup, found);
     }
-    context.logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
+    context.logger.info({ rollup: rollup.name, periods: periods.length, asked: repairs }, 'rollup_days_compared');
+    asked += repairs;
   }
   return asked;
 }

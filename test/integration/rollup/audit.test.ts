@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createAudit, type Audit } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { differences, during, readDefinition } from '../../../services/rollup/definition.ts';
@@ -154,7 +154,14 @@ describe('the audit', { timeout: 240_000 }, () => {
     world.now = START + 2 * HOUR_MS + 55 * MINUTE_MS;
     expect(await createAudit(world.context).round()).toBe(1);
     world.now = START + 4 * HOUR_MS + MINUTE_MS;
+    const info = vi.spyOn(world.context.logger, 'info');
     expect(await audit.round()).toBe(1);
+    const compared = info.mock.calls.filter((call) => call.includes('rollup_days_compared'));
+    expect(compared.map(([fields]) => fields)).toMatchObject([
+      { rollup: 'api_requests', asked: 1 },
+      { rollup: 'function_invocations', asked: 0 },
+    ]);
+    info.mockRestore();
   });
 
   test('finds at night what came late, by the period in which it was stored', async () => {
