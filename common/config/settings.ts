@@ -6,8 +6,9 @@ import { contradictions } from './contradictions.ts';
 import * as parsers from './parsers.ts';
 
 /**
- * Every setting of every service in one table. Services read their part of it, and the table of docs/settings.md is made from it.
- * No other file reads process.env, except what native code reads there (thread-pool.ts, common/clickhouse/embedded/embedded.ts).
+ * Every setting of every service in one table. Services read their part of it, and the table of docs/settings.md is
+ * made from it. No other file reads process.env, except what native code reads there (thread-pool.ts,
+ * common/clickhouse/embedded/embedded.ts).
  */
 export interface Setting<T> {
   readonly default: T;

@@ -26,7 +26,8 @@ export interface Waiting {
 
 /**
  * When a batch is cut that is not full by then, monotonic milliseconds. More records share what an insert costs by
- * itself. A partition that trickles is cut at the ticks of its own clock, or its topic's, so a record waits half a tick on average.
+ * itself. A partition that trickles is cut at the ticks of its own clock, or its topic's, so a record waits half a tick
+ * on average.
  */
 export function dueAt({ since, isFilling, partitions, topics, phase }: Waiting): number {
   const seconds =

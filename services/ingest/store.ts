@@ -207,7 +207,10 @@ interface RawRows {
   readonly pieces: readonly Uint8Array[];
 }
 
-/** Inserts raw rows as one block, under the token of the first batch. 'unfinished': a view failed, and the raw rows are there. */
+/**
+ * Inserts raw rows as one block, under the token of the first batch. 'unfinished': a view failed, and the raw rows are
+ * there.
+ */
 async function insertRaw(
   clickhouse: ClickHouse,
   source: SourceName,
@@ -225,7 +228,6 @@ async function insertRaw(
     });
     return 'done';
   } catch (error) {
-    // the raw rows are there by then
     if (error instanceof ClickHouseError && error.message.includes(': while pushing to view ')) return 'unfinished';
     throw error;
   }

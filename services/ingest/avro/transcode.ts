@@ -50,10 +50,10 @@ import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution
  *   read is done here or by evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
  *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the
- * reader has a string
+ *              reader has a string
  *   defaults   every default of a reader's field is null, and null is an absent key (schemas/README.md)
  *   others     a type that Avro would not resolve is written as it is: in JSON events too, types vary between producers
- * and reject nothing
+ *              and reject nothing
  * - null, as the value of a record's field, is an absent key: that is the same event, and a third of the bytes where a
  *   schema has many fields.
  * - int and long: all digits, also beyond 2^53. float (as the double it is) and double: the shortest text that reads

@@ -84,7 +84,8 @@ export class Turns<P extends Partition> {
 
   /**
    * Together the partitions hold three batches: two that are written and one that is gathered. With two, the engine
-   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four: an insert that hangs keeps its own batch, the next one and a fetch, and must not stop the others.
+   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four: an insert that
+   * hangs keeps its own batch, the next one and a fetch, and must not stop the others.
    * `share`: of the limits. A paused partition waits for more room than a running one.
    */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
