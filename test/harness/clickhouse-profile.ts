@@ -70,6 +70,8 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   result_overflow_mode: 'break',
   max_rows_to_read: 5,
   read_overflow_mode: 'break',
+  max_rows_to_read_leaf: 5,
+  read_overflow_mode_leaf: 'break',
   max_rows_to_group_by: 2,
   group_by_overflow_mode: 'any',
   max_rows_in_set: 2,
@@ -78,6 +80,8 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   distinct_overflow_mode: 'break',
   max_execution_time: 1,
   timeout_overflow_mode: 'break',
+  max_execution_time_leaf: 1,
+  timeout_overflow_mode_leaf: 'break',
   // what is made
   data_type_default_nullable: 1,
   flatten_nested: 0,
