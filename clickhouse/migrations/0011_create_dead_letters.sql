@@ -1,6 +1,7 @@
 -- Every message that is not a row of its raw table: its original bytes, where it stood, and why.
 --   reason: not_an_event, malformed_json, unknown_schema, malformed_avro, missing_project, bad_timestamp,
 --           timestamp_out_of_range, too_large
+--   inserted_at: by the engine's clock; letters expire by it, because a host whose clock is far behind would write letters that have expired
 CREATE TABLE dead_letters
 (
     source            LowCardinality(String),
@@ -23,5 +24,5 @@ CREATE TABLE dead_letters
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(evaluated_at)
 ORDER BY (kafka_topic, kafka_incarnation, kafka_partition, kafka_offset)
-TTL toDateTime(evaluated_at, 'UTC') + INTERVAL 400 DAY
+TTL toDateTime(inserted_at, 'UTC') + INTERVAL 400 DAY
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000;

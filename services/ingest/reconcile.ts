@@ -53,7 +53,7 @@ const IN_FLIGHT_MS = 30_000;
 const RETRY_MS = 500;
 const DAY_MS = 86_400_000;
 
-/** Returns unix milliseconds. Of batches evaluated before, ledger rows and dead letters may have expired. */
+/** Returns unix milliseconds. Of batches written before, ledger rows and dead letters may have expired. */
 export function ledgerKeptSince(): number {
   return Date.now() - (LEDGER_DAYS - 1) * DAY_MS;
 }

@@ -1,5 +1,5 @@
 -- The account of every partition: its ledger, summed, beside what stands in the tables.
--- Parameters: cutoff (unix micros; older events may have been dropped by retention); kept_since (unix ms; of batches evaluated before, dead letters and
+-- Parameters: cutoff (unix micros; older events may have been dropped by retention); kept_since (unix ms; of batches written before, dead letters and
 --   marks of replays may have expired).
 -- Reads batches, dead_letters, dead_letter_replays, expired_days and of the nine raw tables the Kafka coordinates. One row per topic, incarnation and partition.
 WITH
@@ -52,7 +52,7 @@ WITH
                 isNotNull(r.previous_last) AND r.first > assumeNotNull(r.previous_last) + 1, 'offsets are missing before it',
                 isNotNull(r.previous_last) AND r.first <= assumeNotNull(r.previous_last), 'offsets are taken twice',
                 r.last - r.first + 1 != r.stored + r.dead_lettered + r.null_values + r.no_records + r.gap, 'the ledger row does not add up',
-                toUnixTimestamp64Milli(r.evaluated_at) < {kept_since:Int64}, '',
+                toUnixTimestamp64Milli(r.written_at) < {kept_since:Int64}, '',
                 ifNull(d.dead_found, 0) != r.dead_lettered OR ifNull(d.dead_distinct, 0) != r.dead_lettered, 'dead letters differ from the ledger',
                 isNotNull(r.min_timestamp) AND toUnixTimestamp64Micro(assumeNotNull(r.min_timestamp)) < greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), '',
                 ifNull(w.found, 0) NOT BETWEEN r.stored + ifNull(d.replayed_within_retention, 0) AND r.stored + ifNull(d.replayed, 0), 'rows differ from the ledger',

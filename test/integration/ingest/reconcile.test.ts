@@ -164,7 +164,7 @@ beforeAll(async () => {
     );
   const coordinates = 'kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at';
   await insert(
-    'batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, evaluated_at, min_timestamp)',
+    'batches (topic, partition, first, last, source, stored, dead_lettered, null_values, no_records, gap, evaluated_at, written_at, min_timestamp)',
     cases.flatMap(({ partition, of }) =>
       of.partition.ledger.map(
         ({ first: from, last, stored = 0, dead = 0, nulls = 0, noRecords = 0, gap = 0, since = null }) => [
@@ -179,6 +179,7 @@ beforeAll(async () => {
           noRecords,
           gap,
           of.partition.evaluatedAt ?? today,
+          of.partition.evaluatedAt ?? today,
           since,
         ],
       ),
@@ -191,11 +192,12 @@ beforeAll(async () => {
     ),
   );
   await insert(
-    `dead_letters (${coordinates}, source)`,
+    `dead_letters (${coordinates}, source, inserted_at)`,
     cases.flatMap(({ partition, of }) =>
       placed(of.partition.dead, partition, of.partition.evaluatedAt).map((row) => [
         ...row,
         of.partition.source ?? 'edge_logs',
+        of.partition.evaluatedAt ?? today,
       ]),
     ),
   );
