@@ -8,6 +8,10 @@ describe('the size of a pattern', () => {
     ['a class repeated', '^https://[a-z]{20}\\.'],
     ['an alternative', '(?:rest|storage|auth)/v1'],
     ['escaped brackets', '\\{1000\\}'],
+    ['a character by its number', '\\x{1234}'],
+    ['braces in a class', '[a{1000}]'],
+    ['braces beside a named class', '[[:alpha:]{1000}]'],
+    ['quoted braces', '\\Qa{1000}\\E'],
     ['anything', '.*'],
     ['one Unicode class', '\\p{Greek}+'],
   ])('of %s is small', (_, pattern) => {
@@ -22,6 +26,11 @@ describe('the size of a pattern', () => {
     ['an open repetition', 'a{500,}'],
     ['a repetition behind an escape', '\\\\{1000}'],
     ['an optional repetition', '(?:a{0,30}){0,30}'],
+    ['a repetition of a character by its number', '\\x{41}{201}'],
+    ['a repetition of quoted text', '\\Qab\\E{201}'],
+    ['a repetition of a class', '[ab]{201}'],
+    ['a repetition between classes', '[^]a].{1000}[b]'],
+    ['a repetition behind the quoted text', '\\Qa\\E.{1000}\\Qb\\E'],
     ['a repeated wide class', `[${'acegikmoqsuwy'.repeat(3)}]{80}`],
     ['a repeated Unicode class', '\\pL{100}'],
     ['a long text with a repetition', `${'a'.repeat(30)}(?:${'b'.repeat(60)}){3}`],
@@ -43,6 +52,9 @@ describe('the size of a pattern', () => {
       '(|',
       '(?:a?){2}',
       '\\E{999}',
+      '[\\Q].{999}[\\E]',
+      '[[:a].{999}[:]]',
+      '\\Q\\\\E.{999}',
       '(?i)é{9}',
     ]) {
       const pattern = part.repeat(Math.floor(1024 / part.length));
