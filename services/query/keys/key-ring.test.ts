@@ -112,10 +112,11 @@ describe('readNewKey', () => {
   it.each<[unknown, string[]]>([
     [null, ['name', 'scopes']],
     [5, ['name', 'scopes']],
-    [{ name: 5, scopes: 'query' }, ['name', 'scopes', 'scopes']],
+    [{ name: 5, scopes: 'query' }, ['name', 'scopes']],
     [{ name: ' ', scopes: ['query'] }, ['name']],
     [{ name: 'n', scopes: ['QUERY'] }, ['scopes']],
-    [{ name: 'n', scopes: ['query', 5] }, ['scopes', 'scopes']],
+    [{ name: 'n', scopes: ['query', 5] }, ['scopes']],
+    [{ name: 'n', scopes: 5, projects: 'p' }, ['scopes', 'projects']],
     [{ name: 'n', scopes: ['query'], projects: ['a', 'b c', ''] }, ['projects', 'projects']],
     [{ name: 'n', scopes: ['query'], expires_at: 5 }, ['expires_at']],
     [{ name: 'n', scopes: ['admin'], projects: ['a'] }, ['projects']],

@@ -76,17 +76,19 @@ export function readNewKey(given: unknown, now: number): { key: NewKey } | { mis
   const name = fields['name'];
   if (typeof name !== 'string' || name.trim() === '' || name.length > 200 || /\p{Cc}|\p{Cs}/u.test(name))
     wrong('name', 'must be a text of 1 to 200 characters, none of them a control character');
-  const strings = (field: string, value: unknown): string[] => {
+  const strings = (field: string): string[] => {
+    const value = fields[field] ?? [];
     if (Array.isArray(value) && value.every((v): v is string => typeof v === 'string')) return [...new Set(value)];
     wrong(field, 'must be a list of texts');
     return [];
   };
-  const scopes = strings('scopes', fields['scopes'] ?? []);
-  if (scopes.length === 0) wrong('scopes', 'must have at least one of admin, query, query:<endpoint>, ingest');
+  const scopes = strings('scopes');
+  if (scopes.length === 0 && !mistakes.some((m) => m.parameter === 'scopes'))
+    wrong('scopes', 'must have at least one of admin, query, query:<endpoint>, ingest');
   for (const scope of scopes)
     if (!/^(admin|query|ingest|query:[a-z0-9._-]{1,80})$/.test(scope))
       wrong('scopes', `${JSON.stringify(scope)} is none of admin, query, query:<endpoint>, ingest`);
-  const projects = strings('projects', fields['projects'] ?? []);
+  const projects = strings('projects');
   for (const project of projects)
     if (!/^[A-Za-z0-9_-]{1,64}$/.test(project))
       wrong('projects', `${JSON.stringify(project)} is not 1 to 64 of A-Z a-z 0-9 _ -`);
