@@ -1,6 +1,7 @@
-import { chmodSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { chmodSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { StartError } from '../errors.ts';
+import { makeFolder } from '../make-folder.ts';
 
 /**
  * Makes everything that this process and its children create private to their owner: folders have mode 700, files 600.
@@ -15,7 +16,7 @@ export function keepToOwner(): void {
  */
 export function makeDataFolder(dataDir: string): boolean {
   try {
-    mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+    makeFolder(dataDir, 0o700);
     if ((statSync(dataDir).mode & 0o077) === 0) return true;
   } catch (error) {
     throw new StartError(

@@ -1,6 +1,7 @@
-import { accessSync, constants, mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { accessSync, constants, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { StartError } from '../../errors.ts';
+import { makeFolder } from '../../make-folder.ts';
 
 const openFolders = new Set<string>();
 
@@ -22,7 +23,7 @@ export function takeFolder(dataDir: string): { readonly path: string; release():
 
 function makeWritable(folder: string, dataDir: string): void {
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
     accessSync(folder, constants.R_OK | constants.W_OK | constants.X_OK);
   } catch (error) {
     throw new StartError(

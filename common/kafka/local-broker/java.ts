@@ -1,9 +1,10 @@
-import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, openSync, renameSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from '../../logger.ts';
+import { makeFolder } from '../../make-folder.ts';
 import { Unavailable, type Backend } from './backend.ts';
 import { commandOf, lastError, lastLine, run, startDetached } from './process.ts';
 import {
@@ -54,7 +55,7 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
       logger.info({ megabytes, of_about: JARS_MEGABYTES }, 'kafka_jars_fetched'),
     );
     const part = `${folder}.${process.pid}.part`;
-    mkdirSync(cacheDir, { recursive: true });
+    makeFolder(cacheDir);
     const pom = fileURLToPath(new URL('pom.xml', import.meta.url));
     const { code, stdout, stderr } = await run(
       'mvn',

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   everywhere,
@@ -16,6 +15,7 @@ import { identifier, quote } from '../../../common/clickhouse/sql.ts';
 import { folderIn, type BackupPlaces } from '../../../common/config/backup-places.ts';
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
+import { makeFolder } from '../../../common/make-folder.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
 import { statements } from '../statements.ts';
 
@@ -86,7 +86,7 @@ export async function createBackup(
   const { clickhouse, places } = context;
   for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
-  makeFolder(clickhouse, places, place);
+  makeFolderOf(clickhouse, places, place);
   const [first] = shardsOf(clickhouse);
   const written = await onShards(clickhouse, shardsOf(clickhouse), async (shard, name) => {
     const tables = `DATABASE ${identifier(await databaseOf(shard))}${except(shard === first ? [] : [...SHARED_TABLES])}`;
@@ -185,12 +185,12 @@ function sum(written: readonly Written[]): Written {
  * The folder of a place, for its owner only. What the embedded engine writes into it has the modes that the process's
  * umask leaves.
  */
-function makeFolder(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
+function makeFolderOf(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
   const name = backup.split('/')[0]!;
   const place = places[name]!;
   if (clickhouse.where !== 'embedded' || place.engine !== 'File') return;
   try {
-    mkdirSync(place.args[0]!, { recursive: true, mode: 0o700 });
+    makeFolder(place.args[0]!, 0o700);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     throw new StartError(`the folder of the place ${name} cannot be made (${code})`, { cause: error });
