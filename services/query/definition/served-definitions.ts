@@ -45,7 +45,12 @@ export function serveDefinitions({
     areChecked: (): boolean => areChecked,
     /** Checks the definitions once the schema exists and ClickHouse answers. Throws StartError for a mistake. */
     async checkFirst(schema: Promise<unknown>, stopping: AbortSignal): Promise<void> {
-      await schema;
+      try {
+        await schema;
+      } catch (error) {
+        // a start that fails elsewhere closes ClickHouse under the migration
+        if (!stopping.aborted) throw error;
+      }
       while (!stopping.aborted) {
         try {
           refuseMistakes(await checkDefinitions(clickhouse, definitions.all));

@@ -11,6 +11,7 @@ import { StartError } from '../../../common/errors.ts';
 import { freePort, startLocalBroker, type LocalBroker } from '../../../common/kafka/local-broker/local-broker.ts';
 import { probe } from '../../../common/kafka/probe.ts';
 import { createLogger } from '../../../common/logger.ts';
+import { startScript } from '../../harness/service.ts';
 import { createTopic, killBroker, produce, readAll } from '../../harness/kafka.ts';
 
 // Guarantees of the Kafka that `npm start` brings along: its data is there after any end, and it is never lost sight
@@ -131,6 +132,13 @@ test('a port in use is one clear line, by another Kafka and by another program',
   await expect(startLocalBroker({ ...(await options()), KAFKA_PORT: port }, logger)).rejects.toThrow(
     `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`,
   );
+
+  // the first start creates the schema meanwhile, and is cut off
+  const { DATA_DIR } = await options();
+  const cutOff = startScript('start', { DATA_DIR, KAFKA_PORT: String(port), PORT: '0' });
+  expect(await cutOff.exited).toBe(1);
+  expect(cutOff.stderr()).toContain('sluice: another Kafka runs');
+  expect(cutOff.stdout() + cutOff.stderr()).not.toContain('"level":60');
 
   const where = await options();
   const other = net.createServer().listen(where.KAFKA_PORT, '127.0.0.1');
