@@ -11,16 +11,16 @@ const EVERYWHERE = {
   help: { type: 'boolean', short: 'h' },
 } as const satisfies ParseArgsOptionsConfig;
 
-export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms'>): string {
+export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms' | 'needs'>): string {
+  const asksService = command.needs === undefined;
   const forms = Object.entries(command.forms).map(([name, form]) => {
     const call = callOf(name, form, true);
     return `  npm run ${command.name}${call === '' ? '' : ` -- ${call}`}\n      ${form.help}\n`;
   });
   return `${forms.join('')}${command.about === '' ? '' : `\n${command.about}\n`}
-  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT
-  --json       one JSON document on stdout; npm adds lines of its own, unless called as npm run --silent ${command.name}
+${asksService ? '  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT\n' : ''}  --json       one JSON document on stdout; npm adds lines of its own, unless called as npm run --silent ${command.name}
   --help       this text
-The key of a running service is API_KEY, else the one in DATA_DIR. Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
+${asksService ? 'The key of a running service is API_KEY, else the one in DATA_DIR. ' : ''}Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
 `;
 }
 

@@ -1,5 +1,5 @@
 import type { ClickHouse } from '../clickhouse/clickhouse.ts';
-import type { Settings } from '../config/settings.ts';
+import type { SettingName, Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 
 /** What a command gets, in the process that has the engine open. */
@@ -79,6 +79,8 @@ export interface Command<Args = unknown, Result = unknown> {
   readonly by?: string;
   /** by name: the first word of the command line, and the value of the member `by` */
   readonly forms: Readonly<Record<string, Form<Args>>>;
+  /** a setting that it cannot do without, for a command that never runs in a service */
+  readonly needs?: SettingName;
   /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;
   /** Returns the result for people, on stdout. */

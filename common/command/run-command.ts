@@ -10,7 +10,7 @@ import { openClickHouse } from '../clickhouse/open.ts';
 import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
-import { EXIT_USAGE, StartError, UsageError } from '../errors.ts';
+import { EXIT_CONFIG, EXIT_USAGE, StartError, UsageError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
 import { createLogger } from '../logger.ts';
 import { helpOf, readCommandLine } from './command-line.ts';
@@ -58,7 +58,12 @@ async function resultOf<Args, Result>(
   settings: Settings,
   url: string | undefined,
 ): Promise<Result> {
-  if (url !== undefined || settings.CLICKHOUSE_URL === undefined) {
+  const { needs } = command;
+  if (needs !== undefined && url !== undefined)
+    throw new UsageError('this command asks no service, so it takes no --url');
+  if (needs !== undefined && settings[needs] === undefined)
+    throw new StartError(`npm run ${command.name} needs ${needs}`, { exitCode: EXIT_CONFIG });
+  if (needs === undefined && (url !== undefined || settings.CLICKHOUSE_URL === undefined)) {
     const answered = await askService(command, args, settings, url);
     if (answered !== undefined) return answered;
   }

@@ -1,10 +1,10 @@
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { form, type Command } from '../../../common/command/command.ts';
-import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { moveTables, type Moved } from '../copies/move.ts';
 
 export const moveCommand: Command<Record<string, never>, Moved> = {
   name: 'move',
+  needs: 'CLICKHOUSE_URL',
   about: `Set CLICKHOUSE_URL=http://user:password@host:8123/database to the server, or CLICKHOUSE_CLUSTER and CLICKHOUSE_URL to the nodes of a cluster.
 Stop npm start, or all services, before, with no batch in flight. Afterwards start the services with these settings and the same Kafka:
 they continue where the ledger ends. What was copied stays as it is.`,
@@ -15,10 +15,6 @@ they continue where the ledger ends. What was copied stays as it is.`,
     }),
   },
   async run({ clickhouse, settings, logger }) {
-    if (settings.CLICKHOUSE_URL === undefined)
-      throw new StartError('npm run move needs CLICKHOUSE_URL: where the tables are to be moved', {
-        exitCode: EXIT_CONFIG,
-      });
     const of = { ...settings, CLICKHOUSE_URL: settings.MOVE_FROM_URL, CLICKHOUSE_CLUSTER: undefined };
     const from = await openClickHouse(of, logger);
     try {

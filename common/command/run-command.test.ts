@@ -1,0 +1,37 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { helpOf } from './command-line.ts';
+import { form, type Command } from './command.ts';
+import { runCommandLine } from './run-command.ts';
+
+const command: Command<Record<string, never>, null> = {
+  name: 'carry',
+  needs: 'CLICKHOUSE_URL',
+  about: '',
+  forms: { '': form({ help: 'carries', read: () => ({}) }) },
+  run: () => Promise.reject(new Error('runs')),
+  print: () => '',
+};
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+  process.exitCode = 0;
+});
+
+test('the help of a command that never runs in a service names none', () => {
+  expect(helpOf(command)).not.toMatch(/--url|key/);
+});
+
+test.each([
+  [[], 78, 'sluice: npm run carry needs CLICKHOUSE_URL\n'],
+  [
+    ['--url', 'http://127.0.0.1:1'],
+    64,
+    'this command asks no service, so it takes no --url; see npm run carry -- --help\n',
+  ],
+])('a command that never runs in a service asks none: %j', async (words, code, line) => {
+  vi.stubEnv('CLICKHOUSE_URL', undefined);
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  await runCommandLine(command, words);
+  expect([process.exitCode, written.mock.calls.map(([text]) => text)]).toEqual([code, [line]]);
+});
