@@ -58,6 +58,9 @@ export function ledgerKeptSince(): number {
   return Date.now() - (LEDGER_DAYS - 1) * DAY_MS;
 }
 
+/** The end of a fault of rows that no batch of the ledger has. */
+export const ORPHANS = 'rows belong to no batch of the ledger';
+
 /**
  * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
  * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing. Batches that
@@ -107,9 +110,7 @@ async function account(clickhouse: Reader, retentionDays: number): Promise<Recon
     return counts;
   });
   for (const row of unaccounted)
-    faults.push(
-      `${placeOf(row)}: offsets ${row.first} to ${row.last}: ${row.rows} rows belong to no batch of the ledger`,
-    );
+    faults.push(`${placeOf(row)}: offsets ${row.first} to ${row.last}: ${row.rows} ${ORPHANS}`);
   return { ok: faults.length === 0, partitions, faults };
 }
 

@@ -1,5 +1,5 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
+import { ORPHANS, reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
 
 const columns = [
   'topic',
@@ -15,6 +15,9 @@ const columns = [
   'replayed',
 ] as const satisfies readonly (keyof PartitionAccount)[];
 
+const UNFINISHED = `
+A process that was killed leaves such rows of its last batches. The next start of ingest completes them: start it, then repeat.`;
+
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',
   about: `Per topic and partition, consumed = stored + dead_lettered + skipped. If that does not hold, the exit code is 1 and the first range is named.`,
@@ -26,12 +29,13 @@ export const reconcileCommand: Command<Record<string, never>, Reconciliation> = 
   },
   run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),
   print: ({ ok, partitions, faults }) => {
+    const hint = faults.some((f) => f.endsWith(ORPHANS)) ? UNFINISHED : '';
     const table = [columns.map(String), ...partitions.map((row) => columns.map((c) => String(row[c])))];
     const widths = columns.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
     const lines = table.map((row) =>
       row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
     );
-    return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}`}\n`;
+    return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}${hint}`}\n`;
   },
   exitCode: ({ ok }) => (ok ? 0 : 1),
   json: ({ ok, partitions, faults }) => ({ ok, partitions, ...(ok ? {} : { faults }) }),
