@@ -46,6 +46,7 @@ describe('--check-config', () => {
         'REDIS_URL = redis://***@redis.invalid:6379/0',
         'RAW_RETENTION_DAYS = 30 days',
         'PORT = 4000 (default)',
+        'BACKUP_PLACES = none (default)',
       ])
         expect(lines).toContain(line);
       expect(stdout).not.toContain(SECRET);

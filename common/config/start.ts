@@ -73,7 +73,7 @@ export function describeSettings(
   const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
     const value = settings[name];
     const shown =
-      value === undefined || (Array.isArray(value) && value.length === 0)
+      value === undefined || isEmpty(value)
         ? (s.shown ?? 'none')
         : s.secret === true
           ? redacted(textOf(value))
@@ -81,6 +81,10 @@ export function describeSettings(
     return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
   });
   return `${rows.join('\n')}\n`;
+}
+
+function isEmpty(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
 }
 
 function textOf(value: unknown): string {
