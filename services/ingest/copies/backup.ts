@@ -240,7 +240,7 @@ async function run(
 /** ClickHouse's names of its errors, in our words. */
 const REASONS: ReadonlyMap<string, string> = new Map([
   ['BACKUP_ALREADY_EXISTS', 'there is a backup of this name already'],
-  ['BACKUP_NOT_FOUND', 'there is no backup of this name'],
+  ['BACKUP_NOT_FOUND', 'there is no backup of this name, or its base is missing'],
   ['ACCESS_DENIED', 'ClickHouse refuses its user this'],
   ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],
   ['CANNOT_RESTORE_TABLE', 'the backup does not fit this database'],
