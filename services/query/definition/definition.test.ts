@@ -141,7 +141,7 @@ describe('parseDefinition', () => {
       'a key that is none of a definition',
       `${yaml}max_row: 5\n`,
       sql,
-      'a.b.yaml:1 must NOT have additional properties "max_row"',
+      'a.b.yaml:13 must NOT have additional properties "max_row"',
     ],
     [
       'a wrong type',

@@ -152,13 +152,15 @@ function readYaml(
           .split('/')
           .slice(1)
           .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-        const what = [e.params['additionalProperty'], e.params['allowedValues']]
+        const unknown: unknown = e.params['additionalProperty'];
+        const at = typeof unknown === 'string' ? [...path, unknown] : path;
+        const what = [unknown, e.params['allowedValues']]
           .filter((v) => v !== undefined)
           .map((v) => JSON.stringify(v))
           .join(' ');
         return {
           file: yamlFile,
-          line: lineAt(path.map((part) => (/^\d+$/.test(part) ? Number(part) : part))),
+          line: lineAt(at.map((part) => (/^\d+$/.test(part) ? Number(part) : part))),
           message: [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
         };
       }),
