@@ -8,6 +8,8 @@ import { Lane } from './lane.ts';
 import type { Companion, LedgerEnd, LedgerEntry, OrphanRows, Owner, Ports, RecordMark } from './ports.ts';
 
 const NOW = 1_000_000;
+/** the value of a message that becomes a dead letter */
+const BAD = 'bad';
 const RULES: Rules = {
   version: 1,
   evaluatedAt: NOW,
@@ -49,6 +51,8 @@ interface Setup {
   readonly log?: readonly Record[];
   readonly low?: number;
   readonly high?: number;
+  /** what the end of the log becomes after the first look at it */
+  readonly thenHigh?: number;
   readonly orphans?: readonly OrphanRows[];
   readonly marks?: readonly RecordMark[];
   readonly chance?: number;
@@ -120,6 +124,7 @@ async function run(setup: Setup) {
   } = setup;
   const did: string[] = [];
   const entries: LedgerEntry[] = [];
+  const counted: number[] = [];
   const world: World = {
     isOver: false,
     isDraining: false,
@@ -130,6 +135,7 @@ async function run(setup: Setup) {
     orphans,
   };
   let { strayedBy = 0 } = setup;
+  const ends = [high, setup.thenHigh ?? high];
   let fetchFrom: number | undefined;
   let ledgerEnd = end;
   let now = 0;
@@ -151,6 +157,7 @@ async function run(setup: Setup) {
         setImmediate(resolve);
       });
       if (ms < 10_000) now += ms;
+      if (now > 600_000) throw new Error('it waits for ever');
       if (onLinger !== undefined && ms === lingerMs) return onLinger(lane, world);
       if (ms < 1_000) return act(`wait ${ms}`);
       if (fetchFrom !== undefined) {
@@ -173,7 +180,7 @@ async function run(setup: Setup) {
         ? undefined
         : { offset: setup.committedAt ?? 0, metadata: setup.metadata },
     hasMembers: async () => world.members,
-    watermarks: async () => ({ low, high }),
+    watermarks: async () => ({ low, high: ends.length > 1 ? ends.shift()! : ends[0]! }),
     fetchFrom(offset) {
       did.push(`fetch from ${offset}`);
       fetchFrom = offset;
@@ -193,7 +200,7 @@ async function run(setup: Setup) {
     },
     badShare: {
       paused: async () => (world.pausedLooks-- > 0 ? { leftMs: 30_000 } : undefined),
-      add: () => {},
+      add: (deadLetters) => void counted.push(deadLetters),
       async pauses(_, next) {
         if (!badSince || next !== (badAt ?? -1) + 1) return false;
         badSince = false;
@@ -242,7 +249,8 @@ async function run(setup: Setup) {
             minTimestamp: undefined,
           },
         ];
-        return { rows: offsets.length, deadLetters: 0, minTimestamp: undefined };
+        const deadLetters = batch.records.filter((r) => r.value?.toString() === BAD).length;
+        return { rows: offsets.length - deadLetters, deadLetters, minTimestamp: undefined };
       },
       requestRepair: async ({ first, last }) => act(`repair ${first}-${last}`),
       async record(entry) {
@@ -256,7 +264,7 @@ async function run(setup: Setup) {
   };
   const lane = new Lane(ports, { maxRecords: 3, maxBytes: 1_000_000 });
   await lane.run();
-  return { did, entries, lane };
+  return { did, entries, counted, lane };
 }
 
 const announced = (first: number, last: number, evaluatedAt = NOW, incarnation = 0): string =>
@@ -525,6 +533,27 @@ describe('a partition in the ledger', () => {
   });
 });
 
+test('no row of a batch that follows a recovered one is of an earlier period', async () => {
+  const intent = intentOf(5, 6, { period: 90 });
+  const { entries } = await run({ end: endAt(4), metadata: encodeIntent(intent), log: records(4, 8) });
+  expect(entries.map(({ last, rules }) => [last, rules.period])).toEqual([
+    [6, 90],
+    [8, 90],
+  ]);
+});
+
+describe('the end of what is stored', () => {
+  test('is committed when nothing follows, also where a former commit says so already', async () => {
+    const { did } = await run({ end: endAt(4), metadata: 'e', committedAt: 7, log: records(4, 6) });
+    expect(did.slice(1)).toEqual([announced(5, 6), `insert 0:5-6 at ${NOW} of 5,6`, 'record 0:5-6', 'commit 7 e']);
+  });
+
+  test('is not committed again where the group has it', async () => {
+    const { did } = await run({ end: endAt(4), metadata: 'e', committedAt: 5, log: records(4, 4) });
+    expect(did).toEqual(['fetch from 4']);
+  });
+});
+
 describe('an open batch', () => {
   test('is formed again with the boundaries and rules of its announcement, whatever else there is to read by now', async () => {
     const intent = intentOf(5, 6, { schemaIds: [3], retentionDays: 7 });
@@ -622,6 +651,19 @@ describe('a log that is another', () => {
     expect(did).toContain(`insert 1:0-2 at ${NOW} of 0,1,2`);
   });
 
+  test("has the same bytes at the ledger's end, but of another time: it is another record", async () => {
+    const log = [record(0, 'another'), { ...record(1), time: 1 }, record(2)];
+    const { did } = await run({ end: endAt(1), marks: [markAt(0), markAt(1)], log });
+    expect(did.slice(0, 2)).toEqual(['fetch from 1', 'offer refused']);
+    expect(did).toContain(`insert 1:0-2 at ${NOW} of 0,1,2`);
+  });
+
+  test("is recreated after the look at its end, and ends right before the ledger's last record: it is read from its start", async () => {
+    const log = [record(0, 'another'), record(1, 'another')];
+    const { did } = await run({ end: endAt(2), marks: [markAt(0), markAt(2)], log, high: 3, thenHigh: 2 });
+    expect(did).toContain(`insert 1:0-1 at ${NOW} of 0,1`);
+  });
+
   test('lost its end in an unclean election: nothing that is stored is stored again', async () => {
     const log = [...records(0, 4), record(5, 'another'), record(6, 'another')];
     const { did, entries } = await run({ end: endAt(9), marks: [0, 2, 3, 6, 7, 9].map(markAt), log });
@@ -708,6 +750,11 @@ describe('a partition with too many bad messages', () => {
   test('is paused before its first batch where the owner before it has stored them', async () => {
     const { did } = await run({ end: endAt(4), log: records(4, 5), badAt: 4 });
     expect(did.slice(0, 3)).toEqual(['fetch from 4', 'pause at 5', 'commit 5 e']);
+  });
+
+  test('is known by the dead letters of each batch', async () => {
+    const log = [record(0, BAD), record(1), record(2, BAD), record(3), record(4, BAD)];
+    expect((await run({ log })).counted).toEqual([2, 1]);
   });
 
   test('ends in order while it is paused, and holds no records then', async () => {

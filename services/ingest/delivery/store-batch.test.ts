@@ -88,6 +88,11 @@ describe('a batch is stored once', () => {
     expect((await run([0, 1], { there: [0, 1] })).did).toEqual(['end', 'repair']);
   });
 
+  test('one whose token is noted without its part: under a second token, and the rollups are rebuilt', async () => {
+    const { did } = await run([0, 1], { leaves: (all, attempt) => (attempt < 1 ? [] : all) });
+    expect(did).toEqual(['end', 'insert 0,1 under 0', 'end', 'insert 0,1 under 1', 'end', 'repair']);
+  });
+
   test('one whose token is noted without its part: under a second token, then a third, and a repair', async () => {
     const { did } = await run([0, 1], { leaves: (all, attempt) => (attempt < 2 ? [] : all) });
     expect(did).toEqual([
