@@ -136,6 +136,36 @@ test('every mistake is said at once, also those between settings, and none twice
   ]);
 });
 
+test('settings that do not fit together are a mistake each', () => {
+  const kafka = { KAFKA_BROKERS: 'kafka:9092' };
+  for (const [env, mistake] of [
+    [{ KAFKA_SSL: 'true' }, 'KAFKA_SSL needs KAFKA_BROKERS: the local broker has neither TLS nor users'],
+    [
+      { KAFKA_SASL_MECHANISM: 'plain', KAFKA_SASL_USERNAME: 'u', KAFKA_SASL_PASSWORD: 'p' },
+      'KAFKA_SASL_MECHANISM needs KAFKA_BROKERS: the local broker has neither TLS nor users',
+    ],
+    [
+      { CLICKHOUSE_CLUSTER: 'c' },
+      'CLICKHOUSE_CLUSTER needs CLICKHOUSE_URL: the embedded engine is no node of a cluster',
+    ],
+    [
+      { CLICKHOUSE_URL: 'http://a:8123,http://b:8123' },
+      'CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given',
+    ],
+  ] as const)
+    expect(() => readSettings(env)).toThrow(mistake);
+  expect(readSettings({ ...kafka, KAFKA_SSL: 'true' }).KAFKA_SSL).toBe(true);
+  const nodes = 'http://a:8123,http://b:8123';
+  expect(readSettings({ CLICKHOUSE_URL: nodes, CLICKHOUSE_CLUSTER: 'c' }).CLICKHOUSE_URL).toBe(nodes);
+});
+
+test('each node of a cluster is shown, without its password', () => {
+  const CLICKHOUSE_URL = `http://u:${SECRET}@a:8123/logs,http://u:${SECRET}@b:8123/logs`;
+  const shown = describeSettings(readSettings({ CLICKHOUSE_URL, CLICKHOUSE_CLUSTER: 'c' }), { CLICKHOUSE_URL });
+  expect(shown).toContain('CLICKHOUSE_URL = http://***@a:8123/logs,http://***@b:8123/logs\n');
+  expect(shown).not.toContain(SECRET);
+});
+
 test('an address whose password cannot be decoded is a mistake, and is not shown', () => {
   for (const [name, scheme] of [
     ['CLICKHOUSE_URL', 'http'],
