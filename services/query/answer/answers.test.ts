@@ -25,7 +25,11 @@ const EMPTY = Buffer.from(
   JSON.stringify({ meta: definition.columns.map(({ from: name }) => ({ name, type: 'String' })), data: [] }),
 );
 
-function make(clickhouse: Reader, shared?: SharedCache): ReturnType<typeof createAnswers> {
+function make(
+  clickhouse: Reader,
+  shared?: SharedCache,
+  { clock = () => NOW, maxBytes = 1_000 }: { clock?: () => number; maxBytes?: number } = {},
+): ReturnType<typeof createAnswers> {
   const shares = createShares();
   const zero = (): number => 0;
   return createAnswers({
@@ -33,7 +37,7 @@ function make(clickhouse: Reader, shared?: SharedCache): ReturnType<typeof creat
     slots: createQuerySlots({ shares, concurrency: 8, queue: 0, waitMs: 1 }),
     responseMemory: createResponseMemory({ shares }),
     shares,
-    clock: () => NOW,
+    clock,
     logger: createLogger('silent'),
     metrics: createQueryMetrics(createRegistry(), {
       cacheEntries: zero,
@@ -44,7 +48,7 @@ function make(clickhouse: Reader, shared?: SharedCache): ReturnType<typeof creat
       responseMemoryBytes: zero,
     }),
     limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 },
-    cacheLimits: { maxEntries: 1, maxBytes: 1_000 },
+    cacheLimits: { maxEntries: 1, maxBytes },
     ...(shared && { shared }),
   });
 }
@@ -114,4 +118,73 @@ test('who comes after the last one left shares a new query, though the old one e
   expect(queries).toHaveLength(2);
   queries[1]?.resolve();
   expect((await Promise.all([second, third])).map(({ cache }) => cache)).toEqual(['miss', 'miss']);
+});
+
+test('after a requery that failed, the next one waits 30 seconds', async () => {
+  let now = NOW;
+  let queries = 0;
+  const answers = make(
+    {
+      read: () => {
+        queries++;
+        return now === NOW
+          ? Promise.resolve({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 })
+          : Promise.reject(refusal(210, 'away'));
+      },
+    },
+    undefined,
+    { clock: () => now },
+  );
+  await answers.answer(definition, params, () => calm, 'k');
+  const queriesAt = async (seconds: number): Promise<number> => {
+    now = NOW + seconds * 1000;
+    await answers.requery();
+    return queries;
+  };
+  expect([await queriesAt(300), await queriesAt(301), await queriesAt(329)]).toEqual([2, 2, 2]);
+  expect(await queriesAt(330)).toBe(3);
+});
+
+test('compressed copies and other forms of an answer count as bytes of the cache, each once', async () => {
+  const answers = make({ read: () => Promise.resolve({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) });
+  const { answer } = await answers.answer(definition, params, () => calm, 'k');
+  const json = answers.cache.bytes;
+  const copy = await answers.encoded(answer, 'gzip');
+  expect(answers.cache.bytes).toBe(json + copy.length);
+  const csv = await answers.inForm(answer, 'csv', definition);
+  const both = json + copy.length + csv.bytes;
+  expect([csv.bytes > 0, answers.cache.bytes]).toEqual([true, both]);
+  const csvCopy = await answers.encoded(csv, 'br');
+  expect(answers.cache.bytes).toBe(both + csvCopy.length);
+  await answers.encoded(answer, 'gzip');
+  await answers.inForm(answer, 'csv', definition);
+  expect(answers.cache.bytes).toBe(both + csvCopy.length);
+});
+
+test('an answer above 8 MiB is not shared with other processes', async () => {
+  const put: number[] = [];
+  const stored = (size: number): Buffer =>
+    Buffer.from(
+      JSON.stringify({
+        meta: definition.columns.map(({ from: name }) => ({ name, type: 'String' })),
+        data: [definition.columns.map(({ render }) => (render === 'number' ? 'x'.repeat(size) : null))],
+      }),
+    );
+  for (const size of [1_000, 8 * 1024 * 1024]) {
+    const answers = make(
+      { read: () => Promise.resolve({ body: stored(size), readRows: 0, readBytes: 0 }) },
+      {
+        get: () => Promise.resolve(undefined),
+        put: (_, { body }) => {
+          put.push(body.length);
+          return Promise.resolve();
+        },
+        lock: () => Promise.resolve(true),
+        unlock: () => Promise.resolve(),
+      },
+    );
+    const { answer } = await answers.answer(definition, params, () => calm, 'k');
+    expect(answer.bytes).toBeGreaterThan(size);
+  }
+  expect(put).toHaveLength(1);
 });

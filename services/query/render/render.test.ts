@@ -1,0 +1,84 @@
+import { expect, test } from 'vitest';
+import type { Column } from '../definition/definition.ts';
+import { inFormat } from './formats.ts';
+import { renderBody, renderBytes, type Shape } from './render.ts';
+
+const columns = ['a', 'b'].map((name): Column => ({
+  name,
+  from: name,
+  description: '',
+  nullable: true,
+  render: 'json',
+}));
+const META = [
+  { name: 'a', type: 'String' },
+  { name: 'b', type: 'Nullable(String)' },
+];
+const shapeOf = (maxRows: number): Shape => ({ columns, maxRows });
+/** A result as ClickHouse prints it. */
+const resultOf = (rows: readonly (readonly unknown[])[]): Buffer =>
+  Buffer.from(`{"meta":${JSON.stringify(META)},\n"data":\n${JSON.stringify(rows)},\n"rows":${rows.length}}\n`);
+
+test('a row ends at its own bracket, whatever quotes, backslashes and brackets its texts have', async () => {
+  const texts = ['"', '\\', '\\"', '\\\\"', ']', '],[', '"]', '\\],"data":[', '[', '{"a":"]"}', ''];
+  const rows = texts.map((text) => [text, texts.toReversed()]);
+  const expected = { result: rows.map(([a, b]) => ({ a, b })) };
+  const { body, truncated } = await renderBody(shapeOf(1000), resultOf(rows));
+  expect([JSON.parse(String(body)), truncated]).toEqual([expected, false]);
+});
+
+test('rows beyond max rows are cut, and only then the result is truncated', async () => {
+  for (const [count, truncated] of [
+    [0, false],
+    [2, false],
+    [3, false],
+    [4, true],
+  ] as const) {
+    const rows = Array.from({ length: count }, (_, i) => [i, null]);
+    const rendered = await renderBody(shapeOf(3), resultOf(rows));
+    const result = rows.slice(0, 3).map(([a, b]) => ({ a, b }));
+    expect([JSON.parse(String(rendered.body)), rendered.truncated]).toEqual([{ result }, truncated]);
+    expect(renderBytes(shapeOf(3), resultOf(rows))).toMatchObject({ truncated, etag: rendered.etag });
+  }
+});
+
+test('a body has the same bytes whether it is rendered at once or in a thread, also where it outgrows its memory', async () => {
+  // a long name makes the body many times as large as the result
+  const name = 'n'.repeat(1_000);
+  const shape: Shape = { maxRows: 10_000, columns: [{ ...columns[0]!, name }] };
+  const result = resultOf(Array.from({ length: 2_000 }, (_, i) => [`é ${i}`, null]));
+  const atOnce = await renderBody(shape, Buffer.from(result));
+  const inThread = renderBytes(shape, result);
+  expect(inThread.body.length).toBeGreaterThan(10 * result.length);
+  expect(inThread.body.toString() === atOnce.body).toBe(true);
+  expect(inThread.etag).toBe(atOnce.etag);
+});
+
+test('a date has no zone, and decimals only where they are not zero', async () => {
+  const shape: Shape = { maxRows: 10, columns: columns.map((c) => ({ ...c, render: 'utc' })) };
+  const { body } = await renderBody(
+    shape,
+    resultOf([
+      ['2026-03-01 09:00:00', '2026-03-01 09:00:00.000000'],
+      ['2026-03-01 09:00:00.120000', null],
+    ]),
+  );
+  expect(JSON.parse(String(body)).result).toEqual([
+    { a: '2026-03-01T09:00:00', b: '2026-03-01T09:00:00' },
+    { a: '2026-03-01T09:00:00.120000', b: null },
+  ]);
+});
+
+test('a field of CSV is quoted where it has a separator, a quote or either line end', async () => {
+  const { body } = await renderBody(
+    shapeOf(10),
+    resultOf([
+      ['a,b', 'say "x"'],
+      ['one\rtwo', 'one\ntwo'],
+      [null, 12],
+    ]),
+  );
+  expect(await inFormat(String(body), 'csv', columns)).toBe(
+    'a,b\r\n"a,b","say ""x"""\r\n"one\rtwo","one\ntwo"\r\n,12\r\n',
+  );
+});
