@@ -102,7 +102,7 @@ function readsOf(context: StoreContext, place: Target) {
 }
 
 function writesOf(context: StoreContext, place: Target) {
-  const { clickhouse, shardOf, group, register, ledger } = context;
+  const { clickhouse, shardOf, group, ledger } = context;
   const { source, topic, partition, avro } = place;
   const where = { topic, partition };
   return {
@@ -121,7 +121,6 @@ function writesOf(context: StoreContext, place: Target) {
         // of two claims of an epoch the first one counts
         settings: { insert_deduplication_token: `owner:${topic}:${partition}:${epoch}` },
       });
-      register.forget();
     },
 
     rulesFor: (records, evaluatedAt, period) =>

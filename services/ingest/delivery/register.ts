@@ -76,11 +76,6 @@ export function createRegister(
         throw error;
       }
     },
-
-    /** The next read is a fresh one. */
-    forget(): void {
-      seen = undefined;
-    },
   };
 
   async function gather(): Promise<Found> {

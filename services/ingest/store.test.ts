@@ -1,0 +1,113 @@
+import { expect, test } from 'vitest';
+import type { ClickHouse, Rows } from '../../common/clickhouse/clickhouse.ts';
+import { refusal } from '../../common/clickhouse/errors.ts';
+import { openTestStore, type TestStore } from '../../test/harness/ingest-store.ts';
+import { checksum, type Record } from './evaluate/record.ts';
+
+const AT = Date.UTC(2026, 2, 1);
+
+function record(offset: number, value: string | null): Record {
+  return { offset, time: AT, key: null, value: value === null ? null : Buffer.from(value), headers: [] };
+}
+const event = (id: number): string => `{"id":"event ${id}","project":"p","timestamp":${AT * 1000}}`;
+const BAD = 'no event';
+
+interface Insert {
+  readonly table: string;
+  readonly token: unknown;
+  readonly content: string;
+}
+
+/** Stores on an engine that keeps nothing, of two groups that share it. */
+function stores({ stored = [], fails }: { stored?: readonly object[]; fails?: (table: string) => Error | undefined }): {
+  readonly inserts: Insert[];
+  readonly ours: TestStore;
+  readonly theirs: TestStore;
+} {
+  const inserts: Insert[] = [];
+  const clickhouse = {
+    insertRows: async ({ table, pieces, settings }: Rows) => {
+      const content = Buffer.concat([...pieces]).toString('latin1');
+      inserts.push({ table, token: settings?.['insert_deduplication_token'], content });
+      const error = fails?.(table);
+      if (error !== undefined) throw error;
+    },
+    read: async () => ({
+      body: Buffer.from(stored.map((row) => JSON.stringify(row)).join('\n')),
+      readRows: undefined,
+      readBytes: undefined,
+    }),
+  } as unknown as ClickHouse;
+  const open = (group: string): TestStore => openTestStore(clickhouse, { source: 'auth_logs', group });
+  return { inserts, ours: open('ours'), theirs: open('theirs') };
+}
+
+function batchOf(store: TestStore, records: readonly Record[]) {
+  const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
+  return { incarnation: 0, first, last, rules: store.rulesAt(AT), records };
+}
+
+test('claims of an epoch have one token, whoever makes them: of two the first one counts', async () => {
+  const { inserts, ours, theirs } = stores({});
+  await ours.claim(3);
+  await theirs.claim(3);
+  await ours.claim(4);
+  expect(inserts.map(({ token }) => token)).toEqual([
+    'owner:auth_logs:0:3',
+    'owner:auth_logs:0:3',
+    'owner:auth_logs:0:4',
+  ]);
+});
+
+test('dead letters are inserted first, then rows, each under a token of its batch, without what is stored already', async () => {
+  const { inserts, ours } = stores({});
+  const batch = batchOf(ours, [record(5, event(5)), record(6, BAD), record(7, event(7)), record(8, `${BAD} 8`)]);
+  expect(await ours.insert(batch, new Set([5, 8]), 0, async () => undefined)).toMatchObject({
+    rows: 1,
+    deadLetters: 1,
+  });
+  expect(inserts.map(({ table, token }) => [table, token])).toEqual([
+    ['dead_letters', `auth_logs:0:0:8:${AT}:dead`],
+    ['auth_logs', `auth_logs:0:0:8:${AT}`],
+  ]);
+  expect(
+    inserts.map(({ content }) => [BAD, `${BAD} 8`, 'event 5', 'event 7'].map((text) => content.includes(text))),
+  ).toEqual([
+    [true, false, false, false],
+    [false, false, false, true],
+  ]);
+});
+
+test('neither a dead letter nor a row is inserted by a lane that may not write', async () => {
+  for (const value of [BAD, event(0)]) {
+    const { inserts, ours } = stores({});
+    expect(await ours.insert(batchOf(ours, [record(0, value)]), new Set(), 0, async () => 'over')).toBe('over');
+    expect(inserts).toEqual([]);
+  }
+});
+
+test('an insert whose view failed is unfinished, because its rows are there; any other error is thrown', async () => {
+  const insertWith = (message: string) => {
+    const { ours } = stores({ fails: () => refusal(241, message) });
+    return ours.insert(batchOf(ours, [record(0, event(0))]), new Set(), 0, async () => undefined);
+  };
+  expect(await insertWith('Memory limit: while pushing to view logs.api_requests_v1_mv')).toBe('unfinished');
+  await expect(insertWith('Memory limit')).rejects.toThrow('Memory limit');
+});
+
+test('a log differs where a value, its time as a dead letter, or its absence is not what is stored', async () => {
+  const [row, letter] = [record(0, event(0)), record(1, BAD)];
+  const stored = [
+    { offset: 0, checksum: checksum(row), dead_time: null },
+    { offset: 1, checksum: checksum(letter), dead_time: AT },
+  ];
+  const { ours } = stores({ stored });
+  const differsAt = (...records: Record[]): Promise<unknown> => ours.firstDifference(0, records);
+  expect(await differsAt(row, letter, record(2, null))).toBe(undefined);
+  expect(await differsAt(row, record(1, `${BAD}!`))).toBe(1);
+  expect(await differsAt(row, { ...letter, time: AT + 1 })).toBe(1);
+  expect(await differsAt(record(0, null), letter)).toBe(0);
+  expect(await differsAt(row, letter, record(2, event(2)))).toBe(2);
+  expect(await differsAt({ ...row, time: AT + 1 }, letter)).toBe(undefined);
+  expect(await differsAt()).toBe(undefined);
+});
