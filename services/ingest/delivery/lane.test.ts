@@ -81,6 +81,8 @@ interface World {
   isOver: boolean;
   isDraining: boolean;
   isMember: boolean;
+  /** monotonic milliseconds */
+  now: number;
   members: boolean;
   pausedLooks: number;
   owner: Owner | undefined;
@@ -129,6 +131,7 @@ async function run(setup: Setup) {
     isOver: false,
     isDraining: false,
     isMember: true,
+    now: 0,
     members: false,
     pausedLooks: 0,
     owner: 'owner' in setup ? setup.owner : OURS,
@@ -138,7 +141,6 @@ async function run(setup: Setup) {
   const ends = [high, setup.thenHigh ?? high];
   let fetchFrom: number | undefined;
   let ledgerEnd = end;
-  let now = 0;
   let badSince = end !== undefined && end.last === badAt;
   const act = (what: string): void => {
     on(what, world);
@@ -147,7 +149,7 @@ async function run(setup: Setup) {
   const ports: Ports = {
     group: 'ours',
     clock: () => NOW,
-    monotonic: () => now,
+    monotonic: () => world.now,
     random: () => chance,
     isOver: () => world.isOver,
     isDraining: () => world.isDraining,
@@ -156,8 +158,8 @@ async function run(setup: Setup) {
       await new Promise((resolve) => {
         setImmediate(resolve);
       });
-      if (ms < 10_000) now += ms;
-      if (now > 600_000) throw new Error('it waits for ever');
+      if (ms < 10_000) world.now += ms;
+      if (world.now > 600_000) throw new Error('it waits for ever');
       if (onLinger !== undefined && ms === lingerMs) return onLinger(lane, world);
       if (ms < 1_000) return act(`wait ${ms}`);
       if (fetchFrom !== undefined) {
@@ -701,14 +703,18 @@ describe('a partition of another group', () => {
 
   test('is waited for while that has members, then claimed, and claimed once more five seconds later, before it is looked at', async () => {
     let looks = 0;
+    const claimedAt: number[] = [];
     const { did } = await run({
       owner: theirs,
       log: records(0, 0),
       on: (what, world) => {
         if (what.startsWith('wait')) world.members = ++looks < 2;
+        if (what.startsWith('claim')) claimedAt.push(world.now);
       },
     });
     expect(did.slice(0, 4)).toEqual(['claim 5', 'partition_claimed', 'claim 6', 'fetch from 0']);
+    // a writer of the former group learns of the claim within 4.5 s (register.ts)
+    expect(claimedAt).toEqual([0, 5_000]);
   });
 
   test('that takes ours while we write: nothing more is inserted', async () => {
