@@ -188,3 +188,21 @@ test('an answer above 8 MiB is not shared with other processes', async () => {
   }
   expect(put).toHaveLength(1);
 });
+
+test('answers of a definition that is no longer served are evicted, and not queried again', async () => {
+  let now = NOW;
+  let queries = 0;
+  const read = async () => {
+    queries++;
+    return { body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 };
+  };
+  const answers = make({ read }, undefined, { clock: () => now });
+  await answers.answer(definition, params, () => calm, 'k');
+  answers.keep([definition]);
+  expect(answers.cache.size).toBe(1);
+  answers.keep([{ ...definition, hash: 'of other files' }]);
+  expect(answers.cache.size).toBe(0);
+  now += 300_000;
+  await answers.requery();
+  expect(queries).toBe(1);
+});

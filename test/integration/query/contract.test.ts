@@ -1047,6 +1047,20 @@ describe.each(modes)('%s', (mode) => {
         (await send(service.address, path, { method: 'HEAD', headers: { ...key, 'if-none-match': etag } })).status,
       ).toBe(304);
     });
+
+    it('answer with the rows where the endpoint has no tags', async () => {
+      const path = '/api/endpoints/logs.all?project=conditional';
+      const { status, text, headers } = await send(service.address, path, {
+        headers: { ...key, 'if-none-match': '*' },
+      });
+      expect([status, JSON.parse(text), headers['etag'], headers['age'], headers['x-cache']]).toEqual([
+        200,
+        { result: [] },
+        undefined,
+        undefined,
+        'none',
+      ]);
+    });
   });
 
   describe('compression', () => {
