@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest';
+import type { Read, Statement } from '../../common/clickhouse/clickhouse.ts';
+import { createLogger } from '../../common/logger.ts';
+import { statements } from './catalogue.ts';
+import { DAY, HOUR, type Context } from './context.ts';
+import { beginToday, closePeriod, isExpired, leastPeriod } from './periods.ts';
+
+const MIDNIGHT = 20_000 * DAY;
+
+/** A register whose newest period is this one, `seconds` after midnight. */
+function registerWith(newest: number, seconds: number) {
+  const did: unknown[] = [];
+  const context = {
+    clickhouse: {
+      async read({ sql }: Read) {
+        did.push(sql === statements.newestPeriod ? 'read' : sql);
+        return { body: Buffer.from(JSON.stringify({ begin: newest })) };
+      },
+      execute: async ({ params }: Statement) => void did.push(params?.['begin']),
+    },
+    clock: () => (MIDNIGHT + seconds) * 1000,
+    logger: createLogger('silent'),
+  } as unknown as Context;
+  return { context, did };
+}
+
+test('a period is closed by a newer one, which begins now, and never twice', async () => {
+  for (const [period, newest, seconds, begins] of [
+    [MIDNIGHT, MIDNIGHT, 60, MIDNIGHT + 60],
+    // the same second: two periods never have the same begin
+    [MIDNIGHT + 60, MIDNIGHT + 60, 60, MIDNIGHT + 61],
+    // it is closed already
+    [MIDNIGHT, MIDNIGHT + 1, 60, undefined],
+    [MIDNIGHT - DAY, MIDNIGHT, 60, undefined],
+  ] as const) {
+    const { context, did } = registerWith(newest, seconds);
+    await closePeriod(context, period);
+    expect(did).toEqual(begins === undefined ? ['read'] : ['read', begins]);
+  }
+});
+
+test('a period ahead of the clock stays open', async () => {
+  const { context, did } = registerWith(MIDNIGHT + 61, 60);
+  await closePeriod(context, MIDNIGHT + 61);
+  expect(did).toEqual([]);
+});
+
+test('a period begins at each midnight, once, and nothing is read on the same day', async () => {
+  for (const [known, newest, result, expected] of [
+    [0, MIDNIGHT - DAY, MIDNIGHT, ['read', MIDNIGHT]],
+    [MIDNIGHT - 1, MIDNIGHT, MIDNIGHT, ['read']],
+    [0, MIDNIGHT + 5, MIDNIGHT + 5, ['read']],
+    [MIDNIGHT, MIDNIGHT, MIDNIGHT, []],
+    [MIDNIGHT + DAY, MIDNIGHT, MIDNIGHT + DAY, []],
+  ] as const) {
+    const { context, did } = registerWith(newest, 10);
+    expect(await beginToday(context, known)).toBe(result);
+    expect(did).toEqual(expected);
+  }
+});
+
+test('a period has events of up to a day and an hour, and expires with the youngest of them', () => {
+  expect([leastPeriod(MIDNIGHT + HOUR - 1), leastPeriod(MIDNIGHT + HOUR), leastPeriod(0)]).toEqual([
+    MIDNIGHT - DAY,
+    MIDNIGHT,
+    0,
+  ]);
+  const expiresAt = MIDNIGHT + DAY + HOUR + 30 * DAY;
+  expect([isExpired(MIDNIGHT, 30, expiresAt - 1), isExpired(MIDNIGHT, 30, expiresAt)]).toEqual([false, true]);
+});
