@@ -1,0 +1,85 @@
+import { expect, test } from 'vitest';
+import type { Read, Statement } from '../../common/clickhouse/clickhouse.ts';
+import { createLogger } from '../../common/logger.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { createAudit } from './audit.ts';
+import { statements } from './catalogue.ts';
+import { DAY, HOUR, MINUTE, type Context } from './context.ts';
+import { createRollupMetrics } from './metrics.ts';
+
+const DAY_BEGIN = 20_000 * DAY;
+const NOON = DAY_BEGIN + 12 * HOUR;
+const COLUMNS = [
+  ['period', 'DateTime'],
+  ['width', 'UInt32'],
+  ['at', "DateTime64(6, 'UTC')"],
+  ['count', 'SimpleAggregateFunction(sum, UInt64)'],
+].map(([name, type]) => ({ name, type }));
+
+/** An audit of one rollup, at noon. Each look finds differences in the next of these lists of minutes. */
+function auditWith(looks: number[][], isInFlight: () => boolean = () => false) {
+  const repairs: unknown[] = [];
+  const spans: string[] = [];
+  const rollup = { name: 'r', version: 1, source: 'edge_logs', widest: HOUR, state: 'serving', pending: [] };
+  const rowsOf = (sql: string): readonly object[] => {
+    if (sql === statements.rollups) return [rollup];
+    if (sql === statements.tables) return [{ name: 'r_v1_mv', select: 'SELECT * FROM edge_logs' }];
+    if (sql === statements.columns) return COLUMNS;
+    if (sql === statements.horizon) return [{ horizon: 0 }];
+    if (sql === statements.unfinishedBatches) return isInFlight() ? [{}] : [];
+    spans.push(/at >= toDateTime64\((\d+), .*at < toDateTime64\((\d+),/.exec(sql)!.slice(1).join('-'));
+    return (looks.shift() ?? []).map((minute) => ({ period: DAY_BEGIN, minute }));
+  };
+  const time = { now: NOON };
+  const context = {
+    clickhouse: {
+      read: async ({ sql }: Read) => ({
+        body: Buffer.from(
+          rowsOf(sql)
+            .map((row) => JSON.stringify(row))
+            .join('\n'),
+        ),
+      }),
+      execute: async ({ params }: Statement) => void repairs.push([params?.['from'], params?.['to']]),
+    },
+    settings: { ROLLUP_AUDIT_DAYS: 1 },
+    logger: createLogger('silent'),
+    metrics: createRollupMetrics(createRegistry()),
+    clock: () => time.now * 1000,
+  } as unknown as Context;
+  return { audit: createAudit(context), repairs, spans, time };
+}
+
+test('a difference is repaired with its whole hour, also in the first minute, which stands for the bucket of the hour', async () => {
+  for (const minutes of [[NOON - HOUR], [NOON - HOUR + 5 * MINUTE], [NOON - HOUR, NOON - MINUTE]]) {
+    const { audit, repairs } = auditWith([minutes, minutes]);
+    expect(await audit.round()).toBe(1);
+    expect(repairs).toEqual([[minutes[0], NOON]]);
+  }
+});
+
+test('a difference counts if two looks agree on it', async () => {
+  const [a, b, c] = [NOON - 50 * MINUTE, NOON - 30 * MINUTE, NOON - 10 * MINUTE];
+  const { audit, repairs } = auditWith([
+    [a, b],
+    [b, c],
+  ]);
+  expect(await audit.round()).toBe(1);
+  expect(repairs).toEqual([[b, NOON]]);
+  const calm = auditWith([[a], [b]]);
+  expect([await calm.audit.round(), calm.repairs]).toEqual([0, []]);
+});
+
+test('minutes with batches in flight are compared again in the next round, others are not', async () => {
+  let isInFlight = true;
+  const { audit, repairs, spans, time } = auditWith([[NOON - HOUR]], () => isInFlight);
+  expect(await audit.round()).toBe(0);
+  isInFlight = false;
+  time.now = NOON + HOUR;
+  await audit.round();
+  time.now = NOON + 2 * HOUR;
+  await audit.round();
+  const to = NOON - 2 * MINUTE;
+  expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 2 * HOUR}-${to + HOUR}`, `${to + HOUR}-${to + 2 * HOUR}`]);
+  expect(repairs).toEqual([]);
+});
