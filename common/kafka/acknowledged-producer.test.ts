@@ -79,6 +79,16 @@ function held(): { answer: Answer; go: () => void } {
 }
 
 describe('the acknowledged producer', () => {
+  it('takes no answer with an error for an acknowledgement, nor one of another partition', async () => {
+    for (const answer of [
+      { partition: 0, errorCode: 7 },
+      { partition: 1, errorCode: 0 },
+    ]) {
+      const { producer } = scripted([async ({ topic: topicName }) => [{ topicName, ...answer }]]);
+      await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
+    }
+  });
+
   it('makes one call at a time per topic, and sends what arrives meanwhile in the next call', async () => {
     const first = held();
     const { producer, calls, atOnce } = scripted([first.answer]);
