@@ -51,6 +51,7 @@ export function contextOf(clickhouse: ClickHouse, clock: Clock): Context {
     logger: createLogger('warn'),
     metrics: createRollupMetrics(undefined),
     clock,
+    engineClock: () => Promise.resolve(clock()),
     wait: () => Promise.resolve(),
   };
 }

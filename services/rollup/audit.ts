@@ -12,6 +12,7 @@ import {
   onShards,
   type Context,
 } from './context.ts';
+import type { BatchEnd } from './build.ts';
 import { ALL_TIME, type Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { differencesOf, requestRepair, type Difference } from './repairs.ts';
@@ -23,6 +24,8 @@ const LAG = 2 * MINUTE;
  * again and again. The nightly comparison covers the rest.
  */
 const CATCH_UP = 3 * HOUR;
+/** Batches that a log line names. */
+const BATCHES_NAMED = 5;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
 
@@ -55,7 +58,7 @@ export function createAudit(context: Context): Audit {
         let isInFlight = false;
         for (const shard of from < to ? onShards(context) : []) {
           const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
-          if (found === 'in flight') isInFlight = true;
+          if ('unfinished' in found) isInFlight = true;
           else asked += await ask(context, rollup, found);
         }
         // batches in flight may explain the difference: the next round compares the minutes again
@@ -90,7 +93,9 @@ async function compareDays(context: Context, days: number): Promise<number> {
     let repairs = 0;
     for (const { period } of periods) {
       const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
-      if (found !== 'in flight') repairs += await ask(context, rollup, found);
+      if (!('unfinished' in found)) repairs += await ask(context, rollup, found);
+      // the period was closed hours ago, so nobody may be about to finish these batches
+      else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
     }
     context.logger.info({ rollup: rollup.name, periods: periods.length, asked: repairs }, 'rollup_days_compared');
     asked += repairs;
@@ -100,7 +105,7 @@ async function compareDays(context: Context, days: number): Promise<number> {
 
 /**
  * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
- * may still fill their views, so differences in their periods mean nothing.
+ * may still fill their views, so differences in their periods mean nothing: then it returns some of these batches.
  */
 async function look(
   context: Context,
@@ -108,15 +113,15 @@ async function look(
   period: number | undefined,
   span: Span,
   widest: number,
-): Promise<readonly Difference[] | 'in flight'> {
+): Promise<readonly Difference[] | { readonly unfinished: readonly BatchEnd[] }> {
   const since = performance.now();
   const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
   try {
     const first = await differencesOf(context, rollup, period, span, widest);
     for (const p of new Set(first.map((d) => d.period))) {
       const params = { source: rollup.source, period: p };
-      const unfinished = await select(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
-      if (unfinished.length > 0) return 'in flight';
+      const unfinished = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
+      if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
     }
     if (first.length === 0) return first;
     const second = await differencesOf(context, rollup, period, span, widest);

@@ -33,7 +33,7 @@ export type Built =
   | { readonly kind: 'incomplete'; readonly batches: readonly LostBatch[] }
   | { readonly kind: 'busy' | 'taken' };
 
-interface BatchEnd {
+export interface BatchEnd {
   readonly topic: string;
   readonly incarnation: number;
   readonly partition: number;

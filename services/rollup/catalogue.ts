@@ -34,6 +34,7 @@ export const statements = {
   periodBefore: sql('period_before'),
   beginPeriod: sql('begin_period'),
   horizon: sql('horizon'),
+  engineClock: sql('engine_clock'),
   periodState: sql('period_state'),
   unfinishedBatches: sql('unfinished_batches'),
   lostBatches: sql('lost_batches'),
@@ -44,6 +45,11 @@ export const statements = {
   tableSizes: sql('table_sizes'),
   ledgerShares: sql('ledger_shares'),
 } as const;
+
+/** Returns the time by ClickHouse, unix milliseconds. */
+export async function engineClock(clickhouse: Reader): Promise<number> {
+  return (await select<{ now: number }>(clickhouse, statements.engineClock))[0]!.now;
+}
 
 /** Returns every rollup and version, retired ones too, ascending. */
 export async function readRollups(clickhouse: Reader): Promise<Rollup[]> {

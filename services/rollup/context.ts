@@ -18,6 +18,8 @@ export interface Context {
   readonly logger: Logger;
   readonly metrics: RollupMetrics;
   readonly clock: Clock;
+  /** the time by ClickHouse, unix milliseconds */
+  readonly engineClock: () => Promise<number>;
   /** Resolves after this many milliseconds. Rejects when the service stops. */
   readonly wait: (ms: number) => Promise<void>;
 }
@@ -37,6 +39,14 @@ export const floorTo = (time: number, width: number): number => Math.floor(time 
 export const ceilTo = (time: number, width: number): number => Math.ceil(time / width) * width;
 
 export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.floor(clock() / 1000);
+
+/**
+ * Returns unix seconds by whichever clock is behind, ours or ClickHouse's. What cannot be undone goes by it: a clock that
+ * is ahead for a moment must drop nothing.
+ */
+export async function agreedNow({ clock, engineClock }: Pick<Context, 'clock' | 'engineClock'>): Promise<number> {
+  return Math.floor(Math.min(clock(), await engineClock()) / 1000);
+}
 
 /** Returns unix seconds as text, for log lines and messages. */
 export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();

@@ -8,7 +8,7 @@ import { beginToday, closePeriod, isExpired, leastPeriod } from './periods.ts';
 const MIDNIGHT = 20_000 * DAY;
 
 /** A register whose newest period is this one, `seconds` after midnight. */
-function registerWith(newest: number, seconds: number) {
+function registerWith(newest: number, seconds: number, engineSeconds = seconds) {
   const did: unknown[] = [];
   const context = {
     clickhouse: {
@@ -19,6 +19,7 @@ function registerWith(newest: number, seconds: number) {
       execute: async ({ params }: Statement) => void did.push(params?.['begin']),
     },
     clock: () => (MIDNIGHT + seconds) * 1000,
+    engineClock: async () => (MIDNIGHT + engineSeconds) * 1000,
     logger: createLogger('silent'),
   } as unknown as Context;
   return { context, did };
@@ -29,6 +30,8 @@ test('a period is closed by a newer one, which begins now, and never twice', asy
     [MIDNIGHT, MIDNIGHT, 60, MIDNIGHT + 60],
     // the same second: two periods never have the same begin
     [MIDNIGHT + 60, MIDNIGHT + 60, 60, MIDNIGHT + 61],
+    // the register is ahead of the clock: all processes follow it already
+    [MIDNIGHT + 100 * DAY, MIDNIGHT + 100 * DAY, 60, MIDNIGHT + 100 * DAY + 1],
     // it is closed already
     [MIDNIGHT, MIDNIGHT + 1, 60, undefined],
     [MIDNIGHT - DAY, MIDNIGHT, 60, undefined],
@@ -39,10 +42,24 @@ test('a period is closed by a newer one, which begins now, and never twice', asy
   }
 });
 
-test('a period ahead of the clock stays open', async () => {
-  const { context, did } = registerWith(MIDNIGHT + 61, 60);
+test('a period ahead of the clock that is not in the register stays open', async () => {
+  const { context, did } = registerWith(MIDNIGHT + 60, 60);
   await closePeriod(context, MIDNIGHT + 61);
-  expect(did).toEqual([]);
+  expect(did).toEqual(['read']);
+});
+
+test('a clock that is ahead of the other one begins no period of the future, whichever of the two it is', async () => {
+  for (const [ours, engines] of [
+    [100 * DAY, 60],
+    [60, 100 * DAY],
+  ] as const) {
+    const closing = registerWith(MIDNIGHT, ours, engines);
+    await closePeriod(closing.context, MIDNIGHT);
+    expect(closing.did).toEqual(['read', MIDNIGHT + 60]);
+    const beginning = registerWith(MIDNIGHT, ours, engines);
+    expect(await beginToday(beginning.context)).toBe(MIDNIGHT);
+    expect(beginning.did).toEqual(['read']);
+  }
 });
 
 test('a period begins at each midnight, once, and nothing is read on the same day', async () => {

@@ -1,6 +1,6 @@
 import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
 import { statements } from './catalogue.ts';
-import { DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
+import { agreedNow, DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
 
 /**
  * Periods are the partitions of rollups; every raw row carries its own. Ingest writes new batches to the newest period
@@ -20,17 +20,21 @@ export async function beginToday(context: Context, known = 0): Promise<number> {
   const midnight = floorTo(nowSeconds(context), DAY);
   const newest = known < midnight ? await newestPeriod(context) : known;
   if (newest >= midnight) return newest;
-  await begin(context, midnight);
-  return midnight;
+  // all processes follow the register, so a clock that is ahead for a moment must not begin a period of the future
+  const today = floorTo(await agreedNow(context), DAY);
+  if (newest >= today) return newest;
+  await begin(context, today);
+  return today;
 }
 
 /**
- * Begins a new period, so no new batch is written to this one. A period ahead of the clock stays open: only a host with
- * a wrong clock writes to it, and all others would have to follow.
+ * Begins a new period, so no new batch is written to this one. A period ahead of the clock that is not in the register
+ * stays open: only a host with a wrong clock writes to it, and all others would have to follow.
  */
 export async function closePeriod(context: Context, period: number): Promise<void> {
-  const now = nowSeconds(context);
-  if (period > now || (await newestPeriod(context)) > period) return;
+  const now = await agreedNow(context);
+  const newest = await newestPeriod(context);
+  if (newest > period || (newest < period && period > now)) return;
   await begin(context, Math.max(now, period + 1));
 }
 

@@ -2,7 +2,7 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { build } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
-import { DAY, DROP_SETTINGS, floorTo, HOUR, nowSeconds, onShards, WRITE_SETTINGS, type Context } from './context.ts';
+import { agreedNow, DAY, DROP_SETTINGS, floorTo, HOUR, onShards, WRITE_SETTINGS, type Context } from './context.ts';
 import { NO_TIME, tableName } from './definition.ts';
 import { isExpired } from './periods.ts';
 
@@ -20,7 +20,7 @@ export async function dropExpired(context: Context): Promise<number> {
 
 async function dropExpiredOf(context: Context): Promise<number> {
   const { clickhouse, settings, logger, metrics } = context;
-  const now = nowSeconds(context);
+  const now = await agreedNow(context);
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const needed = new Set(rollups.filter((r) => r.state !== 'serving').map((r) => r.source));
   const oldestWholeDay = floorTo(now - settings.RAW_RETENTION_DAYS * DAY, DAY);

@@ -5,6 +5,7 @@ import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
+import { engineClock } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { updateTableMetrics } from './table-metrics.ts';
 import { beginToday } from './periods.ts';
@@ -57,6 +58,7 @@ export async function startRollup({
     logger,
     metrics: createRollupMetrics(registry),
     clock,
+    engineClock: () => engineClock(clickhouse),
     wait: (ms) => sleep(ms, undefined, { signal: stopping.signal }),
   };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)

@@ -120,6 +120,7 @@ test(
         logger: testLogger,
         metrics: createRollupMetrics(undefined),
         clock: Date.now,
+        engineClock: () => Promise.resolve(Date.now()),
         wait: () => Promise.resolve(),
       };
       const period = await newestPeriod({ clickhouse: clients[1] });

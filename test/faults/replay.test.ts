@@ -108,6 +108,7 @@ const rollupContext = (clickhouse: ClickHouse): Context => ({
   logger: testLogger,
   metrics: createRollupMetrics(createRegistry()),
   clock: Date.now,
+  engineClock: () => Promise.resolve(Date.now()),
   wait: () => Promise.resolve(),
 });
 

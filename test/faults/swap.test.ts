@@ -58,6 +58,7 @@ test('kill -9 of the server right after a period was built, by fill and by remov
     logger: testLogger,
     metrics: createRollupMetrics(createRegistry()),
     clock: Date.now,
+    engineClock: () => Promise.resolve(Date.now()),
     wait: () => Promise.resolve(),
   };
   const [stored] = await select<{ period: number }>(

@@ -9,7 +9,16 @@ const HOUR_MS = 3_600_000;
 /** A table with one key that expires then. */
 function tableWith(expires_at: number | null): { readonly clickhouse: ClickHouse; readonly executed: Statement[] } {
   const executed: Statement[] = [];
-  const row = { id: 'a', name: 'n', hash: '', scopes: ['query'], projects: ['p'], created_at: 0, last_used_at: null };
+  const row = {
+    id: 'a',
+    name: 'n',
+    hash: '',
+    scopes: ['query'],
+    projects: ['p'],
+    created_at: 0,
+    revoked_at: null,
+    last_used_at: null,
+  };
   const clickhouse = {
     read: async () => ({ body: Buffer.from(JSON.stringify({ ...row, expires_at })) }),
     execute: async (statement: Statement) => void executed.push(statement),

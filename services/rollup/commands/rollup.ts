@@ -3,7 +3,7 @@ import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
-import { readRollups, statements, type Rollup } from '../catalogue.ts';
+import { engineClock, readRollups, statements, type Rollup } from '../catalogue.ts';
 import { isoTime, type Context } from '../context.ts';
 import { tableName } from '../definition.ts';
 import { createRollupMetrics } from '../metrics.ts';
@@ -120,6 +120,7 @@ export const rollupCommand: Command<Args, Result> = {
       clickhouse,
       settings,
       clock: systemClock,
+      engineClock: () => engineClock(clickhouse),
       metrics: createRollupMetrics(undefined),
       // a line per period, even if the log level is warn
       logger: logger.child({}, { level: 'info' }),

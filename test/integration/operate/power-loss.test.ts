@@ -193,6 +193,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
       logger: testLogger,
       metrics: createRollupMetrics(createRegistry()),
       clock: Date.now,
+      engineClock: () => Promise.resolve(Date.now()),
       wait: () => Promise.resolve(),
     });
     try {

@@ -182,6 +182,32 @@ describe('the audit', { timeout: 240_000 }, () => {
     ).toEqual([{ n: 1 }]);
   });
 
+  test('names batches that nobody finishes, and so keep a closed period from being compared', async () => {
+    await traffic(1);
+    // its topic is no longer read
+    const url = `https://${REF}.supabase.co/rest/v1/t`;
+    const abandoned = world.announce('edge_logs', [edgeEvent(world.now, url)], { partition: 7 });
+    await abandoned.insert();
+    await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600');
+    world.now = Date.parse('2028-02-29T02:00:30Z');
+    await beginToday(world.context);
+    const error = vi.spyOn(world.context.logger, 'error');
+    expect(await createAudit(world.context).compareDays(2)).toBe(0);
+    expect(error.mock.calls).toEqual([
+      [
+        {
+          rollup: 'api_requests',
+          period: expect.any(String),
+          unfinished: [{ topic: 'edge_logs', incarnation: 0, partition: 7, last: abandoned.last }],
+        },
+        'rollup_not_compared',
+      ],
+    ]);
+    error.mockRestore();
+    await abandoned.record();
+    expect(await createAudit(world.context).compareDays(2)).toBe(1);
+  });
+
   test('ignores batches in flight: raw is written before the view', async () => {
     await traffic(1);
     await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });

@@ -86,6 +86,24 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     expect(times(statements.tables)).toBeLessThanOrEqual(1);
   });
 
+  test('begins no period of the future if its clock is ahead of ClickHouse', async () => {
+    let looked = 0;
+    await start({
+      clock: () => Date.now() + 100 * 24 * 60 * MINUTE_MS,
+      clickhouse: {
+        ...world.clickhouse,
+        read: (of) => {
+          if (of.sql === statements.engineClock) looked++;
+          return world.clickhouse.read(of);
+        },
+      },
+    });
+    await waitFor(() => Promise.resolve(looked > 1), 20_000, 'a second look at the clock of ClickHouse');
+    expect(
+      await world.select('SELECT toUInt32(count()) AS n FROM rollup_periods WHERE begin > now() + toIntervalDay(1)'),
+    ).toEqual([{ n: 0 }]);
+  });
+
   test('compares closed minutes every hour, and not more often', async () => {
     let aheadMs = 0;
     const now = performance.now.bind(performance);

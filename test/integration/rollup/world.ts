@@ -150,6 +150,7 @@ export async function openWorld({
       logger: testLogger,
       metrics: createRollupMetrics(registry),
       clock: () => world.now,
+      engineClock: () => Promise.resolve(world.now),
       wait: async (ms) => {
         world.now += Math.ceil(ms);
         await world.onWait();
