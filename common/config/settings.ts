@@ -97,7 +97,7 @@ export const settingsTable = {
     default: 25 * 1024 * 1024,
     unit: 'bytes',
     description:
-      'largest insert of a partition with a backlog. All partitions together hold about three times as much, or four times when many begin at once. With the embedded engine, larger inserts took more memory and gained at most 2 %; 16 MiB took a seventh more CPU per event (bench/README.md)',
+      'largest insert of a partition with a backlog. All partitions together hold about three times as much, or four times when many begin at once, and up to eight times while some tables cannot be written. With the embedded engine, larger inserts took more memory and gained at most 2 %; 16 MiB took a seventh more CPU per event (bench/README.md)',
     parse: parsers.integer(1024 * 1024, 256 * 1024 * 1024),
   }),
   PUSH_BUFFER_BYTES: setting({

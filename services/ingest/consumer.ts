@@ -107,6 +107,8 @@ export async function startConsumer(options: ConsumerOptions) {
     paused: () => assignment.inState('paused'),
     /** `<topic> <partition>` of what members of another group still consume */
     waiting: () => assignment.inState('waiting'),
+    /** `<topic> <partition>` of what waits for inserts that fail or hang */
+    stuck: () => assignment.stuck(),
     /** rejects when the consumer cannot go on */
     failed,
     /** Finishes the batches in flight, commits their ends, leaves the group; at most 8 s. */

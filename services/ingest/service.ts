@@ -31,6 +31,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
     const notes = [
       ['paused for their share of bad messages', running.paused()],
       ['waiting for another consumer group to end', running.waiting()],
+      ['waiting for inserts that fail or hang', running.stuck()],
     ] as const;
     const note = notes
       .flatMap(([why, partitions]) => (partitions.length === 0 ? [] : [`${why}: ${partitions.join(', ')}`]))
@@ -113,6 +114,7 @@ export async function startIngest({
     batchMaxBytes: settings.BATCH_MAX_BYTES,
     permits: { size, most },
     mayShareInserts: clickhouse.where === 'embedded',
+    shardOf: (topic, partition) => shardOf.nameOf(topic, partition),
     logger,
     metrics,
     clock,

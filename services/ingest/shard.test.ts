@@ -32,7 +32,9 @@ test('the partitions of a topic take turns, so that no shard has two more of the
 test('a claimed partition keeps its shard, whatever shards there are now; another one is chosen', async () => {
   const reads: Read[] = [];
   const shardOf = createShardOf(cluster(new Map([['t:0', 's2']]), reads));
+  expect(shardOf.nameOf('t', 0)).toBeUndefined();
   expect((await shardOf('t', 0)).shard).toBe('s2');
+  expect(shardOf.nameOf('t', 0)).toBe('s2');
   expect((await shardOf('t', 1)).shard).toBe(chooseShard('t', 1, SHARDS));
   expect((await shardOf('t', 0)).shard).toBe('s2');
   expect(reads.map((r) => r.fresh?.tables)).toEqual([['partition_owners'], ['partition_owners']]);

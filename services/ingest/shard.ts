@@ -8,7 +8,11 @@ import { statements } from './statements.ts';
  * one shard: rows, dead letters, replays, ledger. Its first claim (partition_owners) names the shard for ever. So a
  * cluster that gets another shard sends only partitions there that nobody has claimed before.
  */
-export type ShardOf = (topic: string, partition: number) => Promise<ClickHouse>;
+export interface ShardOf {
+  (topic: string, partition: number): Promise<ClickHouse>;
+  /** Returns the shard's name. Undefined before it was found, and without shards. */
+  nameOf(topic: string, partition: number): string | undefined;
+}
 
 /** Returns the shard of a partition that nobody has claimed. The partitions of a topic take turns. */
 export function chooseShard(topic: string, partition: number, shards: readonly string[]): string {
@@ -39,12 +43,16 @@ export async function findShard(clickhouse: ClickHouse, topic: string, partition
 /** Finds each shard once: it never changes. */
 export function createShardOf(clickhouse: ClickHouse): ShardOf {
   const known = new Map<string, ClickHouse>();
-  return async (topic, partition) => {
-    const place = `${topic}:${partition}`;
-    const shard = known.get(place) ?? (await findShard(clickhouse, topic, partition));
-    known.set(place, shard);
-    return shard;
-  };
+  const keyOf = (topic: string, partition: number): string => `${topic}:${partition}`;
+  return Object.assign(
+    async (topic: string, partition: number): Promise<ClickHouse> => {
+      const place = keyOf(topic, partition);
+      const shard = known.get(place) ?? (await findShard(clickhouse, topic, partition));
+      known.set(place, shard);
+      return shard;
+    },
+    { nameOf: (topic: string, partition: number) => known.get(keyOf(topic, partition))?.shard },
+  );
 }
 
 /** Returns the ClickHouse of one partition: each of its statements runs on the shard of the partition. */

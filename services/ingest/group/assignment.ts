@@ -47,6 +47,8 @@ export interface AssignmentOptions {
   readonly batchMaxBytes: number;
   /** partitions of a topic that have little waiting are inserted together (delivery/joint.ts) */
   readonly mayShareInserts: boolean;
+  /** the name of a partition's shard; undefined before it is known, and without shards */
+  readonly shardOf: (topic: string, partition: number) => string | undefined;
   readonly createStore: (topic: string, partition: number) => Store;
   readonly createBadShare: (topic: string, partition: number) => BadShare;
   readonly logger: Logger;
@@ -88,6 +90,8 @@ export class Assignment {
   readonly #joints = new Joints();
   /** when a lane last made room: it cut or stored a batch, or dropped what it held; monotonic milliseconds */
   #roomAt = -Infinity;
+  /** topics, each on one shard, of which a batch is stuck and nothing is stored */
+  #stuckTargets: ReadonlySet<string> = new Set();
 
   constructor(options: AssignmentOptions, shared: Shared) {
     const { batchMaxBytes } = options;
@@ -98,7 +102,7 @@ export class Assignment {
   }
 
   take(topic: string, partition: number): void {
-    const { metrics } = this.#options;
+    const { metrics, shardOf } = this.#options;
     const place = { topic, partition };
     const lane = new Lane(
       this.#portsOf(place, () => taken),
@@ -106,6 +110,9 @@ export class Assignment {
     );
     const taken: Taken = {
       ...place,
+      get target() {
+        return `${topic} ${shardOf(topic, partition) ?? ''}`.trimEnd();
+      },
       lane,
       wake: () => {},
       activeAt: 0,
@@ -175,6 +182,7 @@ export class Assignment {
     if (this.isDraining) return;
     const all = [...this.#taken.values()];
     for (const { wake } of this.#turns.pass(all)) wake();
+    this.#reportStuck(all);
     for (const taken of all) {
       if (!isRunning(taken)) continue;
       const may = this.#turns.mayFetch(taken, all, taken.isPaused ? 0.8 : 1);
@@ -187,8 +195,28 @@ export class Assignment {
   hasWaiting(): boolean {
     return (
       performance.now() - this.#roomAt < WRITING_FOR_MS &&
-      [...this.#taken.values()].some((taken) => taken.isPaused && isRunning(taken) && isBehind(taken))
+      [...this.#taken.values()].some(
+        (taken) => taken.isPaused && isRunning(taken) && isBehind(taken) && !this.#turns.stuck.has(taken),
+      )
     );
+  }
+
+  /** `<topic> <partition>` of what has something to write, and cannot for now. */
+  stuck(): string[] {
+    return [...this.#taken.values()]
+      .filter((taken) => this.#turns.stuck.has(taken) && (taken.lane.inbox.heldBytes > 0 || isBehind(taken)))
+      .map(({ topic, partition }) => `${topic} ${partition}`);
+  }
+
+  #reportStuck(all: readonly Taken[]): void {
+    const { logger } = this.#options;
+    const before = this.#stuckTargets;
+    const { targets } = this.#turns.stuck;
+    this.#stuckTargets = targets;
+    for (const target of targets) if (!before.has(target)) logger.warn({ target }, 'inserts_stuck');
+    for (const target of before)
+      if (!targets.has(target) && all.some((taken) => taken.target === target))
+        logger.info({ target }, 'inserts_resumed');
   }
 
   /** The client skips offsets without a record, and hands them to nobody. */

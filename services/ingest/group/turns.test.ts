@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { LaneState } from '../delivery/ports.ts';
+import { STUCK_MS } from './stuck-lanes.ts';
 import { Turns, TURN_MS, type Partition } from './turns.ts';
 
 const MB = 2 ** 20;
@@ -9,7 +10,7 @@ interface Fake extends Partition {
   readonly lane: {
     state: LaneState;
     isRecovering: boolean;
-    inbox: { next: number; end: number; bytes: number; size: number; heldBytes: number };
+    inbox: { next: number; written: number; end: number; bytes: number; size: number; heldBytes: number };
   };
   end: number;
   lastFetch: { bytes: number; records: number };
@@ -21,8 +22,9 @@ function partition(holds: number, behind: number, written = 0): Fake {
     lane: {
       state: 'running',
       isRecovering: false,
-      inbox: { next: 0, end: holds, bytes: holds * MB, size: holds, heldBytes: (holds + written) * MB },
+      inbox: { next: 0, written: 0, end: holds, bytes: holds * MB, size: holds, heldBytes: (holds + written) * MB },
     },
+    target: 'edge_logs',
     end: holds + behind,
     lastFetch: { bytes: 4 * MB, records: 4 },
   };
@@ -134,6 +136,30 @@ describe('memory', () => {
     expect(allowed(started(...all), all)).toEqual([true, false, false]);
     all[2]!.lane.inbox.heldBytes = 64 * MB;
     expect(allowed(started(...all), all)).toEqual([false, false, false]);
+  });
+
+  /** The first partition has a late batch of so many megabytes, and the others' target stored one just now. */
+  const afterLate = (all: Fake[], megabytes: number): boolean[] => {
+    const turns = started(...all);
+    for (const [i, { lane }] of all.entries()) {
+      lane.inbox.next = lane.inbox.end = 5;
+      if (i === 0) lane.inbox.heldBytes = megabytes * MB;
+    }
+    turns.pass(all);
+    now += STUCK_MS;
+    for (const { lane } of all.slice(1)) lane.inbox.written = 5;
+    turns.pass(all);
+    return allowed(turns, all);
+  };
+
+  test('a lane whose batch is late fetches nothing more, also where its target works', () => {
+    expect(afterLate([partition(0, 0), partition(0, 0)], 1)).toEqual([false, true]);
+  });
+
+  test('batches that are late count as two, until all partitions together hold eight', () => {
+    const others = (): Fake[] => [partition(0, 0), { ...partition(0, 0), target: 'auth_logs' }];
+    expect(afterLate(others(), 8 * 32 - 1)).toEqual([false, true]);
+    expect(afterLate(others(), 8 * 32)).toEqual([false, false]);
   });
 
   test('a paused one waits for more room', () => {

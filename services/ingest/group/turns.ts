@@ -1,5 +1,6 @@
 import type { Lane } from '../delivery/lane.ts';
 import type { CutLimits } from '../inbox.ts';
+import { StuckLanes } from './stuck-lanes.ts';
 
 /** If nothing came in a turn for this long, another one begins beside it. */
 export const TURN_MS = 1_000;
@@ -7,8 +8,10 @@ export const TURN_MS = 1_000;
 /** A partition that was assigned to this process. */
 export interface Partition {
   readonly lane: Pick<Lane, 'state' | 'isRecovering'> & {
-    readonly inbox: Pick<Lane['inbox'], 'next' | 'end' | 'bytes' | 'size' | 'heldBytes'>;
+    readonly inbox: Pick<Lane['inbox'], 'next' | 'written' | 'end' | 'bytes' | 'size' | 'heldBytes'>;
   };
+  /** where its rows go: its topic, on its shard */
+  readonly target: string;
   /** one after its last readable offset in Kafka, as the last fetch said; 0 before the first one */
   readonly end: number;
   readonly lastFetch: { readonly bytes: number; readonly records: number };
@@ -31,6 +34,8 @@ export function isRunning({ lane }: Partition): boolean {
  * one begins beside it. Pure: knows neither Kafka nor timers.
  */
 export class Turns<P extends Partition> {
+  /** as of the last pass() */
+  readonly stuck = new StuckLanes<P>();
   readonly #limits: CutLimits;
   readonly #monotonic: () => number;
   readonly #turns = new Map<P, Turn>();
@@ -58,14 +63,15 @@ export class Turns<P extends Partition> {
    * something comes, the next one begins. Returns those whose turn has ended.
    */
   pass(all: readonly P[]): P[] {
+    const now = this.#monotonic();
+    this.stuck.look(all, now);
     const ended = [...this.#turns].flatMap(([p, { next }]) =>
-      all.includes(p) && this.#wantsMore(p) && p.lane.inbox.next === next ? [] : [p],
+      all.includes(p) && this.#wantsMore(p, all) && p.lane.inbox.next === next ? [] : [p],
     );
     for (const partition of ended) this.#turns.delete(partition);
-    const now = this.#monotonic();
     if ([...this.#turns.values()].some(({ lastAt }) => now - lastAt < TURN_MS)) return ended;
     const at = this.#latest === undefined ? 0 : all.indexOf(this.#latest) + 1;
-    const next = [...all.slice(at), ...all.slice(0, at)].find((p) => !this.has(p) && this.#wantsMore(p));
+    const next = [...all.slice(at), ...all.slice(0, at)].find((p) => !this.has(p) && this.#wantsMore(p, all));
     if (next !== undefined) {
       this.#turns.set(next, { next: next.lane.inbox.next, lastAt: now });
       this.#latest = next;
@@ -74,29 +80,53 @@ export class Turns<P extends Partition> {
   }
 
   /** It is behind, and its next fetch fits into the batch that it gathers. */
-  #wantsMore(partition: P): boolean {
+  #wantsMore(partition: P, all: readonly P[]): boolean {
     const { maxBytes, maxRecords } = this.#limits;
     const { lastFetch, lane } = partition;
     const { bytes, size } = lane.inbox;
     const fits = bytes + lastFetch.bytes <= maxBytes && size + lastFetch.records <= maxRecords;
-    return isRunning(partition) && isBehind(partition) && (size === 0 || fits);
+    if (!isRunning(partition) || !isBehind(partition) || (size > 0 && !fits)) return false;
+    // a turn that nobody can use would delay the others
+    return !this.stuck.has(partition) || this.#hasRoom(partition, all, 1);
+  }
+
+  /** `share`: of the limits. A paused partition waits for more room than a running one. */
+  mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
+    if (partition.lane.isRecovering) return true;
+    return (!isBehind(partition) || this.has(partition)) && this.#hasRoom(partition, all, share);
   }
 
   /**
    * Together the partitions hold three batches: two that are written and one that is gathered. With two, the engine
-   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four: an insert that
-   * hangs keeps its own batch, the next one and a fetch, and must not stop the others.
-   * `share`: of the limits. A paused partition waits for more room than a running one.
+   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four.
+   * Batches that are stuck count as two at most, so they never stop the targets that work. All together hold eight.
    */
-  mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
-    const { inbox, isRecovering } = partition.lane;
-    if (isRecovering) return true;
-    if (isBehind(partition) && !this.has(partition)) return false;
+  #hasRoom(partition: P, all: Iterable<P>, share: number): boolean {
+    const { stuck } = this;
+    const { inbox } = partition.lane;
     const { maxBytes } = this.#limits;
+    const isEmpty = inbox.heldBytes === 0;
     let total = 0;
-    for (const { lane } of all) total += lane.inbox.heldBytes;
+    let ofStuck = 0;
+    let ofTarget = 0;
+    for (const other of all) {
+      const { heldBytes } = other.lane.inbox;
+      total += heldBytes;
+      if (!stuck.isAny || heldBytes === 0) continue;
+      if (stuck.has(other)) ofStuck += heldBytes;
+      if (other.target === partition.target && isRunning(other) && !stuck.isLate(other)) ofTarget += heldBytes;
+    }
+    if (stuck.isAny) {
+      if (stuck.isLate(partition)) return false;
+      // a target that stored nothing lately may be stuck too: one fetch at a time shows it
+      const { target } = partition;
+      if (!stuck.works(target))
+        return isEmpty && ofTarget === 0 && total < maxBytes * (stuck.targets.has(target) ? 4 : 8);
+      if (total >= maxBytes * 8) return false;
+      total -= Math.max(0, ofStuck - 2 * maxBytes);
+    }
     // the batch that is gathered beside the one being written is one batch at most
-    return inbox.bytes < maxBytes * share && total < maxBytes * (inbox.heldBytes === 0 ? 4 : 3 * share);
+    return inbox.bytes < maxBytes * share && total < maxBytes * (isEmpty ? 4 : 3 * share);
   }
 }
 
