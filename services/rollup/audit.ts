@@ -105,7 +105,8 @@ async function compareDays(context: Context, days: number): Promise<number> {
 
 /**
  * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
- * may still fill their views, so differences in their periods mean nothing: then it returns some of these batches.
+ * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to BATCHES_NAMED
+ * of them instead.
  */
 async function look(
   context: Context,

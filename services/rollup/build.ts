@@ -5,13 +5,13 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, type Rollup } from './catalogue.ts';
 import {
+  agreedNow,
   BUILD_SETTINGS,
   DAY,
   DROP_SETTINGS,
   HOUR,
   isoTime,
   LONG_READ_SETTINGS,
-  nowSeconds,
   type Context,
 } from './context.ts';
 import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
@@ -105,7 +105,8 @@ export async function build(
     ...new Set([definition.source, definition.table, ...(carried === undefined ? [] : [carried.table]), ...LEDGER]),
   ]);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
-  const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, nowSeconds(context)) ? HOUR : 0;
+  const now = await agreedNow(context);
+  const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, now) ? HOUR : 0;
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${period}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
@@ -118,7 +119,7 @@ export async function build(
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
     for (const other of left) await drop(other);
     const whole = left.length > 0 ? ALL_TIME : span;
-    const attempt: Attempt = { definition, carried, reader, period, span: whole, narrowest, side, acceptLoss };
+    const attempt: Attempt = { definition, carried, reader, period, now, span: whole, narrowest, side, acceptLoss };
     let outcome = await once(context, attempt);
     for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, attempt);
     // what tells of a build that failed goes when the period is built
@@ -145,6 +146,7 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly carried: Definition | undefined;
   readonly reader: Reader;
   readonly period: number;
+  readonly now: number;
   /** narrower buckets have expired, seconds */
   readonly narrowest: number;
   /** the table that is filled */
@@ -154,11 +156,11 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
 /** `busy`: rows arrived meanwhile. */
 async function once(context: Context, attempt: Attempt): Promise<Built> {
   const { clickhouse } = context;
-  const { definition, carried, reader, period, span, narrowest, side, acceptLoss } = attempt;
+  const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
   const before = await look(reader, source, period);
   // a batch of an older period counts as finished: its row of the ledger may have expired
-  if (period > nowSeconds(context) - (LEDGER_DAYS - 1) * DAY) {
+  if (period > now - (LEDGER_DAYS - 1) * DAY) {
     const params = { source, period };
     const batches = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
     if (batches.length > 0) return { kind: 'unfinished', batches };

@@ -86,7 +86,7 @@ export async function createBackup(
   const { clickhouse, places } = context;
   for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
-  makeFolderOf(clickhouse, places, place);
+  makePlaceFolder(clickhouse, places, place);
   const [first] = shardsOf(clickhouse);
   const written = await onShards(clickhouse, shardsOf(clickhouse), async (shard, name) => {
     const tables = `DATABASE ${identifier(await databaseOf(shard))}${except(shard === first ? [] : [...SHARED_TABLES])}`;
@@ -185,7 +185,7 @@ function sum(written: readonly Written[]): Written {
  * The folder of a place, for its owner only. What the embedded engine writes into it has the modes that the process's
  * umask leaves.
  */
-function makeFolderOf(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
+function makePlaceFolder(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
   const name = backup.split('/')[0]!;
   const place = places[name]!;
   if (clickhouse.where !== 'embedded' || place.engine !== 'File') return;

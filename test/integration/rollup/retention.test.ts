@@ -84,6 +84,16 @@ describe('retention', { timeout: 120_000 }, () => {
     expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24 });
   });
 
+  test('a repair by a clock that is ahead keeps the minutes of its period', async () => {
+    const period = Math.floor((START - 24 * DAY_MS) / DAY_MS) * DAY;
+    for (const wrong of [{ clock: () => START + 100 * DAY_MS }, { engineClock: async () => START + 100 * DAY_MS }]) {
+      const repair = { source: 'edge_logs', period, from: period, to: period + DAY, accept_loss: false } as const;
+      await requestRepair(world.context, { ...repair, reason: 'command' });
+      expect(await repairOpen({ ...world.context, ...wrong })).toBe(0);
+    }
+    expect(await oldest()).toMatchObject({ minutes: 24, hours: 24 });
+  });
+
   test('a shorter one takes effect at once, a longer one keeps what is left', async () => {
     await dropExpired(keeping(12, 12, 12));
     await dropExpired(keeping(5, 12, 12));
