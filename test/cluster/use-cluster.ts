@@ -5,7 +5,7 @@ import type { ClickHouse, Read, ReadResult } from '../../common/clickhouse/click
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { CLUSTER_RIGHTS, RIGHTS, SHARD_RIGHTS, type Service } from '../../common/clickhouse/rights.ts';
-import { readSettings } from '../../common/config/settings.ts';
+import { readSettings, type Settings } from '../../common/config/settings.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { sources } from '../../common/sources.ts';
@@ -48,6 +48,8 @@ export interface UsedCluster {
   envOf(user: User, order: readonly number[]): Readonly<Record<string, string>>;
   /** Ingest that ends with the test. */
   ingestFrom(...order: readonly number[]): Promise<RunningIngest>;
+  /** The same, with other settings. */
+  ingestWith(settings: Partial<Settings>, ...order: readonly number[]): Promise<RunningIngest>;
   /** Creates the databases and users on an empty server. */
   prepare(server: TestServer): Promise<void>;
   /** What a replica holds by itself, whatever it still has to fetch. */
@@ -112,7 +114,7 @@ export function useCluster({ shards, severable = false }: { shards: number; seve
     }
   }
 
-  async function ingestFrom(...order: readonly number[]): Promise<RunningIngest> {
+  async function ingestWith(settings: Partial<Settings>, ...order: readonly number[]): Promise<RunningIngest> {
     const clickhouse = await clientAs('ingest', order);
     const running = await startIngest({
       clickhouse,
@@ -122,7 +124,7 @@ export function useCluster({ shards, severable = false }: { shards: number; seve
         logger,
         maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
       }),
-      settings: world.settings,
+      settings: { ...world.settings, ...settings },
       logger,
       registry: createRegistry(),
     });
@@ -199,7 +201,8 @@ export function useCluster({ shards, severable = false }: { shards: number; seve
     log,
     clientAs,
     envOf,
-    ingestFrom,
+    ingestFrom: (...order) => ingestWith({}, ...order),
+    ingestWith,
     prepare,
     countOn,
     async slowInsert(of = [...cluster.nodes.keys()]) {

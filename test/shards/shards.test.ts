@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
-import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { replayDeadLetter, listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
@@ -12,6 +12,7 @@ import { startRollup } from '../../services/rollup/service.ts';
 import { CLUSTER } from '../harness/clickhouse-cluster.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import { openTestStore } from '../harness/ingest-store.ts';
+import { produce } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { DATABASE, LOAD, PATIENCE_MS, useCluster } from '../cluster/use-cluster.ts';
 
@@ -98,6 +99,65 @@ test(
       'the partitions of the other shard go on',
     );
     await on.cluster.restart(1);
+    await on.expectExact();
+    await ingest.stop();
+  },
+);
+
+test(
+  'both replicas of a shard are lost: the partitions of the other shard go on, whatever backlog the lost one has',
+  { timeout: 900_000 },
+  async () => {
+    const BATCH_MAX_BYTES = 1024 ** 2;
+    const { nodes } = on.cluster;
+    const ingest = await on.ingestWith({ BATCH_MAX_BYTES }, 0, 1, 2, 3);
+    await on.world.produce(LOAD);
+    await on.world.finished(clickhouse, PATIENCE_MS);
+    // of all partitions on each shard; the first test claimed those of postgres_logs for s1
+    const places = (['edge_logs', 'function_edge_logs', 'auth_logs'] as const).flatMap((source) =>
+      [0, 1].map((partition) => {
+        const topic = on.world.topicOf(source);
+        return { source, topic, partition, shard: chooseShard(topic, partition, NAMES) };
+      }),
+    );
+    for (const node of [0, 1]) await nodes[node]!.server.kill();
+    const value = JSON.stringify({
+      project: 'abc',
+      metadata: { project_ref: 'abc' },
+      event_message: 'x'.repeat(40_000),
+    });
+    for (const shard of NAMES)
+      for (const { source, topic, partition } of places.filter((place) => place.shard === shard)) {
+        // two MiB each: those of the lost shard together fill more than four batches
+        const records = Array.from({ length: 52 }, () => ({ topic, partition, value }));
+        const reports = await produce(records, { compression: 'none' });
+        const offsets = reports.map(({ offset }) => Number(offset));
+        on.world.acknowledged(source, partition, offsets, value, 'row');
+      }
+    // the table of all shards cannot be read now
+    const ofNode: Reader = {
+      read: async ({ sql, format }) => ({
+        body: Buffer.from(
+          await nodes[2]!.server.query(
+            `${sql.replaceAll('FROM batches', `FROM ${DATABASE}.batches`)} FORMAT ${format}`,
+          ),
+        ),
+        readRows: undefined,
+        readBytes: undefined,
+      }),
+    };
+    const ofOther = new Set(
+      places.filter(({ shard }) => shard === 's2').map(({ topic, partition }) => `${topic}:0:${partition}`),
+    );
+    await waitFor(
+      async () => (await on.world.behind(ofNode)).every((place) => !ofOther.has(place)),
+      PATIENCE_MS,
+      'the partitions of the other shard go on',
+    );
+    expect(on.log).toContainEqual(
+      expect.objectContaining({ msg: 'inserts_stuck', target: expect.stringMatching(/ s1$/) }),
+    );
+    for (const node of [0, 1]) await on.cluster.restart(node);
     await on.expectExact();
     await ingest.stop();
   },
