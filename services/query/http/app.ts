@@ -11,7 +11,7 @@ import { answerOptions, createBrowserAccess } from './browser-access.ts';
 import { serveOwnPaths, type Get, type OwnPathsOptions } from './own-paths.ts';
 import { closeUnlessRead } from './receive-body.ts';
 import { CORS, SAFE, VARY } from './request.ts';
-import { answerBrokenRequest, createSendError } from './send-error.ts';
+import { answerBrokenRequest, answerConnect, createSendError } from './send-error.ts';
 import { createServeEndpoint, ENDPOINT_PATHS, type EndpointOptions } from './serve-endpoint.ts';
 import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
 
@@ -120,6 +120,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   countRequests(app);
   // Node would answer by itself, without the envelope
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
+  app.server.on('connect', answerConnect);
   app.decorateRequest('key', undefined);
   app.decorateRequest('outcome');
   app.decorateRequest('search', undefined);

@@ -1,6 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
-import { Transform, type Readable } from 'node:stream';
+import { Transform, type Duplex, type Readable } from 'node:stream';
 import { ApiError } from '../../../common/http/errors.ts';
 
 /** A body that pauses for this long is given up. */
@@ -61,7 +60,7 @@ export function closeUnlessRead(request: IncomingMessage): void {
 }
 
 /** Ends a socket with a last message, and destroys it if the other side leaves it half open. */
-export function endSocket(socket: Socket, words: string): void {
+export function endSocket(socket: Duplex, words: string): void {
   const linger = setTimeout(() => socket.destroy(), LINGER_MS);
   socket.once('close', () => clearTimeout(linger));
   socket.end(words);

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { UsageError } from '../../../common/errors.ts';
@@ -76,21 +77,48 @@ function errorOf(error: Partial<FastifyError> & Error): ApiError {
   return apiErrorOf(error, { parameters: [] });
 }
 
-/** Answers a request that is no HTTP, or whose head is too large. There is only a socket yet, no request object. */
-export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
+/** `rawPacket`: a Buffer, which begins with the request line unless the connection had requests before */
+type BrokenRequest = Error & { readonly code?: string; readonly rawPacket?: unknown };
+
+/** Answers a request that Node cannot read. There is only a socket yet, no request object. */
+export function answerBrokenRequest(error: BrokenRequest, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
   }
+  answerSocket(socket, refusalOf(error));
+}
+
+function refusalOf({ code, rawPacket }: BrokenRequest): ApiError {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new ApiError('too_large', 'the request line and headers are too large', { status: 431 });
+  if (code === 'HPE_INVALID_URL')
+    return new ApiError('invalid_request', 'the address is not valid: characters beyond ASCII must be percent-encoded');
+  // anything else than HTTP, such as TLS, begins with a wrong method too
+  if (code === 'HPE_INVALID_METHOD' && /^[\w-]+ \S+ HTTP\/1/.test(String(rawPacket))) return unknownMethod();
+  return new ApiError('invalid_request', 'the request cannot be read');
+}
+
+/** Answers CONNECT, for which Node hands over the bare socket. */
+export function answerConnect(_request: unknown, socket: Duplex): void {
+  // Node no longer listens: without this, a reset would end the process
+  socket.on('error', () => undefined).resume();
+  answerSocket(socket, unknownMethod());
+}
+
+function unknownMethod(): ApiError {
+  return new ApiError('method_not_allowed', 'no path accepts this method', {
+    allow: 'GET, HEAD, POST, DELETE, OPTIONS',
+  });
+}
+
+function answerSocket(socket: Duplex, answer: ApiError): void {
   const requestId = randomUUID();
-  const tooLarge = error.code === 'HPE_HEADER_OVERFLOW';
-  const answer = tooLarge
-    ? new ApiError('too_large', 'the request line and headers are too large', { status: 431 })
-    : new ApiError('invalid_request', 'the request cannot be read');
   const body = envelope(answer, requestId);
   const headers = {
     ...CORS,
     ...SAFE,
+    ...(answer.allow !== undefined && { allow: answer.allow }),
     'content-type': JSON_TYPE,
     'content-length': Buffer.byteLength(body),
     'cache-control': 'private, no-store',

@@ -101,6 +101,9 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
         'unauthorized',
       ],
       ['of a line that is no HTTP', 'nonsense\r\n\r\n', 400, 'invalid_request'],
+      ['of bytes that are no HTTP', '\u0016\u0003\u0001 TLS HTTP/1', 400, 'invalid_request'],
+      ['of an unknown method', 'BREW /api/keys HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'method_not_allowed'],
+      ['of CONNECT', 'CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'method_not_allowed'],
       [
         'of headers that are too large',
         `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(50_000)}\r\n\r\n`,
@@ -117,6 +120,29 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
         request_id: expect.stringMatching(/./) as string,
         message: expect.stringMatching(/./) as string,
       });
+    });
+
+    it('a method that no path takes is answered with those that some path takes', async () => {
+      for (const request of ['BREW / HTTP/1.1\r\n\r\n', 'CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n'])
+        expect(await raw(request)).toContain('\r\nallow: GET, HEAD, POST, DELETE, OPTIONS\r\n');
+    });
+
+    it('an address that is not percent-encoded is refused with the reason', async () => {
+      for (const path of ['/api/keys?name=é', '/é'])
+        expect(await raw(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`)).toContain(
+          '"message":"the address is not valid: characters beyond ASCII must be percent-encoded"',
+        );
+    });
+
+    it('a caller that resets its CONNECT stops nobody', async () => {
+      for (let i = 0; i < 20; i++)
+        await new Promise((resolve) => {
+          const socket = connect(Number(new URL(service.address).port), '127.0.0.1', () => {
+            socket.write('CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n', () => socket.resetAndDestroy());
+          });
+          socket.on('error', () => undefined).once('close', resolve);
+        });
+      expect((await send(service.address, '/livez')).status).toBe(200);
     });
 
     it('HTTP/1.0 needs no Host', async () => {
