@@ -117,7 +117,8 @@ function readToken(body: Buffer): string {
 
 /** Throws ApiError. */
 function readSince(query: URLSearchParams): number | undefined {
-  const given = query.get('since') ?? '';
+  const [given = '', ...more] = query.getAll('since');
+  if (more.length > 0) throw invalidParameters([{ parameter: 'since', message: 'is given more than once' }]);
   if (given === '') return undefined;
   if (!/^\d{1,12}$/.test(given))
     throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);

@@ -20,6 +20,7 @@ const REPLAY_LIMIT = 100;
 const REPLAY_DEFAULT = 25;
 const BODY_LIMIT = 16 * 1024;
 const PATH = '/api/dead-letters';
+const PARAMETERS = ['topic', 'reason', 'open', 'limit', 'after'] as const;
 
 /** Dead letters over HTTP, for admin keys: what `npm run dead-letters` does, a page at a time. */
 export function deadLetterRoutes(context: CommandContext): Route[] {
@@ -32,7 +33,9 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
       path: PATH,
       documented: LIST,
       handle: async ({ query }) => {
-        const mistakes: ParameterMistake[] = [];
+        const mistakes: ParameterMistake[] = PARAMETERS.filter((name) => query.getAll(name).length > 1).map(
+          (parameter) => ({ parameter, message: 'is given more than once' }),
+        );
         const filter = readFilter(Object.fromEntries(query), mistakes);
         const limit = readLimit(query.get('limit'), LIST_DEFAULT, LIST_LIMIT, mistakes);
         const after = readPlace(query.get('after'), mistakes);

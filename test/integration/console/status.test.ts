@@ -285,6 +285,8 @@ describe.each(modes)('beside the engine %s', (mode) => {
       'invalid_parameter',
       ['reason', 'open', 'limit', 'after'],
     ],
+    ['/api/dead-letters?limit=2&limit=3&%6cimit=4&topic=a&topic=a&x=1&x=2', 'invalid_parameter', ['topic', 'limit']],
+    ['/api/status?since=1&since=1', 'invalid_parameter', ['since']],
     ['/api/dead-letters/auth_logs/0/999999', 'not_found', []],
     ['/api/dead-letters/auth_logs/x/1', 'not_found', []],
   ])('%s is refused as %s', async (path, code, wrong) => {
