@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { UsageError } from '../../../common/errors.ts';
 import { argsOf } from '../../../test/harness/command.ts';
+import { readOverlap } from '../keys/key-table.ts';
 import { keysCommand } from './keys.ts';
 
 const create = (...words: string[]): unknown =>
@@ -23,4 +24,9 @@ test('an overlap that is not a whole number is refused: an empty one would end t
   expect(rotate('0')).toMatchObject({ overlapSeconds: 0 });
   for (const overlap of ['', ' ', '-1', '1e3', '0x10', '1.5', '2592001'])
     expect(() => rotate(overlap), overlap).toThrow(UsageError);
+});
+
+test('a rotation without an overlap has one of an hour, as over HTTP', () => {
+  expect(argsOf(keysCommand, 'rotate', 'an-id')).toMatchObject({ overlapSeconds: 3_600 });
+  expect(readOverlap({})).toEqual({ seconds: 3_600 });
 });

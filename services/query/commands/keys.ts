@@ -4,6 +4,7 @@ import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import {
   createKey,
+  DEFAULT_OVERLAP_SECONDS,
   listKeys,
   readNewKey,
   readOverlap,
@@ -13,8 +14,6 @@ import {
   type ListedKey,
   type RotatedKey,
 } from '../keys/key-table.ts';
-
-const DEFAULT_OVERLAP_SECONDS = 3_600;
 
 type Args =
   | ({ readonly action: 'create' } & Pick<ListedKey, 'name' | 'scopes' | 'projects' | 'expires_at'>)

@@ -4,7 +4,15 @@ import { ApiError, invalidParameters, readJson } from '../../../common/http/erro
 import { sharedAnswers } from '../../../common/http/operation.ts';
 import type { Route } from '../../../common/http/route.ts';
 import type { KeyLoader } from './key-loader.ts';
-import { createKey, listKeys, readNewKey, readOverlap, revokeKey, rotateKey } from './key-table.ts';
+import {
+  createKey,
+  DEFAULT_OVERLAP_SECONDS,
+  listKeys,
+  readNewKey,
+  readOverlap,
+  revokeKey,
+  rotateKey,
+} from './key-table.ts';
 
 const BODY_LIMIT = 64 * 1024;
 const ID = [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }];
@@ -41,8 +49,7 @@ const DOCUMENTED = {
     summary: 'Replaces a key',
     parameters: ID,
     responses: answers({ 201: { description: 'The new key' } }, 400, 404),
-    description:
-      'The new key has the scopes and projects of the old one. Both are valid for `overlap_seconds`. The body is `{"overlap_seconds": 3600}`.',
+    description: `The new key has the scopes and projects of the old one. Both are valid for \`overlap_seconds\`. The body is \`{"overlap_seconds": ${DEFAULT_OVERLAP_SECONDS}}\`, which is also the default.`,
   },
 } as const;
 
@@ -102,7 +109,7 @@ export function keyRoutes({
       path: '/api/keys/:id/rotate',
       documented: DOCUMENTED.rotate,
       async handle({ params, body }) {
-        const read = readOverlap(readJson(body, 'the body must be JSON: {"overlap_seconds"}'));
+        const read = readOverlap(body.length === 0 ? {} : readJson(body, 'the body must be JSON: {"overlap_seconds"}'));
         if ('mistakes' in read) throw invalidParameters(read.mistakes);
         const id = params['id'] ?? '';
         const rotated = await rotateKey(clickhouse, id, read.seconds, clock());

@@ -12,6 +12,7 @@ const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_
 ) as [string, string, string, string, string];
 /** The longest time for which a key and its replacement are both valid. */
 const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
+export const DEFAULT_OVERLAP_SECONDS = 3_600;
 /** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
 
@@ -60,11 +61,11 @@ export function randomKey(): string {
 function fieldsOf(
   given: unknown,
   known: readonly string[],
-): { fields: Record<string, unknown>; mistakes: ParameterMistake[] } {
+): { isObject: boolean; fields: Record<string, unknown>; mistakes: ParameterMistake[] } {
   const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
   const fields = isObject ? (given as Record<string, unknown>) : {};
   const unknown = Object.keys(fields).filter((name) => !known.includes(name));
-  return { fields, mistakes: unknown.map((parameter) => ({ parameter, message: 'is not known' })) };
+  return { isObject, fields, mistakes: unknown.map((parameter) => ({ parameter, message: 'is not known' })) };
 }
 
 /** Returns what a caller sent to create a key, or every mistake in it. */
@@ -214,8 +215,8 @@ export async function noteUses(
 
 /** Returns what a caller sent to rotate a key, or what is wrong with it. */
 export function readOverlap(given: unknown): { seconds: number } | { mistakes: ParameterMistake[] } {
-  const { fields, mistakes } = fieldsOf(given, ['overlap_seconds']);
-  const seconds = fields['overlap_seconds'];
+  const { isObject, fields, mistakes } = fieldsOf(given, ['overlap_seconds']);
+  const { overlap_seconds: seconds = isObject ? DEFAULT_OVERLAP_SECONDS : undefined } = fields;
   if (typeof seconds !== 'number' || !Number.isInteger(seconds) || seconds < 0 || seconds > LONGEST_OVERLAP_SECONDS) {
     mistakes.push({ parameter: 'overlap_seconds', message: `must be an integer from 0 to ${LONGEST_OVERLAP_SECONDS}` });
   }

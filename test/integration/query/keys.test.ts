@@ -193,7 +193,7 @@ describe('a key', () => {
       ['{"overlap_seconds":2592001}', ['overlap_seconds']],
       ['{"overlap_seconds":"60"}', ['overlap_seconds']],
       ['{"overlap_seconds":1.5}', ['overlap_seconds']],
-      ['{}', ['overlap_seconds']],
+      ['null', ['overlap_seconds']],
       ['[]', ['overlap_seconds']],
       ['{"overlap_seconds":1,"x":1}', ['x']],
     ] as const) {
@@ -201,6 +201,10 @@ describe('a key', () => {
       expect([body, refused.status, refused.error.errors?.map((e) => e.parameter)]).toEqual([body, 400, wrong]);
     }
     expect((await rotate(last.id, '{')).error.code).toBe('invalid_request');
+    for (const body of ['', '{}']) {
+      const { replaces } = JSON.parse((await rotate(last.id, body)).text) as typeof replaced;
+      expect(Math.abs(Date.parse(replaces.expires_at) - clock() - 3_600_000)).toBeLessThan(30_000);
+    }
     expect(
       (
         await send(services[0].address, `/api/keys/${last.id}/rotate`, {
