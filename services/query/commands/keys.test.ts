@@ -1,5 +1,8 @@
 import { expect, test } from 'vitest';
+import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { readSettings } from '../../../common/config/settings.ts';
 import { UsageError } from '../../../common/errors.ts';
+import { createLogger } from '../../../common/logger.ts';
 import { argsOf } from '../../../test/harness/command.ts';
 import { readOverlap } from '../keys/key-table.ts';
 import { keysCommand } from './keys.ts';
@@ -29,4 +32,14 @@ test('an overlap that is not a whole number is refused: an empty one would end t
 test('a rotation without an overlap has one of an hour, as over HTTP', () => {
   expect(argsOf(keysCommand, 'rotate', 'an-id')).toMatchObject({ overlapSeconds: 3_600 });
   expect(readOverlap({})).toEqual({ seconds: 3_600 });
+});
+
+test('a scope may name an endpoint that does not exist yet, and the operator is told', async () => {
+  const clickhouse = { execute: () => Promise.resolve() } as unknown as ClickHouse;
+  const context = { clickhouse, settings: readSettings({}), logger: createLogger('silent') };
+  const args = argsOf(keysCommand, 'create', '--name', 'n', '--scope', 'ingest,query:nope,query:logs.all');
+  const result = await keysCommand.run(context, args);
+  const lines = keysCommand.print(result).toString().trimEnd().split('\n');
+  expect(lines.slice(2)).toEqual(['there is no endpoint nope yet: neither a built-in one nor one in ENDPOINTS_DIR']);
+  expect(keysCommand.json?.(result)).not.toHaveProperty('missingEndpoints');
 });

@@ -1,7 +1,9 @@
 import { systemClock } from '../../../common/clock.ts';
 import { wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
+import type { Settings } from '../../../common/config/settings.ts';
 import { UsageError } from '../../../common/errors.ts';
+import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
 import {
   createKey,
   DEFAULT_OVERLAP_SECONDS,
@@ -21,7 +23,7 @@ type Args =
   | { readonly action: 'revoke'; readonly id: string }
   | { readonly action: 'rotate'; readonly id: string; readonly overlapSeconds: number };
 type Result =
-  | { readonly created: CreatedKey }
+  | { readonly created: CreatedKey; readonly missingEndpoints: readonly string[] }
   | { readonly rotated: RotatedKey }
   | { readonly keys: readonly ListedKey[] }
   | { readonly revoked: string }
@@ -33,6 +35,14 @@ type Result =
  */
 function all(values: readonly string[]): string[] {
   return values.flatMap((value) => value.split(',').map((part) => part.trim()));
+}
+
+/** Returns the endpoints that scopes name, but no definition has. They may come later, so a key may name them. */
+function missingEndpoints(settings: Settings, scopes: readonly string[]): string[] {
+  const named = scopes.filter((scope) => scope.startsWith('query:')).map((scope) => scope.slice('query:'.length));
+  if (named.length === 0) return [];
+  const { all } = readDefinitions(foldersOf(settings));
+  return named.filter((name) => !all.some((definition) => definition.name === name));
 }
 
 /** readNewKey checks the rest. */
@@ -102,7 +112,7 @@ export const keysCommand: Command<Args, Result> = {
     }),
   },
 
-  async run({ clickhouse }, args) {
+  async run({ clickhouse, settings }, args) {
     const now = systemClock();
     if (args.action === 'list') return { keys: await listKeys(clickhouse, now) };
     if (args.action === 'rotate') {
@@ -114,11 +124,15 @@ export const keysCommand: Command<Args, Result> = {
     const { action: _, ...given } = args;
     const read = readNewKey(given, now);
     if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
-    return { created: await createKey(clickhouse, read.key, now) };
+    const missing = missingEndpoints(settings, read.key.scopes);
+    return { created: await createKey(clickhouse, read.key, now), missingEndpoints: missing };
   },
 
   print(result) {
-    if ('created' in result) return `${result.created.key}\n(shown this once; id ${result.created.id})\n`;
+    if ('created' in result) {
+      const { created, missingEndpoints: missing } = result;
+      return `${created.key}\n(shown this once; id ${created.id})\n${missing.map((name) => `there is no endpoint ${name} yet: neither a built-in one nor one in ENDPOINTS_DIR\n`).join('')}`;
+    }
     if ('rotated' in result)
       return `${result.rotated.key}\n(shown this once; id ${result.rotated.id}; the key ${result.rotated.replaces.id} ends at ${result.rotated.replaces.expires_at})\n`;
     if ('revoked' in result) return `revoked ${result.revoked}: it stops working within 10 s\n`;
