@@ -66,7 +66,20 @@ function parse(words: readonly string[], forms: Readonly<Record<string, Form>>) 
   ))
     options[name] = { type: value === undefined ? 'boolean' : 'string', multiple: isRepeatable };
   try {
-    return parseArgs({ args: [...words], options: { ...options, ...EVERYWHERE }, allowPositionals: true });
+    const parsed = parseArgs({
+      args: [...words],
+      options: { ...options, ...EVERYWHERE },
+      allowPositionals: true,
+      tokens: true,
+    });
+    // of a repeated option Node keeps the last value only
+    const seen = new Set<string>();
+    for (const token of parsed.tokens) {
+      if (token.kind !== 'option' || token.value === undefined || options[token.name]?.multiple === true) continue;
+      if (seen.has(token.name)) throw new Error(`--${token.name} is given more than once`);
+      seen.add(token.name);
+    }
+    return parsed;
   } catch (error) {
     throw new UsageError(error instanceof Error ? error.message : String(error));
   }
