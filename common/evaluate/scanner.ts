@@ -2,9 +2,9 @@ import { createPaths, MAX_NAME, type Paths } from './paths.ts';
 
 /**
  * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested at most MAX_DEPTH deep. It
- * builds nothing, so time is linear and memory constant for any input. It leaves the values that the paths name in
- * `found`: of duplicate keys the first, and for a list whose first element is an object, that object. Keys may contain
- * escapes.
+ * builds nothing, so time is linear and memory constant for any input. Only a text that does not end in a bracket is
+ * copied. It leaves the values that the paths name in `found`: of duplicate keys the first, and for a list whose first
+ * element is an object, that object. Keys may contain escapes.
  */
 export interface Scanner {
   readonly paths: Paths;
@@ -103,12 +103,21 @@ export function createScanner(wanted: readonly string[]): Scanner {
     let end = limit;
     while (end > start && isSpace(bytes[end - 1]!)) end--;
     // the last byte closes the event, so reads outside of strings end before it
-    if (end - start < 2 || bytes[end - 1] !== 0x7d) return end - start;
+    if (end - start < 2 || bytes[end - 1] !== 0x7d) return scanOpen(bytes.subarray(start, end));
     let i = start;
     while (isSpace(bytes[i]!)) i++;
     if (bytes[i] !== 0x7b) return i - start;
     const result = scanObject(bytes, i, end, found, memberOf);
     return result < 0 ? result : result - start;
+  }
+
+  /** Finds the wrong byte of a text that does not end in a bracket. It is refused anyway, so it may cost a copy. */
+  function scanOpen(text: Uint8Array): number {
+    const closed = new Uint8Array(text.length + 1);
+    closed.set(text);
+    closed[text.length] = 0x7d;
+    const result = scan(closed, 0, closed.length);
+    return result === VALID ? text.length : Math.min(result, text.length);
   }
 }
 

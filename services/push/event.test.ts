@@ -32,6 +32,12 @@ describe('an event', () => {
 
   it.each<[string, string, string]>([
     ['edge_logs', '{"project":"a"', 'is not JSON at byte 14 of 14'],
+    ['edge_logs', '{"project":"a', 'is not JSON at byte 13 of 13'],
+    ['edge_logs', '{"project":', 'is not JSON at byte 11 of 11'],
+    ['edge_logs', '{', 'is not JSON at byte 1 of 1'],
+    ['edge_logs', '{"project":NaN,"m":{"a":1', 'is not JSON at byte 11 of 25'],
+    ['edge_logs', '{"project":"a"}]', 'is not JSON at byte 15 of 16'],
+    ['edge_logs', `{"project":${'['.repeat(512)}`, 'is nested deeper than 512 levels'],
     ['edge_logs', '["a"]', 'is not a JSON object'],
     ['edge_logs', '3', 'is not a JSON object'],
     ['edge_logs', 'tru', 'is not a JSON object'],
