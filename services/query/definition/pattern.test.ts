@@ -38,6 +38,17 @@ describe('the size of a pattern', () => {
     expect(patternSize(pattern)).toBeGreaterThan(LARGEST_PATTERN);
   });
 
+  it.each([
+    ['a{199}', 199],
+    ['a{200}', 200],
+    ['.{200}', 200],
+    ['(a){50}', 150],
+    ['(?:ab?){50}', 150],
+    ['(?:ab|cd){40}', 200],
+  ])('of %s is %d', (pattern, size) => {
+    expect(patternSize(pattern)).toBe(size);
+  });
+
   it.each(['(', 'a**', '(?=a)', '(a)\\1', 'a{1001}x{1', '[', '\\C'])('of %j is none', (pattern) => {
     expect(patternSize(pattern) ?? Infinity).toBeGreaterThan(LARGEST_PATTERN);
   });

@@ -10,6 +10,8 @@ export const LARGEST_PATTERN = 200;
 const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
 const UNICODE_CLASS = 10;
+/** Every program begins with an instruction that fails and ends with one that matches; they are no parts of the pattern. */
+const FRAME = 2;
 /** What stands for itself: quoted text, a character by its number, any other escape. */
 const LITERAL = /\\Q.*?(?:\\E|$)|\\x\{[\dA-Fa-f]+\}|\\[^pP]/gs;
 const CLASS = /\[\^?\]?(?:\[:\^?\w+:\]|[^\]])*\]/g;
@@ -30,7 +32,7 @@ export function patternSize(pattern: string): number | undefined {
   let widest = /\\[pP]/.test(outline) ? UNICODE_CLASS : 1;
   for (const [one] of outline.matchAll(CLASS)) widest = Math.max(widest, Math.ceil(one.length / CLASS_CHARACTERS));
   try {
-    return RE2JS.compile(pattern).programSize() * widest;
+    return (RE2JS.compile(pattern).programSize() - FRAME) * widest;
   } catch {
     return undefined;
   }
