@@ -1,6 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { makeDataFolder } from '../config/data-folder.ts';
 import type { Settings } from '../config/settings.ts';
+import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse } from './clickhouse.ts';
 import { checkRights, type Service } from './rights.ts';
@@ -9,14 +11,19 @@ const OTHER_READERS = 2;
 
 /**
  * Opens the server of CLICKHOUSE_URL, or the nodes of CLICKHOUSE_CLUSTER, and waits for an answer until `signal` fires.
- * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR. Throws StartError, also if our user lacks a right
- * that `service` needs.
+ * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true. Throws
+ * StartError, also if our user lacks a right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
     Partial<Pick<Settings, 'CLICKHOUSE_CLUSTER' | 'CLICKHOUSE_SANDBOX_URL' | 'CLICKHOUSE_SSL_CA'>>,
   logger: Logger,
-  { wait = true, signal, service }: { wait?: boolean; signal?: AbortSignal; service?: Service } = {},
+  {
+    wait = true,
+    create = true,
+    signal,
+    service,
+  }: { wait?: boolean; create?: boolean; signal?: AbortSignal; service?: Service } = {},
 ): Promise<ClickHouse> {
   // beside the callers' queries, keys, audit and commands always have readers
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
@@ -45,6 +52,10 @@ export async function openClickHouse(
       throw error;
     }
   }
+  if (!create && !existsSync(join(settings.DATA_DIR, 'clickhouse')))
+    throw new StartError(
+      `there is no data in ${settings.DATA_DIR}; set DATA_DIR to the folder of the service, or run npm start first`,
+    );
   if (!makeDataFolder(settings.DATA_DIR))
     logger.warn({ data_dir: settings.DATA_DIR }, 'data_folder_readable_by_others');
   const { openEmbedded } = await import('./embedded/embedded.ts');

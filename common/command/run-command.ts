@@ -68,7 +68,10 @@ async function resultOf<Args, Result>(
     if (answered !== undefined) return answered;
   }
   const logger = createLogger('warn');
-  const clickhouse = await openClickHouse(settings, logger, { wait: false });
+  const clickhouse = await openClickHouse(settings, logger, {
+    wait: false,
+    create: command.mayCreate?.(args) ?? false,
+  });
   try {
     return await command.run({ clickhouse, settings, logger }, args);
   } catch (error) {

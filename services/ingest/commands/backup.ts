@@ -34,6 +34,7 @@ After a restore, ingest continues where the ledger ends. It reads what came afte
     }),
   },
 
+  mayCreate: (args) => args.do === 'restore',
   run: async ({ clickhouse, settings, logger }, args) => {
     const context = { clickhouse, logger, places: settings.BACKUP_PLACES };
     return args.do === 'create' ? await createBackup(context, args) : await restoreBackup(context, args);

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -120,4 +120,20 @@ test('output of a service is shown without control characters, as text and as JS
   const json = await reconcile(service.port, folder, ['--json']);
   for (const { stdout, stderr } of [shown, json]) expect(stdout + stderr).not.toMatch(/[^\P{Cc}\n]|\u202e/u);
   expect(JSON.parse(json.stdout)).toMatchObject({ faults: evil.faults });
+});
+
+test('a mistyped DATA_DIR is named, not created; only a restore begins a data folder', async () => {
+  const missing = join(folder, 'mistyped');
+  for (const at of [missing, folder]) {
+    const { code, stderr } = await reconcile(1, at);
+    expect([code, stderr]).toEqual([
+      1,
+      `sluice: there is no data in ${at}; set DATA_DIR to the folder of the service, or run npm start first\n`,
+    ]);
+  }
+  expect([existsSync(missing), existsSync(join(folder, 'clickhouse'))]).toEqual([false, false]);
+  const settings = { DATA_DIR: missing, PORT: '1', BACKUP_PLACES: `local=${folder}` };
+  const restore = startScript('backup', settings, ['restore', 'local/none']);
+  expect([await restore.exited, restore.stderr()]).toEqual([1, expect.not.stringContaining('there is no data')]);
+  expect(existsSync(missing)).toBe(true);
 });
