@@ -45,7 +45,8 @@ test('all mistakes are reported at once, with exit code 78', () => {
 });
 
 test('an unknown flag is answered with the help', () => {
-  expect(mistakesOf('--what').message).toContain(help);
+  expect(mistakesOf('--what').message).toBe(`Unknown option '--what'\n\n${help}`);
+  expect(mistakesOf('what').message).toBe(`Unexpected argument 'what'\n\n${help}`);
 });
 
 test('the help names every flag', () => {

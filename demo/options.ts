@@ -74,7 +74,12 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
       },
     });
   } catch (error) {
-    throw new StartError(`${(error as Error).message}\n\n${help}`, { exitCode: EXIT_CONFIG });
+    // without Node's hint about positional arguments, of which there are none
+    const message = (error as Error).message.replace(
+      /\. (?:To specify a|This command does not take) positional .*/s,
+      '',
+    );
+    throw new StartError(`${message}\n\n${help}`, { exitCode: EXIT_CONFIG });
   }
   const { values } = parsed;
   const integer = (

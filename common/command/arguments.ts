@@ -39,10 +39,28 @@ export function checkArguments(command: Pick<Command, 'by' | 'forms'>, given: un
   );
 }
 
+const TYPES: Readonly<Record<string, string>> = {
+  object: 'an object',
+  array: 'a list',
+  string: 'a text',
+  integer: 'a whole number',
+  boolean: 'true or false',
+};
+
+/** Returns ajv's finding in plain words. */
 function sentence({ instancePath, keyword, message = 'is wrong', params }: ErrorObject): string {
-  const { tag, allowedValues } = params as { tag?: string; allowedValues?: readonly unknown[] };
-  const at = instancePath === '' ? 'the object' : instancePath.slice(1).replaceAll('/', '.');
+  const { tag, allowedValues, type, missingProperty, additionalProperty } = params as Readonly<
+    Record<string, string>
+  > & {
+    readonly allowedValues?: readonly unknown[];
+  };
+  const path = [...instancePath.split('/').slice(1), missingProperty ?? additionalProperty ?? []].flat();
+  const at = path.length === 0 ? 'they' : path.join('.');
   if (keyword === 'discriminator') return `${tag} has an unknown value`;
   if (keyword === 'enum') return `${at} must be one of ${allowedValues?.join(', ')}`;
-  return `${at} ${message}`;
+  if (keyword === 'type') return `${at} must be ${TYPES[type!] ?? type}`;
+  if (keyword === 'pattern') return `${at} has a form that is not allowed`;
+  if (keyword === 'required') return `${at} is missing`;
+  if (keyword === 'additionalProperties') return `${at} is not known`;
+  return `${at} ${message.replace('NOT have more than', 'have at most').replace('>=', 'at least').replace('<=', 'at most')}`;
 }

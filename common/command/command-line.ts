@@ -81,7 +81,8 @@ function parse(words: readonly string[], forms: Readonly<Record<string, Form>>) 
     }
     return parsed;
   } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error));
+    // without Node's hint about words that begin with a dash: no command takes such words
+    throw new UsageError((error as Error).message.replace(/\. To specify a positional argument .*/s, ''));
   }
 }
 

@@ -93,7 +93,7 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
       expect(reply.error).toMatchObject({
         status: 400,
         code: 'invalid_request',
-        message: expect.stringMatching(/^the arguments are wrong: place must match pattern/) as string,
+        message: expect.stringMatching(/^the arguments are wrong: place has a form that is not allowed/) as string,
       });
     }
     expect((await call('backup', { do: 'create', place: 'other/one' })).error).toMatchObject({
