@@ -45,10 +45,18 @@ export function url(...protocols: string[]): (value: string) => string {
   };
 }
 
+/** A ClickHouse server; the path is the name of the database. */
+export function server(value: string): string {
+  const { pathname, search, hash } = new URL(url('http', 'https')(value));
+  if (pathname.includes('/', 1) || search !== '' || hash !== '')
+    throw new Error('has more than a database behind the host; use http://user:password@host:8123/database');
+  return value;
+}
+
 /** One server, or several nodes of a cluster with the same database. */
 export function nodes(value: string): string {
   const urls = value.split(',').map((node) => node.trim());
-  for (const node of urls) url('http', 'https')(node);
+  for (const node of urls) server(node);
   if (new Set(urls.map((node) => new URL(node).pathname)).size > 1)
     throw new Error('names several databases; the nodes of a cluster have one database in common');
   return urls.join(',');

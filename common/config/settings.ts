@@ -123,13 +123,13 @@ export const settingsTable = {
     secret: true,
     description:
       'the same server with a user without any rights; required with CLICKHOUSE_URL for `sandboxed` endpoints',
-    parse: parsers.url('http', 'https'),
+    parse: parsers.server,
   }),
   MOVE_FROM_URL: optional({
     shown: 'embedded engine of DATA_DIR',
     secret: true,
     description: 'ClickHouse server that `npm run move` copies from, `http://user:password@host:8123/database`',
-    parse: parsers.url('http', 'https'),
+    parse: parsers.server,
   }),
   CLICKHOUSE_SSL_CA: optional({
     shown: "Node's own list",

@@ -82,6 +82,14 @@ describe('--check-config', () => {
   );
 });
 
+test('METRICS_PORT must not be PORT, unless the service does not listen on PORT', { timeout: 60_000 }, async () => {
+  const env = { KAFKA_BROKERS: 'kafka.invalid:9092', CLICKHOUSE_URL: 'http://clickhouse.invalid:8123' };
+  const codes = (more: Record<string, string>) =>
+    Promise.all(['all-in-one', 'query', 'ingest'].map(async (name) => (await check(name, { ...env, ...more })).code));
+  expect(await codes({ METRICS_PORT: '4000' })).toEqual([78, 78, 0]);
+  expect(await codes({ METRICS_PORT: '0', PORT: '0' })).toEqual([0, 0, 0]);
+});
+
 test.each([
   ['all-in-one', 'npm start'],
   ['query', 'npm run query'],
@@ -179,6 +187,17 @@ test('an address whose password cannot be decoded is a mistake, and is not shown
     );
     expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).not.toThrow(SECRET);
     expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/x` })[name]).toBe(`${scheme}://user:100%25@host:1/x`);
+  }
+});
+
+test('an address of ClickHouse has nothing but a database behind the host', () => {
+  for (const name of ['CLICKHOUSE_URL', 'CLICKHOUSE_SANDBOX_URL', 'MOVE_FROM_URL'] as const) {
+    for (const wrong of ['/a/b', '/a/', '/?x=1', '/a?database=b', '/a#b'])
+      expect(() => readSettings({ [name]: `http://host:8123${wrong}` }), name + wrong).toThrow(
+        `${name} has more than a database behind the host; use http://user:password@host:8123/database`,
+      );
+    for (const right of ['', '/', '/a', '/a%2Fb'])
+      expect(readSettings({ [name]: `http://host:8123${right}` })[name]).toBe(`http://host:8123${right}`);
   }
 });
 

@@ -55,6 +55,15 @@ export function readServiceSettings<Needed extends SettingName = never>(
       : error;
   }
   if (lacking !== undefined) throw new StartError(lacking, { exitCode: EXIT_CONFIG });
+  // ingest and rollup do not listen on PORT
+  const listens = script === 'start' || script === 'query';
+  if (listens && settings.PORT !== 0 && settings.METRICS_PORT === settings.PORT)
+    throw new StartError(
+      `METRICS_PORT and PORT are both ${settings.PORT}; without METRICS_PORT, PORT serves /metrics`,
+      {
+        exitCode: EXIT_CONFIG,
+      },
+    );
   if (isConfigCheck()) {
     writeSync(1, describeSettings(settings));
     process.exit(0);
