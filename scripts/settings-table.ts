@@ -8,10 +8,11 @@ const END = '<!-- /settings -->';
 /** The table of settings, from the same table that parses them. */
 function settingsTableMarkdown(): string {
   return [
-    '| variable | default | unit | meaning |',
-    '|---|---|---|---|',
+    '| variable | default | range | unit | meaning |',
+    '|---|---|---|---|---|',
     ...Object.entries<Setting<unknown>>(settingsTable).map(
-      ([name, s]) => `| \`${name}\` | ${s.shown ?? `\`${String(s.default)}\``} | ${s.unit ?? ''} | ${s.description} |`,
+      ([name, s]) =>
+        `| \`${name}\` | ${s.shown ?? `\`${String(s.default)}\``} | ${s.parse.range ?? ''} | ${s.unit ?? ''} | ${s.description} |`,
     ),
   ].join('\n');
 }

@@ -15,13 +15,16 @@ export function oneOf<const T extends string>(...values: T[]): (value: string) =
   };
 }
 
-export function integer(min: number, max: number): (value: string) => number {
-  return (value) => {
+/** `range` is for the documentation. */
+export function integer(min: number, max: number): ((value: string) => number) & { readonly range: string } {
+  const range = `${min} to ${max}`;
+  const parse = (value: string): number => {
     const n = Number(value);
     if (!/^\d+$/.test(value) || n < min || n > max)
-      throw new Error(`is ${JSON.stringify(value)}; use an integer from ${min} to ${max}`);
+      throw new Error(`is ${JSON.stringify(value)}; use an integer from ${range}`);
     return n;
   };
+  return Object.assign(parse, { range });
 }
 
 export function yesOrNo(value: string): boolean {

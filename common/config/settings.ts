@@ -17,7 +17,7 @@ export interface Setting<T> {
   readonly unit?: string;
   readonly secret?: true;
   readonly description: string;
-  readonly parse: (text: string) => T;
+  readonly parse: { (text: string): T; readonly range?: string };
 }
 
 const setting = <T>(s: Setting<T>): Setting<T> => s;
