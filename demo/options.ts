@@ -16,20 +16,21 @@ interface DemoOptions {
 
 export const help = `npm run demo -- [flags]: realistic traffic on all nine topics until stopped (ctrl-C)
 
-  --rate N         events a second, mean (default 100)
-  --projects N     projects that take part (default 50); few have most of the traffic
+  --rate N         events a second, on average (default 100)
+  --projects N     number of projects (default 50); a few of them have most of the traffic
   --functions N    functions of each project (default 8)
-  --sources A,B    only these sources or aliases (default: all, edge and database logs dominate)
-  --seed N         same seed, same projects; given, also the same events apart from their times (default 1)
-  --duration S     stop after so many seconds
-  --curve          more in the afternoon and less at night (UTC), about the mean
+  --sources A,B    only these sources or aliases (default: all; most events are edge and database logs)
+  --seed N         the same seed gives the same projects (default 1). If you give one, it also gives the same events, apart from their times
+  --duration S     stop after S seconds
+  --curve          more events in the afternoon and fewer at night (UTC), with the same average
   --incidents      now and then an outage, slowness or a flood for one of the busy projects
   --json           a summary as one JSON document on stdout at the end
-  --help
+  --help           this text
 
-Kafka is KAFKA_BROKERS, else the local broker of a running npm start (KAFKA_PORT). Topics are those of KAFKA_TOPICS; missing ones are made.
-Every second a line on stderr: events sent, acknowledged by Kafka, failed; and where a service with ingest answers at HOST and PORT (or METRICS_PORT), how many became
-visible since the start, whoever sent them, and how old the last ones of the slowest source were then.
+Events go to KAFKA_BROKERS, else to the local broker of a running npm start (KAFKA_PORT), into the topics of KAFKA_TOPICS. Missing topics are created.
+Every second, one line on stderr counts the events that were sent, acknowledged by Kafka, and failed.
+If a service with ingest answers at HOST and PORT (or METRICS_PORT), the line also counts the events that became visible since the start, whoever sent them.
+Its last number is how late the newest events of the slowest source became visible.
 `;
 
 /** What real producers do wrong or differently, in about the shares in which they do. */
