@@ -140,8 +140,10 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
   if (announced === undefined) {
     const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state.period });
     if (first.reason !== undefined) return first.reason;
-    await announceReplay(clickhouse, where, first.rules, first.evaluated.minTimestamp);
-    announced = announcementOf(await readState())!;
+    for (let attempt = 0; announced === undefined; attempt++) {
+      await announceReplay(clickhouse, where, first.rules, first.evaluated.minTimestamp, attempt);
+      announced = announcementOf(await readState());
+    }
   }
   const reason = await storeLetter(options, letter, announced, state.least_period);
   if (reason !== undefined) return reason;
@@ -151,13 +153,15 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
 
 /**
  * Says by which rules a letter is evaluated. Of several announcements of a letter the first one counts. `timestamp`: of
- * the event, unix microseconds.
+ * the event, unix microseconds. `attempt`: one more if no announcement is there after one that succeeded, because a
+ * token can outlive its part.
  */
 export async function announceReplay(
   clickhouse: Pick<ClickHouse, 'insertRows'>,
   { topic, incarnation, partition, offset }: LetterPlace,
   { evaluatedAt, version, period }: Pick<Rules, 'evaluatedAt' | 'version' | 'period'>,
   timestamp: number | undefined,
+  attempt = 0,
 ): Promise<void> {
   const row = new RowBinary(0);
   row.begin();
@@ -171,11 +175,12 @@ export async function announceReplay(
   row.uint32(period);
   row.uint8(timestamp === undefined ? 1 : 0);
   if (timestamp !== undefined) row.int64(timestamp);
+  const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
   await clickhouse.insertRows({
     table: 'dead_letter_replays',
     columns: REPLAY_COLUMNS,
     pieces: row.take(),
-    settings: { insert_deduplication_token: `replay:${topic}:${incarnation}:${partition}:${offset}` },
+    settings: { insert_deduplication_token: attempt === 0 ? token : `${token}:${attempt}` },
   });
 }
 
