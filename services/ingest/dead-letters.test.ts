@@ -18,6 +18,7 @@ async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (str
     }),
     execute: async (statement: Statement) => void did.push(nameOf(statement)),
     insertRows: async () => void did.push('insert'),
+    killInsert: async () => void did.push('kill'),
   } as unknown as ClickHouse;
   const outcome = await replayDeadLetter(
     {
@@ -44,7 +45,7 @@ async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (str
 }
 
 test('a letter that a killed replay made a row is marked, although the rules of today refuse it', async () => {
-  expect(await replay(1)).toEqual({ outcome: 'stored', did: ['requestRepairs', 'markReplayed'] });
+  expect(await replay(1)).toEqual({ outcome: 'stored', did: ['kill', 'requestRepairs', 'markReplayed'] });
 });
 
 test('a letter that is no row, and that the rules of today refuse, stays a letter', async () => {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, freshly, INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
@@ -46,6 +47,8 @@ const PAGE = 500;
 const START: LetterPlace = { topic: '', incarnation: 0, partition: 0, offset: '-1' };
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
 const REPLAYS_PER_SECOND = 25;
+/** ClickHouse's number of an insert that was ended by killInsert(). */
+const QUERY_WAS_CANCELLED = 394;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
 export async function listDeadLetters(
@@ -256,10 +259,10 @@ async function storeLetter(
   let looks = 0;
   await storeBatch(
     {
-      // another replay of the letter writes the same row under the same token: it is ended only where its part does not
-      // come
+      // Another replay of the letter writes the same row under the same token. It is ended where its part does not come,
+      // and where the row is there: once the letter is marked, rollups may be built before its views are filled.
       async endRunning() {
-        if (looks++ > 0 && (await count()) === 0) await clickhouse.killInsert(queryId);
+        if (looks++ > 0 || (await count()) > 0) await clickhouse.killInsert(queryId);
       },
       async found() {
         const rows = await count();
@@ -270,13 +273,19 @@ async function storeLetter(
       },
       async insert(_batch, _without, attempt) {
         const token = `${queryId}:${announced.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
-        await clickhouse.insertRows({
-          table: source,
-          columns: rawColumns(source),
-          pieces: evaluated.rows,
-          settings: { insert_deduplication_token: token },
-          queryIds: [queryId],
-        });
+        try {
+          await clickhouse.insertRows({
+            table: source,
+            columns: rawColumns(source),
+            pieces: evaluated.rows,
+            settings: { insert_deduplication_token: token },
+            queryIds: [queryId],
+          });
+        } catch (error) {
+          const isEnded = error instanceof ClickHouseError && error.code === QUERY_WAS_CANCELLED;
+          if (isEnded && (await count()) > 0) return 'unfinished';
+          throw error;
+        }
         return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
       },
       requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place, ...freshly([source]) }),

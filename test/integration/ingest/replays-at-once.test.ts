@@ -110,6 +110,22 @@ test('many replays of one letter at once store it once', async () => {
   expect({ rows: await rowsOf(topic), requests: await requests() }).toEqual({ rows: 1, requests: before + 1 });
 });
 
+test('a replay that meets the row of another one, whose views are not filled yet, lets no rebuilt rollup count it twice', async () => {
+  const topic = await makeLetter('slow');
+  const before = await requests();
+  await sleepInView(2.5);
+  const slow = replay(topic);
+  await waitFor(async () => (await rowsOf(topic)) === 1, 10_000, 'the row is there');
+  expect(await requests()).toBe(before);
+  await sleepInView(0);
+  expect(await replay(topic)).toBe('stored');
+  await repaired();
+  expect(await slow).toBe('stored');
+  await repaired();
+  expect({ rows: await rowsOf(topic), requests: await requests() }).toEqual({ rows: 1, requests: before + 1 });
+  expect((await reconcile(engine.clickhouse, 365)).faults).toEqual([]);
+});
+
 test('an announcement of which only the token is there keeps no letter from being replayed', async () => {
   const topic = await makeLetter('announced');
   const place = { topic, incarnation: 0, partition: 0, offset: '0' };
