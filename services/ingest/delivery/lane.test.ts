@@ -44,6 +44,8 @@ function intentOf(first: number, last: number, rest: Partial<Rules> = {}): Inten
 interface Setup {
   readonly end?: LedgerEnd;
   readonly owner?: Owner | undefined;
+  /** claims of which ClickHouse has only the token */
+  readonly lostEpochs?: readonly number[];
   /** the group's commit */
   readonly metadata?: string;
   readonly committedAt?: number;
@@ -228,6 +230,7 @@ async function run(setup: Setup) {
       register: async () => ({ period: 50, owner: world.owner }),
       async claim(epoch) {
         act(`claim ${epoch}`);
+        if (setup.lostEpochs?.includes(epoch) === true) return;
         const { group, former } = world.owner ?? { group: 'ours', former: undefined };
         world.owner = { group: 'ours', epoch, former: group === 'ours' ? former : group, isSettled: group === 'ours' };
       },
@@ -715,6 +718,20 @@ describe('a partition of another group', () => {
     expect(did.slice(0, 4)).toEqual(['claim 5', 'partition_claimed', 'claim 6', 'fetch from 0']);
     // a writer of the former group learns of the claim within 4.5 s (register.ts)
     expect(claimedAt).toEqual([0, 5_000]);
+  });
+
+  test('is claimed under the next epoch where ClickHouse kept only the token of a claim', async () => {
+    let claims = 0;
+    const { did } = await run({
+      owner: theirs,
+      lostEpochs: [5, 7],
+      log: records(0, 0),
+      on: (what) => {
+        if (what.startsWith('claim') && ++claims > 4) throw new Error('it claims for ever');
+      },
+    });
+    expect(did.filter((d) => d.startsWith('claim'))).toEqual(['claim 5', 'claim 6', 'claim 7', 'claim 8']);
+    expect(did).toContain('record 0:0-0');
   });
 
   test('that takes ours while we write: nothing more is inserted', async () => {

@@ -35,6 +35,7 @@ export async function takePartition(
   isChanged: boolean,
 ): Promise<Taken | Ended> {
   let compared: Compared | undefined;
+  let claimed = 0;
   for (;;) {
     intake.close();
     const found = await guard.persistently('the takeover', () => look(ports, announced, isChanged, compared));
@@ -42,10 +43,12 @@ export async function takePartition(
     const { facts, committedEnd } = found;
     const plan = planTakeover(facts);
     if (plan.kind === 'go_on') return { plan, facts, committedEnd };
+    // never an epoch twice: its token may be there without its row
+    if ('epoch' in plan) claimed = Math.max(plan.epoch, claimed + 1);
     const done =
       plan.kind === 'compare'
         ? await compare(ports, guard, intake, plan, facts.high)
-        : await own(ports, guard, intake, plan);
+        : await own(ports, guard, intake, plan, claimed);
     if (typeof done === 'string') return done;
     compared = done ?? compared;
   }
@@ -80,6 +83,7 @@ async function own(
   guard: Guard,
   intake: Intake,
   plan: Extract<Plan, { kind: 'wait_for_group' | 'claim' | 'settle' }>,
+  epoch: number,
 ): Promise<Ended | undefined> {
   if (plan.kind === 'wait_for_group') {
     if (ports.isDraining()) return 'over';
@@ -95,11 +99,10 @@ async function own(
   }
   const ended = await guard.persistently('the claim', async () => {
     const lost = await guard.asMember();
-    if (lost === undefined) await ports.store.claim(plan.epoch);
+    if (lost === undefined) await ports.store.claim(epoch);
     return lost;
   });
-  if (ended === undefined && plan.kind === 'claim')
-    ports.log('partition_claimed', { epoch: plan.epoch, former: plan.former });
+  if (ended === undefined && plan.kind === 'claim') ports.log('partition_claimed', { epoch, former: plan.former });
   return ended;
 }
 
