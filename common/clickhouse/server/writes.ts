@@ -121,12 +121,16 @@ async function watch(
   }
 }
 
-/** Kills our statements for which the condition holds. Resolves when none of them runs, else throws. */
+/**
+ * Kills statements of our database with these ids (a condition): another installation may have the same user and the
+ * same topics. Resolves when none of them runs, else throws.
+ */
 async function killAndWait(
   { connection, unreachablePatienceMs }: WritesOptions,
-  condition: string,
+  ids: string,
   patienceMs = KILL_PATIENCE_MS,
 ): Promise<void> {
+  const condition = `current_database = ${quote(connection.database)} AND ${ids}`;
   const since = performance.now();
   for (;;) {
     // SYNC waits for each; a statement that ignores it for too long is asked about again

@@ -145,6 +145,21 @@ describe('a write to a server', () => {
     expect(await text('SELECT count() FROM sluice.slow_counts WHERE n >= 100')).toBe('20');
     await other.close();
   });
+
+  test('is not ended by another installation, whose database is another one on the same server', async () => {
+    await face.query('CREATE DATABASE IF NOT EXISTS other');
+    const other = await openServer({
+      url: Object.assign(new URL(face.url), { pathname: 'other' }).href,
+      logger: testLogger,
+    });
+    const kept = insert(9, 'ingest:edge_logs:0');
+    await waitFor(async () => (await running()) === '1', 10_000, 'it runs');
+    await other.killInsert('ingest:edge_logs:0');
+    expect(await running()).toBe('1');
+    await kept;
+    expect(await text('SELECT count() FROM sluice.slow_counts')).toBe('9');
+    await other.close();
+  });
 });
 
 test('a server that was replaced by another version is told the settings of that version', async () => {
