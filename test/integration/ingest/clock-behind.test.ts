@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
+import { createBadShare, readPauses, resumePartition } from '../../../services/ingest/bad-share-pause.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
@@ -48,4 +49,38 @@ test.each([
     sql: `ALTER TABLE batches DELETE WHERE topic = '${topic}'`,
     settings: { mutations_sync: 1 },
   });
+});
+
+// Pauses end by ClickHouse's clock.
+test.each([
+  ['an hour ahead, and was set back', 3_600],
+  ['a day ahead, and was set back', 86_400],
+])('a pause that began while the clock of ClickHouse was %s, ends', async (topic, aheadSeconds) => {
+  const { clickhouse } = engine;
+  const pause = async (ahead: number): Promise<number | undefined> => {
+    await clickhouse.execute({
+      sql: `INSERT INTO paused_partitions SELECT '${topic}', 0, 0, 5, 9, 9, now64(3, 'UTC') + ${ahead} AS at, at + 300, 1 + (SELECT max(version) FROM paused_partitions)`,
+    });
+    const badShare = createBadShare(clickhouse, topic, 0, { percent: 50, window: 9, pauseSeconds: 300 });
+    return (await badShare.paused())?.leftMs;
+  };
+  expect(await pause(aheadSeconds)).toBeUndefined();
+  // a node of a cluster is a little ahead of another one
+  expect(await pause(2)).toBeGreaterThan(290_000);
+  expect(await pause(0)).toBeGreaterThan(290_000);
+  await resumePartition(clickhouse, topic, 0);
+  expect(await readPauses(clickhouse, { topic, partition: 0 })).toMatchObject([{ leftMs: 0 }]);
+});
+
+test('of the claims of a partition the one with the highest epoch counts, whatever the clock of ClickHouse said', async () => {
+  const topic = 'auth_logs.claims';
+  const claim = (epoch: number, group: string, aheadSeconds: number): Promise<void> =>
+    engine.clickhouse.execute({
+      sql: `INSERT INTO partition_owners (topic, partition, epoch, consumer_group, claimed_at) SELECT '${topic}', 0, ${epoch}, '${group}', now64(3, 'UTC') + ${aheadSeconds}`,
+    });
+  await claim(1, 'theirs', 86_400);
+  await claim(2, 'ours', -86_400);
+  await claim(3, 'ours', 0);
+  const store = openTestStore(engine.clickhouse, { source: 'auth_logs', topic, group: 'ours' });
+  expect((await store.register(true)).owner).toEqual({ group: 'ours', epoch: 3, former: 'theirs', isSettled: true });
 });
