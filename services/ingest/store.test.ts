@@ -78,6 +78,17 @@ test('dead letters are inserted first, then rows, each under a token of its batc
   ]);
 });
 
+test('a batch needs the schemas that it was announced with only for messages that are not stored', async () => {
+  const { inserts, ours } = stores({});
+  const avro = { ...record(6, null), value: Buffer.from([0, 0, 0, 0, 7, 0]) };
+  const batch = batchOf(ours, [record(5, event(5)), avro]);
+  const announced = { ...batch, rules: { ...batch.rules, schemaIds: [7] } };
+  const insert = (without: number[]) => ours.insert(announced, new Set(without), 0, async () => undefined);
+  await expect(insert([])).rejects.toMatchObject({ kind: 'retry' });
+  expect(inserts).toEqual([]);
+  expect(await insert([6])).toMatchObject({ rows: 1, deadLetters: 0 });
+});
+
 test('neither a dead letter nor a row is inserted by a lane that may not write', async () => {
   for (const value of [BAD, event(0)]) {
     const { inserts, ours } = stores({});

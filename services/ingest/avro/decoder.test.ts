@@ -227,14 +227,27 @@ describe("Confluent's format", () => {
     });
   });
 
-  test('an id that was known then is waited for', async () => {
-    const decoder = decoderOf(registryOf());
-    await expect(decoder.load([7, 11])).rejects.toMatchObject({
+  test('an id that was known then is waited for where a message needs it', async () => {
+    const registry = registryOf();
+    const decoder = decoderOf(registry);
+    const [seven, eleven] = [confluent(7, good), confluent(11, good)];
+    await expect(decoder.load([7, 11], [seven, eleven])).rejects.toMatchObject({
       kind: 'retry',
-      message: expect.stringContaining('schema id 11') as string,
+      message: 'the schema registry no longer has schema id 11, with which a batch was announced',
     });
-    await decoder.load([7, 8]);
+    // retention or compaction took the messages that needed it
+    await decoder.load([7, 8, 11], [seven, Buffer.from('{}')]);
+    expect(registry.asked).not.toContain(8);
     expect(text(decoder.confluent(confluent(7, good), new Set([7, 8])))).toBe('{"project":"abc"}');
+  });
+
+  test('an id that was known then is waited for, too, where the setting of the registry is gone', async () => {
+    const decoder = decoderOf();
+    await decoder.load([7], [Buffer.from('{}')]);
+    await expect(decoder.load([7], [confluent(7, good)])).rejects.toMatchObject({
+      kind: 'retry',
+      message: 'there is no SCHEMA_REGISTRY_URL, and a batch was announced with schema id 7',
+    });
   });
 
   test('without a registry every id is unknown', async () => {

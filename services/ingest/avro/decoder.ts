@@ -87,15 +87,22 @@ export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOpti
         .slice(0, MAX_IDS);
     },
 
-    /** The same for ids that were usable before: throws RegistryError too where one of them is not any more. */
-    async load(ids: readonly number[]): Promise<void> {
-      if (registry === undefined) return;
-      await lookUp(registry, ids);
-      const gone = ids.find((id) => !isUsable(id));
-      if (gone !== undefined)
-        throw new RegistryError(
-          `the schema registry no longer has schema id ${gone}, with which a batch was announced`,
-        );
+    /**
+     * The same for ids that were usable before, as far as these messages need them. Throws RegistryError too where one of
+     * them is not usable any more.
+     */
+    async load(ids: readonly number[], values: readonly Buffer[]): Promise<void> {
+      if (ids.length === 0) return;
+      const counts = countIds(values);
+      const needed = ids.filter((id) => counts.has(id));
+      if (registry !== undefined) await lookUp(registry, needed);
+      const gone = needed.find((id) => !isUsable(id));
+      if (gone === undefined) return;
+      throw new RegistryError(
+        registry === undefined
+          ? `there is no SCHEMA_REGISTRY_URL, and a batch was announced with schema id ${gone}`
+          : `the schema registry no longer has schema id ${gone}, with which a batch was announced`,
+      );
     },
   };
 

@@ -145,7 +145,7 @@ type Evaluation = readonly [
 
 /**
  * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already.
- * Call `avro.load(rules.schemaIds)` before it. What it returns is independent of the records.
+ * Call `avro.load(rules.schemaIds, ...)` before it. What it returns is independent of the records.
  */
 export function evaluateBatch(...evaluation: Evaluation): EvaluatedBatch {
   const turns = evaluate(...evaluation);
