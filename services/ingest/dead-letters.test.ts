@@ -1,8 +1,15 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickhouse.ts';
+import type { CommandContext } from '../../common/command/command.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import type { RouteRequest } from '../../common/http/route.ts';
 import { testDecoder } from '../../test/harness/avro.ts';
-import { replayDeadLetter, type ReplayOutcome } from './dead-letters.ts';
+import { deadLetterRoutes } from './commands/dead-letter-routes.ts';
+import { replayAll, replayDeadLetter, type ReplayOutcome } from './dead-letters.ts';
 import { statements } from './statements.ts';
+
+// replays take a pause between letters
+vi.mock('node:timers/promises', () => ({ setTimeout: async () => {} }));
 
 const VALUE = '{"project":"p","timestamp":"2026-03-01T00:00:00Z"}';
 
@@ -50,4 +57,74 @@ test('a letter that a killed replay made a row is marked, although the rules of 
 
 test('a letter that is no row, and that the rules of today refuse, stays a letter', async () => {
   expect(await replay(0)).toEqual({ outcome: 'too_large', did: [] });
+});
+
+/** So many letters that today's rules refuse, too. `replayed`: the offsets of those that were evaluated, in order. */
+function lettersOf(count: number): { readonly clickhouse: ClickHouse; readonly replayed: number[] } {
+  const replayed: number[] = [];
+  const rowsOf = ({ sql, params = {} }: Read): object[] => {
+    if (sql === statements.deadLetters) {
+      const next = Number(params['after_offset']) + 1;
+      const size = Math.min(Number(params['limit']), count - next);
+      return Array.from({ length: size }, (_, i) => ({
+        topic: 'auth_logs',
+        incarnation: 0,
+        partition: 0,
+        offset: String(next + i),
+      }));
+    }
+    if (sql === statements.replayState)
+      return [{ in_ledger: 1, period: 0, least_period: 0, evaluated_at: null, announced_period: null }];
+    replayed.push(Number(params['offset']));
+    if (replayed.length > count) throw new Error('a letter comes twice');
+    return [
+      { source: 'auth_logs', incarnation: 0, batch_last: count, record_time: 0, key: null, headers: [], value: '' },
+    ];
+  };
+  const clickhouse = {
+    read: async (read: Read) => ({
+      body: Buffer.from(
+        rowsOf(read)
+          .map((row) => JSON.stringify(row))
+          .join('\n'),
+      ),
+    }),
+  } as unknown as ClickHouse;
+  return { clickhouse, replayed };
+}
+
+test.each([0, 1, 499, 500, 501, 1_000, 1_001])('the command replays every one of %i letters, once', async (count) => {
+  const { clickhouse, replayed } = lettersOf(count);
+  const outcomes = await replayAll(
+    {
+      clickhouse,
+      decoders: new Map([['auth_logs', testDecoder('auth_logs')]]),
+      retentionDays: 90,
+      maxEventBytes: 1_000,
+      rawAvroTopics: [],
+      clock: () => 0,
+    },
+    { topic: 'auth_logs' },
+  );
+  expect(outcomes).toEqual(count === 0 ? {} : { not_an_event: count });
+  expect(replayed).toEqual(Array.from({ length: count }, (_, offset) => offset));
+});
+
+test.each([1, 4, 5])('over HTTP, pages of two replay every one of %i letters, once', async (count) => {
+  const { clickhouse, replayed } = lettersOf(count);
+  const settings = readSettings({});
+  const route = deadLetterRoutes({ clickhouse, settings } as CommandContext).find((r) => r.method === 'POST')!;
+  const pages: unknown[] = [];
+  for (let after: unknown; after !== null;) {
+    const body = Buffer.from(JSON.stringify({ topic: 'auth_logs', limit: 2, after }));
+    const { json } = (await route.handle({ body, signal: new AbortController().signal } as RouteRequest)) as {
+      json: { result: unknown; next: string | null };
+    };
+    pages.push(json.result);
+    after = json.next;
+  }
+  expect(pages).toEqual(
+    Array.from({ length: Math.ceil(count / 2) }, (_, page) => ({ not_an_event: Math.min(2, count - 2 * page) })),
+  );
+  expect(replayed).toEqual(Array.from({ length: count }, (_, offset) => offset));
 });
