@@ -65,11 +65,11 @@ interface Setup {
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
-  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void;
+  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void | Promise<void>;
   /** a batch that is not full waits so long */
   readonly lingerMs?: number;
   /** called while it waits for that */
-  readonly onLinger?: (lane: Lane, world: World) => void;
+  readonly onLinger?: (lane: Lane, world: World) => void | Promise<void>;
   readonly others?: readonly Companion[];
   /** of the lanes before it */
   readonly joints?: Joints;
@@ -195,7 +195,11 @@ async function run(setup: Setup) {
     others: () => others,
     dueAt: (since) => since + lingerMs,
     async permit() {
-      onPermit?.(world, (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }), lane);
+      await onPermit?.(
+        world,
+        (more) => lane.offer({ at: more[0]!.offset, to: more.at(-1)!.offset, records: more }),
+        lane,
+      );
       let isReleased = false;
       return () => {
         if (onPermit !== undefined && !isReleased) did.push('release');
@@ -453,6 +457,37 @@ describe('a joint insert', () => {
     ]);
   });
 
+  test('has who was invited while an earlier wait for a permit ended', async () => {
+    const permit = Promise.withResolvers<void>();
+    const answers: boolean[] = [];
+    let lingers = 0;
+    let offer: (more: readonly Record[]) => void = () => {};
+    const invite = (lane: Lane): void => {
+      const seat = { insert: async () => 'done' as const, isTaken: true, leave: () => {} };
+      answers.push(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat));
+    };
+    const { did } = await run({
+      log: records(0, 0),
+      lingerMs: 500,
+      onPermit(_world, offerMore, lane) {
+        offer = offerMore;
+        queueMicrotask(() => invite(lane));
+        return permit.promise;
+      },
+      on: (what) => {
+        if (what === 'record 0:0-0') offer(records(1, 1));
+      },
+      async onLinger(lane) {
+        if (lingers++ === 0) return;
+        permit.resolve();
+        await new Promise((resolve) => void setImmediate(resolve));
+        invite(lane);
+      },
+    });
+    expect(answers).toEqual([true, true]);
+    expect(did).toContain(`insert 0:1-1 at ${NOW} of 1 with others`);
+  });
+
   test('does not wait for who failed, whose next try needs a permit', async () => {
     const seat = new Joints().begin(new Promise(() => {})).seat();
     let tries = 0;
@@ -460,7 +495,7 @@ describe('a joint insert', () => {
       log: records(0, 0),
       lingerMs: 500,
       onPermit: () => {},
-      onLinger: (lane) => lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
+      onLinger: (lane) => void lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
       on(what) {
         if (what.startsWith('insert') && tries++ === 0) away();
         if (what === 'wait 100') expect(seat.isTaken).toBe(false);

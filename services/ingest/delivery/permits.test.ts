@@ -48,4 +48,22 @@ describe('write permits', () => {
     await vi.advanceTimersByTimeAsync(1);
     expect(begun).toEqual([0, 1, 2, 3, 4]);
   });
+
+  test('are as few as before when those that took long are back', async () => {
+    const { begun, releases } = wanted();
+    await vi.advanceTimersByTimeAsync(1_001);
+    expect(begun).toEqual([0, 1, 2, 3]);
+    for (const n of [0, 1, 2, 3]) releases[n]!();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(begun).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  test('that are back before they took long do not count as slow later', async () => {
+    const { begun, releases } = wanted();
+    await vi.advanceTimersByTimeAsync(500);
+    releases[0]!();
+    releases[1]!();
+    await vi.advanceTimersByTimeAsync(900);
+    expect(begun).toEqual([0, 1, 2, 3]);
+  });
 });
