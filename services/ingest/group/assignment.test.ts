@@ -1,0 +1,196 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { Admin, Consumer, EachBatchPayload } from '../../../common/kafka/client.ts';
+import { createLogger } from '../../../common/logger.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import type { Store } from '../delivery/ports.ts';
+import { createIngestMetrics } from '../metrics.ts';
+import { Assignment } from './assignment.ts';
+import { createMembership, keyOf, type Membership } from './membership.ts';
+
+const TOPIC = 'edge_logs';
+const OWNER = { group: 'ours', epoch: 1, former: undefined, isSettled: true };
+const RULES = {
+  version: 1,
+  evaluatedAt: 0,
+  retentionDays: 90,
+  maxEventBytes: 1_000,
+  rawAvro: false,
+  schemaIds: [],
+  period: 0,
+};
+
+interface World {
+  readonly assignment: Assignment;
+  readonly membership: Membership;
+  /** what the client was told, and what lanes commit, store and log, in order */
+  readonly did: string[];
+  /** lets the lane that waits for a permit go on */
+  permit: () => void;
+  /** Hands over records from this offset on. Returns what was acknowledged. */
+  readonly receive: (at: number, count: number) => string | undefined;
+}
+
+/** One partition of a topic of ten records that nobody ever took, assigned to this process. `inserting`: an insert. */
+function assign(inserting = Promise.resolve()): World {
+  const did: string[] = [];
+  const membership = createMembership(() => 0, 10_000);
+  const wanted = Promise.withResolvers<() => void>();
+  const store = {
+    endRunning: async () => {},
+    register: async () => ({ period: 0, owner: OWNER }),
+    ledgerEnd: async () => undefined,
+    orphans: async () => [],
+    rulesFor: async () => RULES,
+    insert: async ({ first, last }) => {
+      did.push(`insert ${first}-${last}`);
+      await inserting;
+      return { rows: last - first + 1, deadLetters: 0, minTimestamp: undefined };
+    },
+    record: async ({ first, last }) => void did.push(`record ${first}-${last}`),
+  } satisfies Partial<Store> as Partial<Store> as Store;
+  const assignment = new Assignment(
+    {
+      groupId: 'ours',
+      batchMaxBytes: 1_000_000,
+      mayShareInserts: false,
+      shardOf: () => undefined,
+      createStore: () => store,
+      createBadShare: () => ({ paused: async () => undefined, add: () => {}, pauses: async () => false }),
+      logger: createLogger('debug', {
+        write: (line) => {
+          const { msg } = JSON.parse(line) as { msg: string };
+          if (msg === 'lane_over') did.push(msg);
+        },
+      }),
+      metrics: createIngestMetrics(createRegistry()),
+      clock: Date.now,
+    },
+    {
+      consumer: {
+        seek: ({ offset }: { offset: string }) => did.push(`seek ${offset}`),
+        pause: () => did.push('pause'),
+        resume: () => did.push('resume'),
+      } as Partial<Consumer> as Consumer,
+      admin: {
+        fetchOffsets: async () => [],
+        fetchTopicOffsets: async () => [{ partition: 0, offset: '10', low: '0', high: '10' }],
+      } as Partial<Admin> as Admin,
+      membership,
+      committer: {
+        fetched: () => {},
+        crashed: () => {},
+        heartbeat: () => {},
+        commit: async (_place, _epoch, offset, metadata) => {
+          did.push(`commit ${offset} ${metadata.slice(0, 1)}`);
+          return true;
+        },
+      },
+      permit: () => wanted.promise,
+      fail: (error) => {
+        did.push(String(error));
+      },
+    },
+  );
+  membership.won([keyOf(TOPIC, 0)]);
+  assignment.take(TOPIC, 0);
+  return {
+    assignment,
+    membership,
+    did,
+    permit: () => wanted.resolve(() => {}),
+    receive(at, count) {
+      let resolved: string | undefined;
+      const messages = Array.from({ length: count }, (_, i) => ({
+        offset: String(at + i),
+        timestamp: '0',
+        key: null,
+        value: Buffer.from('{}'),
+        headers: {},
+      }));
+      assignment.receive({
+        batch: {
+          topic: TOPIC,
+          partition: 0,
+          messages,
+          highWatermark: '10',
+          fetchedOffset: String(at),
+          lastOffset: () => String(at + count - 1),
+        },
+        resolveOffset: (offset: string) => (resolved = offset),
+      } as unknown as EachBatchPayload);
+      return resolved;
+    },
+  };
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** More than a batch waits for anything. */
+const pass = (): Promise<unknown> => vi.advanceTimersByTimeAsync(15_000);
+
+test('a partition is fetched when its lane knows where it goes on, and from there', async () => {
+  const { did } = assign();
+  expect(did).toEqual(['pause']);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(did).toEqual(['pause', 'seek 0', 'resume']);
+});
+
+test('a fetch is acknowledged to the client if its lane takes it; else the partition is fetched no more', async () => {
+  const { did, receive } = assign();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(receive(0, 3)).toBe('2');
+  // of before the last rejoin
+  expect(receive(7, 1)).toBeUndefined();
+  expect(did.at(-1)).toBe('pause');
+});
+
+test('a batch is announced, inserted and recorded, and the end committed when nothing follows', async () => {
+  const { did, receive, permit } = assign();
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 10);
+  permit();
+  await pass();
+  expect(did.slice(3)).toEqual(['commit 0 b', 'insert 0-9', 'record 0-9', 'commit 10 e']);
+});
+
+test('a lane that lost its partition while it waited for a permit announces and writes nothing', async () => {
+  const { assignment, membership, did, receive, permit } = assign();
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 10);
+  await pass();
+  assignment.endAll();
+  expect(membership.joined).toBe(false);
+  expect(receive(10, 1)).toBeUndefined();
+  permit();
+  await pass();
+  expect(did.slice(3)).toEqual(['lane_over']);
+});
+
+test('a process that stops takes nothing more, and waits for the batch in flight', async () => {
+  const inserting = Promise.withResolvers<void>();
+  const { assignment, did, receive, permit } = assign(inserting.promise);
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 5);
+  permit();
+  await pass();
+  let isDrained = false;
+  const draining = assignment.drain().then(() => (isDrained = true));
+  expect(receive(5, 5)).toBeUndefined();
+  await pass();
+  expect(isDrained).toBe(false);
+  inserting.resolve();
+  await pass();
+  await draining;
+  expect(did.filter((d) => d !== 'pause').slice(2)).toEqual([
+    'commit 0 b',
+    'insert 0-4',
+    'record 0-4',
+    'commit 5 e',
+    'lane_over',
+  ]);
+});
