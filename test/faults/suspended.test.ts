@@ -1,0 +1,86 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { openServer } from '../../common/clickhouse/server/server.ts';
+import { readSettings } from '../../common/config/settings.ts';
+import { createRegistry } from '../../common/metrics.ts';
+import { startRollup, type RollupService } from '../../services/rollup/service.ts';
+import { startServer, type TestServer } from '../harness/clickhouse-server.ts';
+import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { produce } from '../harness/kafka.ts';
+
+import { waitFor } from '../harness/wait-for.ts';
+import { endIngestChildren, logged, startIngestChild } from './ingest-child.ts';
+import { createWorld } from './ledger.ts';
+
+// Guarantee: a process that is suspended in the middle of an insert, of which the server has a part, and wakes when its
+// partitions have long been others', stores nothing twice.
+
+const SESSION_TIMEOUT_MS = 3_000;
+const EVENTS = 3_000;
+const RUNNING = "FROM system.processes WHERE query LIKE 'INSERT INTO `edge_logs`%'";
+
+const folder = temporaryFolder();
+let server: TestServer;
+let clickhouse: ClickHouse;
+let rollup: RollupService;
+
+beforeAll(async () => {
+  server = await startServer({ dataDir: folder.path });
+  await server.query('CREATE DATABASE sluice');
+  clickhouse = await openServer({ url: `${server.url}/sluice`, logger: testLogger });
+  // repairs are its work
+  rollup = await startRollup({
+    clickhouse,
+    settings: readSettings({}),
+    logger: testLogger,
+    registry: createRegistry(),
+  });
+});
+afterEach(() => endIngestChildren());
+afterAll(async () => {
+  await rollup.stop();
+  await clickhouse.close();
+  await server.stop();
+  folder.remove();
+});
+
+test('a process suspended in the middle of an insert wakes after another one has stored its batch', async () => {
+  const world = await createWorld({ partitions: 1 });
+  const env = { ...world.env, CLICKHOUSE_URL: `${server.url}/sluice` };
+  // one insert of more than sockets hold
+  const event = { project: 'p', event_message: 'x'.repeat(5_000), metadata: {} };
+  const value = JSON.stringify(event);
+  const topic = world.topicOf('edge_logs');
+  const reports = await produce(Array.from({ length: EVENTS }, () => ({ topic, partition: 0, value })));
+  world.acknowledged(
+    'edge_logs',
+    0,
+    reports.map((r) => Number(r.offset)),
+    value,
+    'row',
+  );
+  const old = startIngestChild({ env, sessionTimeoutMs: SESSION_TIMEOUT_MS });
+  await waitFor(
+    async () => {
+      if ((await server.query(`SELECT count() ${RUNNING}`)) === '0') return false;
+      old.signal('SIGSTOP');
+      return true;
+    },
+    60_000,
+    'the insert runs',
+  );
+  await sleep(1_000);
+  expect(await server.query(`SELECT count() ${RUNNING}`)).toBe('1');
+  const next = startIngestChild({ env, sessionTimeoutMs: SESSION_TIMEOUT_MS });
+  await world.finished(clickhouse, 90_000);
+  expect(logged(next, 'batch_recovered').length).toBeGreaterThan(0);
+  await world.expectExact(clickhouse);
+  old.signal('SIGCONT');
+  await waitFor(() => logged(old, 'group_joined').length > 1, 30_000, 'the old owner is a member again');
+  await world.produce({ edge_logs: 100 });
+  await world.finished(clickhouse);
+  await world.expectExact(clickhouse);
+  for (const child of [old, next]) expect(await child.stop()).toMatchObject({ code: 0 });
+  await world.expectExact(clickhouse);
+});
