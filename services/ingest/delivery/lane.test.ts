@@ -643,6 +643,15 @@ describe('an open batch', () => {
     ]);
   });
 
+  test('of which the ledger has expired is recorded again with what it wrote, and nothing of it is inserted', async () => {
+    const { did } = await run({ low: 50, high: 50, orphans: [orphan(19, [10, 19]), orphan(49, [20, 49])] });
+    expect(did.filter((d) => /^(insert|record|commit \d+ e)/.test(d))).toEqual([
+      'record 0:10-19',
+      'record 0:20-49',
+      'commit 50 e',
+    ]);
+  });
+
   test('whose announcement is lost is known by its rows, and announced again with its moment and the least period that its rows may have', async () => {
     const { did } = await run({ end: endAt(4), log: records(0, 7), orphans: [orphan(6, [5])] });
     const again = encodeIntent(intentOf(5, 6, { period: 40 }));

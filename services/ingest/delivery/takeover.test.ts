@@ -162,6 +162,20 @@ test.each<[string, Partial<Facts>, string]>([
   ],
   ['before anything is in the ledger', { low: 6, orphans: [orphan(6, [4, 5])] }, '0:4, recover 4-6@777'],
 
+  // idle for longer than the ledger is kept (common/ledger-days.ts): it has forgotten the partition
+  ['the ledger expired, and so did the records of Kafka: the end of the log', { low: 100 }, '0:100'],
+  ['the ledger expired, and the records of Kafka did not: they are read again', { low: 3 }, '0:3'],
+  [
+    'the ledger expired, and rows did not: each batch is taken up with what is there',
+    { orphans: [orphan(19, [10, 12]), orphan(49, [20, 49])], low: 50 },
+    '0:10, recover 10-19@777 20-49@777',
+  ],
+  [
+    'the ledger expired, and rows of two lives did not: the former life is closed',
+    { orphans: [orphan(9, [5]), orphan(19, [15], { incarnation: 1 })], low: 20 },
+    '1:15, recover 15-19@777, close 5-9@777',
+  ],
+
   // another life
   ['a log that ends before the ledger is compared', { end: end(9), high: 2 }, 'compare 0 from 0'],
   ['so is one that ends right before the last record of the ledger', { end: end(4), high: 4 }, 'compare 0 from 0'],
