@@ -163,8 +163,10 @@ async function insert(
   const { clickhouse, metrics, clock } = context;
   const { source, topic, partition, avro } = place;
   const { incarnation, last: batchLast, rules, records } = batch;
-  const missing = records.flatMap((r) => (r.value === null || without.has(r.offset) ? [] : [r.value]));
-  await avro.load(rules.schemaIds, missing);
+  if (rules.schemaIds.length > 0) {
+    const missing = records.filter((r) => !without.has(r.offset)).flatMap((r) => r.value ?? []);
+    await avro.load(rules.schemaIds, missing);
+  }
   const at = { topic, partition, incarnation, batchLast };
   const evaluated = await evaluateBatchInTurns(source, at, rules, records, avro, without);
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
