@@ -12,6 +12,7 @@ import type { Check } from '../../common/readiness.ts';
 import { createAnswers } from './answer/answers.ts';
 import type { RedisCache } from './answer/redis-cache.ts';
 import { createApp, type AppOptions } from './http/app.ts';
+import { listenOnSockets } from './http/listen.ts';
 import { foldersOf } from './definition/definition-files.ts';
 import { serveDefinitions, type ServedDefinitions } from './definition/served-definitions.ts';
 import { firstKey } from './keys/first-key.ts';
@@ -99,11 +100,13 @@ export async function startQuery(options: QueryOptions) {
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 
-  const { address, metricsServer } = await listen(app, settings, registry, checks).catch(async (error: unknown) => {
-    await loader.stop();
-    shared?.close();
-    throw error;
-  });
+  const { address, metricsServer, closeSockets } = await listen(app, settings, registry, checks).catch(
+    async (error: unknown) => {
+      await loader.stop();
+      shared?.close();
+      throw error;
+    },
+  );
 
   const stopping = new AbortController();
   const ready = (async () => {
@@ -136,7 +139,7 @@ export async function startQuery(options: QueryOptions) {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
       clearInterval(requeryTimer);
-      await drain(app, () => answers.close());
+      await drain(app, closeSockets, () => answers.close());
       answers.close();
       await metricsServer?.stop();
       await loader.stop();
@@ -226,23 +229,28 @@ async function listen(
   settings: Settings,
   registry: Registry,
   checks: Readonly<Record<string, Check>>,
-): Promise<{ readonly address: string; readonly metricsServer?: MetricsServer }> {
+): Promise<{
+  readonly address: string;
+  readonly closeSockets: () => Promise<void>;
+  readonly metricsServer?: MetricsServer;
+}> {
   const { HOST: host, PORT, METRICS_PORT } = settings;
-  const address = await app.listen({ host, port: PORT }).catch((error: unknown) => {
+  const { address, close: closeSockets } = await listenOnSockets(app, host, PORT).catch((error: unknown) => {
     throw portError('PORT', PORT, host, error);
   });
-  if (METRICS_PORT === undefined) return { address };
+  if (METRICS_PORT === undefined) return { address, closeSockets };
   try {
-    return { address, metricsServer: await serveMetrics({ registry, host, port: METRICS_PORT, checks }) };
+    const metricsServer = await serveMetrics({ registry, host, port: METRICS_PORT, checks });
+    return { address, closeSockets, metricsServer };
   } catch (error) {
-    await app.close();
+    await Promise.all([app.close(), closeSockets()]);
     throw error;
   }
 }
 
 /** Closes the app. Requests in flight get DRAIN_MS, then `cancel` is called, and their sockets close ANSWER_MS later. */
-async function drain(app: FastifyInstance, cancel: () => void): Promise<void> {
-  const closed = app.close();
+async function drain(app: FastifyInstance, closeSockets: () => Promise<void>, cancel: () => void): Promise<void> {
+  const closed = Promise.all([app.close(), closeSockets()]);
   const cancelling = setTimeout(cancel, DRAIN_MS);
   // close connections without a request; Node calls only some of them idle
   const idle = setInterval(() => {
