@@ -119,9 +119,9 @@ export async function build(
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
     for (const other of left) await drop(other);
     const whole = left.length > 0 ? ALL_TIME : span;
-    const attempt: Attempt = { definition, carried, reader, period, now, span: whole, narrowest, side, acceptLoss };
-    let outcome = await once(context, attempt);
-    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, attempt);
+    const plan: Attempt = { definition, carried, reader, period, now, span: whole, narrowest, side, acceptLoss };
+    let outcome = await once(context, plan);
+    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, plan);
     // what tells of a build that failed goes when the period is built
     if (outcome.kind === 'built' || left.length === 0) await drop(side);
     if (outcome.kind === 'built') {
@@ -168,7 +168,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built> {
   const made =
     carried === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
   if (carried !== undefined && made.from < made.to && !acceptLoss) {
-    const batches = await lostBatches(reader, source, period, before.horizon);
+    const batches = await lostBatches(reader, source, period);
     if (batches.length > 0) return { kind: 'incomplete', batches };
   }
   await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
@@ -215,7 +215,7 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
 async function look(reader: Reader, source: string, period: number) {
-  const horizon = await readHorizon(reader, source);
+  const horizon = await readHorizon(reader, source, period);
   const [state] = await select<{ rows: number; fingerprint: string }>(
     reader,
     statements.periodState,
@@ -234,10 +234,11 @@ async function sideTables(clickhouse: Reader, { table }: Definition, period: num
  * Returns batches of which raw has fewer rows than the ledger counts, without those that retention may have dropped
  * rows of.
  */
-async function lostBatches(reader: Reader, source: string, period: number, horizon: number): Promise<LostBatch[]> {
-  const [register] = await select<{ since: number }>(reader, statements.periodBefore, { period });
+async function lostBatches(reader: Reader, source: string, period: number): Promise<LostBatch[]> {
+  const { since } = (await select<{ since: number }>(reader, statements.periodBefore, { period }))[0]!;
+  const horizon = await readHorizon(reader, source, since);
   const lost = (until: number): Promise<LostBatch[]> => {
-    const params = { source, period, horizon, since: register!.since, until };
+    const params = { source, period, horizon, since, until };
     return select<LostBatch>(reader, statements.lostBatches, params, LONG_READ_SETTINGS);
   };
   const short = await lost(period);

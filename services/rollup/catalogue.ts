@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { WRITE_SETTINGS } from './context.ts';
+import { DAY, WRITE_SETTINGS } from './context.ts';
 
 /** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
 export interface Rollup {
@@ -64,9 +64,14 @@ export async function readRollup(
   return (await readRollups(clickhouse)).find((r) => r.name === name && r.version === version);
 }
 
-/** Returns the event time before which retention has dropped days of a raw table, 0 = none. */
-export async function readHorizon(reader: Reader, source: string): Promise<number> {
-  return (await select<{ horizon: number }>(reader, statements.horizon, { source }))[0]!.horizon;
+/**
+ * Returns the event time before which retention may have dropped rows of a period of a raw table (of any period without
+ * one), 0 = none. Rows of a period that began after a drop were stored later. A day more, because a period may begin
+ * between the record of a drop and the drop.
+ */
+export async function readHorizon(reader: Reader, source: string, period = 0): Promise<number> {
+  const since = Math.max(0, period - DAY);
+  return (await select<{ horizon: number }>(reader, statements.horizon, { source, since }))[0]!.horizon;
 }
 
 const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;

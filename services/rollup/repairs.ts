@@ -142,8 +142,8 @@ export interface Difference {
 }
 
 /**
- * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the raw
- * table's horizon and buckets wider than `widest` seconds.
+ * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the horizon
+ * of the period (of all periods without one) and buckets wider than `widest` seconds.
  */
 export async function differencesOf(
   { clickhouse }: Pick<Context, 'clickhouse'>,
@@ -154,7 +154,7 @@ export async function differencesOf(
 ): Promise<Difference[]> {
   const definition = await readDefinition(clickhouse, rollup);
   const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
-  const from = Math.max(span.from, await readHorizon(reader, rollup.source));
+  const from = Math.max(span.from, await readHorizon(reader, rollup.source, period));
   if (from >= span.to) return [];
   // a rollup has no index of times, so without a period all that retention keeps would be read
   const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);

@@ -237,6 +237,41 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([61, 61, 61]);
   });
 
+  test('a row older than dropped days, stored after the retention was raised, is repaired if its batch was killed before its views', async () => {
+    const keeping = (days: number) => ({
+      ...world.context,
+      settings: { ...world.context.settings, RAW_RETENTION_DAYS: days },
+    });
+    for (let d = 0; d < 6; d++) {
+      await beginToday(world.context);
+      await world.send('edge_logs', eventsOf(10));
+      await dropExpired(keeping(2));
+      world.now += DAY_MS;
+    }
+    // with the longer retention: two midnights after the last drop
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    const old = world.now - 5 * DAY_MS;
+    const batch = world.announce('edge_logs', [...eventsOf(1), ...eventsOf(1, old)]);
+    await insertWithoutView(batch);
+    const period = await newestPeriod(world.context);
+    await recover(batch, period);
+    await recover(batch, period, old);
+    expect(await held()).toEqual([60, 60, 60]);
+    expect(await repairOpen(keeping(30))).toBe(0);
+    expect(await held()).toEqual([62, 62, 62]);
+    // the audit sees such rows too
+    await world.clickhouse.execute({
+      sql: `ALTER TABLE api_requests_v1 DELETE WHERE period = toDateTime(${period}, 'UTC')`,
+      settings: { mutations_sync: 1 },
+    });
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    expect(await createAudit(keeping(30)).compareDays(10)).toBe(1);
+    expect(await repairOpen(keeping(30))).toBe(0);
+    expect(await held()).toEqual([62, 62, 62]);
+  });
+
   test.each([
     ['5 minutes', 5],
     ['30 minutes', 30],
