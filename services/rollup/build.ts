@@ -4,18 +4,9 @@ import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, type Rollup } from './catalogue.ts';
-import {
-  agreedNow,
-  BUILD_SETTINGS,
-  DAY,
-  DROP_SETTINGS,
-  HOUR,
-  isoTime,
-  LONG_READ_SETTINGS,
-  type Context,
-} from './context.ts';
+import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
 import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
-import { isExpired } from './periods.ts';
+import { narrowestOf } from './periods.ts';
 
 /**
  * The result of a build:
@@ -106,7 +97,7 @@ export async function build(
   ]);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const now = await agreedNow(context);
-  const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, now) ? HOUR : 0;
+  const narrowest = narrowestOf(period, context, now);
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${period}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it

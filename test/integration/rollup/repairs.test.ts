@@ -149,6 +149,19 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await repairOpen(world.context)).toBe(0);
   });
 
+  test('a period whose minutes have expired is rebuilt and compared without them', async () => {
+    await world.send('edge_logs', eventsOf(10));
+    const period = today();
+    world.now += 40 * DAY_MS;
+    await beginToday(world.context);
+    await dropExpired(world.context);
+    expect(await held()).toEqual([10]);
+    expect(await createAudit(world.context).compareDays(60)).toBe(0);
+    await ask(period, period, period + DAY);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([10]);
+  });
+
   describe('where raw has lost rows that the ledger knows of, the rollup is left alone', () => {
     async function lose(): Promise<void> {
       const [part] = await world.select<{ name: string }>(
