@@ -5,7 +5,7 @@ import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { publicView, readDefinition } from '../../../services/rollup/definition.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
-import { differencesOf } from '../../../services/rollup/repairs.ts';
+import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { SECOND_VERSION } from './second-version.ts';
@@ -57,6 +57,8 @@ describe('a changed definition is built beside the old one and takes its place',
   };
   const total = async (width: number, table = 'function_invocations'): Promise<number> =>
     (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM ${table} WHERE width = ${width}`))[0]!.n;
+  const newestPeriodOfRaw = async (): Promise<number> =>
+    (await world.select<{ p: number }>('SELECT toUnixTimestamp(max(period)) AS p FROM function_edge_logs'))[0]!.p;
   const states = async (): Promise<[number, string][]> =>
     (await readRollups(world.clickhouse))
       .filter((r) => r.name === 'function_invocations')
@@ -115,6 +117,41 @@ describe('a changed definition is built beside the old one and takes its place',
     await admitNew(world.context);
     expect(await nextStep(world.context)).toBeUndefined();
     expect(await readRollups(world.clickhouse)).toEqual(catalogue);
+  });
+
+  test('a new version waits for raw rows that are lost, and is completed without them once their loss is accepted', async () => {
+    await world.clickhouse.execute({
+      sql: `ALTER TABLE function_edge_logs DELETE WHERE kafka_offset >= ${sent - 30} AND kafka_offset % 3 = 0`,
+      settings: { mutations_sync: 1 },
+    });
+    await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+    await admitNew(world.context);
+    const take = async (steps: number): Promise<void> => {
+      for (let step = 0; step < steps && (await nextStep(world.context)) !== undefined; step++);
+    };
+    await take(20);
+    expect(await states()).toEqual([
+      [1, 'serving'],
+      [2, 'building'],
+    ]);
+    expect(await total(3600)).toBe(sent);
+    const period = await newestPeriodOfRaw();
+    await requestRepair(world.context, {
+      source: 'function_edge_logs',
+      period,
+      from: 0,
+      to: 4_294_967_295,
+      reason: 'command',
+      accept_loss: true,
+    });
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await total(3600)).toBe(sent - 10);
+    await take(20);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
+    expect(await total(3600)).toBe(sent - 10);
   });
 
   test('a service that publishes what it read long ago does not bring a dropped version back', async () => {
