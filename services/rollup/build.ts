@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
-import { readHorizon, statements, type Rollup } from './catalogue.ts';
+import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
 import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
 import { narrowestOf } from './periods.ts';
@@ -16,7 +16,7 @@ import { narrowestOf } from './periods.ts';
  * - `incomplete`: raw has fewer rows than the ledger counts, and the rollup may have what raw has lost. Nothing was
  * changed.
  * - `busy`: rows arrived during every attempt. If the period is still open, it must be closed first.
- * - `taken`: another process builds the same rollup.
+ * - `taken`: another process builds the same rollup, or a newer version has replaced it.
  */
 export type Built =
   | { readonly kind: 'built'; readonly rows: number }
@@ -82,7 +82,18 @@ export async function build(
   context: Context,
   rollup: Rollup,
   period: number,
-  { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions = {},
+  options: BuildOptions = {},
+): Promise<Built> {
+  const replaceable = options.older ?? rollup;
+  const built = await unlessReplaced(context, replaceable, () => attempt(context, rollup, period, options));
+  return built ?? { kind: 'taken' };
+}
+
+async function attempt(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions,
 ): Promise<Built> {
   const { clickhouse, settings, logger, metrics } = context;
   const definition = await readDefinition(clickhouse, rollup);

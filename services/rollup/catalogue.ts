@@ -90,3 +90,21 @@ export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promi
 export function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
   return rollups.findLast((r) => r.name === name && r.state === 'serving');
 }
+
+/**
+ * Returns what `work` on a rollup returns. Undefined if it failed and a newer version serves: that one retires this
+ * version, whose table and view then go, at any moment.
+ */
+export async function unlessReplaced<T>(
+  { clickhouse }: { readonly clickhouse: Reader },
+  { name, version }: Pick<Rollup, 'name' | 'version'>,
+  work: () => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    const serving = servingVersion(await readRollups(clickhouse), name);
+    if (serving === undefined || serving.version <= version) throw error;
+    return undefined;
+  }
+}

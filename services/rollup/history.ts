@@ -125,8 +125,9 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
+  // with what builds of it have left
   for (const { name } of await select<{ name: string }>(shard, statements.tablesLike, {
-    pattern: `^${table}_retired_[0-9a-f]{8}$`,
+    pattern: `^${table}_(retired|(build|repair)_[0-9]+)_[0-9a-f]{8}$`,
   })) {
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
   }

@@ -1,6 +1,6 @@
 import { fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
-import { readHorizon, readRollups, statements, type Rollup } from './catalogue.ts';
+import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
   ceilTo,
@@ -145,6 +145,7 @@ export interface Difference {
 /**
  * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the horizon
  * of the period (of all periods without one), buckets wider than `widest` seconds, and expired minutes of the period.
+ * None if a newer version has replaced the rollup meanwhile.
  */
 export async function differencesOf(
   context: Pick<Context, 'clickhouse' | 'settings' | 'clock' | 'engineClock'>,
@@ -152,6 +153,16 @@ export async function differencesOf(
   period: number | undefined,
   span: Span,
   widest = rollup.widest,
+): Promise<Difference[]> {
+  return (await unlessReplaced(context, rollup, () => compare(context, rollup, period, span, widest))) ?? [];
+}
+
+async function compare(
+  context: Parameters<typeof differencesOf>[0],
+  rollup: Rollup,
+  period: number | undefined,
+  span: Span,
+  widest: number,
 ): Promise<Difference[]> {
   const { clickhouse } = context;
   const definition = await readDefinition(clickhouse, rollup);

@@ -3,6 +3,7 @@ import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { publicView, readDefinition } from '../../../services/rollup/definition.ts';
+import { DAY } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
@@ -153,6 +154,42 @@ describe('a changed definition is built beside the old one and takes its place',
     ]);
     expect(await total(3600)).toBe(sent - 10);
   });
+
+  test.each(['CREATE TABLE', 'TRUNCATE TABLE', 'REPLACE PARTITION'])(
+    'a repair of a version that is replaced before its %s fails nothing, and the new version is repaired',
+    async (statement) => {
+      await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+      await admitNew(world.context);
+      for (const back of [0, 1]) {
+        const period = (await newestPeriodOfRaw()) - back * DAY;
+        const span = { from: period, to: period + DAY };
+        const request = { source: 'function_edge_logs', period, ...span, accept_loss: false } as const;
+        await requestRepair(world.context, { ...request, reason: 'recovery' });
+      }
+      const engine = world.clickhouse;
+      let isReplaced = false;
+      const execute = async (s: Statement): Promise<void> => {
+        if (!isReplaced && s.sql.includes(statement) && s.sql.includes('function_invocations_v1_repair')) {
+          isReplaced = true;
+          for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context))
+            await world.context.wait(ms);
+        }
+        await engine.execute(s);
+      };
+      expect(await repairOpen({ ...world.context, clickhouse: { ...engine, execute } })).toBeGreaterThan(0);
+      expect(await states()).toEqual([
+        [1, 'retired'],
+        [2, 'serving'],
+      ]);
+      expect(await repairOpen(world.context)).toBe(0);
+      expect(await total(3600)).toBe(sent);
+      expect(
+        await world.select(
+          "SELECT name FROM system.tables WHERE database = currentDatabase() AND name LIKE 'function_invocations_v1%'",
+        ),
+      ).toEqual([{ name: 'function_invocations_v1' }]);
+    },
+  );
 
   test('a service that publishes what it read long ago does not bring a dropped version back', async () => {
     const now = world.now;
