@@ -1,4 +1,4 @@
-import { fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
@@ -42,7 +42,13 @@ export async function requestRepair(
 }
 
 async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: Repair, done: boolean): Promise<void> {
-  await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
+  const params = { ...repair, done };
+  await clickhouse.execute({
+    sql: statements.writeRepair,
+    params,
+    settings: WRITE_SETTINGS,
+    ...freshly(['rollup_repairs']),
+  });
 }
 
 /**

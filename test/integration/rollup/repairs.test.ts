@@ -162,6 +162,18 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([10]);
   });
 
+  test('a request is open also if the same span was built by a clock that was ahead', async () => {
+    for (const done of [false, true])
+      await world.clickhouse.execute({
+        sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time, done, requested_at) VALUES ('edge_logs', toDateTime(${today()}, 'UTC'), toDateTime(${today()}, 'UTC'), toDateTime(${today() + DAY}, 'UTC'), ${done}, '2099-01-01 00:00:00')`,
+      });
+    for (let time = 0; time < 2; time++) {
+      await ask(today(), today(), today() + DAY);
+      expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
+      expect(await repairOpen(world.context)).toBe(0);
+    }
+  });
+
   describe('where raw has lost rows that the ledger knows of, the rollup is left alone', () => {
     async function lose(): Promise<void> {
       const [part] = await world.select<{ name: string }>(
