@@ -75,8 +75,9 @@ const END_OF_TIME = ALL_TIME.to;
  * after the last look fills its views after the swap.
  * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same period
  * the later one wins: it drops the table that the other would swap in.
- * A server that is killed within a swap may show the old rows and the new ones. So a build that fails leaves its side
- * table, which tells the next build of the period to copy nothing that raw still has.
+ * A server that is killed within a swap may show the old rows and the new ones, and a batch that arrives right before a
+ * swap loses there what its views wrote. So a build that fails leaves its side table, which tells the next build of the
+ * period to copy nothing that raw still has.
  */
 export async function build(
   context: Context,
@@ -120,12 +121,17 @@ async function attempt(
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
     for (const other of left) await drop(other);
-    const whole = left.length > 0 ? ALL_TIME : span;
-    const plan: Attempt = { definition, carried, reader, period, now, span: whole, narrowest, side, acceptLoss };
-    let outcome = await once(context, plan);
-    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, plan);
+    let isDamaged = left.length > 0;
+    const plan = { definition, carried, reader, period, now, narrowest, side, acceptLoss };
+    const take = async (): Promise<Built> => {
+      const outcome = await once(context, { ...plan, span: isDamaged ? ALL_TIME : span });
+      isDamaged ||= outcome.kind === 'overtaken';
+      return outcome.kind === 'overtaken' ? { kind: 'busy' } : outcome;
+    };
+    let outcome = await take();
+    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
     // what tells of a build that failed goes when the period is built
-    if (outcome.kind === 'built' || left.length === 0) await drop(side);
+    if (outcome.kind === 'built' || !isDamaged) await drop(side);
     if (outcome.kind === 'built') {
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);
       const ms = performance.now() - since;
@@ -155,8 +161,11 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly side: string;
 }
 
-/** `busy`: rows arrived meanwhile. */
-async function once(context: Context, attempt: Attempt): Promise<Built> {
+/**
+ * `busy`: rows arrived meanwhile. `overtaken`: they arrived right before the swap, so the partition may lack them, and
+ * nothing more may be copied from it.
+ */
+async function once(context: Context, attempt: Attempt): Promise<Built | { readonly kind: 'overtaken' }> {
   const { clickhouse } = context;
   const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
@@ -193,7 +202,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built> {
   });
   await untilReplacedAreGone(context, table, period);
   const after = await look(reader, source, period);
-  return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'busy' };
+  return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'overtaken' };
 }
 
 /** Resolves when the parts that a swap has replaced cannot come back (SWAPS_LAST_SINCE). Keeper says so in a cluster. */

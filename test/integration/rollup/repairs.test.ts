@@ -127,6 +127,33 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(hours.map((h) => h.n)).toEqual([15, 4]);
   });
 
+  test.each([1, 2, 3, 4])(
+    'batches that arrive right before %s swaps of a repair, outside of its span, count once',
+    async (batches) => {
+      const then = world.now - 5 * 3_600_000;
+      await world.send('edge_logs', eventsOf(5, then));
+      await world.send('edge_logs', eventsOf(4));
+      await ask(today(), Math.floor(then / 1000) - 60, Math.floor(then / 1000) + 1);
+      const engine = world.clickhouse;
+      let left = batches;
+      const execute = async (s: Statement): Promise<void> => {
+        if (s.sql.includes('REPLACE PARTITION') && left-- > 0)
+          await world.send('edge_logs', eventsOf(3), { period: today() });
+        await engine.execute(s);
+      };
+      const context = { ...world.context, clickhouse: { ...engine, execute } };
+      for (let round = 0; round < 3 && (await repairOpen(context)) > 0; round++);
+      expect(await readOpenRepairs(world.clickhouse)).toEqual([]);
+      const sent = 9 + 3 * batches;
+      expect(await held()).toEqual([sent, sent, sent]);
+      expect(
+        await world.select(
+          "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(build|repair)_')",
+        ),
+      ).toEqual([]);
+    },
+  );
+
   test('a request that comes while the same one is worked on is not lost', async () => {
     await world.send('edge_logs', eventsOf(4));
     await ask(today(), today(), today() + DAY);
