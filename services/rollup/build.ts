@@ -115,12 +115,12 @@ async function attempt(
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
   if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
-  const drop = (table: string): Promise<void> =>
-    clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC`, settings: DROP_SETTINGS, ofNode: true });
   try {
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
-    for (const other of left) await drop(other);
+    // of a cluster, a side table may be on any node
+    for (const other of left)
+      await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
     let isDamaged = left.length > 0;
     const plan = { definition, carried, reader, period, now, narrowest, side, acceptLoss };
     const take = async (): Promise<Built> => {
@@ -131,7 +131,8 @@ async function attempt(
     let outcome = await take();
     for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
     // what tells of a build that failed goes when the period is built
-    if (outcome.kind === 'built' || !isDamaged) await drop(side);
+    if (outcome.kind === 'built' || !isDamaged)
+      await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS, ofNode: true });
     if (outcome.kind === 'built') {
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);
       const ms = performance.now() - since;
@@ -238,7 +239,9 @@ async function look(reader: Reader, source: string, period: number) {
 
 async function sideTables(clickhouse: Reader, { table }: Definition, period: number): Promise<string[]> {
   const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;
-  return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern })).map((t) => t.name);
+  return (await select<{ name: string }>(everywhere(clickhouse), statements.tablesLike, { pattern })).map(
+    (t) => t.name,
+  );
 }
 
 /**
