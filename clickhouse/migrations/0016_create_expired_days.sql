@@ -1,8 +1,10 @@
 -- The event time up to which retention has dropped days of a raw table. Earlier rows may be gone, even if a longer retention is set now.
+--   period: the newest one when the day was dropped. Rows of later periods were stored after that, so the drop took none of them
 CREATE TABLE expired_days
 (
     source LowCardinality(String),
-    before SimpleAggregateFunction(max, DateTime('UTC'))
+    before SimpleAggregateFunction(max, DateTime('UTC')),
+    period DateTime('UTC') DEFAULT toDateTime(4294967295, 'UTC')
 )
 ENGINE = AggregatingMergeTree
-ORDER BY source;
+ORDER BY (source, period);

@@ -11,7 +11,7 @@ const without = (...names: string[]): Set<string> => new Set([...everything].fil
 
 test('a setting that this version does not know is left out, and only one of the tables', () => {
   expect(pinnedSettings('insert', without('deduplicate_insert'))).not.toHaveProperty('deduplicate_insert');
-  expect(pinnedSettings('insert', everything)).toHaveProperty('deduplicate_insert', 'enable');
+  expect(pinnedSettings('insert', everything)).toHaveProperty('deduplicate_insert', 'backward_compatible_choice');
   expect(
     knownSettings({ deduplicate_insert: 'enable', no_such_setting: 1, max_threads: 2 }, without('deduplicate_insert')),
   ).toEqual({ no_such_setting: 1, max_threads: 2 });

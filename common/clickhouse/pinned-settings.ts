@@ -112,7 +112,8 @@ const READS = {
 const WRITES = {
   async_insert: 0,
   insert_deduplicate: 1,
-  deduplicate_insert: 'enable',
+  // 'enable' takes precedence over a statement's insert_deduplicate = 0 (26.7)
+  deduplicate_insert: 'backward_compatible_choice',
   deduplicate_insert_select: 'enable_when_possible',
   deduplicate_blocks_in_dependent_materialized_views: 1,
   update_insert_deduplication_token_in_dependent_materialized_views: 0,

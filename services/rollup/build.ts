@@ -3,19 +3,10 @@ import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
-import { readHorizon, statements, type Rollup } from './catalogue.ts';
-import {
-  agreedNow,
-  BUILD_SETTINGS,
-  DAY,
-  DROP_SETTINGS,
-  HOUR,
-  isoTime,
-  LONG_READ_SETTINGS,
-  type Context,
-} from './context.ts';
+import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
+import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
 import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
-import { isExpired } from './periods.ts';
+import { narrowestOf } from './periods.ts';
 
 /**
  * The result of a build:
@@ -25,7 +16,7 @@ import { isExpired } from './periods.ts';
  * - `incomplete`: raw has fewer rows than the ledger counts, and the rollup may have what raw has lost. Nothing was
  * changed.
  * - `busy`: rows arrived during every attempt. If the period is still open, it must be closed first.
- * - `taken`: another process builds the same rollup.
+ * - `taken`: another process builds the same rollup, or a newer version has replaced it.
  */
 export type Built =
   | { readonly kind: 'built'; readonly rows: number }
@@ -84,14 +75,26 @@ const END_OF_TIME = ALL_TIME.to;
  * after the last look fills its views after the swap.
  * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same period
  * the later one wins: it drops the table that the other would swap in.
- * A server that is killed within a swap may show the old rows and the new ones. So a build that fails leaves its side
- * table, which tells the next build of the period to copy nothing that raw still has.
+ * A server that is killed within a swap may show the old rows and the new ones, and a batch that arrives right before a
+ * swap loses there what its views wrote. So a build that fails leaves its side table, which tells the next build of the
+ * period to copy nothing that raw still has.
  */
 export async function build(
   context: Context,
   rollup: Rollup,
   period: number,
-  { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions = {},
+  options: BuildOptions = {},
+): Promise<Built> {
+  const replaceable = options.older ?? rollup;
+  const built = await unlessReplaced(context, replaceable, () => attempt(context, rollup, period, options));
+  return built ?? { kind: 'taken' };
+}
+
+async function attempt(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions,
 ): Promise<Built> {
   const { clickhouse, settings, logger, metrics } = context;
   const definition = await readDefinition(clickhouse, rollup);
@@ -106,24 +109,30 @@ export async function build(
   ]);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const now = await agreedNow(context);
-  const narrowest = isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, now) ? HOUR : 0;
+  const narrowest = narrowestOf(period, context, now);
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${period}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
   if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
-  const drop = (table: string): Promise<void> =>
-    clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${table} SYNC`, settings: DROP_SETTINGS, ofNode: true });
   try {
     await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
-    for (const other of left) await drop(other);
-    const whole = left.length > 0 ? ALL_TIME : span;
-    const attempt: Attempt = { definition, carried, reader, period, now, span: whole, narrowest, side, acceptLoss };
-    let outcome = await once(context, attempt);
-    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await once(context, attempt);
+    // of a cluster, a side table may be on any node
+    for (const other of left)
+      await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
+    let isDamaged = left.length > 0;
+    const plan = { definition, carried, reader, period, now, narrowest, side, acceptLoss };
+    const take = async (): Promise<Built> => {
+      const outcome = await once(context, { ...plan, span: isDamaged ? ALL_TIME : span });
+      isDamaged ||= outcome.kind === 'overtaken';
+      return outcome.kind === 'overtaken' ? { kind: 'busy' } : outcome;
+    };
+    let outcome = await take();
+    for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
     // what tells of a build that failed goes when the period is built
-    if (outcome.kind === 'built' || left.length === 0) await drop(side);
+    if (outcome.kind === 'built' || !isDamaged)
+      await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS, ofNode: true });
     if (outcome.kind === 'built') {
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);
       const ms = performance.now() - since;
@@ -153,8 +162,11 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly side: string;
 }
 
-/** `busy`: rows arrived meanwhile. */
-async function once(context: Context, attempt: Attempt): Promise<Built> {
+/**
+ * `busy`: rows arrived meanwhile. `overtaken`: they arrived right before the swap, so the partition may lack them, and
+ * nothing more may be copied from it.
+ */
+async function once(context: Context, attempt: Attempt): Promise<Built | { readonly kind: 'overtaken' }> {
   const { clickhouse } = context;
   const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
@@ -168,7 +180,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built> {
   const made =
     carried === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
   if (carried !== undefined && made.from < made.to && !acceptLoss) {
-    const batches = await lostBatches(reader, source, period, before.horizon);
+    const batches = await lostBatches(reader, source, period);
     if (batches.length > 0) return { kind: 'incomplete', batches };
   }
   await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
@@ -191,7 +203,7 @@ async function once(context: Context, attempt: Attempt): Promise<Built> {
   });
   await untilReplacedAreGone(context, table, period);
   const after = await look(reader, source, period);
-  return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'busy' };
+  return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'overtaken' };
 }
 
 /** Resolves when the parts that a swap has replaced cannot come back (SWAPS_LAST_SINCE). Keeper says so in a cluster. */
@@ -215,7 +227,7 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */
 async function look(reader: Reader, source: string, period: number) {
-  const horizon = await readHorizon(reader, source);
+  const horizon = await readHorizon(reader, source, period);
   const [state] = await select<{ rows: number; fingerprint: string }>(
     reader,
     statements.periodState,
@@ -227,17 +239,20 @@ async function look(reader: Reader, source: string, period: number) {
 
 async function sideTables(clickhouse: Reader, { table }: Definition, period: number): Promise<string[]> {
   const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;
-  return (await select<{ name: string }>(clickhouse, statements.tablesLike, { pattern })).map((t) => t.name);
+  return (await select<{ name: string }>(everywhere(clickhouse), statements.tablesLike, { pattern })).map(
+    (t) => t.name,
+  );
 }
 
 /**
  * Returns batches of which raw has fewer rows than the ledger counts, without those that retention may have dropped
  * rows of.
  */
-async function lostBatches(reader: Reader, source: string, period: number, horizon: number): Promise<LostBatch[]> {
-  const [register] = await select<{ since: number }>(reader, statements.periodBefore, { period });
+async function lostBatches(reader: Reader, source: string, period: number): Promise<LostBatch[]> {
+  const { since } = (await select<{ since: number }>(reader, statements.periodBefore, { period }))[0]!;
+  const horizon = await readHorizon(reader, source, since);
   const lost = (until: number): Promise<LostBatch[]> => {
-    const params = { source, period, horizon, since: register!.since, until };
+    const params = { source, period, horizon, since, until };
     return select<LostBatch>(reader, statements.lostBatches, params, LONG_READ_SETTINGS);
   };
   const short = await lost(period);

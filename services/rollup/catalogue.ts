@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { WRITE_SETTINGS } from './context.ts';
+import { DAY, WRITE_SETTINGS } from './context.ts';
 
 /** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
 export interface Rollup {
@@ -64,9 +64,14 @@ export async function readRollup(
   return (await readRollups(clickhouse)).find((r) => r.name === name && r.version === version);
 }
 
-/** Returns the event time before which retention has dropped days of a raw table, 0 = none. */
-export async function readHorizon(reader: Reader, source: string): Promise<number> {
-  return (await select<{ horizon: number }>(reader, statements.horizon, { source }))[0]!.horizon;
+/**
+ * Returns the event time before which retention may have dropped rows of a period of a raw table (of any period without
+ * one), 0 = none. Rows of a period that began after a drop were stored later. A day more, because a period may begin
+ * between the record of a drop and the drop.
+ */
+export async function readHorizon(reader: Reader, source: string, period = 0): Promise<number> {
+  const since = Math.max(0, period - DAY);
+  return (await select<{ horizon: number }>(reader, statements.horizon, { source, since }))[0]!.horizon;
 }
 
 const RANKS = { new: 0, building: 1, serving: 2, retired: 3 } as const;
@@ -84,4 +89,22 @@ export async function writeRollup(clickhouse: ClickHouse, rollup: Rollup): Promi
 /** Returns the complete version: the newest one that serves. */
 export function servingVersion(rollups: readonly Rollup[], name: string): Rollup | undefined {
   return rollups.findLast((r) => r.name === name && r.state === 'serving');
+}
+
+/**
+ * Returns what `work` on a rollup returns. Undefined if it failed and a newer version serves: that one retires this
+ * version, whose table and view then go, at any moment.
+ */
+export async function unlessReplaced<T>(
+  { clickhouse }: { readonly clickhouse: Reader },
+  { name, version }: Pick<Rollup, 'name' | 'version'>,
+  work: () => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    const serving = servingVersion(await readRollups(clickhouse), name);
+    if (serving === undefined || serving.version <= version) throw error;
+    return undefined;
+  }
 }

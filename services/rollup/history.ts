@@ -4,8 +4,9 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, type BuildOptions, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
 import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
-import { columnsOf, publicView, readDefinition, tableName, viewName } from './definition.ts';
+import { ALL_TIME, columnsOf, publicView, readDefinition, tableName, viewName } from './definition.ts';
 import { closePeriod } from './periods.ts';
+import { differencesOf } from './repairs.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
@@ -124,8 +125,9 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
+  // with what builds of it have left
   for (const { name } of await select<{ name: string }>(shard, statements.tablesLike, {
-    pattern: `^${table}_retired_[0-9a-f]{8}$`,
+    pattern: `^${table}_(retired|(build|repair)_[0-9]+)_[0-9a-f]{8}$`,
   })) {
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
   }
@@ -177,11 +179,21 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   return again;
 }
 
-/** Returns `built` if every shard has built the period, else why the first one has not. */
+/**
+ * Returns `built` if every shard has built the period, else why the first one has not. If an operator has accepted a
+ * loss of raw rows, the older version equals raw: it has nothing that a build from raw would lose.
+ */
 async function buildOnShards(context: Context, rollup: Rollup, period: number, options: BuildOptions): Promise<Built> {
   let built: Built = { kind: 'built', rows: 0 };
   for (const shard of onShards(context)) {
     built = await build(shard, rollup, period, options);
+    const { older } = options;
+    if (
+      built.kind === 'incomplete' &&
+      older !== undefined &&
+      (await differencesOf(shard, older, period, ALL_TIME)).length === 0
+    )
+      built = await build(shard, rollup, period, { ...options, acceptLoss: true });
     if (built.kind !== 'built') break;
   }
   return built;

@@ -48,6 +48,11 @@ export function leastPeriod(time: number): number {
   return Math.max(0, floorTo(time - HOUR, DAY));
 }
 
+/** Returns the width of the narrowest buckets that rollups keep of a period, seconds: minutes expire before hours. */
+export function narrowestOf(period: number, { settings }: Pick<Context, 'settings'>, now: number): number {
+  return isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, now) ? HOUR : 0;
+}
+
 /**
  * True if no event of the period can be younger than the retention: the youngest is an hour and a day younger than the
  * period's begin.

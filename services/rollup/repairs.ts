@@ -1,7 +1,8 @@
-import { fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { build, type Built } from './build.ts';
-import { readHorizon, readRollups, statements, type Rollup } from './catalogue.ts';
+import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
+  agreedNow,
   ceilTo,
   floorTo,
   HOUR,
@@ -12,7 +13,7 @@ import {
   type Context,
 } from './context.ts';
 import { differences, during, isIn, isSince, readDefinition, type Span } from './definition.ts';
-import { closePeriod, leastPeriod } from './periods.ts';
+import { closePeriod, leastPeriod, narrowestOf } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
 export interface Repair {
@@ -41,7 +42,13 @@ export async function requestRepair(
 }
 
 async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: Repair, done: boolean): Promise<void> {
-  await clickhouse.execute({ sql: statements.writeRepair, params: { ...repair, done }, settings: WRITE_SETTINGS });
+  const params = { ...repair, done };
+  await clickhouse.execute({
+    sql: statements.writeRepair,
+    params,
+    settings: WRITE_SETTINGS,
+    ...freshly(['rollup_repairs']),
+  });
 }
 
 /**
@@ -142,26 +149,39 @@ export interface Difference {
 }
 
 /**
- * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the raw
- * table's horizon and buckets wider than `widest` seconds.
+ * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the horizon
+ * of the period (of all periods without one), buckets wider than `widest` seconds, and expired minutes of the period.
+ * None if a newer version has replaced the rollup meanwhile.
  */
 export async function differencesOf(
-  { clickhouse }: Pick<Context, 'clickhouse'>,
+  context: Pick<Context, 'clickhouse' | 'settings' | 'clock' | 'engineClock'>,
   rollup: Rollup,
   period: number | undefined,
   span: Span,
   widest = rollup.widest,
 ): Promise<Difference[]> {
+  return (await unlessReplaced(context, rollup, () => compare(context, rollup, period, span, widest))) ?? [];
+}
+
+async function compare(
+  context: Parameters<typeof differencesOf>[0],
+  rollup: Rollup,
+  period: number | undefined,
+  span: Span,
+  widest: number,
+): Promise<Difference[]> {
+  const { clickhouse } = context;
   const definition = await readDefinition(clickhouse, rollup);
   const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
-  const from = Math.max(span.from, await readHorizon(reader, rollup.source));
+  const from = Math.max(span.from, await readHorizon(reader, rollup.source, period));
   if (from >= span.to) return [];
   // a rollup has no index of times, so without a period all that retention keeps would be read
   const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);
   const condition = (column: 'timestamp' | 'at'): string => `${periods} AND ${during(column, { from, to: span.to })}`;
+  const narrowest = period === undefined ? 0 : narrowestOf(period, context, await agreedNow(context));
   return await select<Difference>(
     reader,
-    differences(definition, condition('timestamp'), condition('at'), widest),
+    differences(definition, condition('timestamp'), condition('at'), widest, narrowest),
     {},
     LONG_READ_SETTINGS,
   );

@@ -4,7 +4,7 @@ import { build } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
 import { agreedNow, DAY, DROP_SETTINGS, floorTo, HOUR, onShards, WRITE_SETTINGS, type Context } from './context.ts';
 import { NO_TIME, tableName } from './definition.ts';
-import { isExpired } from './periods.ts';
+import { isExpired, newestPeriod } from './periods.ts';
 
 /**
  * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;
@@ -29,6 +29,8 @@ async function dropExpiredOf(context: Context): Promise<number> {
   );
   for (const rollup of rollups)
     isOld.set(tableName(rollup), (startsAt) => isExpired(startsAt, settings.ROLLUP_1H_RETENTION_DAYS, now));
+  // without a register, the periods of the rows themselves: none is of a later day
+  const period = Math.max(await newestPeriod(context), floorTo(now, DAY));
   let dropped = 0;
   for (const { table, partition_id, starts_at } of await select<{
     table: string;
@@ -40,7 +42,7 @@ async function dropExpiredOf(context: Context): Promise<number> {
     if (sources.some((s) => s.name === table))
       await clickhouse.execute({
         sql: statements.writeExpiredDay,
-        params: { source: table, before: starts_at + DAY },
+        params: { source: table, before: starts_at + DAY, period },
         settings: WRITE_SETTINGS,
       });
     await clickhouse.execute({

@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from 'vitest';
-import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse, type Statement } from '../../common/clickhouse/clickhouse.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
 import type { Context } from '../../services/rollup/context.ts';
@@ -18,6 +18,16 @@ const on = useCluster({ shards: 1 });
 /** Through the first node, and through the second one. */
 let clients: readonly [ClickHouse, ClickHouse];
 const client = (...order: readonly number[]): Promise<ClickHouse> => on.clientAs('sluice', order);
+
+const contextOf = (clickhouse: ClickHouse): Context => ({
+  clickhouse,
+  settings: on.world.settings,
+  logger: testLogger,
+  metrics: createRollupMetrics(undefined),
+  clock: Date.now,
+  engineClock: () => Promise.resolve(Date.now()),
+  wait: () => Promise.resolve(),
+});
 
 beforeAll(async () => {
   clients = [await client(0, 1), await client(1, 0)];
@@ -50,6 +60,19 @@ test('the same batch to either replica counts once, in raw and in its rollup', a
     );
     expect(found).toEqual([{ raw: 50, counted: 50 }]);
   }
+});
+
+test('of two builds of a period through different replicas, the earlier one swaps nothing in', async () => {
+  const period = await newestPeriod({ clickhouse: clients[0] });
+  const rollup = (await readRollups(clients[0])).find((r) => r.name === 'api_requests')!;
+  let later: string | undefined;
+  const execute = async (statement: Statement): Promise<void> => {
+    if (statement.sql.includes('PARTITION ID'))
+      later ??= (await build(contextOf(clients[1]), rollup, period, { urgent: true })).kind;
+    await clients[0].execute(statement);
+  };
+  const earlier = await build(contextOf({ ...clients[0], execute }), rollup, period, { urgent: true });
+  expect([earlier.kind, later]).toEqual(['taken', 'built']);
 });
 
 test(
@@ -114,15 +137,7 @@ test(
       await on.world.finished(clients[1], PATIENCE_MS);
       // what node 0 builds by itself lacks these rows, and swapping it in would drop them from the rollup
       expect(await on.countOn(0, 'edge_logs')).toBeLessThan(await on.countOn(1, 'edge_logs'));
-      const context: Context = {
-        clickhouse,
-        settings: on.world.settings,
-        logger: testLogger,
-        metrics: createRollupMetrics(undefined),
-        clock: Date.now,
-        engineClock: () => Promise.resolve(Date.now()),
-        wait: () => Promise.resolve(),
-      };
+      const context = contextOf(clickhouse);
       const period = await newestPeriod({ clickhouse: clients[1] });
       for (const of of await readRollups(clickhouse))
         await waitFor(

@@ -221,7 +221,7 @@ test(
           await store(partition, offset, timestamp);
       // as retention drops them
       await from.clickhouse.execute({
-        sql: `INSERT INTO expired_days SELECT 'edge_logs', toDateTime(${horizon / 1000})`,
+        sql: `INSERT INTO expired_days (source, before) SELECT 'edge_logs', toDateTime(${horizon / 1000})`,
       });
       await from.clickhouse.execute({
         sql: `ALTER TABLE edge_logs DROP PARTITION '${new Date(horizon - DAY).toISOString().slice(0, 10)}'`,

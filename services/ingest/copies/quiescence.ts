@@ -11,6 +11,7 @@ interface Progress {
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;
+  readonly replay_steps: number;
   readonly rollup_steps: number;
   readonly repairs_done: string;
 }
@@ -38,6 +39,7 @@ export async function assertQuiescent(clickhouse: ClickHouse, what: string): Pro
   return progress.flat().reduce((all, of) => ({
     ...all,
     batches: all.batches + of.batches,
+    replay_steps: all.replay_steps + of.replay_steps,
     last_evaluated_at: Math.max(all.last_evaluated_at, of.last_evaluated_at),
   }));
 }
@@ -50,6 +52,8 @@ export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progre
   const now = await assertQuiescent(clickhouse, what);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+  if (now.replay_steps !== since.replay_steps)
+    throw new StartError(`${what} is not to be used: a dead letter was replayed meanwhile; repeat`);
   if (now.rollup_steps !== since.rollup_steps || now.repairs_done !== since.repairs_done)
     throw new StartError(
       `${what} is not to be used: the rollup service built something meanwhile; repeat, or stop it for that time`,

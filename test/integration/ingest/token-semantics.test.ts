@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
 import { createRandom } from '../../../demo/random.ts';
+import { createLedger } from '../../../services/ingest/delivery/ledger.ts';
+import type { LedgerEntry } from '../../../services/ingest/delivery/ports.ts';
 import { RowBinary } from '../../../services/ingest/evaluate/row-binary.ts';
 import type { Event } from '../../../services/ingest/simulation/kafka.ts';
 import { createTables, type Row, type Target } from '../../../services/ingest/simulation/tables.ts';
@@ -97,6 +99,34 @@ describe('a typed insert into a table with a chain of views', () => {
     await insert([rowOf(2, 1, 0)], 'a:1', 'nowhere');
     expect(await stored()).toEqual({ raw: [1, 2, 3], rollup1m: [1, 2], rollup1h: [1, 2] });
   });
+});
+
+test('the ledger takes a row that its table remembers and does not hold, as after a kill between the two', async () => {
+  const { clickhouse } = engine;
+  const ledger = createLedger(clickhouse, () => Promise.resolve());
+  const entry = {
+    incarnation: 0,
+    first: 0,
+    last: 0,
+    rules: { evaluatedAt: Date.now(), version: 1, period: 0 } as LedgerEntry['rules'],
+    stored: { rows: 1, deadLetters: 0, minTimestamp: undefined },
+    nullValues: 0,
+    noRecords: 0,
+    gap: 0,
+    begin: undefined,
+    end: undefined,
+    closes: false,
+  };
+  const row = { source: 'edge_logs', topic: 'remembered', partition: 0, group: 'group', entry };
+  for (let time = 0; time < 2; time++) {
+    await clickhouse.execute({
+      sql: "ALTER TABLE batches DELETE WHERE topic = 'remembered'",
+      settings: { mutations_sync: 2 },
+    });
+    await ledger(row);
+    const held = await select(clickhouse, "SELECT toUInt32(count()) AS n FROM batches WHERE topic = 'remembered'");
+    expect(held, `written ${time + 1} times`).toEqual([{ n: 1 }]);
+  }
 });
 
 const seed = Number(process.env['SEED'] ?? Date.now() % 1e9);

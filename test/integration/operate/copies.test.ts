@@ -7,6 +7,7 @@ import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/copies/backup.ts';
+import { announceReplay } from '../../../services/ingest/dead-letters.ts';
 import { startIngest } from '../../../services/ingest/service.ts';
 import { moveTables } from '../../../services/ingest/copies/move.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
@@ -243,7 +244,7 @@ describe('from the embedded engine to a server', () => {
   });
 });
 
-describe('what the rollup service records while tables are copied', () => {
+describe('what is recorded while tables are copied', () => {
   /** Does `work` when the engine has read the tables of a backup, or before any table is moved. */
   function whileCopied(work: () => Promise<void>): ClickHouse {
     const copying = { ...embedded };
@@ -263,7 +264,15 @@ describe('what the rollup service records while tables are copied', () => {
   const step = (): Promise<void> =>
     writeRollup(embedded, { name: 'other', version: 1, source: 'edge_logs', widest: 3600, state: 'new', pending: [] });
 
-  test('a repair that is done, or a period of a new version: the copy is not to be used', async () => {
+  const replay = (): Promise<void> =>
+    announceReplay(
+      embedded,
+      { topic: 'edge_logs', incarnation: 0, partition: 0, offset: '0' },
+      { evaluatedAt: Date.now(), version: 1, period: 0 },
+      undefined,
+    );
+
+  test('a step of a replay, a repair that is done, or a period of a new version: the copy is not to be used', async () => {
     const home = await openServer({ url: twin.url, logger: testLogger });
     await home.execute({ sql: 'CREATE DATABASE refused' });
     await home.close();
@@ -292,6 +301,7 @@ describe('what the rollup service records while tables are copied', () => {
       await expect(moveTables(whileCopied(repair), refused, 90, testLogger)).rejects.toThrow(
         'the rollup service built something meanwhile',
       );
+      await expect(back('local/replayed', replay)).rejects.toThrow('a dead letter was replayed meanwhile');
       await expect(back('local/built', step)).rejects.toThrow('the rollup service built something meanwhile');
     } finally {
       await refused.close();

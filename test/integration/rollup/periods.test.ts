@@ -119,6 +119,7 @@ describe('periods', { timeout: 120_000 }, () => {
       const { clickhouse } = world;
       const statements: string[] = [];
       const context = {
+        ...world.context,
         clickhouse: {
           ...clickhouse,
           read: (read: Read) => {

@@ -127,6 +127,33 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(hours.map((h) => h.n)).toEqual([15, 4]);
   });
 
+  test.each([1, 2, 3, 4])(
+    'batches that arrive right before %s swaps of a repair, outside of its span, count once',
+    async (batches) => {
+      const then = world.now - 5 * 3_600_000;
+      await world.send('edge_logs', eventsOf(5, then));
+      await world.send('edge_logs', eventsOf(4));
+      await ask(today(), Math.floor(then / 1000) - 60, Math.floor(then / 1000) + 1);
+      const engine = world.clickhouse;
+      let left = batches;
+      const execute = async (s: Statement): Promise<void> => {
+        if (s.sql.includes('REPLACE PARTITION') && left-- > 0)
+          await world.send('edge_logs', eventsOf(3), { period: today() });
+        await engine.execute(s);
+      };
+      const context = { ...world.context, clickhouse: { ...engine, execute } };
+      for (let round = 0; round < 3 && (await repairOpen(context)) > 0; round++);
+      expect(await readOpenRepairs(world.clickhouse)).toEqual([]);
+      const sent = 9 + 3 * batches;
+      expect(await held()).toEqual([sent, sent, sent]);
+      expect(
+        await world.select(
+          "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(build|repair)_')",
+        ),
+      ).toEqual([]);
+    },
+  );
+
   test('a request that comes while the same one is worked on is not lost', async () => {
     await world.send('edge_logs', eventsOf(4));
     await ask(today(), today(), today() + DAY);
@@ -147,6 +174,31 @@ describe('repairs', { timeout: 240_000 }, () => {
     });
     expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
     expect(await repairOpen(world.context)).toBe(0);
+  });
+
+  test('a period whose minutes have expired is rebuilt and compared without them', async () => {
+    await world.send('edge_logs', eventsOf(10));
+    const period = today();
+    world.now += 40 * DAY_MS;
+    await beginToday(world.context);
+    await dropExpired(world.context);
+    expect(await held()).toEqual([10]);
+    expect(await createAudit(world.context).compareDays(60)).toBe(0);
+    await ask(period, period, period + DAY);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([10]);
+  });
+
+  test('a request is open also if the same span was built by a clock that was ahead', async () => {
+    for (const done of [false, true])
+      await world.clickhouse.execute({
+        sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time, done, requested_at) VALUES ('edge_logs', toDateTime(${today()}, 'UTC'), toDateTime(${today()}, 'UTC'), toDateTime(${today() + DAY}, 'UTC'), ${done}, '2099-01-01 00:00:00')`,
+      });
+    for (let time = 0; time < 2; time++) {
+      await ask(today(), today(), today() + DAY);
+      expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
+      expect(await repairOpen(world.context)).toBe(0);
+    }
   });
 
   describe('where raw has lost rows that the ledger knows of, the rollup is left alone', () => {
@@ -235,6 +287,41 @@ describe('repairs', { timeout: 240_000 }, () => {
     for (let d = 0; d < 7; d++) await ask(today() - d * DAY, today() - 30 * DAY, today() + DAY);
     expect(await repairOpen(keeping(30))).toBe(0);
     expect(await held()).toEqual([61, 61, 61]);
+  });
+
+  test('a row older than dropped days, stored after the retention was raised, is repaired if its batch was killed before its views', async () => {
+    const keeping = (days: number) => ({
+      ...world.context,
+      settings: { ...world.context.settings, RAW_RETENTION_DAYS: days },
+    });
+    for (let d = 0; d < 6; d++) {
+      await beginToday(world.context);
+      await world.send('edge_logs', eventsOf(10));
+      await dropExpired(keeping(2));
+      world.now += DAY_MS;
+    }
+    // with the longer retention: two midnights after the last drop
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    const old = world.now - 5 * DAY_MS;
+    const batch = world.announce('edge_logs', [...eventsOf(1), ...eventsOf(1, old)]);
+    await insertWithoutView(batch);
+    const period = await newestPeriod(world.context);
+    await recover(batch, period);
+    await recover(batch, period, old);
+    expect(await held()).toEqual([60, 60, 60]);
+    expect(await repairOpen(keeping(30))).toBe(0);
+    expect(await held()).toEqual([62, 62, 62]);
+    // the audit sees such rows too
+    await world.clickhouse.execute({
+      sql: `ALTER TABLE api_requests_v1 DELETE WHERE period = toDateTime(${period}, 'UTC')`,
+      settings: { mutations_sync: 1 },
+    });
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    expect(await createAudit(keeping(30)).compareDays(10)).toBe(1);
+    expect(await repairOpen(keeping(30))).toBe(0);
+    expect(await held()).toEqual([62, 62, 62]);
   });
 
   test.each([

@@ -3,9 +3,10 @@ import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { publicView, readDefinition } from '../../../services/rollup/definition.ts';
+import { DAY } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
-import { differencesOf } from '../../../services/rollup/repairs.ts';
+import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
 import { testLogger } from '../../harness/clickhouse.ts';
 import { SECOND_VERSION } from './second-version.ts';
@@ -57,6 +58,8 @@ describe('a changed definition is built beside the old one and takes its place',
   };
   const total = async (width: number, table = 'function_invocations'): Promise<number> =>
     (await world.select<{ n: number }>(`SELECT toUInt32(sum(count)) AS n FROM ${table} WHERE width = ${width}`))[0]!.n;
+  const newestPeriodOfRaw = async (): Promise<number> =>
+    (await world.select<{ p: number }>('SELECT toUnixTimestamp(max(period)) AS p FROM function_edge_logs'))[0]!.p;
   const states = async (): Promise<[number, string][]> =>
     (await readRollups(world.clickhouse))
       .filter((r) => r.name === 'function_invocations')
@@ -116,6 +119,77 @@ describe('a changed definition is built beside the old one and takes its place',
     expect(await nextStep(world.context)).toBeUndefined();
     expect(await readRollups(world.clickhouse)).toEqual(catalogue);
   });
+
+  test('a new version waits for raw rows that are lost, and is completed without them once their loss is accepted', async () => {
+    await world.clickhouse.execute({
+      sql: `ALTER TABLE function_edge_logs DELETE WHERE kafka_offset >= ${sent - 30} AND kafka_offset % 3 = 0`,
+      settings: { mutations_sync: 1 },
+    });
+    await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+    await admitNew(world.context);
+    const take = async (steps: number): Promise<void> => {
+      for (let step = 0; step < steps && (await nextStep(world.context)) !== undefined; step++);
+    };
+    await take(20);
+    expect(await states()).toEqual([
+      [1, 'serving'],
+      [2, 'building'],
+    ]);
+    expect(await total(3600)).toBe(sent);
+    const period = await newestPeriodOfRaw();
+    await requestRepair(world.context, {
+      source: 'function_edge_logs',
+      period,
+      from: 0,
+      to: 4_294_967_295,
+      reason: 'command',
+      accept_loss: true,
+    });
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await total(3600)).toBe(sent - 10);
+    await take(20);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
+    expect(await total(3600)).toBe(sent - 10);
+  });
+
+  test.each(['CREATE TABLE', 'TRUNCATE TABLE', 'REPLACE PARTITION'])(
+    'a repair of a version that is replaced before its %s fails nothing, and the new version is repaired',
+    async (statement) => {
+      await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+      await admitNew(world.context);
+      for (const back of [0, 1]) {
+        const period = (await newestPeriodOfRaw()) - back * DAY;
+        const span = { from: period, to: period + DAY };
+        const request = { source: 'function_edge_logs', period, ...span, accept_loss: false } as const;
+        await requestRepair(world.context, { ...request, reason: 'recovery' });
+      }
+      const engine = world.clickhouse;
+      let isReplaced = false;
+      const execute = async (s: Statement): Promise<void> => {
+        if (!isReplaced && s.sql.includes(statement) && s.sql.includes('function_invocations_v1_repair')) {
+          isReplaced = true;
+          for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context))
+            await world.context.wait(ms);
+        }
+        await engine.execute(s);
+      };
+      expect(await repairOpen({ ...world.context, clickhouse: { ...engine, execute } })).toBeGreaterThan(0);
+      expect(await states()).toEqual([
+        [1, 'retired'],
+        [2, 'serving'],
+      ]);
+      expect(await repairOpen(world.context)).toBe(0);
+      expect(await total(3600)).toBe(sent);
+      expect(
+        await world.select(
+          "SELECT name FROM system.tables WHERE database = currentDatabase() AND name LIKE 'function_invocations_v1%'",
+        ),
+      ).toEqual([{ name: 'function_invocations_v1' }]);
+    },
+  );
 
   test('a service that publishes what it read long ago does not bring a dropped version back', async () => {
     const now = world.now;
