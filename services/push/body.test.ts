@@ -80,6 +80,21 @@ describe('encodings', () => {
       expect(await decompressBody(body, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 415 });
   });
 
+  it('gzip may have several members', async () => {
+    const twice = Buffer.concat([gzipSync(body), gzipSync(body)]);
+    expect(await decompressBody(twice, 'gzip', 2 * body.length)).toEqual(Buffer.concat([body, body]));
+  });
+
+  it.each([
+    ['deflate', deflateSync],
+    ['deflate', deflateRawSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdCompressSync],
+  ])('%s that goes on after its end is 400, because what follows would be lost', async (encoding, compress) => {
+    const twice = Buffer.concat([compress(body), compress(body)]);
+    expect(await decompressBody(twice, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 400 });
+  });
+
   it.each([
     ['gzip', gzipSync],
     ['deflate', deflateSync],
