@@ -54,6 +54,8 @@ describe('the events of a body', () => {
     ['a list without end', '[{"a":1},{"a":2}'],
     ['a list and more', '[{"a":1}] x'],
     ['a list that another bracket ends', '[{"a":1}}'],
+    ['a batch without end', '{"batch":[{"a":1},{"a":2}'],
+    ['a batch whose object has no end', '{"batch":[{"a":1},{"a":2}]'],
     ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])],
   ])('is refused with 400: %s', (_, body) => {
     expect(refusal(() => texts(body)).status).toBe(400);

@@ -77,7 +77,11 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   if (text[at] !== '{' || !alone) return yield* lines(text);
   const event = text.slice(at, end);
   const batch = members(event, ['batch']).get('batch');
-  return batch?.startsWith('[') === true ? yield* eachElement(batch) : yield event;
+  if (batch?.startsWith('[') !== true) return yield event;
+  // the same holds for a batch: a truncated one would lose the events behind the cut
+  if (!batch.endsWith(']') || !event.endsWith('}'))
+    throw new ApiError('invalid_request', 'the body is not a JSON object');
+  return yield* eachElement(batch);
 }
 
 function* lines(text: string): Generator<string, void> {
