@@ -42,6 +42,8 @@ const BODY_LIMIT = 10 * 1024 * 1024;
 const MAX_EVENTS = 100_000;
 /** Memory of an event beside its bytes. */
 const EVENT_BYTES = 256;
+/** Memory of a piece of a body beside its bytes, which matters if a caller sends every byte as a piece of its own. */
+const PIECE_BYTES = 512;
 const MAX_MISTAKES = 100;
 /** The event loop serves other requests after this many characters of a body. An event counts EVENT_BYTES more. */
 const TURN_AFTER = 256 * 1024;
@@ -124,7 +126,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       path,
       scope: 'ingest',
       bodyLimit: BODY_LIMIT,
-      admit: (bytes, key) => memory.take(key.id, bytes),
+      admit: (bytes, key) => memory.take(key.id, bytes + PIECE_BYTES),
       answered,
       handle,
       ...(path === '/api/logs' && { documented: OPERATION }),
