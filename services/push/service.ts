@@ -24,7 +24,7 @@ import { createFairQueue } from './fair-queue.ts';
 interface PushOptions {
   /** resolves when a broker is available; until then callers get 503 */
   readonly kafka: Promise<KafkaClient>;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
+  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock: Clock;
@@ -97,6 +97,10 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 
   const handle: Route['handle'] = async (request) => {
     const source = sourceOf(request);
+    const topic = settings.KAFKA_TOPICS[source.name];
+    // ingest would make every JSON event of it a dead letter
+    if (settings.KAFKA_RAW_AVRO_TOPICS.includes(topic))
+      throw new ApiError('conflict', `the topic of ${source.name} holds raw Avro, and push sends JSON`);
     if (producer === undefined || stopped)
       throw new ApiError('unavailable', stopped ? 'the service is stopping' : 'Kafka is not available yet', {
         retryAfterSeconds: RETRY_KAFKA_SECONDS,
@@ -104,7 +108,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     const timestamp = clock();
     const { messages, release } = await inTurn(request.key.id, () => receive(request, source, timestamp));
     const readAt = performance.now();
-    const { acknowledged, finished } = producer.send(settings.KAFKA_TOPICS[source.name], messages);
+    const { acknowledged, finished } = producer.send(topic, messages);
     void finished.then(release);
     try {
       await acknowledged;
@@ -258,6 +262,7 @@ const OPERATION: Operation = {
     403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),
     408: anError('No byte of the body arrived for 15 seconds'),
+    409: anError('The topic of the source holds raw Avro (KAFKA_RAW_AVRO_TOPICS)'),
     413: anError('More than 10 MB, or than 100,000 events'),
     415: anError('Another Content-Encoding'),
     422: anError('Some events cannot be stored; `errors` lists them by index. Nothing of the request was taken'),
