@@ -261,7 +261,7 @@ const OPERATION: Operation = {
     ...sharedAnswers(400, 401),
     403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),
-    408: anError('No byte of the body arrived for 15 seconds'),
+    408: anError('No byte of the body arrived for 15 seconds, or the request took longer than a minute'),
     409: anError('The topic of the source holds raw Avro (KAFKA_RAW_AVRO_TOPICS)'),
     413: anError('More than 10 MB, or than 100,000 events'),
     415: anError('Another Content-Encoding'),
