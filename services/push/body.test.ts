@@ -54,6 +54,8 @@ describe('the events of a body', () => {
     ['a list without end', '[{"a":1},{"a":2}'],
     ['a list and more', '[{"a":1}] x'],
     ['a list that another bracket ends', '[{"a":1}}'],
+    ['a batch without end', '{"batch":[{"a":1},{"a":2}'],
+    ['a batch whose object has no end', '{"batch":[{"a":1},{"a":2}]'],
     ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])],
   ])('is refused with 400: %s', (_, body) => {
     expect(refusal(() => texts(body)).status).toBe(400);
@@ -78,6 +80,21 @@ describe('encodings', () => {
   it('others are 415, and so are several at once', async () => {
     for (const encoding of ['snappy', 'gzip, br', 'constructor'])
       expect(await decompressBody(body, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 415 });
+  });
+
+  it('gzip may have several members', async () => {
+    const twice = Buffer.concat([gzipSync(body), gzipSync(body)]);
+    expect(await decompressBody(twice, 'gzip', 2 * body.length)).toEqual(Buffer.concat([body, body]));
+  });
+
+  it.each([
+    ['deflate', deflateSync],
+    ['deflate', deflateRawSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdCompressSync],
+  ])('%s that goes on after its end is 400, because what follows would be lost', async (encoding, compress) => {
+    const twice = Buffer.concat([compress(body), compress(body)]);
+    expect(await decompressBody(twice, encoding, 1e6).catch((e: unknown) => e)).toMatchObject({ status: 400 });
   });
 
   it.each([

@@ -3,7 +3,14 @@ import zlib from 'node:zlib';
 import { ApiError } from '../../common/http/errors.ts';
 import { eachElement, isBlank, members, skipBlanks, valueEnd } from '../../common/json-text.ts';
 
-type Unpack = (data: Buffer, options: { maxOutputLength: number; chunkSize: number }) => Promise<Buffer>;
+type Unpack = (data: Buffer, options: { maxOutputLength: number; chunkSize: number; info: true }) => Promise<unknown>;
+
+/** What Node returns with `info`, which its types lack. */
+interface Unpacked {
+  readonly buffer: Buffer;
+  /** `bytesWritten`: the number of bytes that it has read */
+  readonly engine: { readonly bytesWritten: number };
+}
 
 const inflate: Unpack = promisify(zlib.inflate);
 const inflateRaw: Unpack = promisify(zlib.inflateRaw);
@@ -22,7 +29,7 @@ const CHUNK_BYTES = 256 * 1024;
 
 /**
  * Returns the body without its Content-Encoding. Throws ApiError: 415 if the encoding is none of gzip, deflate, br and
- * zstd, 413 if the result exceeds maxBytes, 400 if the data is broken.
+ * zstd, 413 if the result exceeds maxBytes, 400 if the data is broken or goes on after its end.
  */
 export async function decompressBody(body: Buffer, encoding: string | undefined, maxBytes: number): Promise<Buffer> {
   const name = encoding?.trim().toLowerCase() ?? '';
@@ -30,8 +37,9 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
   const unpack = Object.hasOwn(encodings, name) ? encodings[name] : undefined;
   if (unpack === undefined)
     throw new ApiError('unsupported_encoding', 'Content-Encoding may be gzip, deflate, br or zstd');
+  let unpacked: Unpacked;
   try {
-    return await unpack(body, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES });
+    unpacked = (await unpack(body, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES, info: true })) as Unpacked;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE')
       throw new ApiError('payload_too_large', `the body has more than ${maxBytes} bytes when decompressed`, {
@@ -39,6 +47,10 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
       });
     throw new ApiError('invalid_request', `the body is not ${name}`, { cause: error });
   }
+  // Node stops at the end of the first zstd frame, and at the end of deflate and br: events behind it would be lost
+  if (unpacked.engine.bytesWritten < body.length)
+    throw new ApiError('invalid_request', `the body goes on after the end of its ${name}`);
+  return unpacked.buffer;
 }
 
 /**
@@ -65,7 +77,11 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   if (text[at] !== '{' || !alone) return yield* lines(text);
   const event = text.slice(at, end);
   const batch = members(event, ['batch']).get('batch');
-  return batch?.startsWith('[') === true ? yield* eachElement(batch) : yield event;
+  if (batch?.startsWith('[') !== true) return yield event;
+  // the same holds for a batch: a truncated one would lose the events behind the cut
+  if (!batch.endsWith(']') || !event.endsWith('}'))
+    throw new ApiError('invalid_request', 'the body is not a JSON object');
+  return yield* eachElement(batch);
 }
 
 function* lines(text: string): Generator<string, void> {

@@ -9,7 +9,7 @@ import { startPush } from './service.ts';
 const ALL = { id: 'k', name: 'k', scopes: ['ingest'], projects: [] };
 
 /** Push to a Kafka that answers each call when it is told to. A caller waits for 20 ms. */
-async function start() {
+async function start(env: Readonly<Record<string, string>> = {}) {
   const calls: (() => void)[] = [];
   const send = async ({ topic, messages }: ProducerRecord) => {
     for (const message of messages) message.partition = 0;
@@ -20,7 +20,7 @@ async function start() {
   const registry = createRegistry();
   const { routes } = startPush({
     kafka: Promise.resolve({ producer: () => producer } as unknown as KafkaClient),
-    settings: readSettings({}),
+    settings: readSettings(env),
     logger: createLogger('silent'),
     registry,
     clock: () => 0,
@@ -41,7 +41,7 @@ async function start() {
       signal: new AbortController().signal,
       ...more,
     });
-  return { push, held, calls };
+  return { push, held, calls, admit: (bytes: number) => routes[0]!.admit!(bytes, ALL) };
 }
 
 const EVENT = '{"project":"p"}';
@@ -66,6 +66,23 @@ test('nothing is held of a request that is refused, whatever refuses it', async 
   ] as const)
     await expect(push(body, more)).rejects.toMatchObject({ code });
   expect([await held(), calls.length]).toEqual([0, 0]);
+});
+
+test('a body in pieces of a byte fills the share of its key, because each piece takes memory of its own', async () => {
+  const { admit, held } = await start();
+  const releases: (() => void)[] = [];
+  expect(() => {
+    for (let i = 0; i < 10 * 1024 * 1024; i++) releases.push(admit(1));
+  }).toThrow('the push buffer is full');
+  expect(releases.length).toBeLessThan(150_000);
+  for (const release of releases) release();
+  expect(await held()).toBe(0);
+});
+
+test('a source whose topic holds raw Avro takes no JSON, which ingest would make a dead letter', async () => {
+  const { push, calls } = await start({ KAFKA_RAW_AVRO_TOPICS: 'auth_logs' });
+  await expect(push(EVENT)).rejects.toMatchObject({ code: 'conflict' });
+  expect(calls).toEqual([]);
 });
 
 test('a name of no source is not found, although another name of the request is one', async () => {

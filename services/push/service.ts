@@ -24,7 +24,7 @@ import { createFairQueue } from './fair-queue.ts';
 interface PushOptions {
   /** resolves when a broker is available; until then callers get 503 */
   readonly kafka: Promise<KafkaClient>;
-  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
+  readonly settings: Pick<Settings, 'KAFKA_TOPICS' | 'KAFKA_RAW_AVRO_TOPICS' | 'MAX_EVENT_BYTES' | 'PUSH_BUFFER_BYTES'>;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock: Clock;
@@ -42,6 +42,8 @@ const BODY_LIMIT = 10 * 1024 * 1024;
 const MAX_EVENTS = 100_000;
 /** Memory of an event beside its bytes. */
 const EVENT_BYTES = 256;
+/** Memory of a piece of a body beside its bytes, which matters if a caller sends every byte as a piece of its own. */
+const PIECE_BYTES = 512;
 const MAX_MISTAKES = 100;
 /** The event loop serves other requests after this many characters of a body. An event counts EVENT_BYTES more. */
 const TURN_AFTER = 256 * 1024;
@@ -95,6 +97,10 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
 
   const handle: Route['handle'] = async (request) => {
     const source = sourceOf(request);
+    const topic = settings.KAFKA_TOPICS[source.name];
+    // ingest would make every JSON event of it a dead letter
+    if (settings.KAFKA_RAW_AVRO_TOPICS.includes(topic))
+      throw new ApiError('conflict', `the topic of ${source.name} holds raw Avro, and push sends JSON`);
     if (producer === undefined || stopped)
       throw new ApiError('unavailable', stopped ? 'the service is stopping' : 'Kafka is not available yet', {
         retryAfterSeconds: RETRY_KAFKA_SECONDS,
@@ -102,7 +108,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     const timestamp = clock();
     const { messages, release } = await inTurn(request.key.id, () => receive(request, source, timestamp));
     const readAt = performance.now();
-    const { acknowledged, finished } = producer.send(settings.KAFKA_TOPICS[source.name], messages);
+    const { acknowledged, finished } = producer.send(topic, messages);
     void finished.then(release);
     try {
       await acknowledged;
@@ -124,7 +130,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
       path,
       scope: 'ingest',
       bodyLimit: BODY_LIMIT,
-      admit: (bytes, key) => memory.take(key.id, bytes),
+      admit: (bytes, key) => memory.take(key.id, bytes + PIECE_BYTES),
       answered,
       handle,
       ...(path === '/api/logs' && { documented: OPERATION }),
@@ -255,7 +261,8 @@ const OPERATION: Operation = {
     ...sharedAnswers(400, 401),
     403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),
-    408: anError('No byte of the body arrived for 15 seconds'),
+    408: anError('No byte of the body arrived for 15 seconds, or the request took longer than a minute'),
+    409: anError('The topic of the source holds raw Avro (KAFKA_RAW_AVRO_TOPICS)'),
     413: anError('More than 10 MB, or than 100,000 events'),
     415: anError('Another Content-Encoding'),
     422: anError('Some events cannot be stored; `errors` lists them by index. Nothing of the request was taken'),

@@ -17,6 +17,8 @@ import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
 import { PROJECT_SENTINEL, wrongReads } from '../statement/reads.ts';
 
+/** ClickHouse prints a time in the zone of its type, and both renderings take it for UTC. */
+const IN_UTC = /^Date[^']*('UTC'|$)/;
 /** The types a column may have for its rendering, besides LowCardinality and Nullable. */
 const types: Readonly<Record<Render, RegExp>> = {
   string: /^(String|FixedString|UUID|Enum|IPv)/,
@@ -24,8 +26,8 @@ const types: Readonly<Record<Render, RegExp>> = {
   integer: /^U?Int/,
   boolean: /^Bool/,
   json: /^/,
-  unix_microseconds: /^Date/,
-  utc: /^Date/,
+  unix_microseconds: IN_UTC,
+  utc: IN_UTC,
   text: /^String/,
   nested_list: /^String/,
 };

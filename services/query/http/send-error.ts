@@ -94,6 +94,9 @@ function refusalOf({ code, rawPacket }: BrokenRequest): ApiError {
     return new ApiError('too_large', 'the request line and headers are too large', { status: 431 });
   if (code === 'HPE_INVALID_URL')
     return new ApiError('invalid_request', 'the address is not valid: characters beyond ASCII must be percent-encoded');
+  // a slow network, not a wrong request: the caller may send it again
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return new ApiError('request_timeout', 'the request took longer than a minute to arrive');
   // anything else than HTTP, such as TLS, begins with a wrong method too
   if (code === 'HPE_INVALID_METHOD' && /^[\w-]+ \S+ HTTP\/1/.test(String(rawPacket))) return unknownMethod();
   return new ApiError('invalid_request', 'the request cannot be read');

@@ -77,6 +77,17 @@ describe('a wrong definition stops the start, with file and line', () => {
     await service.stop();
   });
 
+  it.each(['utc', 'unix_microseconds'])('a time of another zone, which %s would show as UTC', async (render) => {
+    writeEndpoint(folder.path, 'mine', "SELECT toDateTime(0, 'Asia/Tokyo') AS n WHERE @project != ''");
+    const file = join(folder.path, 'mine.yaml');
+    writeFileSync(file, readFileSync(file, 'utf8').replace('render: json', `render: ${render}`));
+    const service = await start();
+    await expect(service.ready).rejects.toThrow(
+      `mine.yaml:1: column n is rendered as ${render}, but the statement has DateTime('Asia/Tokyo')`,
+    );
+    await service.stop();
+  });
+
   it('a default that its own parameter refuses', async () => {
     writeEndpoint(folder.path, 'mine', "SELECT @hours AS n WHERE @project != ''");
     const file = join(folder.path, 'mine.yaml');
