@@ -26,7 +26,7 @@ const bodies: readonly (readonly [string, Buffer, number])[] = [
     Buffer.from(event(`"metadata":${'['.repeat(4_000_000)}${']'.repeat(4_000_000)}`)),
     422,
   ],
-  ['opened objects in a batch', fill(8 * MB, '{"batch":[', '{"a":', ''), 422],
+  ['opened objects in a batch', fill(8 * MB, '{"batch":[', '{"a":', ''), 400],
   ['lines of opened lists', fill(8 * MB, '{}\n', `${'['.repeat(1_000)}\n`, ''), 422],
   ['empty objects in an event', fill(8 * MB, '{"project":"p","metadata":[', '{},', '{}]}'), 200],
   [
