@@ -1,9 +1,12 @@
-import { expect, test } from 'vitest';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { argsOf } from '../../../test/harness/command.ts';
+import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
 import { readOverlap } from '../keys/key-table.ts';
 import { keysCommand } from './keys.ts';
 
@@ -32,6 +35,18 @@ test('an overlap that is not a whole number is refused: an empty one would end t
 test('a rotation without an overlap has one of an hour, as over HTTP', () => {
   expect(argsOf(keysCommand, 'rotate', 'an-id')).toMatchObject({ overlapSeconds: 3_600 });
   expect(readOverlap({})).toEqual({ seconds: 3_600 });
+});
+
+test('a key is created, also if a definition of the operator is wrong', async () => {
+  const clickhouse = { execute: () => Promise.resolve() } as unknown as ClickHouse;
+  const folder = temporaryFolder();
+  onTestFinished(() => folder.remove());
+  // a definition without its .sql
+  writeFileSync(join(folder.path, 'half.yaml'), '');
+  const settings = readSettings({ ENDPOINTS_DIR: folder.path });
+  const args = argsOf(keysCommand, 'create', '--name', 'n', '--scope', 'query:nope');
+  const result = await keysCommand.run({ clickhouse, settings, logger: createLogger('silent') }, args);
+  expect(keysCommand.print(result).toString().trimEnd().split('\n')).toHaveLength(2);
 });
 
 test('a scope may name an endpoint that does not exist yet, and the operator is told', async () => {

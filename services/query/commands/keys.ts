@@ -37,12 +37,19 @@ function all(values: readonly string[]): string[] {
   return values.flatMap((value) => value.split(',').map((part) => part.trim()));
 }
 
-/** Returns the endpoints that scopes name, but no definition has. They may come later, so a key may name them. */
+/**
+ * Returns the endpoints that scopes name, but no definition has. They may come later, so a key may name them. None if
+ * definitions are wrong: `npm run endpoints -- check` says so.
+ */
 function missingEndpoints(settings: Settings, scopes: readonly string[]): string[] {
   const named = scopes.filter((scope) => scope.startsWith('query:')).map((scope) => scope.slice('query:'.length));
   if (named.length === 0) return [];
-  const { all } = readDefinitions(foldersOf(settings));
-  return named.filter((name) => !all.some((definition) => definition.name === name));
+  try {
+    const { all } = readDefinitions(foldersOf(settings));
+    return named.filter((name) => !all.some((definition) => definition.name === name));
+  } catch {
+    return [];
+  }
 }
 
 /** readNewKey checks the rest. */
