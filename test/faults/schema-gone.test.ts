@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { confluent, schemaOf, writerOf } from '../harness/avro.ts';
 import { temporaryFolder } from '../harness/clickhouse.ts';
-import { deleteRecordsBefore, produce } from '../harness/kafka.ts';
+import { deleteGroupOffsets, deleteRecordsBefore, produce } from '../harness/kafka.ts';
 import { startRegistry, type TestRegistry } from '../harness/schema-registry.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { endIngestChildren, logged, startIngestChild, type At, type IngestChild } from './ingest-child.ts';
@@ -68,6 +68,22 @@ test('a batch whose schema is deleted waits, and is stored without the messages 
   expect(logged(last, 'batch_recovered')).toMatchObject([{ first: 0, announced: true }]);
   const { partitions } = await reconcile(last.reader, 90);
   expect(partitions.find((p) => p.topic === topic)).toMatchObject({ first: 0, gap: AVRO_EVENTS });
+  expect(await last.stop()).toMatchObject({ code: 0 });
+});
+
+test("if its schema is gone for good, its messages become dead letters once the group's offsets are deleted", async () => {
+  const topic = await announce();
+  registry.fault = { status: 404, body: '{"error_code":40403,"message":"Schema not found"}' };
+  await expectWaiting(start(withRegistry()), 'no longer has schema id');
+  await deleteGroupOffsets(world.groupId, topic);
+  const last = start(withRegistry());
+  await world.finished(last.reader);
+  expect((await reconcile(last.reader, 90)).ok).toBe(true);
+  const { body } = await last.reader.read({
+    sql: `SELECT toUInt32(count()) FROM dead_letters WHERE kafka_topic = '${topic}' AND reason = 'unknown_schema'`,
+    format: 'TSV',
+  });
+  expect(body.toString().trim()).toBe(String(AVRO_EVENTS));
   expect(await last.stop()).toMatchObject({ code: 0 });
 });
 

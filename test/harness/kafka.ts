@@ -315,12 +315,8 @@ export async function python(): Promise<string> {
   return interpreter;
 }
 
-/** Produces lines with Kafka's own console producer (Java). A line is a value; no keys, no reports. */
-export async function produceWithJavaConsole(
-  topic: string,
-  lines: readonly string[],
-  { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {},
-): Promise<void> {
+/** Runs a tool of Kafka itself (Java), with this on its stdin; gives its stdout. */
+async function runKafkaTool(tool: string, options: readonly string[], input = ''): Promise<string> {
   const { CACHE_DIR, JAVA_HOME } = readSettings();
   let java: string;
   let classpath: string;
@@ -328,11 +324,32 @@ export async function produceWithJavaConsole(
     java = await findJava(JAVA_HOME);
     classpath = await kafkaJars(CACHE_DIR, logger, undefined);
   } catch (error) {
-    throw new Error(
-      `the tests produce with Kafka's console producer: install Java 17 and Maven (Java ${(error as Error).message})`,
-      { cause: error },
-    );
+    throw new Error(`the tests run tools of Kafka: install Java 17 and Maven (Java ${(error as Error).message})`, {
+      cause: error,
+    });
   }
+  const jvm = [
+    '-Xmx512m',
+    '-XX:+UseSerialGC',
+    '-XX:TieredStopAtLevel=1',
+    '-Dorg.slf4j.simpleLogger.defaultLogLevel=error',
+  ];
+  return await pipe(java, [...jvm, '-cp', classpath, `org.apache.kafka.tools.${tool}`, ...options], input);
+}
+
+/** Deletes the group's offsets of a topic, as the runbook says. The group must have no members. */
+export async function deleteGroupOffsets(groupId: string, topic: string): Promise<void> {
+  const where = ['--bootstrap-server', kafkaBrokers().join(','), '--group', groupId, '--topic', topic];
+  const said = await runKafkaTool('consumer.group.ConsumerGroupCommand', ['--delete-offsets', ...where]);
+  if (!said.includes('Successful')) throw new Error(`kafka-consumer-groups --delete-offsets: ${said}`);
+}
+
+/** Produces lines with Kafka's own console producer (Java). A line is a value; no keys, no reports. */
+export async function produceWithJavaConsole(
+  topic: string,
+  lines: readonly string[],
+  { compression = 'none', brokers = kafkaBrokers() }: ProduceOptions = {},
+): Promise<void> {
   const options = [
     '--bootstrap-server',
     brokers.join(','),
@@ -347,20 +364,7 @@ export async function produceWithJavaConsole(
     '--producer-property',
     'linger.ms=50',
   ];
-  await pipe(
-    java,
-    [
-      '-Xmx512m',
-      '-XX:+UseSerialGC',
-      '-XX:TieredStopAtLevel=1',
-      '-Dorg.slf4j.simpleLogger.defaultLogLevel=error',
-      '-cp',
-      classpath,
-      'org.apache.kafka.tools.ConsoleProducer',
-      ...options,
-    ],
-    lines.map((line) => `${line}\n`).join(''),
-  );
+  await runKafkaTool('ConsoleProducer', options, lines.map((line) => `${line}\n`).join(''));
 }
 
 /** Runs a command with this on its stdin; gives its stdout. */
