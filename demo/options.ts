@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { withoutHint } from '../common/command/command-line.ts';
 import { EXIT_CONFIG, StartError } from '../common/errors.ts';
 import { findSource, sources, type SourceName } from '../common/sources.ts';
 import { naturalShares, type TrafficOptions } from './traffic.ts';
@@ -75,12 +76,7 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
       },
     });
   } catch (error) {
-    // without Node's hint about positional arguments, of which there are none
-    const message = (error as Error).message.replace(
-      /\. (?:To specify a|This command does not take) positional .*/s,
-      '',
-    );
-    throw new StartError(`${message}\n\n${help}`, { exitCode: EXIT_CONFIG });
+    throw new StartError(`${withoutHint(error as Error)}\n\n${help}`, { exitCode: EXIT_CONFIG });
   }
   const { values } = parsed;
   const integer = (

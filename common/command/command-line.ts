@@ -81,8 +81,7 @@ function parse(words: readonly string[], forms: Readonly<Record<string, Form>>) 
     }
     return parsed;
   } catch (error) {
-    // without Node's hint about words that begin with a dash: no command takes such words
-    throw new UsageError((error as Error).message.replace(/\. To specify a positional argument .*/s, ''));
+    throw new UsageError(withoutHint(error as Error));
   }
 }
 
@@ -112,4 +111,9 @@ function callOf(name: string, form: Form, isWhole: boolean): string {
   });
   const any = form.hasAnyOption === true && isWhole ? ['[--parameter value...]'] : [];
   return [actionOf(name, form), ...(form.words ?? []), ...options, ...any].filter((word) => word !== '').join(' ');
+}
+
+/** Returns what Node's parseArgs says, without its hint about words that begin with a dash: no command takes such words. */
+export function withoutHint({ message }: Error): string {
+  return message.replace(/\. (?:To specify a|This command does not take) positional .*/s, '');
 }

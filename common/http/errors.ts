@@ -64,6 +64,13 @@ export class ApiError extends Error {
   }
 }
 
+/** Returns a mistake for each of these parameters that a call has more than once. */
+export function repeatedParameters(query: URLSearchParams, names: readonly string[]): ParameterMistake[] {
+  return names
+    .filter((name) => query.getAll(name).length > 1)
+    .map((parameter) => ({ parameter, message: 'is given more than once' }));
+}
+
 /** Returns one error that lists every wrong parameter of a call. */
 export function invalidParameters(mistakes: readonly ParameterMistake[], cause?: unknown): ApiError {
   return new ApiError(

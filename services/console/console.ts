@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { keyFile } from '../../common/config/data-folder.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { isLoopback } from '../../common/http/address.ts';
-import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
+import { ApiError, invalidParameters, repeatedParameters, readJson } from '../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { OpenRoute, Operation, Route, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
@@ -117,8 +117,9 @@ function readToken(body: Buffer): string {
 
 /** Throws ApiError. */
 function readSince(query: URLSearchParams): number | undefined {
-  const [given = '', ...more] = query.getAll('since');
-  if (more.length > 0) throw invalidParameters([{ parameter: 'since', message: 'is given more than once' }]);
+  const mistakes = repeatedParameters(query, ['since']);
+  if (mistakes.length > 0) throw invalidParameters(mistakes);
+  const given = query.get('since') ?? '';
   if (given === '') return undefined;
   if (!/^\d{1,12}$/.test(given))
     throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);

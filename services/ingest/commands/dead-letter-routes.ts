@@ -1,6 +1,12 @@
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { CommandContext } from '../../../common/command/command.ts';
-import { ApiError, invalidParameters, readJson, type ParameterMistake } from '../../../common/http/errors.ts';
+import {
+  ApiError,
+  invalidParameters,
+  repeatedParameters,
+  readJson,
+  type ParameterMistake,
+} from '../../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest, RouteResponse } from '../../../common/http/route.ts';
 import {
@@ -33,9 +39,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
       path: PATH,
       documented: LIST,
       handle: async ({ query }) => {
-        const mistakes: ParameterMistake[] = PARAMETERS.filter((name) => query.getAll(name).length > 1).map(
-          (parameter) => ({ parameter, message: 'is given more than once' }),
-        );
+        const mistakes = repeatedParameters(query, PARAMETERS);
         const filter = readFilter(Object.fromEntries(query), mistakes);
         const limit = readLimit(query.get('limit'), LIST_DEFAULT, LIST_LIMIT, mistakes);
         const after = readPlace(query.get('after'), mistakes);
