@@ -4,7 +4,7 @@ CREATE TABLE expired_days
 (
     source LowCardinality(String),
     before SimpleAggregateFunction(max, DateTime('UTC')),
-    period DateTime('UTC') DEFAULT toDateTime(4294967295, 'UTC')
+    period DateTime('UTC')
 )
 ENGINE = AggregatingMergeTree
 ORDER BY (source, period);
