@@ -9,6 +9,7 @@ import type { ClickHouse, ReadResult, StatementSettings } from '../clickhouse.ts
 import { takeFolder } from './folder.ts';
 import { cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './sessions.ts';
 import { fromSystem, refusal } from '../errors.ts';
+import { createMergeHold } from './merge-hold.ts';
 import { createIsolated } from './isolated.ts';
 import { fewRowsSettings, insertSettings, knownSettings, type Names } from '../pinned-settings.ts';
 import { cancelled, CLOSE_GRACE_MS } from '../pool.ts';
@@ -51,6 +52,11 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
   const isolatedReads = createIsolated();
   const closing = new AbortController();
   const writes = createWrites(sessions, writers, known);
+  const merges = createMergeHold(
+    (sql) =>
+      sessions.control.use('', async ({ chdb }) => (await chdb.queryAsync(sql, { format: 'TabSeparated' })).text()),
+    logger,
+  );
   let rowFiles = 0;
   logger.info({ version, dataDir }, 'clickhouse_embedded_opened');
 
@@ -86,11 +92,12 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
       const path = join(rowsFolder, `${++rowFiles}.rowbinary`);
       try {
-        await writePieces(path, pieces).catch((error: unknown) => {
+        const bytes = await writePieces(path, pieces).catch((error: unknown) => {
           throw fromSystem(error, true, false);
         });
         const sql = `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`;
         await writes.write(sql, { ...knownSettings(insertSettings, known), ...settings }, queryIds);
+        merges.inserted(table, bytes);
       } finally {
         await unlink(path).catch(() => {});
       }
@@ -108,6 +115,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
       closing.abort();
       await Promise.all([reading.close(), isolatedReads.close()]);
       await writes.close();
+      await merges.close();
       await sessions.control.close();
       folder.release();
       logger.info('clickhouse_embedded_closed');
@@ -222,12 +230,16 @@ function toReadResult(result: ChdbResult, format: string): ReadResult {
   };
 }
 
-async function writePieces(path: string, pieces: Iterable<Uint8Array>): Promise<void> {
+/** Returns how many bytes were written. */
+async function writePieces(path: string, pieces: Iterable<Uint8Array>): Promise<number> {
   const file = await openFile(path, 'wx', 0o600);
+  let bytes = 0;
   try {
     for (const piece of pieces) {
       for (let at = 0; at < piece.length;) at += (await file.write(piece, at)).bytesWritten;
+      bytes += piece.length;
     }
+    return bytes;
   } finally {
     await file.close();
   }

@@ -9,6 +9,7 @@ import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { StartError } from '../../../common/errors.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
+import { waitFor } from '../../harness/wait-for.ts';
 
 // read by the engine when it is loaded: as on a machine elsewhere
 process.env['TZ'] = 'Asia/Kathmandu';
@@ -195,5 +196,21 @@ test('the engine stores nothing of its own: no query log, no metric log', async 
   const clickhouse = await open();
   await text(clickhouse, 'SELECT 1');
   expect(existsSync(join(folder.path, 'clickhouse', 'store'))).toBe(false);
+  await clickhouse.close();
+});
+
+test('merges wait while a backlog comes in, and go on when it ends', async () => {
+  const clickhouse = await open();
+  await clickhouse.execute({ sql: 'CREATE TABLE large (n UInt64, text String) ENGINE = MergeTree ORDER BY n' });
+  const columns = ['n', 'text'];
+  const pieces = [row(1, 'x'.repeat(17_000_000))];
+  for (let i = 0; i < 2; i++) await clickhouse.insertRows({ table: 'large', columns, pieces });
+  const merge = async (): Promise<string> =>
+    await clickhouse.execute({ sql: 'OPTIMIZE TABLE large FINAL' }).then(
+      () => 'merged',
+      (error: { codeName: string }) => error.codeName,
+    );
+  expect(await merge()).toBe('ABORTED');
+  await waitFor(async () => (await merge()) === 'merged', 10_000, 'parts are merged');
   await clickhouse.close();
 });
