@@ -33,6 +33,15 @@ export const ISOLATED_SETTINGS = {
   max_block_size: 1024,
   max_query_size: 16 * SANDBOX_BYTES,
 } as const;
+/**
+ * Numbers that JSON cannot hold go to the text's engine as strings, else one NaN or one integer of 128 bits would empty
+ * the whole subquery, and decimals would lose digits.
+ */
+const EXACT_NUMBERS = {
+  output_format_json_quote_64bit_integers: 1,
+  output_format_json_quote_decimals: 1,
+  output_format_json_quote_denormals: 1,
+} as const;
 /** Bounds the strings and arrays that a caller's text can build. */
 const SANDBOX_MEMORY_BYTES = 256 * 1024 * 1024;
 /** Each function may pass once over all this memory within one block. */
@@ -237,6 +246,7 @@ export async function runSandboxed(
       format: RESULT_FORMAT,
       settings: {
         ...settings,
+        ...EXACT_NUMBERS,
         limit: SANDBOX_ROWS + 1,
         max_result_rows: SANDBOX_ROWS,
         max_result_bytes: SANDBOX_BYTES,

@@ -63,7 +63,8 @@ WITH
         FROM edge_logs
         WHERE project = @project AND timestamp <= moment + toIntervalHour(1)
     ),
-    codes AS (SELECT status_code, count() AS n FROM edge GROUP BY status_code)
+    codes AS (SELECT status_code, count() AS n FROM edge GROUP BY status_code),
+    beyond_json AS (SELECT avgIf(1, id = '') AS nan, toUInt128(pow(2, 70)) AS wide, toDecimal128('12345678901234567.25', 2) AS exact FROM edge)
 SELECT id, timestamp FROM edge ORDER BY timestamp
 `,
   );
@@ -132,6 +133,10 @@ describe.each([
     [
       "SELECT status_code, count() AS n FROM (SELECT * FROM edge WHERE id != 'e0') GROUP BY status_code ORDER BY status_code LIMIT 1",
       [{ status_code: 300, n: 1 }],
+    ],
+    [
+      'SELECT isNaN(nan) AS n, toString(wide) AS w, toString(exact) AS e FROM beyond_json',
+      [{ n: 1, w: String(2n ** 70n), e: '12345678901234567.25' }],
     ],
     [
       "SELECT 'edge_logs; DROP TABLE x -- {a:String} @now' AS text",
