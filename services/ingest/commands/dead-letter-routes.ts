@@ -108,7 +108,7 @@ async function replay(
   if (filter.topic === undefined) mistakes.push({ parameter: 'topic', message: 'is required' });
   const { partition, offset } = given;
   const isOne = partition !== undefined || offset !== undefined;
-  if (isOne && !(isCount(partition) && isCount(offset)))
+  if (isOne && !(isUInt32(partition) && isCount(offset)))
     mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
   if (mistakes.length > 0) throw invalidParameters(mistakes);
   const topic = filter.topic ?? '';
@@ -133,6 +133,8 @@ async function letterAt(clickhouse: ClickHouse, at: Coordinates): Promise<Letter
 const base64 = (bytes: Uint8Array | null): string | null =>
   bytes === null ? null : Buffer.from(bytes).toString('base64');
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+/** ClickHouse would take 2 ** 32 for 0: another partition. */
+const isUInt32 = (value: unknown): value is number => isCount(value) && value < 2 ** 32;
 
 function readObject(body: Buffer): Readonly<Record<string, unknown>> {
   const given = readJson(body, 'the body must be a JSON object');
@@ -183,8 +185,8 @@ function readPlace(given: unknown, mistakes: ParameterMistake[]): LetterPlace | 
     ) as unknown[];
     if (
       typeof topic === 'string' &&
-      isCount(incarnation) &&
-      isCount(partition) &&
+      isUInt32(incarnation) &&
+      isUInt32(partition) &&
       typeof offset === 'string' &&
       /^\d{1,18}$/.test(offset)
     )
