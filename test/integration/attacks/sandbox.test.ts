@@ -31,6 +31,13 @@ const refused = [
   "SELECT leftPad('a', 1000000)",
   'SELECT hasAll(range(10000), range(10000))',
   "SELECT extractAll(message, 'a.*?b|a') FROM edge",
+  // a constant is searched once for each of ten million values in one block
+  'SELECT arrayCount(x -> has(range(10000), x + n + 10000), range(10000)) AS c FROM (SELECT arrayJoin(range(1000)) AS n)',
+  'SELECT length(arrayIntersect(range(10000), [n])) AS c FROM (SELECT arrayJoin(range(1000)) AS n)',
+  'SELECT position(message, id) AS c FROM edge',
+  'SELECT JSONHas(message, id) AS c FROM edge',
+  "SELECT replaceAll(message, id, '') AS c FROM edge",
+  'SELECT substringUTF8(message, length(id)) AS c FROM edge',
   "SELECT match(message, '.{1000}.{500}!') FROM edge",
   'SELECT match(message, message) FROM edge',
   `SELECT message LIKE '${'%a'.repeat(150)}' FROM edge`,
