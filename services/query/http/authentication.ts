@@ -6,7 +6,7 @@ import { createFailures } from '../keys/failures.ts';
 import type { KeyLoader } from '../keys/key-loader.ts';
 import type { KeyRing, Verdict } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
-import { queryOf } from './request.ts';
+import { plainUrl, queryOf } from './request.ts';
 
 export interface AuthenticationOptions {
   readonly keys: KeyRing;
@@ -127,11 +127,8 @@ function presentedKey(request: FastifyRequest): string | undefined {
 
 /**
  * Returns whether a path needs a key. Without one, callers learn nothing below these paths, not even that a path does
- * not exist. It holds for every spelling: absolute form (RFC 9112 section 3.2.2), percent-encoded letters, other case.
+ * not exist. It holds for every spelling, in other case too.
  */
 function isGuarded(url: string): boolean {
-  const path = url
-    .replace(/^https?:\/\/[^/?#]*/i, '')
-    .replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
-  return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(path);
+  return /^\/+(api|endpoints)(\/|\?|#|$)/i.test(plainUrl(url));
 }

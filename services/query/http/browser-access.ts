@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Route } from '../../../common/http/route.ts';
+import { plainUrl } from './request.ts';
 import { ENDPOINT_PATHS } from './serve-endpoint.ts';
 
 /** They need no key, and are closed to pages of other origins. */
@@ -22,7 +23,7 @@ export function createBrowserAccess(routes: readonly Route[]): (request: Fastify
     const { url } = request.routeOptions;
     if (url !== undefined) return browserPaths.includes(url);
     // no such path, or OPTIONS
-    const path = (request.raw.url ?? '').replace(/\?.*$/s, '');
+    const path = plainUrl((request.raw.url ?? '').replace(/[?#].*$/s, ''));
     return !closedPaths.some((closed) => closed.test(path));
   };
 }

@@ -55,6 +55,16 @@ export function queryOf(request: FastifyRequest): URLSearchParams {
   return request.search;
 }
 
+/**
+ * Returns an address in one spelling of all that the router takes for it: percent-encoded letters, absolute form (RFC
+ * 9112 section 3.2.2).
+ */
+export function plainUrl(url: string): string {
+  return url
+    .replace(/^https?:\/\/[^/?#]*/i, '')
+    .replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+}
+
 /** Returns a signal that fires when the caller leaves before the answer. */
 export function callerOf(reply: FastifyReply): AbortSignal {
   const controller = new AbortController();

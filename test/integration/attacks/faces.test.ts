@@ -53,6 +53,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
     ['/metrics', undefined],
     ['/api/keys', undefined],
     ['/api/keys/x', undefined],
+    ['/api/%6beys', undefined],
     ['/readyz', undefined],
     ['/docs', undefined],
   ])('a page elsewhere reads %s: %s', async (path, origin) => {
