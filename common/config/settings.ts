@@ -205,7 +205,7 @@ export const settingsTable = {
   RATE_LIMIT_PER_ADDRESS: setting({
     default: 0,
     unit: 'requests a minute',
-    description: 'limit per address and process; 0 means none',
+    description: 'limit per address (IPv6: per network of 64 bits) and process; 0 means none',
     parse: parsers.integer(0, 1_000_000),
   }),
   ENDPOINTS_DIR: optional({

@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../../common/clock.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { createFailures } from '../keys/failures.ts';
+import { createFailures, networkOf } from '../keys/failures.ts';
 import type { KeyLoader } from '../keys/key-loader.ts';
 import type { KeyRing, Verdict } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
@@ -32,7 +32,7 @@ export function createAuthentication(
   const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
     app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
   const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
-  const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => request.ip) : undefined;
+  const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => networkOf(request.ip)) : undefined;
   const ofKey = ratePerKey > 0 ? perMinute(ratePerKey, (request) => request.key?.id ?? '') : undefined;
 
   async function applyRate(

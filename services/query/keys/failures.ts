@@ -36,7 +36,7 @@ export function createFailures(most: number) {
 }
 
 /** Returns an IPv4 address, or the /64 of an IPv6 address, because whoever has one address of it has all of them. */
-function networkOf(address: string): string {
+export function networkOf(address: string): string {
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped !== undefined || !address.includes(':')) return mapped ?? address;
   const [head = '', tail] = address.toLowerCase().split('::');

@@ -209,6 +209,12 @@ describe('rates', () => {
         statuses.push(await from(trusting, forwarded));
       expect([TRUST_PROXY, statuses]).toEqual([TRUST_PROXY, [200, 200, 429, 429, 429]]);
     }
+    const byNetwork = await service({ RATE_LIMIT_PER_ADDRESS: '1', TRUST_PROXY: '1' });
+    expect([
+      await from(byNetwork, '2001:db8::1'),
+      await from(byNetwork, '2001:db8::2'),
+      await from(byNetwork, '2001:db8:0:1::1'),
+    ]).toEqual([200, 429, 200]);
     const behindTwo = await service({ RATE_LIMIT_PER_ADDRESS: '1', TRUST_PROXY: '2' });
     expect([
       await from(behindTwo, '192.0.2.1, 10.0.0.1'),
