@@ -43,7 +43,7 @@ export function createIsolated(): Reader & { close(): Promise<void> } {
     close: end,
     open: () => start(live),
     // a process whose statement ended by itself is reused
-    recover: ({ child }) => Promise.resolve(child.exitCode === null && child.signalCode === null && !child.killed),
+    recover: ({ child }) => Promise.resolve(!hasEnded(child) && !child.killed),
   });
   return {
     read: ({ signal, ...read }) => processes.use('', (process) => ask(process, read, signal), signal),
@@ -90,6 +90,10 @@ async function start(live: Set<Process>): Promise<Process> {
   return process;
 }
 
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
 function end({ child }: Process): void {
   child.kill('SIGKILL');
 }
@@ -97,7 +101,8 @@ function end({ child }: Process): void {
 async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSignal | undefined): Promise<ReadResult> {
   const seconds = Number(read.settings?.['max_execution_time'] ?? DEFAULT_SECONDS);
   const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => {
-    process.child.send(read);
+    // with a callback, a closed channel is no event: as one it could come after the answer, and end our own process
+    process.child.send(read, () => undefined);
   });
   if (said.kind === 'result') {
     const { body, readRows, readBytes } = said.result;
@@ -109,7 +114,7 @@ async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSi
 
 /** Returns the next message of a process. Any other event ends the process. */
 async function answer(
-  { child, ended }: Process,
+  { child }: Process,
   withinMs: number,
   signal: AbortSignal | undefined,
   begin: () => void,
@@ -120,21 +125,26 @@ async function answer(
     reject(error);
   };
   const onAbort = (): void => endWith(cancelled());
+  // no reaction of `ended`: one for each answer would keep all of them until then
+  const onExit = (): void => reject(refusal(1001, 'The isolated process has ended'));
   const deadline = setTimeout(
     () => endWith(refusal(159, 'Timeout exceeded: the isolated process was killed')),
     withinMs,
   );
   child.once('message', resolve);
   signal?.addEventListener('abort', onAbort, { once: true });
-  void ended.then(() => reject(refusal(1001, 'The isolated process has ended')));
+  child.once('exit', onExit);
   child.once('error', reject);
   try {
     if (signal?.aborted === true) throw cancelled();
-    begin();
+    // it may have been killed while it was idle, for its memory for instance
+    if (hasEnded(child)) onExit();
+    else begin();
     return await promise;
   } finally {
     clearTimeout(deadline);
     child.off('message', resolve);
+    child.off('exit', onExit);
     child.off('error', reject);
     signal?.removeEventListener('abort', onAbort);
   }

@@ -1,9 +1,13 @@
+import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ISOLATED_SETTINGS } from '../../../services/query/answer/sandbox.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
+import { waitFor } from '../../harness/wait-for.ts';
 import { call, openEngine, startService, store, type Engine, type Mode } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
 
@@ -106,6 +110,14 @@ describe.each(['embedded', 'server'] as const)('%s', (mode: Mode) => {
   });
 });
 
+function isThere(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
 describe('without the first wall, beside the embedded engine', () => {
   beforeAll(async () => {
     engine = await openEngine();
@@ -133,6 +145,32 @@ describe('without the first wall, beside the embedded engine', () => {
     // without that end each goes on for a minute or more
     expect(performance.now() - from).toBeLessThan(8_000);
     expect(await one()).toBe('1\n');
+  });
+
+  it('a process that was killed while it was idle fails one statement and not the service', async () => {
+    const one = () => engine.clickhouse.read({ sql: 'SELECT 1', format: 'TSV', isolated: true });
+    await one();
+    const pids = execFileSync('pgrep', ['-P', String(process.pid), '-f', 'isolated-process'], { encoding: 'utf8' });
+    for (const pid of pids.trim().split('\n').map(Number)) {
+      process.kill(pid, 'SIGKILL');
+      await waitFor(() => !isThere(pid), 5_000, 'it has ended');
+    }
+    await expect(one()).rejects.toMatchObject({ code: 1001, kind: 'retry' });
+    await expect(one()).resolves.toBeDefined();
+  });
+
+  it('an answer is forgotten once it was read', async () => {
+    setFlagsFromString('--expose-gc');
+    const gc = runInNewContext('gc') as () => void;
+    const held = (): number => {
+      gc();
+      return process.memoryUsage().arrayBuffers;
+    };
+    // 4 MB
+    const sql = 'SELECT arrayStringConcat(range(10000)) FROM (SELECT arrayJoin(range(100)))';
+    const before = held();
+    for (let i = 0; i < 10; i++) await engine.clickhouse.read({ sql, format: 'TSV', isolated: true });
+    expect(held() - before).toBeLessThan(20e6);
   });
 
   it('a statement ends with its caller', async () => {
