@@ -65,10 +65,10 @@ export function plainUrl(url: string): string {
     .replaceAll(/%([0-7][0-9a-f])/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
 }
 
-/** Returns a signal that fires when the caller leaves before the answer. */
+/** Returns a signal that fires when the caller leaves before the answer, and has fired if that has happened. */
 export function callerOf(reply: FastifyReply): AbortSignal {
   const controller = new AbortController();
-  reply.raw.once('close', () => {
+  whenClosed(reply, () => {
     if (!reply.raw.writableEnded) controller.abort(CALLER_LEFT);
   });
   return controller.signal;

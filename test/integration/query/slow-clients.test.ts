@@ -23,11 +23,23 @@ const result = Buffer.from(
   `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6, 'UTC')"},{"name":"message","type":"String"}],"data":[["a","2026-03-01 09:00:00.000000",${JSON.stringify(JSON.stringify({ event_message: randomBytes((ANSWER_BYTES / 4) * 3).toString('base64') }))}]]}`,
 );
 // a copy each time: what makes the body takes the result's memory
-const clickhouse: Reader = { read: () => Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 }) };
+let reads = 0;
+const clickhouse: Reader = {
+  read: () => {
+    reads++;
+    return Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 });
+  },
+};
+const keys = createKeyRing([
+  { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
+  { id: 'o', name: 'o', hash: hashKey(OTHER_KEY), scopes: ['query'], projects: [], expiresAt: undefined },
+]);
 const shares = createShares();
 let responseMemory = createResponseMemory({ roomBytes: 2.5 * ANSWER_BYTES });
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
+/** what happens while the list of keys is read for a caller with an unknown key */
+let refresh = (): Promise<void> => Promise.resolve();
 /** what happens when an answer has been compressed, before it is sent */
 let encoded = (): Promise<void> => Promise.resolve();
 
@@ -69,11 +81,8 @@ beforeAll(async () => {
       hold: (reply, bytes, owner) => responseMemory.hold(reply, bytes, owner),
       used: () => responseMemory.used(),
     },
-    keys: createKeyRing([
-      { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
-      { id: 'o', name: 'o', hash: hashKey(OTHER_KEY), scopes: ['query'], projects: [], expiresAt: undefined },
-    ]),
-    loader: { noteUse: () => undefined, refresh: () => Promise.resolve() },
+    keys,
+    loader: { noteUse: () => undefined, refresh: () => refresh() },
     checks: {},
     routes: [{ method: 'POST', path: '/upload', scope: 'any', bodyLimit: 1000, handle: async () => ({ status: 200 }) }],
     clock: systemClock,
@@ -219,4 +228,21 @@ describe('large answers that nobody reads', () => {
     expect((await ask())[0]).toBe(200);
     expect(responseMemory.used()).toBe(0);
   });
+});
+
+it('a caller who leaves before its key is known costs no query', async () => {
+  const hash = hashKey('a new key');
+  const before = reads;
+  refresh = async () => {
+    socket.destroy();
+    await waitFor(() => app.inFlight() === 0, 5_000, 'the service has noticed');
+    keys.load([{ id: 'n', name: 'n', hash, scopes: ['query'], projects: [], expiresAt: undefined }], Date.now());
+    setImmediate(authenticated.resolve);
+  };
+  const authenticated = Promise.withResolvers<void>();
+  const socket = connect(port, '127.0.0.1', () =>
+    socket.write('GET /api/endpoints/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: a new key\r\n\r\n'),
+  );
+  await authenticated.promise;
+  expect(reads).toBe(before);
 });
