@@ -1091,6 +1091,12 @@ describe.each(modes)('%s', (mode) => {
       }
     });
 
+    it.each(['/openapi.json', '/docs', '/metrics'])('%s is compressed too', async (path) => {
+      const reply = await send(service.address, path, { headers: { 'accept-encoding': 'gzip' } });
+      expect(reply.headers['content-encoding']).toBe('gzip');
+      expect(gunzipSync(reply.body).length).toBeGreaterThan(1024);
+    });
+
     it('leaves small bodies alone', async () => {
       expect(
         (
