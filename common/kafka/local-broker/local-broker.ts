@@ -74,7 +74,8 @@ export async function startLocalBroker(
 
   const left = await leftRunning(home);
   if (left !== undefined) {
-    if (await usable(left, digest, port)) {
+    // it can be taken over if it answers, and was started with the wanted settings
+    if (left.settings === digest && (await whyNotReady(left.backend, port)) === undefined) {
       await writeRecord(home, left.backend.run, digest);
       logger.info({ port, ...left.backend.run }, 'local_broker_found');
       return localBroker(left.backend, { home, port, found: true });
@@ -87,12 +88,11 @@ export async function startLocalBroker(
   const started = performance.now();
   const backend = await startBackend(settings, home, logger, options);
   await writeRecord(home, backend.run, digest);
-  try {
-    await ready(backend, port, options.signal);
-  } catch (error) {
+  const failure = await whyNotReady(backend, port, options.signal);
+  if (failure !== undefined) {
     await backend.kill();
     rmSync(recordFile(home), { force: true });
-    throw error;
+    throw new StartError(failure);
   }
   logger.info(
     { port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 },
@@ -151,19 +151,17 @@ async function startBackend(
   );
 }
 
-/** Waits until the broker answers. */
-async function ready(backend: Backend, port: number, signal: AbortSignal | undefined): Promise<void> {
+/** Waits until the broker answers. Returns why it does not; undefined if it does. */
+async function whyNotReady(backend: Backend, port: number, signal?: AbortSignal): Promise<string | undefined> {
   const deadline = performance.now() + READY_DEADLINE_MS;
   while ((await probe(`127.0.0.1:${port}`, 2_000)).kind !== 'kafka') {
-    if (signal?.aborted === true) throw new StartError('stopped while the local Kafka started');
+    if (signal?.aborted === true) return 'stopped while the local Kafka started';
     const how = await within(PROBE_EVERY_MS, backend.exited, undefined);
-    if (how !== undefined)
-      throw new StartError(`the local Kafka ended while it started (${how}): ${await backend.lastWords()}`);
+    if (how !== undefined) return `the local Kafka ended while it started (${how}): ${await backend.lastWords()}`;
     if (performance.now() > deadline)
-      throw new StartError(
-        `the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`,
-      );
+      return `the local Kafka does not answer on port ${port} after ${READY_DEADLINE_MS / 1000} s: ${await backend.lastWords()}`;
   }
+  return undefined;
 }
 
 function localBroker(
@@ -212,22 +210,6 @@ async function leftRunning(
       `the data folder ${dirname(home)} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`,
     );
   return { backend, settings: record.settings };
-}
-
-/** Whether it can be taken over: it answers, and was started with the wanted settings. */
-async function usable(
-  { backend, settings }: { readonly backend: Backend; readonly settings: string },
-  wanted: string,
-  port: number,
-): Promise<boolean> {
-  if (settings !== wanted) return false;
-  try {
-    await ready(backend, port, undefined);
-    return true;
-  } catch (error) {
-    if (error instanceof StartError) return false;
-    throw error;
-  }
 }
 
 const recordFile = (home: string): string => join(home, 'running.json');
