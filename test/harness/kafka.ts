@@ -16,8 +16,9 @@ import {
 } from '../../common/kafka/client.ts';
 import { findJava, kafkaJars } from '../../common/kafka/local-broker/java.ts';
 import {
-  endLeftBroker,
+  endBroker,
   freePort,
+  leftRunning,
   startLocalBroker,
   type LocalBroker,
 } from '../../common/kafka/local-broker/local-broker.ts';
@@ -477,8 +478,10 @@ const OWN_BROKER = 'sluice-test-kafka-';
 export async function removeLeftBrokers(): Promise<void> {
   for (const name of readdirSync(tmpdir()).filter((entry) => entry.startsWith(OWN_BROKER))) {
     const dataDir = join(tmpdir(), name);
-    const ended = await endLeftBroker(dataDir).catch(() => false); // another run's that goes on
-    if (ended) rmSync(dataDir, { recursive: true, force: true });
+    const left = await leftRunning(join(dataDir, 'kafka')).catch(() => undefined); // another run's that goes on
+    if (left === undefined) continue;
+    await endBroker(left.backend);
+    rmSync(dataDir, { recursive: true, force: true });
   }
 }
 

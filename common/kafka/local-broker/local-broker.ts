@@ -81,7 +81,7 @@ export async function startLocalBroker(
       return localBroker(left.backend, { home, port, found: true });
     }
     logger.info({ ...left.backend.run }, 'local_broker_replaced');
-    await end(left.backend);
+    await endBroker(left.backend);
   }
 
   await assertPortFree(port);
@@ -99,19 +99,6 @@ export async function startLocalBroker(
     'local_broker_started',
   );
   return localBroker(backend, { home, port, found: false });
-}
-
-/**
- * Ends the broker that a dead process left in this data folder. Returns whether there was one. Throws StartError if
- * that process is alive.
- */
-export async function endLeftBroker(dataDir: string): Promise<boolean> {
-  const home = join(resolve(dataDir), 'kafka');
-  const left = await leftRunning(home);
-  if (left === undefined) return false;
-  await end(left.backend);
-  rmSync(recordFile(home), { force: true });
-  return true;
 }
 
 async function startBackend(
@@ -183,21 +170,21 @@ function localBroker(
     failed,
     stop: async () => {
       stopping = true;
-      await end(backend);
+      await endBroker(backend);
       rmSync(recordFile(home), { force: true });
     },
   };
 }
 
-async function end(backend: Backend): Promise<void> {
+export async function endBroker(backend: Backend): Promise<void> {
   await backend.terminate();
   if ((await within(STOP_DEADLINE_MS, backend.exited, undefined)) !== undefined) return;
   await backend.kill();
   await backend.exited;
 }
 
-/** Returns the broker that a dead process left in this data folder. Throws StartError if that process is alive. */
-async function leftRunning(
+/** Returns the broker that a dead process left in this folder. Throws StartError if that process is alive. */
+export async function leftRunning(
   home: string,
 ): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
   const record = readRecord(home);
