@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EachBatchPayload } from '../../../common/kafka/client.ts';
 import type { Place } from '../../../common/kafka/partition.ts';
+import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { commitInEpoch, keyOf, type Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
@@ -26,13 +27,8 @@ export function createCommitter(
   /** Resolves with the first fetch, or when it is time to look whether the process stops. */
   function nextLook(): Promise<void> {
     if (look === undefined) {
-      const { promise: over, resolve } = Promise.withResolvers<void>();
-      const end = (): void => {
-        clearTimeout(timer);
-        look = undefined;
-        resolve();
-      };
-      const timer = setTimeout(end, UNFETCHED_RETRY_MS);
+      const { promise, resolve: end } = Promise.withResolvers<void>();
+      const over = within(UNFETCHED_RETRY_MS, promise, undefined).finally(() => (look = undefined));
       look = { over, end };
     }
     return look.over;
