@@ -52,24 +52,18 @@ export function readKnownSchemas(operatorsFolder: string | undefined): KnownSche
 }
 
 function readOperators(folder: string): Schema[] {
-  const refuse = (what: string, error: unknown): StartError =>
-    new StartError(`AVRO_SCHEMAS_DIR: ${what}: ${error instanceof Error ? error.message : String(error)}`, {
-      cause: error,
-      exitCode: EXIT_CONFIG,
-    });
-  let files: string[];
-  try {
-    files = schemaFiles(folder);
-  } catch (error) {
-    throw refuse(folder, error);
-  }
-  return files.map((file) => {
+  const orRefuse = <T>(what: string, read: () => T): T => {
     try {
-      return readSchema(folder, file);
+      return read();
     } catch (error) {
-      throw refuse(file, error);
+      throw new StartError(`AVRO_SCHEMAS_DIR: ${what}: ${error instanceof Error ? error.message : String(error)}`, {
+        cause: error,
+        exitCode: EXIT_CONFIG,
+      });
     }
-  });
+  };
+  const files = orRefuse(folder, () => schemaFiles(folder));
+  return files.map((file) => orRefuse(file, () => readSchema(folder, file)));
 }
 
 function readSchema(folder: string, file: string): Schema {
