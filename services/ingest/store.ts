@@ -57,37 +57,19 @@ function readsOf(context: StoreContext, place: Target) {
   const reader = fresh(clickhouse, ['batches', 'dead_letters', source]);
   return {
     async ledgerEnd() {
-      type Row = Pick<LedgerEnd, 'incarnation' | 'last' | 'period'> & {
-        consumer_group: string;
-        end_offset: number | null;
-        end_record_time: number;
-        end_checksum: number | null;
-        closes: boolean;
-      };
+      type Row = Omit<LedgerEnd, 'record'> & { offset: number | null; time: number; checksum: number | null };
       const [row] = await select<Row>(reader, statements.ledgerEnd, where);
       if (row === undefined) return undefined;
-      const { incarnation, last, period, end_offset: offset, end_record_time: time, end_checksum: checksum } = row;
-      const record = offset === null || checksum === null ? undefined : { offset, time, checksum };
-      return { incarnation, last, period, group: row.consumer_group, record, isClosed: row.closes };
+      const { offset, time, checksum, ...end } = row;
+      return { ...end, record: offset === null || checksum === null ? undefined : { offset, time, checksum } };
     },
 
     marks: (incarnation) => select<RecordMark>(reader, statements.ledgerMarks, { ...where, incarnation }),
 
     async orphans(incarnation, from, period) {
-      type Row = Pick<OrphanRows, 'incarnation' | 'last' | 'offsets'> & {
-        evaluated_at: number;
-        dead_offsets: number[];
-        min_timestamp: number | null;
-      };
+      type Row = Omit<OrphanRows, 'minTimestamp'> & { minTimestamp: number | null };
       const found = await select<Row>(reader, statements.orphanRows, { ...where, source, incarnation, from, period });
-      return found.map((row): OrphanRows => ({
-        incarnation: row.incarnation,
-        last: row.last,
-        evaluatedAt: row.evaluated_at,
-        offsets: row.offsets,
-        deadOffsets: row.dead_offsets,
-        minTimestamp: row.min_timestamp ?? undefined,
-      }));
+      return found.map((row): OrphanRows => ({ ...row, minTimestamp: row.minTimestamp ?? undefined }));
     },
 
     firstDifference: (incarnation, records) => firstDifference(context, place, reader, incarnation, records),

@@ -5,10 +5,10 @@
 SELECT
     kafka_incarnation AS incarnation,
     batch_last AS last,
-    toUnixTimestamp64Milli(evaluated_at) AS evaluated_at,
+    toUnixTimestamp64Milli(evaluated_at) AS evaluatedAt,
     arraySort(groupArrayIf(kafka_offset, NOT is_dead)) AS offsets,
-    arraySort(groupArrayIf(kafka_offset, is_dead)) AS dead_offsets,
-    if(empty(offsets), NULL, minIf(micros, NOT is_dead)) AS min_timestamp
+    arraySort(groupArrayIf(kafka_offset, is_dead)) AS deadOffsets,
+    if(empty(offsets), NULL, minIf(micros, NOT is_dead)) AS minTimestamp
 FROM
 (
     SELECT kafka_incarnation, batch_last, evaluated_at, kafka_offset, toUnixTimestamp64Micro(timestamp) AS micros, false AS is_dead
@@ -21,5 +21,5 @@ FROM
     WHERE kafka_topic = {topic:String} AND kafka_partition = {partition:UInt32}
         AND (kafka_incarnation > {incarnation:UInt32} OR (kafka_incarnation = {incarnation:UInt32} AND kafka_offset >= {from:UInt64}))
 )
-GROUP BY incarnation, last, evaluated_at
-ORDER BY incarnation, last, evaluated_at
+GROUP BY incarnation, last, evaluatedAt
+ORDER BY incarnation, last, evaluatedAt
