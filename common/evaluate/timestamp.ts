@@ -31,18 +31,23 @@ export function digitsToMicros(bytes: Uint8Array, from: number, to: number): num
   return micros;
 }
 
-/** Returns unix microseconds of the calendar date in bytes[from, to), or NaN. */
+/** Returns unix microseconds of the calendar date in bytes[from, to), or NaN. No event is of the year 0. */
 export function calendarToMicros(bytes: Buffer, from: number, to: number): number {
-  if (to - from > LONGEST_CALENDAR) return NaN;
-  const match = CALENDAR.exec(bytes.toString('latin1', from, to));
-  if (match === null) return NaN;
+  const found = to - from > LONGEST_CALENDAR ? undefined : readCalendar(bytes.toString('latin1', from, to));
+  return found === undefined || found.year === 0 ? NaN : found.seconds * 1_000_000 + found.micros;
+}
+
+/** Returns the year of a calendar date, its unix seconds and the microseconds after these. Undefined if it is none. */
+export function readCalendar(text: string) {
+  const match = CALENDAR.exec(text);
+  if (match === null) return undefined;
   const [year, month, day, hour, minute, second, zoneHour, zoneMinute] = [1, 2, 3, 4, 5, 6, 9, 10].map((group) =>
     Number(match[group] ?? 0),
   ) as [number, number, number, number, number, number, number, number];
   const date = new Date(Date.UTC(year + CYCLE_YEARS, month - 1, day));
-  if (year === 0 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return NaN;
-  if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return NaN;
+  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return undefined;
+  if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
   const zone = (match[8] === '-' ? -1 : 1) * (zoneHour * 3600 + zoneMinute * 60);
   const seconds = date.getTime() / 1000 - CYCLE_SECONDS + hour * 3600 + minute * 60 + second - zone;
-  return seconds * 1_000_000 + Number((match[7] ?? '').slice(0, 6).padEnd(6, '0'));
+  return { year, seconds, micros: Number((match[7] ?? '').slice(0, 6).padEnd(6, '0')) };
 }

@@ -1,9 +1,9 @@
+import { readCalendar } from '../../../common/evaluate/timestamp.ts';
+
 /**
- * Timestamps as callers write them: `YYYY-MM-DD[(T| )hh:mm[:ss[.f{0,9}]]][Z|±hh[:]mm]`, every field in range, UTC
- * without a zone. Digits finer than a microsecond are cut. A blank between a complete `hh:mm:ss[.f]` and `hh:mm` is the
- * `+` that a caller forgot to encode.
+ * Timestamps as callers write them: the calendar dates of events, and one more form. A blank between a complete
+ * `hh:mm:ss[.f]` and `hh:mm` is the `+` that a caller forgot to encode.
  */
-const form = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{0,9}))?)?)?(?:Z|([+-])(\d\d):?(\d\d))?$/;
 const forgottenPlus = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{0,9})?) (\d\d:\d\d)$/;
 
 const MICROS = 1_000_000n;
@@ -16,19 +16,8 @@ const LATEST = BigInt(Date.UTC(2149, 5, 6, 23, 59, 59)) * 1000n + 999_999n;
 
 /** Returns unix microseconds. Undefined if the text is none of the notations. */
 export function parseTimestamp(text: string): bigint | undefined {
-  const m = form.exec(text.replace(forgottenPlus, '$1+$2'));
-  if (m === null) return undefined;
-  const field = (group: number): number => Number(m[group] ?? 0);
-  const [year, month, day] = [field(1), field(2), field(3)];
-  const [hour, minute, second] = [field(4), field(5), field(6)];
-  const [zoneHour, zoneMinute] = [field(9), field(10)];
-  if (hour > 23 || minute > 59 || second > 59 || zoneHour > 23 || zoneMinute > 59) return undefined;
-  const date = new Date(0);
-  date.setUTCFullYear(year, month - 1, day);
-  if (date.getUTCFullYear() !== year || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return undefined;
-  const zone = (m[8] === '-' ? -1 : 1) * (zoneHour * 60 + zoneMinute);
-  const seconds = date.getTime() / 1000 + hour * 3600 + (minute - zone) * 60 + second;
-  return BigInt(seconds) * MICROS + BigInt((m[7] ?? '').slice(0, 6).padEnd(6, '0'));
+  const found = readCalendar(text.replace(forgottenPlus, '$1+$2'));
+  return found && BigInt(found.seconds) * MICROS + BigInt(found.micros);
 }
 
 /** Returns `2026-03-01 09:00:00.000000`, as ClickHouse reads a DateTime64(6, 'UTC'), clamped to EARLIEST and LATEST. */
