@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
-import { decodeFetchResponse, type FetchResponse, type Place } from './fetch-response.ts';
+import { decodeFetchResponse, type Place } from './fetch-response.ts';
 import { crc32c, type FetchedRecord } from './record-batch.ts';
 
 // A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
@@ -158,7 +158,7 @@ async function decode(
   records: readonly (readonly FetchedRecord[])[];
   ends: readonly (number | undefined)[];
   unreadable: Place[];
-  decoded: FetchResponse;
+  decoded: NonNullable<Awaited<ReturnType<typeof decodeFetchResponse>>>;
 }> {
   const unreadable: Place[] = [];
   const decoded = await decodeFetchResponse(raw, {

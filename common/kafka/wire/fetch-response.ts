@@ -12,28 +12,6 @@ import {
   type FetchedRecord,
 } from './record-batch.ts';
 
-/** What kafkajs reads from a Fetch response, version 11 (its src/protocol/requests/fetch/v11/response.js). */
-export interface FetchResponse {
-  readonly throttleTime: 0;
-  readonly clientSideThrottleTime: number;
-  readonly errorCode: number;
-  readonly sessionId: number;
-  readonly responses: readonly { readonly topicName: string; readonly partitions: readonly FetchedPartition[] }[];
-}
-
-interface FetchedPartition {
-  readonly partition: number;
-  readonly errorCode: number;
-  readonly highWatermark: string;
-  readonly lastStableOffset: string;
-  readonly lastStartOffset: string;
-  /** none, because aborted records are already left out */
-  readonly abortedTransactions: readonly [];
-  readonly preferredReadReplica: number;
-  /** one, or none if nothing was read */
-  readonly messages: readonly FetchedBlock[];
-}
-
 export interface Place {
   readonly topic: string;
   readonly partition: number;
@@ -57,15 +35,13 @@ const TURN_MS = 4;
 const UNREADABLE_WAIT_MS = 1_000;
 
 /**
- * Reads a Fetch response, version 11 (kafka.apache.org/protocol). Keeps at most about maxBytes of it, plus one record
+ * Reads a Fetch response, version 11 (kafka.apache.org/protocol), into what kafkajs reads from it (its
+ * src/protocol/requests/fetch/v11/response.js). Keeps at most about maxBytes of it, plus one record
  * batch while it is split. The rest is not given to kafkajs, which fetches it again. Every response with data yields at
  * least one record, or a later position.
  * Undefined if there are records in the format before 0.11.
  */
-export async function decodeFetchResponse(
-  raw: Buffer,
-  { fetchOffset, maxBytes, onUnreadable }: FetchOptions,
-): Promise<FetchResponse | undefined> {
+export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, onUnreadable }: FetchOptions) {
   const input = reader(raw);
   const clientSideThrottleTime = input.int32();
   const errorCode = input.int16();
@@ -78,10 +54,10 @@ export async function decodeFetchResponse(
    * large it is
    */
   let cutOff: Place | undefined;
-  const responses: { topicName: string; partitions: FetchedPartition[] }[] = [];
+  const responses = [];
   for (let topics = input.int32(); topics > 0; topics--) {
     const topicName = input.string();
-    const partitions: FetchedPartition[] = [];
+    const partitions = [];
     for (let count = input.int32(); count > 0; count--) {
       const partition = input.int32();
       const head = {
@@ -107,6 +83,7 @@ export async function decodeFetchResponse(
       given += messages.length;
       if (records.length > 0 && messages.length === 0)
         cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
+      // aborted records are already left out
       partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
     }
     responses.push({ topicName, partitions });
