@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { createServer, type ListenOptions, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 
@@ -33,14 +34,11 @@ export async function listenOnSockets(
   return { address, close: async () => void (await Promise.all(others.map(close))) };
 }
 
-function open(server: Server, options: ListenOptions): Promise<Server> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject).listen(options, () => resolve(server.off('error', reject)));
-  });
+async function open(server: Server, options: ListenOptions): Promise<Server> {
+  await once(server.listen(options), 'listening');
+  return server;
 }
 
-function close(server: Server): Promise<void> {
-  return new Promise((resolve) => {
-    server.close(() => resolve());
-  });
+async function close(server: Server): Promise<void> {
+  await once(server.close(), 'close');
 }
