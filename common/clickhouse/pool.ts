@@ -38,7 +38,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
   const idle: { key: string; session: S }[] = [];
   let running = 0;
   let closing = false;
-  let onIdle: () => void = () => {};
+  const { promise: drained, resolve: onDrained } = Promise.withResolvers<void>();
 
   return {
     async use(key, work, signal) {
@@ -61,7 +61,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
           waiting.delete(next);
           next.resolve();
         }
-        if (running === 0) onIdle();
+        if (closing && running === 0) onDrained();
       }
     },
 
@@ -69,10 +69,7 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
       closing = true;
       for (const place of waiting) place.reject(refusal(236, 'Aborted: the engine is closing'));
       waiting.clear();
-      if (running > 0)
-        await new Promise<void>((resolve) => {
-          onIdle = resolve;
-        });
+      if (running > 0) await drained;
       for (const { session } of idle.splice(0)) close(session);
     },
   };
