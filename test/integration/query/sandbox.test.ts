@@ -134,6 +134,7 @@ describe.each([
       "SELECT status_code, count() AS n FROM (SELECT * FROM edge WHERE id != 'e0') GROUP BY status_code ORDER BY status_code LIMIT 1",
       [{ status_code: 300, n: 1 }],
     ],
+    ['SELECT id FROM edge WHERE has([200, 300], status_code) ORDER BY id', [{ id: 'e0' }, { id: 'e1' }]],
     [
       'SELECT isNaN(nan) AS n, toString(wide) AS w, toString(exact) AS e FROM beyond_json',
       [{ n: 1, w: String(2n ** 70n), e: '12345678901234567.25' }],
