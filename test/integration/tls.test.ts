@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -267,6 +268,13 @@ describe('ClickHouse', () => {
         }, undefined),
       ),
     ).toMatch(/^ClickHouse at \S+ speaks TLS on this port; use https:\/\/ in CLICKHOUSE_URL$/);
+    const port = await freePort();
+    const late = failure(openClickHouse(readSettings({ CLICKHOUSE_URL: `http://[::1]:${port}/sluice` }), testLogger));
+    const secure = createSecureServer({ cert: readFileSync(server.cert), key: readFileSync(server.key) });
+    // a start of ClickHouse takes longer than ours
+    setTimeout(() => secure.listen(port, '::1'), 500);
+    expect(await late).toMatch(/^ClickHouse at \S+ speaks TLS on this port; use https:\/\/ in CLICKHOUSE_URL$/);
+    secure.close();
     const plain = createServer((_request, response) => response.end());
     await new Promise<void>((resolve) => {
       plain.listen(0, '127.0.0.1', resolve);

@@ -71,10 +71,9 @@ async function firstAnswer(connection: Connection, { logger, wait, signal }: Wai
       if (!(error instanceof ClickHouseError)) throw error;
       if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });
       if (
-        attempt === 0 &&
         address.protocol === 'http:' &&
         error.codeName === 'ECONNRESET' &&
-        (await speaksTls({ host: address.hostname, port: Number(address.port || 80) }))
+        (await speaksTls({ host: address.hostname.replace(/^\[|\]$/g, ''), port: Number(address.port || 80) }))
       ) {
         throw new StartError(`ClickHouse at ${where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`, {
           cause: error,
