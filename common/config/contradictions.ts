@@ -42,7 +42,8 @@ export function contradictions(settings: Settings, wrong: ReadonlySet<SettingNam
       mistakes.push('CLICKHOUSE_CLUSTER needs CLICKHOUSE_URL: the embedded engine is no node of a cluster');
     if (settings.CLICKHOUSE_CLUSTER === undefined && settings.CLICKHOUSE_URL?.includes(',') === true)
       mistakes.push('CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given');
-    if (settings.CLICKHOUSE_SSL_CA !== undefined && settings.CLICKHOUSE_URL?.startsWith('https:') !== true)
+    const urls = [settings.CLICKHOUSE_URL, settings.MOVE_FROM_URL];
+    if (settings.CLICKHOUSE_SSL_CA !== undefined && !urls.some((url) => url?.startsWith('https:') === true))
       mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   }
   if (

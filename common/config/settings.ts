@@ -133,7 +133,8 @@ export const settingsTable = {
   }),
   CLICKHOUSE_SSL_CA: optional({
     shown: "Node's own list",
-    description: "PEM file with the authorities of the server's certificate, for an `https` CLICKHOUSE_URL",
+    description:
+      "PEM file with the authorities of the server's certificate, for an `https` CLICKHOUSE_URL or MOVE_FROM_URL",
     parse: parsers.certificateFile,
   }),
   DATA_DIR: setting({

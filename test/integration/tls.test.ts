@@ -149,6 +149,9 @@ describe('settings', () => {
     expect(mistakes({ HTTPS_CERT: server.cert, HTTPS_KEY: client.key })).toEqual([
       'HTTPS_KEY is not the private key of HTTPS_CERT',
     ]);
+    // the old place alone speaks TLS
+    const move = { CLICKHOUSE_URL: 'http://new', MOVE_FROM_URL: 'https://old', CLICKHOUSE_SSL_CA: authority.cert };
+    expect(readSettings(move).CLICKHOUSE_SSL_CA).toBe(authority.cert);
   });
 });
 
