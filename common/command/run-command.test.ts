@@ -1,3 +1,7 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
 import { afterEach, expect, test, vi } from 'vitest';
 import { helpOf } from './command-line.ts';
 import { form, type Command } from './command.ts';
@@ -34,4 +38,11 @@ test.each([
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
   await runCommandLine(command, words);
   expect([process.exitCode, written.mock.calls.map(([text]) => text)]).toEqual([code, [line]]);
+});
+
+test('a reader that closes the pipe early ends no command with an error', async () => {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('../../cli.ts', import.meta.url)), 'move', '--help']);
+  child.stdout.destroy();
+  const [said, [code]] = await Promise.all([text(child.stderr), once(child, 'exit')]);
+  expect([code, said]).toEqual([0, '']);
 });

@@ -26,6 +26,10 @@ export async function runCommandLine<Args, Result>(
   words: readonly string[],
 ): Promise<void> {
   keepToOwner();
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    // whoever reads it has seen enough
+    if (error.code !== 'EPIPE') throw error;
+  });
   try {
     const line = readCommandLine(command, words);
     if (line === 'help') {
