@@ -1,16 +1,22 @@
 import { accessSync, constants, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { StartError } from '../../errors.ts';
+import { EXIT_CONFIG, StartError } from '../../errors.ts';
 import { makeFolder } from '../../make-folder.ts';
 
 const openFolders = new Set<string>();
 
 /**
  * Makes the engine's own folder in the data folder, in use by this process until it is released. Throws StartError (one
- * line) if it is in use or not writable.
+ * line) if it is in use, not writable, or has a name that the engine's inserts would take for a pattern of files.
  */
 export function takeFolder(dataDir: string): { readonly path: string; release(): void } {
   const path = resolve(dataDir, 'clickhouse');
+  const wildcard = /[*?{]/.exec(path);
+  if (wildcard !== null)
+    throw new StartError(
+      `the data folder ${resolve(dataDir)} has ${wildcard[0]} in its path, which ClickHouse takes for a pattern; set DATA_DIR to another folder`,
+      { exitCode: EXIT_CONFIG },
+    );
   makeWritable(path, dataDir);
   const holder = lockHolder(path);
   if (holder !== undefined || openFolders.has(path))

@@ -94,6 +94,10 @@ test('a folder that cannot be made or written is refused in one line', async () 
     await expect(open(join(locked, 'data'))).rejects.toThrow(/^cannot write to the data folder .*EACCES/);
 });
 
+test.each(['{a,b}', 'a*', 'a?'])('a folder whose name is a pattern of files is refused: %s', async (name) => {
+  await expect(open(join(folder.path, name))).rejects.toMatchObject({ name: 'StartError', exitCode: 78 });
+});
+
 test('what a killed process left of its inserts is removed', async () => {
   mkdirSync(join(folder.path, 'rows'));
   writeFileSync(join(folder.path, 'rows', '7.rowbinary'), 'left');
