@@ -58,7 +58,8 @@ const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/;
 
 function readTime(name: string, value: string): number {
   const seconds = TIME.test(value) ? Date.parse(value) / 1000 : Number.NaN;
-  if (!Number.isInteger(seconds))
+  // Date.parse takes 30 February for 2 March
+  if (!Number.isInteger(seconds) || !isoTime(seconds).startsWith(value.slice(0, 10)))
     throw new UsageError(`--${name} is a day or an instant in UTC, such as 2026-03-01 or 2026-03-01T09:00:00Z`);
   return seconds;
 }

@@ -303,6 +303,7 @@ describe('the rollup command', () => {
     ['rebuild --to 2026-03-01', '--from TIME is missing'],
     ['rebuild --from yesterday --to 2026-03-01', '--from is a day or an instant'],
     ['rebuild --from 2026-03-01 --to 2026-02-30T00:00', '--to is a day or an instant'],
+    ['rebuild --from 2026-02-30 --to 2026-03-05', '--from is a day or an instant'],
     ['rebuild --from 2026-03-02 --to 2026-03-01', '--from must be before --to'],
   ])('refuses "%s"', (words, message) => {
     expect(() => argsOf(rollupCommand, ...words.split(' '))).toThrow(message);
