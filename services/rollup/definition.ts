@@ -86,7 +86,9 @@ function columnOf({ name, type }: { name: string; type: string }): Column {
 }
 
 const isFloat = (type: string): boolean => /^(Nullable\()?(Float|BFloat)/.test(type);
-const readsOf = (source: string): RegExp => new RegExp(`\\bFROM (?:\\w+\\.)?${source}\\b(?: AS \\w+)?`, 'g');
+/** The engine quotes the name of a database such as my-logs. */
+const readsOf = (source: string): RegExp =>
+  new RegExp(`\\bFROM (?:(?:\\w+|\`(?:[^\`\\\\]|\\\\.)+\`)\\.)?${source}\\b(?: AS \\w+)?`, 'g');
 const names = (columns: readonly Column[]): string => columns.map((c) => c.name).join(', ');
 
 /** Returns the SELECT of the view over the rows of the raw table for which `condition` is true. */

@@ -4,7 +4,10 @@ import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { openServer } from '../../../common/clickhouse/server/server.ts';
+import { readSettings } from '../../../common/config/settings.ts';
 import { StartError } from '../../../common/errors.ts';
+import { createRegistry } from '../../../common/metrics.ts';
+import { startRollup } from '../../../services/rollup/service.ts';
 import { startFace, type Face, type Fault } from '../../harness/clickhouse-face.ts';
 import { row } from '../../harness/clickhouse-rowbinary.ts';
 import { temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
@@ -222,4 +225,24 @@ describe('at the start', () => {
     expect(clickhouse.where).not.toContain('p@ss');
     await clickhouse.close();
   });
+});
+
+test('the rollup service starts in a database whose name the engine quotes', async () => {
+  const home = await openServer({ url: face.url, logger: testLogger });
+  await home.execute({ sql: 'CREATE DATABASE `my-logs`' });
+  await home.close();
+  const clickhouse = await openServer({
+    url: Object.assign(new URL(face.url), { pathname: 'my-logs' }).href,
+    logger: testLogger,
+  });
+  const rollup = await startRollup({
+    clickhouse,
+    settings: readSettings({}),
+    logger: testLogger,
+    registry: createRegistry(),
+  });
+  const rows = await clickhouse.read({ sql: 'SELECT count() FROM api_requests', format: 'TabSeparated' });
+  expect(rows.body.toString('utf8')).toBe('0\n');
+  await rollup.stop();
+  await clickhouse.close();
 });
