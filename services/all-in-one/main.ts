@@ -30,13 +30,24 @@ await runProcess(
     const registry = createRegistry();
 
     // the engine and the broker start side by side: together they are most of the time to ready
+    const notNeeded = new AbortController();
     const broker: Promise<Broker> =
       settings.KAFKA_BROKERS === undefined
-        ? startLocalBroker(settings, logger, { signal: stopping })
+        ? startLocalBroker(settings, logger, { signal: AbortSignal.any([stopping, notNeeded.signal]) })
         : Promise.resolve({ name: 'kafka', brokers: settings.KAFKA_BROKERS, stop: () => Promise.resolve() });
     const log = logger;
     const connecting = broker.then(({ brokers }) => kafkaFromSettings(settings, brokers, 'sluice', log));
     connecting.catch(() => {});
+    let isBrokerAdded = false;
+    add({
+      name: 'start of the broker',
+      // its process would outlive this one
+      stop: async () => {
+        notNeeded.abort();
+        const started = await broker.catch(() => undefined);
+        if (!isBrokerAdded) await started?.stop();
+      },
+    });
     const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
     const schema = startRollup({ clickhouse, settings, logger, registry });
@@ -74,6 +85,7 @@ await runProcess(
     add(page);
     const kafkaBroker = await broker;
     add(kafkaBroker);
+    isBrokerAdded = true;
     const { brokers } = kafkaBroker;
 
     add(await schema);

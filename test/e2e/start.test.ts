@@ -1,8 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
 import net from 'node:net';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { freePort } from '../../common/kafka/local-broker/local-broker.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import { temporaryFolder } from '../harness/clickhouse.ts';
 import { kafkaBrokers, produceWithJavaConsole, produceWithLibrdkafka, uniqueName } from '../harness/kafka.ts';
@@ -189,6 +191,21 @@ describe('mistakes end in one clear line', () => {
     expect(await service.exited).toBe(1);
     expect(oneLine(service.stderr())).toContain(`port ${port} on 127.0.0.1 is in use`);
     server.close();
+  });
+
+  test('a stop while ClickHouse is awaited leaves no broker behind', async () => {
+    const { KAFKA_BROKERS: _, ...rest } = oneOf();
+    const [kafka, clickhouse] = [await freePort(), await freePort()];
+    const service = startScript('start', {
+      ...rest,
+      LOG_LEVEL: 'info',
+      KAFKA_PORT: String(kafka),
+      CLICKHOUSE_URL: `http://127.0.0.1:${clickhouse}/absent`,
+    });
+    await waitFor(() => service.stderr().includes('local_broker_started'), 60_000, 'the broker runs');
+    expect(await service.end()).toBe(0);
+    const [error] = (await once(net.connect(kafka, '127.0.0.1'), 'error')) as [NodeJS.ErrnoException];
+    expect(error.code).toBe('ECONNREFUSED');
   });
 
   test('a broker that is down', async () => {
