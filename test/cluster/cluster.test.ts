@@ -29,6 +29,13 @@ const contextOf = (clickhouse: ClickHouse): Context => ({
   wait: () => Promise.resolve(),
 });
 
+/** Whether all tables of a node, or none, have a session in Keeper. */
+async function hasKeeper(node: number, all: boolean): Promise<boolean> {
+  const { server } = on.cluster.nodes[node]!;
+  const sql = `SELECT countIf((is_session_expired OR is_readonly) = ${all}) FROM system.replicas`;
+  return (await server.query(sql)) === '0';
+}
+
 beforeAll(async () => {
   clients = [await client(0, 1), await client(1, 0)];
 });
@@ -73,6 +80,21 @@ test('of two builds of a period through different replicas, the earlier one swap
   };
   const earlier = await build(contextOf({ ...clients[0], execute }), rollup, period, { urgent: true });
   expect([earlier.kind, later]).toEqual(['taken', 'built']);
+});
+
+test('a lost replica is not left out of what every node must do while Keeper is unavailable', async () => {
+  const { cluster } = on;
+  const clickhouse = await client(0, 1);
+  await cluster.nodes[1]!.server.kill();
+  await cluster.zookeeper.kill();
+  try {
+    await waitFor(() => hasKeeper(0, false), PATIENCE_MS, 'the session has ended');
+    await expect(clickhouse.killInsert('none')).rejects.toMatchObject({ kind: 'retry' });
+  } finally {
+    await cluster.zookeeper.start();
+    await cluster.restart(1);
+  }
+  for (const node of [0, 1]) await waitFor(() => hasKeeper(node, true), PATIENCE_MS, 'Keeper is there again');
 });
 
 test(

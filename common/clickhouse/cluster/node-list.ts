@@ -107,8 +107,11 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
           select<{ own: string; active: string[] }>(clickhouse, REPLICAS, { shared: [...SHARED_TABLES] }),
         ),
       );
-      const own = new Set(replicas.flat().map((r) => r.own));
-      if (answered.length === 0 || replicas.flat().some((r) => r.active.some((name) => !own.has(name)))) throw failure;
+      const rows = replicas.flat();
+      const own = new Set(rows.map((r) => r.own));
+      // a node without Keeper sees no session, not even its own
+      const isBlind = rows.length > 0 && !rows.some((r) => r.active.includes(r.own));
+      if (answered.length === 0 || isBlind || rows.some((r) => r.active.some((name) => !own.has(name)))) throw failure;
     }
     return answered.map((o) => o.answer);
   }
