@@ -36,6 +36,13 @@ async function hasKeeper(node: number, all: boolean): Promise<boolean> {
   return (await server.query(sql)) === '0';
 }
 
+/** A database without tables on both nodes, beside that of the other tests. */
+async function databaseBeside(database: string) {
+  const queryOn = (node: number, sql: string): Promise<string> => on.cluster.nodes[node]!.server.query(sql);
+  for (const node of [0, 1]) await queryOn(node, `CREATE DATABASE ${database}`);
+  return { queryOn, open: (...order: readonly number[]) => on.clientAs('sluice', order, database) };
+}
+
 beforeAll(async () => {
   clients = [await client(0, 1), await client(1, 0)];
 });
@@ -80,6 +87,17 @@ test('of two builds of a period through different replicas, the earlier one swap
   };
   const earlier = await build(contextOf({ ...clients[0], execute }), rollup, period, { urgent: true });
   expect([earlier.kind, later]).toEqual(['taken', 'built']);
+});
+
+test('a view that a returning replica has not dropped yet is not created on the others again', async () => {
+  const { queryOn, open } = await databaseBeside('dropped');
+  for (const node of [0, 1]) await queryOn(node, 'CREATE TABLE dropped.raw (n UInt8) ENGINE = MergeTree ORDER BY n');
+  await queryOn(0, 'CREATE VIEW dropped.r_v1 AS SELECT n FROM dropped.raw');
+  await queryOn(1, 'CREATE TABLE dropped.r_v1 (n UInt8) ENGINE = MergeTree ORDER BY n');
+  await queryOn(1, 'CREATE MATERIALIZED VIEW dropped.r_v1_mv TO dropped.r_v1 AS SELECT n FROM dropped.raw');
+  await (await open(0, 1)).cluster!.complete();
+  await queryOn(0, 'INSERT INTO dropped.raw SELECT 1');
+  expect(await queryOn(0, 'SELECT count() FROM dropped.raw')).toBe('1');
 });
 
 test('a lost replica is not left out of what every node must do while Keeper is unavailable', async () => {

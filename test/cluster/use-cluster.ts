@@ -43,7 +43,7 @@ export interface UsedCluster {
   readonly folder: string;
   /** What our clients and ingests logged in this test. */
   readonly log: Record<string, unknown>[];
-  clientAs(user: User, order: readonly number[]): Promise<ClickHouse>;
+  clientAs(user: User, order: readonly number[], database?: string): Promise<ClickHouse>;
   /** Settings of a process of its own. */
   envOf(user: User, order: readonly number[]): Readonly<Record<string, string>>;
   /** Ingest that ends with the test. */
@@ -86,18 +86,18 @@ export function useCluster({ shards, severable = false }: { shards: number; seve
   const orderFrom = (replica: number): number[] =>
     Array.from({ length: shards }, (_, shard) => [2 * shard + replica, 2 * shard + 1 - replica]).flat();
 
-  function envOf(user: User, order: readonly number[]): Readonly<Record<string, string>> {
+  function envOf(user: User, order: readonly number[], database = DATABASE): Readonly<Record<string, string>> {
     const name = user === 'sluice' ? user : `${user}:x`;
     return {
       ...world.env,
-      CLICKHOUSE_URL: cluster.url(DATABASE, order).replaceAll('//sluice@', `//${name}@`),
+      CLICKHOUSE_URL: cluster.url(database, order).replaceAll('//sluice@', `//${name}@`),
       CLICKHOUSE_CLUSTER: CLUSTER,
     };
   }
 
-  async function clientAs(user: User, order: readonly number[]): Promise<ClickHouse> {
+  async function clientAs(user: User, order: readonly number[], database?: string): Promise<ClickHouse> {
     const options = { wait: false, ...(user !== 'sluice' && { service: user }) };
-    const client = await openClickHouse(readSettings(envOf(user, order)), logger, options);
+    const client = await openClickHouse(readSettings(envOf(user, order, database)), logger, options);
     opened.push(client);
     return client;
   }
