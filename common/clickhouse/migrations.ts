@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
-import { select, shardsOf, type ClickHouse, type Reader } from './clickhouse.ts';
+import { fresh, select, shardsOf, type ClickHouse, type Reader } from './clickhouse.ts';
 import { ClickHouseError } from './errors.ts';
 import { setFsync } from './fsync.ts';
 import { splitStatements } from './sql.ts';
@@ -86,19 +86,21 @@ export async function migrate(
   // of several shards through any: each statement is for all nodes, and what reads all shards is created here
   const clickhouse = shardsOf(whole)[0]!;
   const run = randomUUID();
+  // what was recorded through another replica, which this one may not have fetched yet
+  const reader = fresh(clickhouse, ['migrations']);
   await clickhouse.execute({ sql: CREATE_TABLE });
-  const before = await readRecorded(clickhouse);
+  const before = await readRecorded(reader);
   checkRecorded(migrations, before);
   let applied = 0;
   for (const migration of migrations.filter((m) => !isApplied(before, m))) {
-    if (isApplied(await readRecorded(clickhouse), migration)) continue;
+    if (isApplied(await readRecorded(reader), migration)) continue;
     await record(clickhouse, migration, run, 'started');
     for (const [index, sql] of migration.statements.entries()) {
       try {
         await clickhouse.execute({ sql });
       } catch (error) {
         if (!(error instanceof ClickHouseError) || !MADE_ALREADY.has(error.code)) throw error;
-        const recorded = (await readRecorded(clickhouse)).filter((r) => r.version === migration.version);
+        const recorded = (await readRecorded(reader)).filter((r) => r.version === migration.version);
         if (!recorded.some(({ runs }) => runs.some((other) => other !== run))) {
           await forget(clickhouse, run);
           throw new StartError(

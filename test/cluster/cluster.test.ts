@@ -1,5 +1,6 @@
 import { beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Statement } from '../../common/clickhouse/clickhouse.ts';
+import { migrate } from '../../common/clickhouse/migrations.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
 import type { Context } from '../../services/rollup/context.ts';
@@ -87,6 +88,25 @@ test('of two builds of a period through different replicas, the earlier one swap
   };
   const earlier = await build(contextOf({ ...clients[0], execute }), rollup, period, { urgent: true });
   expect([earlier.kind, later]).toEqual(['taken', 'built']);
+});
+
+test('what one replica migrated is not migrated again through one that lags behind', async () => {
+  const { queryOn, open } = await databaseBeside('migrated');
+  const [one, two] = [await open(0, 1), await open(1, 0)];
+  const migrations = ['a', 'b'].map((name, at) => ({
+    version: at + 1,
+    name: `000${at + 1}_create_${name}.sql`,
+    checksum: name,
+    statements: [`CREATE TABLE ${name} (n UInt8) ENGINE = MergeTree ORDER BY n`],
+  }));
+  await migrate(one, testLogger, migrations.slice(0, 1));
+  await queryOn(1, 'SYSTEM STOP FETCHES migrated.migrations');
+  try {
+    await migrate(one, testLogger, migrations);
+    expect(await migrate(two, testLogger, migrations)).toEqual({ version: 2, applied: 0 });
+  } finally {
+    await queryOn(1, 'SYSTEM START FETCHES migrated.migrations');
+  }
 });
 
 test('a view that a returning replica has not dropped yet is not created on the others again', async () => {
