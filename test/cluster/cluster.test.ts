@@ -1,6 +1,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Statement } from '../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
+import { reconcile } from '../../services/ingest/reconcile.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
 import type { Context } from '../../services/rollup/context.ts';
@@ -118,6 +119,11 @@ test('a view that a returning replica has not dropped yet is not created on the 
   await (await open(0, 1)).cluster!.complete();
   await queryOn(0, 'INSERT INTO dropped.raw SELECT 1');
   expect(await queryOn(0, 'SELECT count() FROM dropped.raw')).toBe('1');
+});
+
+test('what asks for fresh rows of a table that no node has is told so', async () => {
+  const { open } = await databaseBeside('empty');
+  await expect(reconcile(await open(0, 1), 90, 0)).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
 });
 
 test('a lost replica is not left out of what every node must do while Keeper is unavailable', async () => {

@@ -152,7 +152,7 @@ async function sync(clickhouse: ClickHouse, tables: readonly string[], withinMs:
     );
   } catch (error) {
     if (!(error instanceof ClickHouseError) || (error.kind !== 'retry' && error.code !== UNKNOWN_TABLE)) throw error;
-    throw lost(error, error.code === undefined ? error.codeName : 'REPLICA_LAGS');
+    throw lost(error, error.code === undefined || error.code === UNKNOWN_TABLE ? error.codeName : 'REPLICA_LAGS');
   }
 }
 
