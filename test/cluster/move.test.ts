@@ -64,3 +64,15 @@ test('a move into a cluster leaves every row on both replicas', async () => {
     await to.close();
   }
 });
+
+test('a move is refused where any node of the cluster has a table', async () => {
+  const [from, to] = [await openTestEmbedded(), await openTestDatabase()];
+  try {
+    await migrate(from.clickhouse, testLogger);
+    await to.other!.execute({ sql: 'CREATE TABLE batches (n UInt8) ENGINE = MergeTree ORDER BY n', ofNode: true });
+    await expect(moveTables(from.clickhouse, to.clickhouse, 90, testLogger)).rejects.toThrow('needs an empty database');
+  } finally {
+    await from.close();
+    await to.close();
+  }
+});

@@ -1,4 +1,11 @@
-import { fresh, select, shardsOf, type ClickHouse, type Reader } from '../../../common/clickhouse/clickhouse.ts';
+import {
+  everywhere,
+  fresh,
+  select,
+  shardsOf,
+  type ClickHouse,
+  type Reader,
+} from '../../../common/clickhouse/clickhouse.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
 import { identifier, nameOf, tokenize } from '../../../common/clickhouse/sql.ts';
 import { StartError } from '../../../common/errors.ts';
@@ -50,7 +57,7 @@ export async function moveTables(
   logger: Logger,
 ): Promise<Moved> {
   const before = await assertQuiescent(from, 'a move');
-  for (const place of shardsOf(to)) await assertEmpty(place, `a move to ${to.where}`);
+  for (const place of shardsOf(to)) await assertEmpty(everywhere(place), `a move to ${to.where}`);
   const [source, target] = [await databaseOf(from), await databaseOf(shardsOf(to)[0]!)];
   const create = (table: Table): Promise<void> => to.execute({ sql: inDatabase(table.definition, source, target) });
   const merges = async (verb: 'STOP' | 'START', { name, rows }: Table): Promise<void> => {
