@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { insertSettings } from '../../common/clickhouse/pinned-settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
@@ -32,7 +32,8 @@ export async function proveExactlyOnce(clickhouse: ClickHouse): Promise<void> {
     throw error;
   }
   const found = await select<{ attempt: string; rows: number; counted: number }>(
-    clickhouse,
+    // the node that took the rows may be lost meanwhile
+    fresh(clickhouse, ['canary', 'canary_counts']),
     `
     SELECT attempt, toFloat64(sum(in_table)) AS rows, toFloat64(sum(in_view)) AS counted
     FROM

@@ -1,6 +1,7 @@
 import { beforeAll, expect, test } from 'vitest';
-import { fresh, select, type ClickHouse, type Statement } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, select, type ClickHouse, type Read, type Statement } from '../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
+import { proveExactlyOnce } from '../../services/ingest/canary.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
@@ -10,7 +11,7 @@ import { newestPeriod } from '../../services/rollup/periods.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import { openTestStore } from '../harness/ingest-store.ts';
 import { waitFor } from '../harness/wait-for.ts';
-import { LOAD, PATIENCE_MS, TABLES, useCluster } from './use-cluster.ts';
+import { DATABASE, LOAD, PATIENCE_MS, TABLES, useCluster } from './use-cluster.ts';
 
 // Guarantee: two replicas of one shard lose and double nothing while either is killed, lags or is replaced, and while
 // Keeper is unavailable. Each test says in which state its fault struck. Afterwards the account is exact, every rollup
@@ -124,6 +125,18 @@ test('a view that a returning replica has not dropped yet is not created on the 
 test('what asks for fresh rows of a table that no node has is told so', async () => {
   const { open } = await databaseBeside('empty');
   await expect(reconcile(await open(0, 1), 90, 0)).rejects.toMatchObject({ codeName: 'UNKNOWN_TABLE' });
+});
+
+test('the proof of exactly once sees its rows through a replica that lags behind', async () => {
+  await on.cluster.nodes[1]!.server.query(`SYSTEM STOP FETCHES ${DATABASE}.canary`);
+  try {
+    // the node is lost after the inserts
+    const lagging = await client(1, 0);
+    const afterLoss = { ...clients[0], read: (read: Read) => lagging.read(read) };
+    await expect(proveExactlyOnce(afterLoss)).resolves.toBeUndefined();
+  } finally {
+    await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.canary`);
+  }
 });
 
 test('a lost replica is not left out of what every node must do while Keeper is unavailable', async () => {
