@@ -92,7 +92,7 @@ await runProcess(
     isMigrated = true;
     // stopped before the broker, which must acknowledge what is in flight
     add(push);
-    ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry });
+    ingest = await startIngest({ clickhouse, kafka: await connecting, settings, logger, registry, signal: stopping });
     add(ingest);
 
     await query.ready;

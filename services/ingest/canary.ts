@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { insertSettings } from '../../common/clickhouse/pinned-settings.ts';
 import { EXIT_CONFIG, StartError } from '../../common/errors.ts';
+import type { Logger } from '../../common/logger.ts';
 import { RowBinary } from './evaluate/row-binary.ts';
 
 /**
@@ -15,6 +17,7 @@ const INTO = { table: 'canary', columns: ['attempt', 'number', 'text'] } as cons
 const ROWS = 64;
 /** SETTING_CONSTRAINT_VIOLATION, READONLY */
 const REFUSED_SETTING = new Set<number | undefined>([452, 164]);
+const RETRY_MS = 1_000;
 
 /** Throws StartError, one line with what to change, where this ClickHouse does not store exactly once. */
 export async function proveExactlyOnce(clickhouse: ClickHouse): Promise<void> {
@@ -54,6 +57,20 @@ export async function proveExactlyOnce(clickhouse: ClickHouse): Promise<void> {
   const left = found.find((f) => f.attempt === failing);
   if (left !== undefined)
     throw refuse(clickhouse, `a batch that failed at its last row left ${Math.max(left.rows, left.counted)} rows`);
+}
+
+/** The same, as soon as ClickHouse can be written: Keeper may be unavailable. Rejects when `signal` fires. */
+export async function proveOnceAvailable(clickhouse: ClickHouse, logger: Logger, signal?: AbortSignal): Promise<void> {
+  for (let failures = 1; ; failures++) {
+    try {
+      return await proveExactlyOnce(clickhouse);
+    } catch (error) {
+      if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+      if (failures % 10 === 1)
+        logger.warn({ failures, during: 'the start', err: error.message }, 'clickhouse_unavailable');
+    }
+    await sleep(RETRY_MS, undefined, { signal });
+  }
 }
 
 function refuse({ where, version }: ClickHouse, what: string): StartError {

@@ -15,7 +15,7 @@ await runClusterService(
   async ({ clickhouse, settings, logger, registry, stopping }) => {
     await waitForSchema(clickhouse, logger, { signal: stopping });
     const kafka = kafkaFromSettings(settings, settings.KAFKA_BROKERS, 'sluice-ingest', logger);
-    ingest = await startIngest({ clickhouse, kafka, settings, logger, registry });
+    ingest = await startIngest({ clickhouse, kafka, settings, logger, registry, signal: stopping });
     return ingest;
   },
 );

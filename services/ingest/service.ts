@@ -13,7 +13,7 @@ import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
 import { createBadShare } from './bad-share-pause.ts';
-import { proveExactlyOnce } from './canary.ts';
+import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
@@ -49,6 +49,8 @@ interface IngestOptions {
   readonly clock?: Clock;
   /** the group misses a process that died after this long; 10 s by default */
   readonly sessionTimeoutMs?: number;
+  /** ends the wait for a ClickHouse that cannot be written */
+  readonly signal?: AbortSignal;
 }
 
 /** Returns a decoder of Avro for every source. Throws StartError if a schema file is wrong. */
@@ -78,9 +80,10 @@ export async function startIngest({
   registry,
   clock = systemClock,
   sessionTimeoutMs,
+  signal,
 }: IngestOptions): Promise<RunningIngest> {
   const shards = shardsOf(clickhouse);
-  await Promise.all(shards.map(proveExactlyOnce));
+  await Promise.all(shards.map((shard) => proveOnceAvailable(shard, logger, signal)));
   const sourceOf = new Map(sources.map((s) => [settings.KAFKA_TOPICS[s.name], s.name]));
   const topics = [...sourceOf.keys()];
   const created = await ensureTopics(kafka, topics, settings.KAFKA_TOPIC_PARTITIONS);

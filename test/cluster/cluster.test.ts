@@ -3,6 +3,7 @@ import { fresh, select, type ClickHouse, type Read, type Statement } from '../..
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
+import type { RunningIngest } from '../../services/ingest/service.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
 import type { Context } from '../../services/rollup/context.ts';
@@ -151,6 +152,23 @@ test('a lost replica is not left out of what every node must do while Keeper is 
     await cluster.zookeeper.start();
     await cluster.restart(1);
   }
+  for (const node of [0, 1]) await waitFor(() => hasKeeper(node, true), PATIENCE_MS, 'Keeper is there again');
+});
+
+test('ingest that starts without Keeper waits for it', async () => {
+  let starting: Promise<RunningIngest>;
+  await on.cluster.zookeeper.kill();
+  try {
+    for (const node of [0, 1]) await waitFor(() => hasKeeper(node, false), PATIENCE_MS, 'the session has ended');
+    starting = on.ingestFrom(0, 1);
+    await waitFor(() => on.log.some(({ during }) => during === 'the start'), PATIENCE_MS, 'it says that it waits');
+  } finally {
+    await on.cluster.zookeeper.start();
+  }
+  const ingest = await starting;
+  await waitFor(() => ingest.isJoined(), PATIENCE_MS, 'it has joined its group');
+  expect(ingest.stuck()).toEqual([]);
+  await ingest.stop();
   for (const node of [0, 1]) await waitFor(() => hasKeeper(node, true), PATIENCE_MS, 'Keeper is there again');
 });
 
