@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { everywhere, fresh, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { everywhere, fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
@@ -143,8 +143,10 @@ async function attempt(
   } catch (error) {
     // another service began to build this period and dropped the side table, which explains any error of a statement on
     // it
-    if (!(error instanceof ClickHouseError) || (await sideTables(clickhouse, definition, period)).includes(side))
-      throw error;
+    if (!(error instanceof ClickHouseError)) throw error;
+    // or the node that has it was left for another one
+    const isElsewhere = error.codeName === 'UNKNOWN_TABLE' && error.message.includes(side);
+    if (!isElsewhere && (await sideTables(clickhouse, definition, period)).includes(side)) throw error;
     return { kind: 'taken' };
   }
 }
@@ -185,11 +187,17 @@ async function once(context: Context, attempt: Attempt): Promise<Built | { reado
   }
   await clickhouse.execute({ sql: `TRUNCATE TABLE ${side}`, settings: DROP_SETTINGS });
   if (made.from < made.to)
-    await clickhouse.execute({ sql: fill(definition, side, period, made, narrowest), settings: BUILD_SETTINGS });
+    await clickhouse.execute({
+      sql: fill(definition, side, period, made, narrowest),
+      settings: BUILD_SETTINGS,
+      // not every node that was looked at is the one that fills
+      ...freshly([source]),
+    });
   if (carried !== undefined)
     await clickhouse.execute({
       sql: carryOver(definition, side, carried, period, made, narrowest),
       settings: BUILD_SETTINGS,
+      ...freshly([carried.table]),
     });
   if (!isDeepStrictEqual(before, await look(reader, source, period))) return { kind: 'busy' };
   const filled = await select(clickhouse, statements.partitions, { tables: [side] });

@@ -6,6 +6,8 @@ import { reconcile } from '../../services/ingest/reconcile.ts';
 import type { RunningIngest } from '../../services/ingest/service.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
+import { ALL_TIME } from '../../services/rollup/definition.ts';
+import { differencesOf } from '../../services/rollup/repairs.ts';
 import type { Context } from '../../services/rollup/context.ts';
 import { createRollupMetrics } from '../../services/rollup/metrics.ts';
 import { newestPeriod } from '../../services/rollup/periods.ts';
@@ -40,21 +42,21 @@ async function hasKeeper(node: number, all: boolean): Promise<boolean> {
   return (await server.query(sql)) === '0';
 }
 
-/** A database without tables on both nodes, beside that of the other tests. */
-async function databaseBeside(database: string) {
-  const queryOn = (node: number, sql: string): Promise<string> => on.cluster.nodes[node]!.server.query(sql);
-  for (const node of [0, 1]) await queryOn(node, `CREATE DATABASE ${database}`);
-  return { queryOn, open: (...order: readonly number[]) => on.clientAs('sluice', order, database) };
+/** Makes a client leave this node, its current one, for the other one. */
+async function leave(clickhouse: ClickHouse, node: 0 | 1): Promise<void> {
+  const { server } = on.cluster.nodes[node]!;
+  await server.query(`SYSTEM STOP FETCHES ${DATABASE}.canary`);
+  try {
+    await proveExactlyOnce(await client(1 - node, node));
+    await select(fresh(clickhouse, ['canary'], 4_000), 'SELECT 1');
+  } finally {
+    await server.query(`SYSTEM START FETCHES ${DATABASE}.canary`);
+  }
 }
 
-beforeAll(async () => {
-  clients = [await client(0, 1), await client(1, 0)];
-});
-
-test('the same batch to either replica counts once, in raw and in its rollup', async () => {
-  const stores = clients.map((clickhouse) => openTestStore(clickhouse, { source: 'edge_logs', topic: 'twice' }));
+/** 50 requests of one project. */
+function edgeBatch(period: number) {
   const evaluatedAt = Date.now();
-  const period = await newestPeriod({ clickhouse: clients[0] });
   const records = Array.from({ length: 50 }, (_, offset) => ({
     offset,
     time: evaluatedAt,
@@ -68,7 +70,23 @@ test('the same batch to either replica counts once, in raw and in its rollup', a
       }),
     ),
   }));
-  const batch = { evaluatedAt, period, records };
+  return { evaluatedAt, period, records };
+}
+
+/** A database without tables on both nodes, beside that of the other tests. */
+async function databaseBeside(database: string) {
+  const queryOn = (node: number, sql: string): Promise<string> => on.cluster.nodes[node]!.server.query(sql);
+  for (const node of [0, 1]) await queryOn(node, `CREATE DATABASE ${database}`);
+  return { queryOn, open: (...order: readonly number[]) => on.clientAs('sluice', order, database) };
+}
+
+beforeAll(async () => {
+  clients = [await client(0, 1), await client(1, 0)];
+});
+
+test('the same batch to either replica counts once, in raw and in its rollup', async () => {
+  const stores = clients.map((clickhouse) => openTestStore(clickhouse, { source: 'edge_logs', topic: 'twice' }));
+  const batch = edgeBatch(await newestPeriod({ clickhouse: clients[0] }));
   await stores[0]!.writeBatch(batch);
   for (const store of [stores[1]!, stores[0]!, stores[1]!]) await store.insertBatch(batch);
   for (const clickhouse of clients) {
@@ -170,6 +188,40 @@ test('ingest that starts without Keeper waits for it', async () => {
   expect(ingest.stuck()).toEqual([]);
   await ingest.stop();
   for (const node of [0, 1]) await waitFor(() => hasKeeper(node, true), PATIENCE_MS, 'Keeper is there again');
+});
+
+test('a build whose node is left for another one is taken up again', async () => {
+  const own = await client(0, 1);
+  const period = await newestPeriod({ clickhouse: own });
+  const rollup = (await readRollups(own)).find((r) => r.name === 'api_requests')!;
+  const execute = async (statement: Statement): Promise<void> => {
+    if (statement.sql.startsWith('TRUNCATE')) await leave(own, 0);
+    await own.execute(statement);
+  };
+  expect(await build(contextOf({ ...own, execute }), rollup, period, { urgent: true })).toEqual({ kind: 'taken' });
+  expect(await build(contextOf(own), rollup, period, { urgent: true })).toMatchObject({ kind: 'built' });
+});
+
+test('a node that lags fills no rollup, though another one was looked at before', async () => {
+  const { nodes } = on.cluster;
+  const own = await client(0, 1);
+  const period = await newestPeriod({ clickhouse: own });
+  const rollup = (await readRollups(own)).find((r) => r.name === 'api_requests')!;
+  const started = `SYSTEM START FETCHES ${DATABASE}.edge_logs`;
+  await nodes[0]!.server.query(started.replace('START', 'STOP'));
+  try {
+    await openTestStore(await client(1, 0), { source: 'edge_logs', topic: 'late' }).writeBatch(edgeBatch(period));
+    const execute = async (statement: Statement): Promise<void> => {
+      if (statement.sql.startsWith('TRUNCATE')) await leave(own, 1);
+      await own.execute(statement);
+      if (statement.sql.startsWith('INSERT')) await nodes[0]!.server.query(started);
+    };
+    const { kind } = await build(contextOf({ ...own, execute }), rollup, period, { urgent: true });
+    expect(kind).toBe('taken');
+  } finally {
+    await nodes[0]!.server.query(started);
+  }
+  expect(await differencesOf(contextOf(own), rollup, period, ALL_TIME)).toEqual([]);
 });
 
 test(
