@@ -1,4 +1,4 @@
-import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { fresh, freshly, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import type { BadShare } from './delivery/ports.ts';
 import { statements } from './statements.ts';
 
@@ -106,7 +106,7 @@ export async function readPauses(
   clickhouse: Reader,
   one?: { readonly topic: string; readonly partition: number },
 ): Promise<Pause[]> {
-  return select<Pause>(clickhouse, statements.pausedPartitions, {
+  return select<Pause>(fresh(clickhouse, ['paused_partitions']), statements.pausedPartitions, {
     topic: one?.topic ?? '',
     partition: one?.partition ?? 0,
   });
@@ -114,5 +114,9 @@ export async function readPauses(
 
 /** Resumes a paused partition; ingest looks every two seconds. */
 export async function resumePartition(clickhouse: ClickHouse, topic: string, partition: number): Promise<void> {
-  await clickhouse.execute({ sql: statements.resumePartition, params: { topic, partition } });
+  await clickhouse.execute({
+    sql: statements.resumePartition,
+    params: { topic, partition },
+    ...freshly(['paused_partitions']),
+  });
 }

@@ -4,6 +4,8 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import type { RunningIngest } from '../../services/ingest/service.ts';
+import { readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
+import { statements } from '../../services/ingest/statements.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
 import { ALL_TIME } from '../../services/rollup/definition.ts';
@@ -155,6 +157,23 @@ test('the proof of exactly once sees its rows through a replica that lags behind
     await expect(proveExactlyOnce(afterLoss)).resolves.toBeUndefined();
   } finally {
     await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.canary`);
+  }
+});
+
+test('a pause that one replica has not fetched yet is listed and ended through it', async () => {
+  const [writing, lagging] = [await client(0, 1), await client(1, 0)];
+  const place = { topic: 'paused', partition: 3 };
+  await on.cluster.nodes[1]!.server.query(`SYSTEM STOP FETCHES ${DATABASE}.paused_partitions`);
+  try {
+    await writing.execute({
+      sql: statements.pausePartition,
+      params: { ...place, incarnation: 0, next: 5, bad: 1, messages: 1, seconds: 600 },
+    });
+    expect(await readPauses(lagging, place)).toMatchObject([{ ...place, next: 5 }]);
+    await resumePartition(await client(1, 0), place.topic, place.partition);
+    expect(await readPauses(writing, place)).toMatchObject([{ leftMs: 0 }]);
+  } finally {
+    await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.paused_partitions`);
   }
 });
 
