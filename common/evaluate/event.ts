@@ -31,7 +31,8 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
   return { earliest: (moment - retentionDays * DAY_MS) * 1000, latest: (moment + AHEAD_MS) * 1000 };
 }
 
-const NUMERIC = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
+/** Digits stand before a point or behind it. Two runs of digits side by side would take quadratic time. */
+const NUMERIC = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$/;
 /** Up to this many digits are parsed without building a string. */
 const FEW_DIGITS = 9;
 const DETAIL_LENGTH = 100;

@@ -57,6 +57,7 @@ const CASES: readonly (readonly [name: string, before: string, unit: Unit, behin
   ['a path of near marks', atPath[0], '/storag', atPath[1]],
   ['a path of marks', atPath[0], '/realtime', atPath[1]],
   ['a status of digits', atStatus[0], '1', atStatus[1]],
+  ['a status of digits that is no number', `${atStatus[0]}"`, '1', `x"${atStatus[1]}`],
   ['a status of a point and digits', `${atStatus[0]}1.`, '0', atStatus[1]],
   ['a timestamp of digits', '{"project":"p","timestamp":"', '1', '"}'],
   ['a timestamp of blanks', '{"project":"p","timestamp":"', ' ', '"}'],
