@@ -72,6 +72,12 @@ test('records in the format before 0.11, which kafkajs reads, look like all othe
   expect([records[3]!.key, records[3]!.value]).toEqual([null, null]);
 });
 
+test('records in the format before 0.10, which has no times, have none', () => {
+  const messages = [{ offset: '7', key: null, value: Buffer.from('v'), attributes: 0 }];
+  const { records } = fetchedRecords({ messages, lastOffset: () => '7' } as unknown as Batch);
+  expect(records.map(({ offset, time }) => [offset, time])).toEqual([[7, -1]]);
+});
+
 test('what can be read ends at the last stable offset, in the old format at the high watermark', () => {
   const block = { offset: '4', records: [], isControlRecord: true, stableEnd: 5, free: () => {} };
   const batch = { messages: [block], lastOffset: () => '4', highWatermark: '9' };

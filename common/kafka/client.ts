@@ -67,13 +67,13 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   };
 }
 
-/** Returns a record in the format before 0.11, which kafkajs has read. The format has no headers. */
+/** Returns a record in the format before 0.11, which kafkajs has read. It has no headers, and before 0.10 no time. */
 function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedRecord {
   const span = (bytes: Buffer | null, from: number): [number, number] =>
     bytes === null ? [-1, -1] : [from, from + bytes.length];
   return new FetchedRecord(
     Number(offset),
-    Number(timestamp),
+    Number((timestamp as string | undefined) ?? -1),
     [],
     Buffer.concat([key ?? NOTHING, value ?? NOTHING]),
     span(key, 0),
