@@ -258,6 +258,18 @@ test('a record keeps all its fields', async () => {
   });
 });
 
+test('a record that claims the offset of another one takes away none', async () => {
+  const log = await Promise.all([
+    batch(
+      [0, 0, 5].map((offset) => ({ offset })),
+      { last: 2 },
+    ),
+    batch([3, 4, 5].map((offset) => ({ offset }))),
+  ]);
+  expect(offsets((await drain(log)).records)).toEqual([0, 3, 4, 5]);
+  expect(offsets((await drain(log, { maxBytes: 1 })).records)).toEqual([0, 3, 4, 5]);
+});
+
 test("the broker's time replaces the producer's if the topic says so", async () => {
   const stored = await batch([{ offset: 0, timestamp: T0 + 5 }], { appendTime: T0 + 99 });
   expect((await decode(response({ records: stored.bytes }))).records[0]?.[0]?.time).toBe(T0 + 99);

@@ -281,7 +281,8 @@ export function recordReader(
     const begin = cursor.at++;
     const timestamp = need(varlong(cursor));
     const offset = header.baseOffset + need(varint(cursor));
-    if (offset < from) return;
+    // the producer writes it, and brokers do not check all of them: it might be that of another record
+    if (offset < from || offset <= (records.at(-1)?.offset ?? -1) || offset > header.lastOffset) return;
     const time = Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME));
     const key = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
     const value = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
