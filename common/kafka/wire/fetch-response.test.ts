@@ -490,6 +490,18 @@ describe('bounds', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(50_000_000);
   });
 
+  test('a record whose key alone is a bomb has an empty value, not none: it is no tombstone', async () => {
+    const after = { offset: 1, value: Buffer.from('after') };
+    for (const codec of ['gzip', 'zstd'] as const)
+      // of the second one, what is read ends within the length of its value
+      for (const length of [5_000_000, 2 ** 21 - 12]) {
+        const bomb = { offset: 0, key: Buffer.alloc(length), value: Buffer.alloc(1_000_000) };
+        const { records } = await drain([await batch([bomb, after], { codec })], { maxBytes: 2_000_000 });
+        expect(records.map((m) => m.value === null)).toEqual([false, false]);
+        expect(records[1]!.value?.toString()).toBe('after');
+      }
+  });
+
   test('headers count with the memory that they take, which is more than their bytes', async () => {
     const headers = Array.from({ length: 1_000 }, (): [string, Buffer] => ['', Buffer.alloc(0)]);
     const records = (

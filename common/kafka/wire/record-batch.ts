@@ -292,10 +292,10 @@ export function recordReader(
   }
 }
 
-/** A field of a record that is incomplete, or of which only a part is kept. */
+/** A field of a record that is incomplete, or of which only a part is kept. Empty if what is there ends before it. */
 function cutSpan(cursor: Cursor, end: number, maxRecordBytes: number): Span {
-  if (cursor.at >= end) return NULL;
-  const length = need(varint(cursor));
+  const length = cursor.at < end ? varint(cursor) : undefined;
+  if (length === undefined) return [end, end];
   if (length < 0) return NULL;
   const start = cursor.at;
   cursor.at = Math.min(start + length, end);
