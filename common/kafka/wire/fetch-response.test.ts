@@ -517,6 +517,17 @@ describe('bounds', () => {
     expect(read[0]?.headers).toHaveLength(1_000);
   });
 
+  test('headers that take more memory than a record may are not kept', async () => {
+    const headers = Array.from({ length: 1_000 }, (): [string, null] => ['', null]);
+    const { records } = await drain([await batch([{ offset: 0, value: Buffer.from('v'), headers }, { offset: 1 }])], {
+      maxBytes: 100_000,
+    });
+    expect(records.map((r) => [r.value?.toString(), r.headers.length])).toEqual([
+      ['v', 0],
+      [undefined, 0],
+    ]);
+  });
+
   test('the budget covers the whole response, and the next fetch gets the rest', async () => {
     const records = (
       await batch(

@@ -213,7 +213,7 @@ interface RecordReader {
  * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`. It begins at offset `from`
  * and ends when the budget is used up, after at least one record; the rest is fetched again. Of a record above
  * maxRecordBytes it keeps only the first maxRecordBytes + 1 bytes of the value and no headers, and never holds it
- * whole.
+ * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 75 times that.
  */
 export function recordReader(
   header: BatchHeader,
@@ -286,7 +286,8 @@ export function recordReader(
     const time = Math.max(-LATEST_TIME, Math.min(header.appendTime ?? header.baseTimestamp + timestamp, LATEST_TIME));
     const key = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
     const value = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
-    const record = new FetchedRecord(offset, time, cut ? NO_HEADERS : headers(cursor, end), cursor.data, key, value);
+    const kept = cut ? NO_HEADERS : headers(cursor, end, maxRecordBytes / HEADER_OVERHEAD);
+    const record = new FetchedRecord(offset, time, kept, cursor.data, key, value);
     records.push(record);
     budget.left -= RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.length + Math.min(end - begin, maxRecordBytes);
   }
@@ -326,9 +327,9 @@ function bytes(cursor: Cursor, end: number): Buffer | null {
   return start < 0 ? null : cursor.data.subarray(start, stop);
 }
 
-function headers(cursor: Cursor, end: number): FetchedHeaders {
+function headers(cursor: Cursor, end: number, most: number): FetchedHeaders {
   const count = need(varint(cursor));
-  if (count <= 0) return NO_HEADERS;
+  if (count <= 0 || count > most) return NO_HEADERS;
   const list: [string, Buffer | null][] = [];
   for (let i = 0; i < count; i++) list.push([bytes(cursor, end)?.toString('utf8') ?? '', bytes(cursor, end)]);
   return list;
