@@ -45,7 +45,8 @@ describe('the events of a body', () => {
   it('what is broken is handed on as it is, for the event to be named', () => {
     expect(texts('[{"a":1},{"b":},3]')).toEqual(['{"a":1}', '{"b":}', '3']);
     expect(texts('{"a":1}\n{"b"\n[1]')).toEqual(['{"a":1}', '{"b"', '[1]']);
-    expect(texts('{"a"')).toEqual(['{"a"']);
+    for (const broken of ['{"a"', '{"\\x":1}', '{"a\u0001\\n":1,"batch":[{}]}', '{"\\":1}'])
+      expect(texts(broken)).toEqual([broken]);
   });
 
   it.each([

@@ -76,12 +76,21 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   }
   if (text[at] !== '{' || !alone) return yield* lines(text);
   const event = text.slice(at, end);
-  const batch = members(event, ['batch']).get('batch');
+  const batch = batchOf(event);
   if (batch?.startsWith('[') !== true) return yield event;
   // the same holds for a batch: a truncated one would lose the events behind the cut
   if (!batch.endsWith(']') || !event.endsWith('}'))
     throw new ApiError('invalid_request', 'the body is not a JSON object');
   return yield* eachElement(batch);
+}
+
+/** Undefined too if a key before it is no JSON text: then the event is refused. */
+function batchOf(event: string): string | undefined {
+  try {
+    return members(event, ['batch']).get('batch');
+  } catch {
+    return undefined;
+  }
 }
 
 function* lines(text: string): Generator<string, void> {
