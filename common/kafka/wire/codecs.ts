@@ -55,8 +55,8 @@ export async function decompress(codec: Codec, data: Buffer, maxBytes: number): 
 
 /**
  * The same in pieces, for a record batch that is too large to be held decompressed. Throws CodecError.
- * An LZ4 frame with a content size, a checksum or dependent blocks cannot be split (Kafka's clients write none, and its
- * brokers refuse dependent blocks). A single snappy block is one piece.
+ * An LZ4 frame with a dictionary or dependent blocks cannot be split (Kafka's brokers refuse dependent blocks). A single
+ * snappy block is one piece.
  */
 export async function* decompressInChunks(codec: Codec, data: Buffer): AsyncGenerator<Buffer, void, undefined> {
   try {
@@ -251,21 +251,33 @@ async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
   return blocks.length * maxBlockBytes <= AT_ONCE_BYTES ? decompressFrameSync(data) : await decompressFrame(data);
 }
 
-/** Independent blocks: a few of them, after the frame's own header, are a frame again. */
+/**
+ * Independent blocks: a few of them, after the frame's own header, are a frame again. It lacks the size and the checksum
+ * of the whole, which the record batch does not need: it has a checksum of its own.
+ */
 async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
   const { flags, blocks } = lz4Frame(data);
-  if (
-    (flags & LZ4_FLAG.independent) === 0 ||
-    (flags & (LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum | LZ4_FLAG.dictionary)) !== 0
-  )
-    throw new Error(
-      'a frame of this size with linked blocks, content size, content checksum or dictionary cannot be split',
-    );
-  const header = data.subarray(0, LZ4_HEADER_BYTES);
+  if ((flags & LZ4_FLAG.independent) === 0 || (flags & LZ4_FLAG.dictionary) !== 0)
+    throw new Error('a frame of this size with linked blocks or a dictionary cannot be split');
+  const header = Buffer.from(data.subarray(0, LZ4_HEADER_BYTES));
+  header[4] = flags & ~(LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum);
+  header[6] = lz4HeaderChecksum(header.subarray(4, 6));
   for (let i = 0; i < blocks.length; i += LZ4_BLOCKS) {
     const some = blocks.slice(i, i + LZ4_BLOCKS);
     yield await decompressFrame(Buffer.concat([header, data.subarray(some[0]?.from, some.at(-1)?.to), LZ4_END]));
   }
+}
+
+/** Returns the second byte of the xxHash-32 of fewer than four bytes (github.com/Cyan4973/xxHash, xxhash_spec.md). */
+function lz4HeaderChecksum(bytes: Buffer): number {
+  let hash = 0x1656_67b1 + bytes.length;
+  for (const byte of bytes) {
+    hash += Math.imul(byte, 0x1656_67b1);
+    hash = Math.imul((hash << 11) | (hash >>> 21), 0x9e37_79b1);
+  }
+  hash = Math.imul(hash ^ (hash >>> 15), 0x85eb_ca77);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2_ae3d);
+  return ((hash ^ (hash >>> 16)) >>> 8) & 0xff;
 }
 
 /** Returns the decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */

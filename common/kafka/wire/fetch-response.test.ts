@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
+import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
 import { decodeFetchResponse, type Place } from './fetch-response.ts';
@@ -30,6 +31,7 @@ interface BatchOptions {
   readonly first?: number;
   readonly last?: number;
   readonly appendTime?: number;
+  readonly pack?: (body: Buffer) => Buffer;
 }
 
 const T0 = 1_700_000_000_000;
@@ -59,6 +61,7 @@ async function batch(
     first = records[0]?.offset ?? 0,
     last = records.at(-1)?.offset ?? first,
     appendTime,
+    pack,
   }: BatchOptions = {},
 ): Promise<Stored> {
   const body = Buffer.concat(
@@ -75,7 +78,7 @@ async function batch(
       return Buffer.concat([zigzag(record.length), record]);
     }),
   );
-  const packed = codec === undefined ? body : await compress(codec, body);
+  const packed = pack?.(body) ?? (codec === undefined ? body : await compress(codec, body));
   const bytes = Buffer.alloc(61 + packed.length);
   bytes.writeBigInt64BE(BigInt(first), 0);
   bytes.writeInt32BE(bytes.length - 12, 8);
@@ -471,6 +474,24 @@ describe('bounds', () => {
     } = await decode(response({ records: (await batch([{ offset: 0, value: Buffer.from('v') }])).bytes }));
     decoded.responses[0]!.partitions[0]!.messages[0]!.free();
     expect(records[0]!.value?.toString()).toBe('v');
+  });
+
+  test('LZ4 frames with a checksum or a size, as Go and Python write them, are split', async () => {
+    const records = Array.from({ length: 300 }, (_, offset) => ({ offset, value: Buffer.alloc(1_000) }));
+    for (const blockChecksums of [false, true]) {
+      const withChecksum = (body: Buffer): Buffer => compressFrameSync(body, { contentChecksum: true, blockChecksums });
+      const withSize = (body: Buffer): Buffer => {
+        const frame = compressFrameSync(body, { blockChecksums });
+        frame[4]! |= 0x08;
+        const size = Buffer.alloc(8);
+        size.writeBigUInt64LE(BigInt(body.length));
+        return Buffer.concat([frame.subarray(0, 6), size, frame.subarray(6)]);
+      };
+      for (const pack of [withChecksum, withSize]) {
+        const log = [await batch(records, { codec: 'lz4', pack })];
+        expect((await drain(log, { maxBytes: 100_000 })).records).toHaveLength(300);
+      }
+    }
   });
 
   test('a bomb is never decompressed in memory', async () => {
