@@ -78,6 +78,19 @@ test('records in the format before 0.10, which has no times, have none', () => {
   expect(records.map(({ offset, time }) => [offset, time])).toEqual([[7, -1]]);
 });
 
+test('records that kafkajs reads keep their headers: of brokers before 2.3, or beside others in an old format', () => {
+  const [a, b] = [Buffer.from('1'), Buffer.from('2')];
+  const headers = { a, b: null, c: [a, b] };
+  const messages = [{ offset: '7', timestamp: '5', key: null, value: Buffer.from('v'), attributes: 0, headers }];
+  const { records } = fetchedRecords({ messages, lastOffset: () => '7' } as unknown as Batch);
+  expect(records[0]!.headers).toEqual([
+    ['a', a],
+    ['b', null],
+    ['c', a],
+    ['c', b],
+  ]);
+});
+
 test('what can be read ends at the last stable offset, in the old format at the high watermark', () => {
   const block = { offset: '4', records: [], isControlRecord: true, stableEnd: 5, free: () => {} };
   const batch = { messages: [block], lastOffset: () => '4', highWatermark: '9' };

@@ -67,14 +67,20 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
   };
 }
 
-/** Returns a record in the format before 0.11, which kafkajs has read. It has no headers, and before 0.10 no time. */
-function oldRecord({ offset, timestamp, key, value }: KafkaMessage): FetchedRecord {
+/**
+ * Returns a record that kafkajs has read: in the format before 0.11, beside one in a response, or of a broker before 2.3.
+ * There are no headers before 0.11, and no time before 0.10.
+ */
+function oldRecord({ offset, timestamp, key, value, headers = {} }: KafkaMessage): FetchedRecord {
   const span = (bytes: Buffer | null, from: number): [number, number] =>
     bytes === null ? [-1, -1] : [from, from + bytes.length];
   return new FetchedRecord(
     Number(offset),
     Number((timestamp as string | undefined) ?? -1),
-    [],
+    // kafkajs makes a list of what has the same name
+    Object.entries(headers).flatMap(([name, values]) =>
+      [values].flat().map((of) => [name, of as Buffer | null] as const),
+    ),
     Buffer.concat([key ?? NOTHING, value ?? NOTHING]),
     span(key, 0),
     span(value, key?.length ?? 0),
