@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// Two places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
+// Three places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
@@ -27,6 +27,39 @@ export function scheduleOnlyWhilePending(): void {
   const schedule = prototype.scheduleCheckPendingRequests;
   prototype.scheduleCheckPendingRequests = function (this: RequestQueue): void {
     if (this.pending.length > 0) schedule.call(this);
+  };
+}
+
+/** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */
+interface Broker {
+  produce: (this: Broker, request: { readonly producerId: unknown }) => Promise<unknown>;
+}
+
+let producesTogether = false;
+
+/**
+ * Makes a refused produce request wait until the other requests of its call have ended. A call sends one to each broker
+ * and repeats itself when the first fails, also at brokers that have not answered yet (src/producer/sendMessages.js:65,
+ * 133). There the repetition waits for the first request and takes the next sequence numbers, so the messages are stored
+ * twice. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
+ */
+export function failAfterOtherRequests(): void {
+  if (producesTogether) return;
+  producesTogether = true;
+  const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: Broker };
+  const { produce } = prototype;
+  const running = new Map<Promise<unknown>, unknown>();
+  prototype.produce = async function (this: Broker, request) {
+    const own = produce.call(this, request);
+    running.set(own, request.producerId);
+    try {
+      return await own;
+    } catch (error) {
+      await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));
+      throw error;
+    } finally {
+      running.delete(own);
+    }
   };
 }
 

@@ -1,0 +1,65 @@
+import { createRequire } from 'node:module';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { failAfterOtherRequests } from './kafkajs-internals.ts';
+
+const require = createRequire(import.meta.url);
+type Made<T> = (options: object) => T;
+
+interface ProduceRequest {
+  readonly topicData: readonly { readonly partitions: readonly { readonly messages: readonly object[] }[] }[];
+}
+
+test('a produce call that one broker refuses at once is stored once by a broker that is slow', async () => {
+  failAfterOtherRequests();
+  const createSendMessages = require('kafkajs/src/producer/sendMessages.js') as Made<
+    (call: object) => Promise<unknown>
+  >;
+  const createEosManager = require('kafkajs/src/producer/eosManager/index.js') as Made<{
+    initProducerId(): Promise<void>;
+  }>;
+  const createRetry = require('kafkajs/src/retry/index.js') as Made<unknown>;
+  const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: object };
+  const [sendRequest] = Object.getOwnPropertySymbols(prototype);
+
+  const stored: object[] = [];
+  let refusals = 1;
+  const brokers = [0, 1].map((nodeId) =>
+    Object.assign(Object.create(prototype) as object, {
+      nodeId,
+      lookupRequest: () => (request: ProduceRequest) => request,
+      [sendRequest!]: async ({ topicData }: ProduceRequest) => {
+        if (nodeId === 0) await sleep(50);
+        else if (refusals-- > 0)
+          throw Object.assign(new Error('moved'), { type: 'NOT_LEADER_FOR_PARTITION', retriable: true });
+        stored.push(...topicData.flatMap(({ partitions }) => partitions.flatMap(({ messages }) => messages)));
+        return { topics: [{ topicName: 't', partitions: [{ partition: nodeId, errorCode: 0 }] }] };
+      },
+    }),
+  );
+  const logger = { debug: () => undefined, error: () => undefined };
+  const cluster = {
+    retry: {},
+    targetTopics: new Set(),
+    refreshMetadataIfNecessary: async () => undefined,
+    refreshMetadata: async () => undefined,
+    addMultipleTargetTopics: async () => undefined,
+    isConnected: () => true,
+    findTopicPartitionMetadata: () => [{}, {}],
+    findLeaderForPartitions: () => ({ 0: [0], 1: [1] }),
+    findBroker: async ({ nodeId }: { nodeId: string }) => brokers[Number(nodeId)],
+    findControllerBroker: async () => ({ initProducerId: async () => ({ producerId: '7', producerEpoch: 0 }) }),
+  };
+  const eosManager = createEosManager({ logger, cluster, transactional: false });
+  await eosManager.initProducerId();
+  const send = createSendMessages({
+    logger,
+    cluster,
+    eosManager,
+    partitioner: ({ message }: { message: { partition: number } }) => message.partition,
+    retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
+  });
+  const messages = [0, 1].map((partition) => ({ partition, value: `of ${partition}` }));
+  expect(await send({ topicMessages: [{ topic: 't', messages }] })).toHaveLength(2);
+  expect(stored).toEqual(messages);
+});
