@@ -78,7 +78,7 @@ test('records in the format before 0.10, which has no times, have none', () => {
   expect(records.map(({ offset, time }) => [offset, time])).toEqual([[7, -1]]);
 });
 
-test('records that kafkajs reads keep their headers: of brokers before 2.3, or beside others in an old format', () => {
+test('records of brokers before 2.3, which kafkajs reads, keep their headers', () => {
   const [a, b] = [Buffer.from('1'), Buffer.from('2')];
   const headers = { a, b: null, c: [a, b] };
   const messages = [{ offset: '7', timestamp: '5', key: null, value: Buffer.from('v'), attributes: 0, headers }];

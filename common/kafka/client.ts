@@ -68,7 +68,7 @@ export function fetchedRecords(batch: Batch): FetchedRecords {
 }
 
 /**
- * Returns a record that kafkajs has read: in the format before 0.11, beside one in a response, or of a broker before 2.3.
+ * Returns a record that kafkajs has read: in the format before 0.11, or any of a broker before 2.3.
  * There are no headers before 0.11, and no time before 0.10.
  */
 function oldRecord({ offset, timestamp, key, value, headers = {} }: KafkaMessage): FetchedRecord {

@@ -19,13 +19,16 @@ export interface Place {
   readonly offset: number;
 }
 
-export interface FetchOptions {
+/** `Old`: a message in the format before 0.11 */
+export interface FetchOptions<Old> {
   /** offset from which a partition was asked for */
   readonly fetchOffset: (topic: string, partition: number) => number;
   /** how much a response may hold decompressed, and a record; bytes */
   readonly maxBytes: number;
   /** Called for a damaged record batch. Its partition stops there; the others continue. */
   readonly onUnreadable: (place: Place, error: Error) => void;
+  /** Reads records in the format before 0.11. */
+  readonly readOld: (records: Buffer) => Promise<readonly Old[]>;
 }
 
 /** A response takes tens of milliseconds. Other work of this process must not wait for all of it. */
@@ -39,9 +42,11 @@ const UNREADABLE_WAIT_MS = 1_000;
  * src/protocol/requests/fetch/v11/response.js). Keeps at most about maxBytes of it, plus one record
  * batch while it is split. The rest is not given to kafkajs, which fetches it again. Every response with data yields at
  * least one record, or a later position.
- * Undefined if there are records in the format before 0.11.
  */
-export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, onUnreadable }: FetchOptions) {
+export async function decodeFetchResponse<Old>(
+  raw: Buffer,
+  { fetchOffset, maxBytes, onUnreadable, readOld }: FetchOptions<Old>,
+) {
   const input = reader(raw);
   const clientSideThrottleTime = input.int32();
   const errorCode = input.int16();
@@ -71,7 +76,12 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       const preferredReadReplica = input.int32();
       const records = input.bytes();
       const magic = magicAt(records, 0);
-      if (magic !== undefined && magic < 2) return undefined;
+      if (magic !== undefined && magic < 2) {
+        const messages = await readOld(records);
+        given += messages.length;
+        partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
+        continue;
+      }
       const taken: Taken = { records: [], whole: undefined, buffers: [] };
       try {
         await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { failAfterOtherRequests } from './kafkajs-internals.ts';
+import { failAfterOtherRequests, readFetchesWith } from './kafkajs-internals.ts';
 
 const require = createRequire(import.meta.url);
 type Made<T> = (options: object) => T;
@@ -62,4 +62,23 @@ test('a produce call that one broker refuses at once is stored once by a broker 
   const messages = [0, 1].map((partition) => ({ partition, value: `of ${partition}` }));
   expect(await send({ topicMessages: [{ topic: 't', messages }] })).toHaveLength(2);
   expect(stored).toEqual(messages);
+});
+
+test('kafkajs reads records in the format before 0.11', async () => {
+  readFetchesWith({ maxBytes: 1000, onUnreadable: () => undefined });
+  const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as {
+    protocol(version: object): (parameters: object) => { response: { decode(raw: Buffer): Promise<unknown> } };
+  };
+  const topics = [{ topic: 't', partitions: [{ partition: 0, fetchOffset: '7' }] }];
+  const { response } = definition.protocol({ version: 11 })({ topics });
+  const hex = [
+    // throttle time, error, session, one topic `t`, one partition 0, no error, three offsets, nothing aborted, replica
+    '00000000 0000 00000000 00000001 000174 00000001 00000000 0000',
+    `${'00'.repeat(24)} ffffffff ffffffff`,
+    // 35 bytes: offset 7, 23 bytes, checksum, magic 1, attributes, time 5, no key, value `v`
+    '00000023 0000000000000007 00000017 00000000 01 00 0000000000000005 ffffffff 00000001 76',
+  ];
+  const decoded = await response.decode(Buffer.from(hex.join('').replaceAll(' ', ''), 'hex'));
+  const message = { offset: '7', timestamp: '5', key: null, value: Buffer.from('v') };
+  expect(decoded).toMatchObject({ responses: [{ topicName: 't', partitions: [{ messages: [message] }] }] });
 });

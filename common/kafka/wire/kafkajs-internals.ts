@@ -85,18 +85,26 @@ interface FetchProtocol {
 /** Fetch version 11 is the newest in kafkajs. It uses it with Kafka 2.3 and later. */
 const VERSION = 11;
 
-let fetchOptions: Omit<FetchOptions, 'fetchOffset'> | undefined;
+type Options = Omit<FetchOptions<unknown>, 'fetchOffset' | 'readOld'>;
+
+let fetchOptions: Options | undefined;
 
 /**
  * Makes our own reader read fetched records; record-batch.ts says why. One set of options per process, because the
  * definition is one object.
  */
-export function readFetchesWith(options: Omit<FetchOptions, 'fetchOffset'>): void {
+export function readFetchesWith(options: Options): void {
   const first = fetchOptions === undefined;
   fetchOptions = options;
   if (!first) return;
   const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as FetchDefinition;
   const original = definition.protocol;
+  const Decoder = require('kafkajs/src/protocol/decoder.js') as new (data: Buffer) => object;
+  const readMessageSet = require('kafkajs/src/protocol/messageSet/decoder.js') as (
+    decoder: object,
+    bytes: number,
+  ) => Promise<unknown[]>;
+  const readOld = (records: Buffer): Promise<unknown[]> => readMessageSet(new Decoder(records), records.length);
   definition.protocol =
     ({ version }) =>
     (parameters) => {
@@ -108,8 +116,8 @@ export function readFetchesWith(options: Omit<FetchOptions, 'fetchOffset'>): voi
         ),
       );
       const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
-      const decode = async (raw: Buffer): Promise<unknown> =>
-        (await decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset })) ?? protocol.response.decode(raw);
+      const decode = (raw: Buffer): Promise<unknown> =>
+        decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset, readOld });
       return { ...protocol, response: { ...protocol.response, decode } };
     };
 }
