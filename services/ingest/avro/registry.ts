@@ -78,7 +78,7 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions) {
       .catch((error: unknown) => {
         throw new RegistryError(`the schema registry ${where} does not answer: ${reasonOf(error)}`, { cause: error });
       });
-    if (status === 404 && isOfRegistry(body)) {
+    if (status === 404 && !isPage(body)) {
       if (refused.size >= MAX_REFUSED) refused.clear();
       const refusal = { detail: `schema id ${id} is not in the registry`, until: clock() + REFUSED_FOR_MS };
       refused.set(id, refusal);
@@ -103,22 +103,17 @@ interface Answer {
 }
 
 function parseAnswer(body: string): Answer | undefined {
-  const answer = parseJson(body) as Answer | null | undefined;
-  return typeof answer?.schema === 'string' ? answer : undefined;
-}
-
-/** Returns whether a registry wrote this error. A proxy before a registry that restarts answers 404 too. */
-function isOfRegistry(body: string): boolean {
-  const error = parseJson(body) as { readonly error_code?: unknown } | null | undefined;
-  return typeof error?.error_code === 'number';
-}
-
-function parseJson(body: string): unknown {
   try {
-    return JSON.parse(body) as unknown;
+    const answer = JSON.parse(body) as Answer | null;
+    return typeof answer?.schema === 'string' ? answer : undefined;
   } catch {
     return undefined;
   }
+}
+
+/** Returns whether a body is HTML, as a proxy answers for a registry that restarts. */
+function isPage(body: string): boolean {
+  return /^\s*</.test(body);
 }
 
 /** Without a schemaType it is Avro. */

@@ -64,7 +64,7 @@ test.each<[string, { status: number; body: string }]>([
   ['503', { status: 503, body: '' }],
   ['401', { status: 401, body: '{"error_code":401}' }],
   ['429', { status: 429, body: '' }],
-  ['404 from a proxy', { status: 404, body: '404 page not found' }],
+  ['404 from a proxy', { status: 404, body: '<html><body>404</body></html>' }],
   ['a page', { status: 200, body: '<html>' }],
   ['another document', { status: 200, body: '{"id":1}' }],
   ['null', { status: 200, body: 'null' }],
