@@ -66,9 +66,11 @@ export function createAudit(context: Context): Audit {
         audited.set(rollup.name, Math.max(from, to));
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
-      if (nowSeconds(context) >= nextNight) {
-        nextNight = nightAfter(nowSeconds(context));
+      const now = nowSeconds(context);
+      if (now >= nextNight) {
         asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
+        // only now: a comparison that failed because the engine was unavailable is retried
+        nextNight = nightAfter(now);
       }
       return asked;
     },

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Read } from '../../../common/clickhouse/clickhouse.ts';
 import { createAudit, type Audit } from '../../../services/rollup/audit.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
 import { differences, during, readDefinition } from '../../../services/rollup/definition.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
@@ -180,6 +181,28 @@ describe('the audit', { timeout: 240_000 }, () => {
         "SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 60 AND at < '2028-02-01 00:00:00'",
       ),
     ).toEqual([{ n: 1 }]);
+  });
+
+  test('compares at night after all if the engine was unavailable then', async () => {
+    await traffic(1);
+    const engine = world.clickhouse;
+    let isAway = true;
+    audit = createAudit({
+      ...world.context,
+      clickhouse: {
+        ...engine,
+        read: async (read: Read) => {
+          if (isAway && read.sql === statements.closedPeriods) throw new Error('unavailable');
+          return await engine.read(read);
+        },
+      },
+    });
+    await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600');
+    world.now = Date.parse('2028-02-29T02:00:30Z');
+    await beginToday(world.context);
+    await expect(audit.round()).rejects.toThrow('unavailable');
+    isAway = false;
+    expect(await audit.round()).toBe(1);
   });
 
   test('names batches that nobody finishes, and so keep a closed period from being compared', async () => {
