@@ -1,21 +1,9 @@
-import { fresh, select } from '../../common/clickhouse/clickhouse.ts';
+import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import {
-  ceilTo,
-  DAY,
-  floorTo,
-  HOUR,
-  isoTime,
-  LONG_READ_SETTINGS,
-  MINUTE,
-  nowSeconds,
-  onShards,
-  type Context,
-} from './context.ts';
-import type { BatchEnd } from './build.ts';
+import { ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, nowSeconds, onShards, type Context } from './context.ts';
 import { ALL_TIME, type Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
-import { differencesOf, requestRepair, type Difference } from './repairs.ts';
+import { requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
 
 /** Minutes are compared this long after their end, seconds. */
 const LAG = 2 * MINUTE;
@@ -24,8 +12,6 @@ const LAG = 2 * MINUTE;
  * again and again. The nightly comparison covers the rest.
  */
 const CATCH_UP = 3 * HOUR;
-/** Batches that a log line names. */
-const BATCHES_NAMED = 5;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
 
@@ -105,30 +91,17 @@ async function compareDays(context: Context, days: number): Promise<number> {
   return asked;
 }
 
-/**
- * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
- * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to BATCHES_NAMED
- * of them instead.
- */
+/** Returns settled differences (repairs.ts), and counts the time that it takes. */
 async function look(
   context: Context,
   rollup: Rollup,
   period: number | undefined,
   span: Span,
   widest: number,
-): Promise<readonly Difference[] | { readonly unfinished: readonly BatchEnd[] }> {
+): Promise<Settled> {
   const since = performance.now();
-  const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
   try {
-    const first = await differencesOf(context, rollup, period, span, widest);
-    for (const p of new Set(first.map((d) => d.period))) {
-      const params = { source: rollup.source, period: p };
-      const unfinished = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
-      if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
-    }
-    if (first.length === 0) return first;
-    const second = await differencesOf(context, rollup, period, span, widest);
-    return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
+    return await settledDifferences(context, rollup, period, span, widest);
   } finally {
     context.metrics.auditSeconds.inc({ rollup: rollup.name }, (performance.now() - since) / 1000);
   }

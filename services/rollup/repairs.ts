@@ -1,5 +1,5 @@
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { build, type Built } from './build.ts';
+import { build, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
@@ -109,7 +109,7 @@ export async function repairOpen(context: Context): Promise<number> {
     const affected = rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period));
     for (const [shard, rollup] of onShards(context).flatMap((of) => affected.map((r) => [of, r] as const))) {
       const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
-      const built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
+      let built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
       if (built.kind === 'incomplete') {
         incomplete.add(rollup.name);
         if (repair.outcome !== 'incomplete')
@@ -120,8 +120,9 @@ export async function repairOpen(context: Context): Promise<number> {
       } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
       else if (built.kind === 'built') {
         metrics.repairs.inc({ rollup: rollup.name });
-        const still = await differencesOf(shard, rollup, repair.period, span);
-        if (still.length > 0) {
+        const still = await settledDifferences(shard, rollup, repair.period, span);
+        if ('unfinished' in still) built = { kind: 'unfinished', batches: still.unfinished };
+        else if (still.length > 0) {
           differing.set(rollup.name, (differing.get(rollup.name) ?? 0) + still.length);
           outcome = 'differs';
           logger.error({ ...where, rollup: rollup.name, differences: still.length }, 'rollup_repair_failed');
@@ -140,6 +141,35 @@ export async function repairOpen(context: Context): Promise<number> {
     metrics.differences.set({ rollup: name }, differing.get(name) ?? 0);
   }
   return left;
+}
+
+/** Batches that `unfinished` names at most. */
+const BATCHES_NAMED = 5;
+
+export type Settled = readonly Difference[] | { readonly unfinished: readonly BatchEnd[] };
+
+/**
+ * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
+ * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to BATCHES_NAMED
+ * of them instead.
+ */
+export async function settledDifferences(
+  context: Context,
+  rollup: Rollup,
+  period: number | undefined,
+  span: Span,
+  widest = rollup.widest,
+): Promise<Settled> {
+  const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
+  const first = await differencesOf(context, rollup, period, span, widest);
+  for (const p of new Set(first.map((d) => d.period))) {
+    const params = { source: rollup.source, period: p };
+    const unfinished = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
+    if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
+  }
+  if (first.length === 0) return first;
+  const second = await differencesOf(context, rollup, period, span, widest);
+  return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
 }
 
 export interface Difference {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { createAudit } from '../../../services/rollup/audit.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
@@ -109,6 +109,23 @@ describe('repairs', { timeout: 240_000 }, () => {
     await batch.record();
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([6, 6, 6]);
+  });
+
+  test('a batch in flight after the rebuild is no difference that the rebuild has left', async () => {
+    await world.send('edge_logs', eventsOf(4));
+    await ask(today(), today(), today() + DAY);
+    const batch = world.announce('edge_logs', eventsOf(3));
+    world.onWait = () => {
+      world.onWait = () => Promise.resolve();
+      return insertWithoutView(batch);
+    };
+    const error = vi.spyOn(world.context.logger, 'error');
+    expect(await repairOpen(world.context)).toBe(1);
+    expect([await outcomes(), error.mock.calls]).toEqual([['unfinished'], []]);
+    error.mockRestore();
+    await recover(batch, today());
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([7, 7, 7]);
   });
 
   test('rows outside of the span are copied, rows within it are made from raw', async () => {
