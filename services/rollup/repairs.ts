@@ -84,6 +84,10 @@ function overlap(a: Span, b: Span): boolean {
   return floorTo(a.from, HOUR) < ceilTo(b.to, HOUR) && floorTo(b.from, HOUR) < ceilTo(a.to, HOUR);
 }
 
+function isWithin(a: Repair, b: Repair): boolean {
+  return a.source === b.source && a.period === b.period && a.from >= b.from && a.to <= b.to;
+}
+
 /** Tries every open repair once, on every shard. Returns how many are left. */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
@@ -130,7 +134,9 @@ export async function repairOpen(context: Context): Promise<number> {
       }
       if (built.kind !== 'built' && outcome !== 'differs') outcome = built.kind;
     }
-    for (const member of group)
+    // an accepted loss also ends the requests within its span that the loss has kept open
+    const answered = outcome === 'built' && repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
+    for (const member of answered)
       if (outcome === 'built' || outcome !== member.outcome)
         await writeRepair(context, { ...member, outcome }, outcome === 'built');
     if (outcome === 'built') logger.info(where, 'rollup_repaired');

@@ -282,6 +282,18 @@ describe('repairs', { timeout: 240_000 }, () => {
       expect(await repairOpen(world.context)).toBe(0);
       expect([await held(), await metric()]).toEqual([[30, 30, 30], '0']);
     });
+
+    test('a loss accepted for a day ends what the audit asked for within it', async () => {
+      await lose();
+      world.now += 3 * MINUTE_MS;
+      expect(await createAudit(world.context).round()).toBe(1);
+      expect(await repairOpen(world.context)).toBe(1);
+      await ask(today(), today(), today() + DAY, { accept_loss: true });
+      await repairOpen(world.context);
+      expect(await readOpenRepairs(world.clickhouse)).toEqual([]);
+      expect(await repairOpen(world.context)).toBe(0);
+      expect([await held(), await metric()]).toEqual([[30, 30, 30], '0']);
+    });
   });
 
   test('days that retention dropped stay in the rollup, also when the retention is raised and an older event comes', async () => {
