@@ -122,9 +122,11 @@ async function attempt(
     for (const other of left)
       await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
     let isDamaged = left.length > 0;
-    const plan = { definition, carried, reader, period, now, narrowest, side, acceptLoss };
+    const plan = { definition, carried, reader, period, now, span, narrowest, side, acceptLoss };
     const take = async (): Promise<Built> => {
-      const outcome = await once(context, { ...plan, span: isDamaged ? ALL_TIME : span });
+      let outcome = await once(context, isDamaged ? { ...plan, span: ALL_TIME, acceptLoss: false } : plan);
+      // a loss is accepted within the span only: the rest is copied, damaged or not
+      if (outcome.kind === 'incomplete' && acceptLoss) outcome = await once(context, plan);
       isDamaged ||= outcome.kind === 'overtaken';
       return outcome.kind === 'overtaken' ? { kind: 'busy' } : outcome;
     };

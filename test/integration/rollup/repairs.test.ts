@@ -294,6 +294,18 @@ describe('repairs', { timeout: 240_000 }, () => {
       expect(await repairOpen(world.context)).toBe(0);
       expect([await held(), await metric()]).toEqual([[30, 30, 30], '0']);
     });
+
+    test('an accepted loss stays within its span, also if another process builds the period at once', async () => {
+      await destroy('kafka_offset < 10');
+      const hour = floorTo(world.now / 1000, 3600);
+      // of the other process
+      await world.clickhouse.execute({
+        sql: `CREATE TABLE api_requests_v1_repair_${today()}_0123abcd AS api_requests_v1`,
+      });
+      await ask(today(), hour - 3600, hour, { accept_loss: true });
+      expect(await repairOpen(world.context)).toBe(0);
+      expect(await held()).toEqual([40, 40, 40]);
+    });
   });
 
   test('days that retention dropped stay in the rollup, also when the retention is raised and an older event comes', async () => {
