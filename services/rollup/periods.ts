@@ -48,8 +48,12 @@ export function leastPeriod(time: number): number {
   return Math.max(0, floorTo(time - HOUR, DAY));
 }
 
-/** Returns the width of the narrowest buckets that rollups keep of a period, seconds: minutes expire before hours. */
+/**
+ * Returns the width of the narrowest buckets that rollups keep of a period, seconds: minutes expire before hours. More
+ * than any width if the whole period has expired.
+ */
 export function narrowestOf(period: number, { settings }: Pick<Context, 'settings'>, now: number): number {
+  if (isExpired(period, settings.ROLLUP_1H_RETENTION_DAYS, now)) return Number.MAX_SAFE_INTEGER;
   return isExpired(period, settings.ROLLUP_1M_RETENTION_DAYS, now) ? HOUR : 0;
 }
 

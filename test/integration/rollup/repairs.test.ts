@@ -206,6 +206,20 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([10]);
   });
 
+  test('a period whose hours have expired before its raw days is not built or compared again', async () => {
+    const settings = { ...world.context.settings, ROLLUP_1M_RETENTION_DAYS: 8, ROLLUP_1H_RETENTION_DAYS: 8 };
+    const context = { ...world.context, settings };
+    await world.send('edge_logs', eventsOf(10));
+    const period = today();
+    world.now += 12 * DAY_MS;
+    await beginToday(world.context);
+    await dropExpired(context);
+    expect(await createAudit(context).compareDays(30)).toBe(0);
+    await ask(period, period, period + DAY);
+    expect(await repairOpen(context)).toBe(0);
+    expect(await held()).toEqual([]);
+  });
+
   test('a request is open also if the same span was built by a clock that was ahead', async () => {
     for (const done of [false, true])
       await world.clickhouse.execute({
