@@ -40,6 +40,7 @@ export const statements = {
   lostBatches: sql('lost_batches'),
   affectedPeriods: sql('affected_periods'),
   openRepairs: sql('open_repairs'),
+  closedRepairs: sql('closed_repairs'),
   writeRepair: sql('write_repair'),
   writeExpiredDay: sql('write_expired_day'),
   tableSizes: sql('table_sizes'),

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, type BuildOptions, type Built } from './build.ts';
@@ -6,7 +7,7 @@ import { readRollup, readRollups, servingVersion, statements, writeRollup, type 
 import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
 import { ALL_TIME, columnsOf, publicView, readDefinition, tableName, viewName } from './definition.ts';
 import { closePeriod } from './periods.ts';
-import { differencesOf } from './repairs.ts';
+import { differencesOf, readClosedRepairs, requestRepair } from './repairs.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
@@ -154,12 +155,17 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
       const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
+      const closed = await readClosedRepairs(clickhouse, rollup, period);
       const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
         if (now.state === 'building')
           await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
+        // a repair that was closed meanwhile left this version out, and its build may have been before the request
+        for (const repair of await readClosedRepairs(clickhouse, rollup, period))
+          if (!closed.some((c) => isDeepStrictEqual(c, repair)))
+            await requestRepair(context, { ...repair, source: rollup.source, period });
         await publish(context);
         logger.info(
           { ...where, periods_left: pending.length },

@@ -33,6 +33,15 @@ export async function readOpenRepairs(clickhouse: Reader): Promise<Repair[]> {
   return await select<Repair>(fresh(clickhouse, ['rollup_repairs']), statements.openRepairs);
 }
 
+/** Returns the spans of a period that were repaired, with the newest request of each. */
+export async function readClosedRepairs(
+  clickhouse: Reader,
+  { source }: Rollup,
+  period: number,
+): Promise<Pick<Repair, 'from' | 'to' | 'requested_at' | 'reason' | 'accept_loss'>[]> {
+  return await select(fresh(clickhouse, ['rollup_repairs']), statements.closedRepairs, { source, period });
+}
+
 /** Requests a repair. Two requests for the same span cause one. */
 export async function requestRepair(
   { clickhouse }: Pick<Context, 'clickhouse'>,
