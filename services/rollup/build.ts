@@ -247,7 +247,12 @@ async function look(reader: Reader, source: string, period: number) {
   return { horizon, ...state! };
 }
 
-async function sideTables(clickhouse: Reader, { table }: Definition, period: number): Promise<string[]> {
+/** Returns the side tables that builds of a period, or of any period, have or have left. */
+export async function sideTables(
+  clickhouse: Reader,
+  { table }: Pick<Definition, 'table'>,
+  period: number | '[0-9]+' = '[0-9]+',
+): Promise<string[]> {
   const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;
   return (await select<{ name: string }>(everywhere(clickhouse), statements.tablesLike, { pattern })).map(
     (t) => t.name,

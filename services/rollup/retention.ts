@@ -1,6 +1,6 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
-import { build } from './build.ts';
+import { build, sideTables } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
 import { agreedNow, DAY, DROP_SETTINGS, floorTo, HOUR, onShards, WRITE_SETTINGS, type Context } from './context.ts';
 import { NO_TIME, tableName } from './definition.ts';
@@ -55,10 +55,11 @@ async function dropExpiredOf(context: Context): Promise<number> {
   }
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const before = Math.max(0, now - settings.ROLLUP_1M_RETENTION_DAYS * DAY - DAY - HOUR + 1);
-    for (const { period } of await select<{ period: number }>(clickhouse, statements.finePeriods, {
-      table: tableName(rollup),
-      before,
-    })) {
+    const table = tableName(rollup);
+    const fine = await select<{ period: number }>(clickhouse, statements.finePeriods, { table, before });
+    // a build that failed may have removed the minutes of its period, and with them a batch that arrived just then
+    const failed = (await sideTables(clickhouse, { table })).map((side) => Number(/_(\d+)_\w{8}$/.exec(side)?.[1]));
+    for (const period of new Set([...fine.map((f) => f.period), ...failed.filter((p) => p < before)])) {
       // nothing is built from raw: the rollup is copied without its expired minutes
       if ((await build(context, rollup, period, { span: NO_TIME })).kind === 'built') dropped++;
     }

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { DAY } from '../../../services/rollup/context.ts';
+import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
@@ -180,5 +181,31 @@ describe('retention', { timeout: 120_000 }, () => {
     expect([await total(60), await total(3600)]).toEqual(before);
     const rollup = (await readRollups(world.clickhouse)).find((r) => r.name === 'api_requests')!;
     expect(await differencesOf(context, rollup, undefined, { from: 0, to: 4_294_967_295 })).toEqual([]);
+  });
+
+  test('a batch that arrives as expired minutes are removed keeps its hours', async () => {
+    const at = START - 20 * DAY_MS;
+    const batch = world.announce('edge_logs', [edgeEvent(at, `https://${REF}.supabase.co/rest/v1/t`)]);
+    const context = keeping(90, 12, 400);
+    const engine = world.clickhouse;
+    let isSent = false;
+    const execute = async (s: Statement): Promise<void> => {
+      if (!isSent && s.sql.includes(`REPLACE PARTITION ID '${floorTo(at / 1000, DAY)}'`)) {
+        isSent = true;
+        await batch.insert();
+      }
+      await engine.execute(s);
+    };
+    await dropExpired({ ...context, clickhouse: { ...engine, execute } });
+    expect(isSent).toBe(true);
+    await batch.record();
+    await dropExpired(context);
+    expect(
+      await world.select('SELECT width, toUInt32(sum(requests)) AS n FROM api_requests GROUP BY width ORDER BY width'),
+    ).toEqual([
+      { width: 0, n: 12 },
+      { width: 60, n: 12 },
+      { width: 3600, n: 25 },
+    ]);
   });
 });
