@@ -79,10 +79,13 @@ export async function publish(context: Context): Promise<void> {
     const names = [...new Set(rollups.map((r) => r.name))];
     const views = await select<{ name: string; comment: string }>(shard, statements.tables, { names });
     let published = 0;
+    for (const { name, version, pending, state } of rollups) {
+      metrics.periodsLeft.set({ rollup: name, version }, pending.length);
+      if (state !== 'building') metrics.sourceIncomplete.set({ rollup: name, version }, 0);
+    }
     for (const name of names) {
       const rollup = shownVersion(rollups, name);
       if (rollup === undefined) continue;
-      metrics.periodsLeft.set({ rollup: name, version: rollup.version }, rollup.pending.length);
       const comment = `version ${rollup.version}, raw for ${JSON.stringify(rollup.pending)}`;
       if (views.find((view) => view.name === name)?.comment === comment) continue;
       published++;
@@ -142,7 +145,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
  * catalogue, so a restart continues with the same period.
  */
 export async function nextStep(context: Context): Promise<number | undefined> {
-  const { clickhouse, logger } = context;
+  const { clickhouse, logger, metrics } = context;
   const rollups = await readRollups(clickhouse);
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const newer = servingVersion(rollups, rollup.name);
@@ -152,12 +155,15 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   }
   let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
+    const labels = { rollup: rollup.name, version: rollup.version };
+    let incomplete = 0;
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
-      const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
+      const where = { ...labels, period: isoTime(period) };
       const closed = await readClosedRepairs(clickhouse, rollup, period);
       const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {
+        metrics.sourceIncomplete.set(labels, incomplete);
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
         if (now.state === 'building')
@@ -174,13 +180,16 @@ export async function nextStep(context: Context): Promise<number | undefined> {
         return 0;
       }
       const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
-      if (built.kind === 'incomplete') logger.error(found, 'rollup_source_incomplete');
-      else {
+      if (built.kind === 'incomplete') {
+        incomplete = 1;
+        logger.error(found, 'rollup_source_incomplete');
+      } else {
         logger.info(found, 'rollup_waits_for_batches');
         if (built.kind !== 'taken') await closePeriod(context, period);
       }
       again = RETRY_MS;
     }
+    metrics.sourceIncomplete.set(labels, incomplete);
   }
   return again;
 }

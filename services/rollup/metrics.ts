@@ -24,8 +24,9 @@ export function createRollupMetrics(registry: Registry | undefined) {
     ),
     sourceIncomplete: gauge(
       'sluice_rollup_source_incomplete',
-      '1 while a repair is refused because the raw table has fewer rows than the ledger counts',
+      '1 while a repair, or the build of a version, is refused because the raw table has fewer rows than the ledger counts',
       'rollup',
+      'version',
     ),
     repairs: counter('sluice_rollup_repairs_total', 'Spans of periods that were rebuilt', 'rollup'),
     dropped: counter(

@@ -135,6 +135,11 @@ describe('a changed definition is built beside the old one and takes its place',
       [1, 'serving'],
       [2, 'building'],
     ]);
+    const told = async (metric: string): Promise<string[]> =>
+      (await world.registry.metrics()).split('\n').filter((line) => line.startsWith(`sluice_rollup_${metric}{`));
+    const second = '{rollup="function_invocations",version="2"}';
+    expect(await told('build_periods_left')).toContain(`sluice_rollup_build_periods_left${second} 1`);
+    expect(await told('source_incomplete')).toContain(`sluice_rollup_source_incomplete${second} 1`);
     expect(await total(3600)).toBe(sent);
     const period = await newestPeriodOfRaw();
     await requestRepair(world.context, {
@@ -152,6 +157,8 @@ describe('a changed definition is built beside the old one and takes its place',
       [1, 'retired'],
       [2, 'serving'],
     ]);
+    expect(await told('build_periods_left')).toContain(`sluice_rollup_build_periods_left${second} 0`);
+    expect(await told('source_incomplete')).toContain(`sluice_rollup_source_incomplete${second} 0`);
     expect(await total(3600)).toBe(sent - 10);
   });
 
