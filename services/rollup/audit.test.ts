@@ -46,6 +46,7 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false) {
     logger: createLogger('silent'),
     metrics: createRollupMetrics(createRegistry()),
     clock: () => time.now * 1000,
+    engineClock: async () => time.now * 1000,
   } as unknown as Context;
   return { audit: createAudit(context), repairs, spans, time };
 }

@@ -175,12 +175,8 @@ async function once(context: Context, attempt: Attempt): Promise<Built | { reado
   const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = attempt;
   const { source, table } = definition;
   const before = await look(reader, source, period);
-  // a batch of an older period counts as finished: its row of the ledger may have expired
-  if (period > now - (LEDGER_DAYS - 1) * DAY) {
-    const params = { source, period };
-    const batches = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
-    if (batches.length > 0) return { kind: 'unfinished', batches };
-  }
+  const unfinished = await unfinishedBatches(reader, source, period, now);
+  if (unfinished.length > 0) return { kind: 'unfinished', batches: unfinished };
   const made =
     carried === undefined ? span : { from: Math.min(Math.max(span.from, before.horizon), span.to), to: span.to };
   if (carried !== undefined && made.from < made.to && !acceptLoss) {
@@ -233,6 +229,20 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
   } finally {
     await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
   }
+}
+
+/**
+ * Returns batches with rows in a period that the ledger lacks. A batch of an old period counts as finished: its row of
+ * the ledger may have expired. `now`: unix seconds.
+ */
+export async function unfinishedBatches(
+  reader: Reader,
+  source: string,
+  period: number,
+  now: number,
+): Promise<BatchEnd[]> {
+  if (period <= now - (LEDGER_DAYS - 1) * DAY) return [];
+  return await select<BatchEnd>(reader, statements.unfinishedBatches, { source, period }, LONG_READ_SETTINGS);
 }
 
 /** Reads what raw holds of the period. The horizon comes first, because retention writes it before it drops a day. */

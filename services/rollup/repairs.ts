@@ -1,5 +1,5 @@
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
-import { build, type BatchEnd, type Built } from './build.ts';
+import { build, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
@@ -178,8 +178,7 @@ export async function settledDifferences(
   const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
   const first = await differencesOf(context, rollup, period, span, widest);
   for (const p of new Set(first.map((d) => d.period))) {
-    const params = { source: rollup.source, period: p };
-    const unfinished = await select<BatchEnd>(reader, statements.unfinishedBatches, params, LONG_READ_SETTINGS);
+    const unfinished = await unfinishedBatches(reader, rollup.source, p, await agreedNow(context));
     if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
   }
   if (first.length === 0) return first;

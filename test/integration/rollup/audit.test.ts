@@ -231,6 +231,16 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await createAudit(world.context).compareDays(2)).toBe(1);
   });
 
+  test('compares a period whose rows of the ledger have expired', async () => {
+    await traffic(1);
+    await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600; TRUNCATE TABLE batches');
+    world.now += 410 * DAY_MS;
+    await beginToday(world.context);
+    const settings = { ...world.context.settings, ROLLUP_1H_RETENTION_DAYS: 3650 };
+    expect(await createAudit({ ...world.context, settings }).compareDays(500)).toBe(1);
+    expect(await repairOpen({ ...world.context, settings })).toBe(0);
+  });
+
   test('ignores batches in flight: raw is written before the view', async () => {
     await traffic(1);
     await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
