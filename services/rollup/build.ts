@@ -274,7 +274,7 @@ export async function sideTables(
  * rows of.
  */
 async function lostBatches(reader: Reader, source: string, period: number): Promise<LostBatch[]> {
-  const { since } = (await select<{ since: number }>(reader, statements.periodBefore, { period }))[0]!;
+  const { since } = (await select<{ since: number }>(reader, statements.batchesSince, { source, period }))[0]!;
   const horizon = await readHorizon(reader, source, since);
   const lost = (until: number): Promise<LostBatch[]> => {
     const params = { source, period, horizon, since, until };

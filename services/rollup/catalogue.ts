@@ -31,7 +31,7 @@ export const statements = {
   runningInserts: sql('running_inserts'),
   runningFills: sql('running_fills'),
   newestPeriod: sql('newest_period'),
-  periodBefore: sql('period_before'),
+  batchesSince: sql('batches_since'),
   beginPeriod: sql('begin_period'),
   horizon: sql('horizon'),
   engineClock: sql('engine_clock'),

@@ -1,5 +1,5 @@
 -- Batches of which the raw table has fewer rows than the ledger counts, and replayed dead letters whose rows it lacks. At most 100 rows.
--- Parameters: source; period and the one that began before it, `since` (unix seconds): a batch announced before the register knew the period is in it too;
+-- Parameters: source; period (unix seconds); since: the least period of batches with rows in it (batches_since.sql);
 --   until: how far the batch's rows are looked for, period or the end of time; horizon: retention has dropped events before it, so a batch with older ones is not compared.
 WITH
     finished AS
@@ -7,7 +7,8 @@ WITH
         SELECT topic, incarnation, partition, last, max(b.stored) AS in_ledger
         FROM batches AS b
         WHERE b.source = {source:String} AND b.stored > 0
-            AND b.period >= toDateTime({since:UInt32}, 'UTC') AND b.period <= toDateTime({period:UInt32}, 'UTC')
+            AND b.period <= toDateTime({period:UInt32}, 'UTC')
+            AND (b.period = toDateTime({period:UInt32}, 'UTC') OR b.evaluated_at >= toDateTime64({period:UInt32}, 3, 'UTC'))
             AND ifNull(b.min_timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
         GROUP BY topic, incarnation, partition, last
     ),
@@ -15,7 +16,8 @@ WITH
     (
         SELECT kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, kafka_offset AS offset
         FROM dead_letter_replays
-        WHERE done AND period >= toDateTime({since:UInt32}, 'UTC') AND period <= toDateTime({period:UInt32}, 'UTC')
+        WHERE done AND period <= toDateTime({period:UInt32}, 'UTC')
+            AND (period = toDateTime({period:UInt32}, 'UTC') OR evaluated_at >= toDateTime64({period:UInt32}, 3, 'UTC'))
             AND ifNull(timestamp >= toDateTime64({horizon:UInt32}, 6, 'UTC'), false)
             AND kafka_topic IN (SELECT DISTINCT topic FROM batches WHERE source = {source:String})
     ),

@@ -288,6 +288,27 @@ describe('repairs', { timeout: 240_000 }, () => {
       expect(await held()).toEqual([40, 40, 40]);
     });
 
+    test('a batch is missing that came before its period began: the service was down at midnight', async () => {
+      // 09:20: the register still names yesterday's period, the rows are of today's
+      world.now += 23 * 60 * MINUTE_MS;
+      await world.send('edge_logs', eventsOf(10));
+      await beginToday(world.context);
+      await world.send('edge_logs', eventsOf(10));
+      await destroy('kafka_offset BETWEEN 40 AND 49');
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(1);
+      expect([await held(), await outcomes()]).toEqual([[60, 60, 60], ['incomplete']]);
+    });
+
+    test("the loss of yesterday's batch keeps today's period from nothing", async () => {
+      world.now += 23 * 60 * MINUTE_MS;
+      await beginToday(world.context);
+      await world.send('edge_logs', eventsOf(10));
+      await destroy('kafka_offset < 10');
+      await ask(today(), today(), today() + DAY);
+      expect(await repairOpen(world.context)).toBe(0);
+    });
+
     test('an operator may accept the loss', async () => {
       await lose();
       await ask(today(), today(), today() + DAY);
