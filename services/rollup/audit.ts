@@ -1,7 +1,7 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
 import { ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, nowSeconds, onShards, type Context } from './context.ts';
-import { ALL_TIME, type Span } from './definition.ts';
+import { ALL_TIME, tableName, type Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
 
@@ -75,6 +75,7 @@ async function compareDays(context: Context, days: number): Promise<number> {
   for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
     const periods = await select<{ period: number }>(shard.clickhouse, statements.closedPeriods, {
       source: rollup.source,
+      table: tableName(rollup),
       from: Math.max(0, floorTo(now, DAY) - days * DAY),
       before: newest,
     });

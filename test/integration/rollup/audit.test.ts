@@ -231,6 +231,16 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await createAudit(world.context).compareDays(2)).toBe(1);
   });
 
+  test('finds at night that raw has lost a whole period', async () => {
+    await traffic(1);
+    await damage('TRUNCATE TABLE edge_logs');
+    world.now = Date.parse('2028-02-29T02:00:30Z');
+    await beginToday(world.context);
+    expect(await audit.compareDays(2)).toBe(1);
+    expect(await repairOpen(world.context)).toBe(1);
+    expect((await readOpenRepairs(world.clickhouse)).map((r) => r.outcome)).toEqual(['incomplete']);
+  });
+
   test('compares a period whose rows of the ledger have expired', async () => {
     await traffic(1);
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600; TRUNCATE TABLE batches');
