@@ -1,6 +1,6 @@
 import type { Logger } from '../../logger.ts';
 
-/** Only a partition with a backlog makes an insert of that many bytes. */
+/** Only a partition with a backlog makes an insert of that many bytes. A smaller BATCH_MAX_BYTES makes none. */
 const LARGE_BYTES = 16_777_216;
 /** The backlog has ended when no large insert ended for this long, milliseconds. */
 const QUIET_MS = 3_000;

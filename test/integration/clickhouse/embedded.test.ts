@@ -214,7 +214,10 @@ test('merges wait while a backlog comes in, and go on when it ends', async () =>
       () => 'merged',
       (error: { codeName: string }) => error.codeName,
     );
-  expect(await merge()).toBe('ABORTED');
+  await waitFor(async () => (await merge()) === 'ABORTED', 2_000, 'merges are held');
+  const parts = "SELECT count() FROM system.parts WHERE table = 'large' AND active";
+  expect(await text(clickhouse, parts)).toBe('2');
   await waitFor(async () => (await merge()) === 'merged', 10_000, 'parts are merged');
+  expect(await text(clickhouse, parts)).toBe('1');
   await clickhouse.close();
 });
