@@ -96,7 +96,7 @@ test.each([
   expect(letter.int64()).toBe(kept);
 });
 
-test('large batches are evaluated in turns: others run between, and two at a time do not mix', async () => {
+test('large batches are evaluated in turns: others run between, and one batch after the other', async () => {
   const long = 'x'.repeat(1_000);
   const contents = (of: number): Content[] =>
     Array.from({ length: 2_000 }, (_, i) =>
@@ -116,8 +116,16 @@ test('large batches are evaluated in turns: others run between, and two at a tim
     if (!isOver) setImmediate(count);
   };
   count();
-  const batches = await Promise.all([1, 2].map((of) => evaluateBatchInTurns(...argumentsOf(of))));
+  const doneAt: number[] = [];
+  const batches = await Promise.all(
+    [1, 2].map(async (of) => {
+      const batch = await evaluateBatchInTurns(...argumentsOf(of));
+      doneAt.push(turns);
+      return batch;
+    }),
+  );
   isOver = true;
+  expect(doneAt[0]! / doneAt[1]!).toBeLessThan(0.7);
   const bytes = recordsOf(contents(1)).reduce((sum, { value }) => sum + value!.length, 0);
   expect(turns).toBeGreaterThan(bytes / (16 * 1024));
   expect(batches.map((batch) => Buffer.concat(batch.rows).toString('hex'))).toEqual(
@@ -126,4 +134,18 @@ test('large batches are evaluated in turns: others run between, and two at a tim
   expect(batches.map(({ deadLetters }) => Buffer.concat(deadLetters).toString('hex'))).toEqual(
     [1, 2].map((of) => Buffer.concat(evaluateBatch(...argumentsOf(of)).deadLetters).toString('hex')),
   );
+});
+
+test('a batch that cannot be evaluated does not keep the next one', async () => {
+  const place = { topic: 't', partition: 0, incarnation: 0, batchLast: 0 };
+  const broken = {
+    ...recordsOf([BATCH[0]!])[0]!,
+    get value(): Buffer {
+      throw new Error('freed');
+    },
+  };
+  const first = evaluateBatchInTurns('auth_logs', place, RULES, [broken], avro);
+  const second = evaluateBatchInTurns('auth_logs', place, RULES, recordsOf([BATCH[0]!]), avro);
+  await expect(first).rejects.toThrow('freed');
+  expect((await second).rowOffsets).toEqual([0]);
 });
