@@ -287,7 +287,7 @@ export const settingsTable = {
     default: 2,
     unit: 'days',
     description:
-      'days of rollups that are compared with the raw tables every night; closed minutes are compared every hour',
+      'days of rollups that are compared with the raw tables every night and an hour after a start; closed minutes are compared every hour',
     parse: parsers.integer(0, 3650),
   }),
   MAX_EVENT_BYTES: setting({

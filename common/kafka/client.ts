@@ -15,7 +15,7 @@ import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './wire/codecs.ts';
 import type { Place } from './wire/fetch-response.ts';
-import { failAfterOtherRequests, readFetchesWith, scheduleOnlyWhilePending } from './wire/kafkajs-internals.ts';
+import { produceOnce, readFetchesWith, scheduleOnlyWhilePending } from './wire/kafkajs-internals.ts';
 import { partitionOf } from './partitioner.ts';
 import { FetchedRecord, type FetchedBlock } from './wire/record-batch.ts';
 
@@ -183,7 +183,7 @@ export function createKafka({
   sasl,
 }: KafkaOptions): KafkaClient {
   scheduleOnlyWhilePending();
-  failAfterOtherRequests();
+  produceOnce();
   readFetchesWith({ maxBytes: maxDecompressedBytes, onUnreadable: unreadableReporter(logger) });
   installCodecs(maxDecompressedBytes);
   const kafka = new kafkajs.Kafka({

@@ -20,12 +20,19 @@ const COLUMNS = [
 function auditWith(looks: number[][], isInFlight: () => boolean = () => false) {
   const repairs: unknown[] = [];
   const spans: string[] = [];
+  /** when closed periods were compared */
+  const nights: number[] = [];
   const rollup = { name: 'r', version: 1, source: 'edge_logs', widest: HOUR, state: 'serving', pending: [] };
   const rowsOf = (sql: string): readonly object[] => {
     if (sql === statements.rollups) return [rollup];
     if (sql === statements.tables) return [{ name: 'r_v1_mv', select: 'SELECT * FROM edge_logs' }];
     if (sql === statements.columns) return COLUMNS;
     if (sql === statements.horizon) return [{ horizon: 0 }];
+    if (sql === statements.newestPeriod) return [{ begin: DAY_BEGIN }];
+    if (sql === statements.closedPeriods) {
+      nights.push(time.now);
+      return [];
+    }
     if (sql === statements.unfinishedBatches) return isInFlight() ? [{}] : [];
     spans.push(/at >= toDateTime64\((\d+), .*at < toDateTime64\((\d+),/.exec(sql)!.slice(1).join('-'));
     return (looks.shift() ?? []).map((minute) => ({ period: DAY_BEGIN, minute }));
@@ -48,7 +55,7 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false) {
     clock: () => time.now * 1000,
     engineClock: async () => time.now * 1000,
   } as unknown as Context;
-  return { audit: createAudit(context), repairs, spans, time };
+  return { audit: createAudit(context), repairs, spans, nights, time };
 }
 
 test('a difference is repaired with its whole hour, also in the first minute, which stands for the bucket of the hour', async () => {
@@ -83,4 +90,19 @@ test('minutes with batches in flight are compared again in the next round, other
   const to = NOON - 2 * MINUTE;
   expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 2 * HOUR}-${to + HOUR}`, `${to + HOUR}-${to + 2 * HOUR}`]);
   expect(repairs).toEqual([]);
+});
+
+test('closed periods are compared an hour after the first round, then every night', async () => {
+  const { audit, nights, time } = auditWith([]);
+  const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
+  const rounds = [NOON, NOON + HOUR - 1, NOON + HOUR, NOON + 5 * HOUR, twoAtNight - 1, twoAtNight, twoAtNight + HOUR];
+  for (time.now of rounds) await audit.round();
+  expect(nights).toEqual([NOON + HOUR, twoAtNight]);
+});
+
+test('a service that starts right before the night compares at night', async () => {
+  const { audit, nights, time } = auditWith([]);
+  const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
+  for (time.now of [twoAtNight - MINUTE, twoAtNight]) await audit.round();
+  expect(nights).toEqual([twoAtNight]);
 });

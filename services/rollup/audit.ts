@@ -14,6 +14,8 @@ const LAG = 2 * MINUTE;
 const CATCH_UP = 3 * HOUR;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
+/** They are compared this long after the first round at the latest, seconds: a process that restarts at once does not. */
+const FIRST_NIGHT = HOUR;
 
 /**
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
@@ -21,8 +23,8 @@ const NIGHT_HOUR = 2;
  */
 export interface Audit {
   /**
-   * Runs one round: it compares the minutes since the last one, by event time, in buckets of up to a minute. At night
-   * it also compares the closed periods of the last days. Returns the number of requested repairs.
+   * Runs one round: it compares the minutes since the last one, by event time, in buckets of up to a minute. At night,
+   * and once in the first hours, it also compares the closed periods of the last days. Returns the number of requested repairs.
    */
   round(): Promise<number>;
   /** Compares the closed periods of the last days now. */
@@ -31,7 +33,7 @@ export interface Audit {
 
 export function createAudit(context: Context): Audit {
   const { metrics, settings } = context;
-  let nextNight = nightAfter(nowSeconds(context));
+  let nextNight: number | undefined;
   /** for each rollup: event time up to which its minutes were compared */
   const audited = new Map<string, number>();
   return {
@@ -53,6 +55,8 @@ export function createAudit(context: Context): Audit {
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
       const now = nowSeconds(context);
+      // soon after the first round: a service that runs only by day, or was down at that hour, has no other night
+      nextNight ??= Math.min(nightAfter(now), now + FIRST_NIGHT);
       if (now >= nextNight) {
         asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
         // only now: a comparison that failed because the engine was unavailable is retried
@@ -83,7 +87,7 @@ async function compareDays(context: Context, days: number): Promise<number> {
     for (const { period } of periods) {
       const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
       if (!('unfinished' in found)) repairs += await ask(context, rollup, found);
-      // the period was closed hours ago, so nobody may be about to finish these batches
+      // the period was closed a while ago, so nobody may be about to finish these batches
       else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
     }
     context.logger.info({ rollup: rollup.name, periods: periods.length, asked: repairs }, 'rollup_days_compared');

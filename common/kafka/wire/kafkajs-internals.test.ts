@@ -1,17 +1,17 @@
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { failAfterOtherRequests, readFetchesWith } from './kafkajs-internals.ts';
+import { produceOnce, readFetchesWith, type ProduceRequest } from './kafkajs-internals.ts';
 
 const require = createRequire(import.meta.url);
 type Made<T> = (options: object) => T;
 
-interface ProduceRequest {
-  readonly topicData: readonly { readonly partitions: readonly { readonly messages: readonly object[] }[] }[];
-}
-
-test('a produce call that one broker refuses at once is stored once by a broker that is slow', async () => {
-  failAfterOtherRequests();
+/**
+ * A produce call to partitions 0 and 1 of two brokers. The second refuses once, after refuseAfterMs, while the first
+ * needs 50 ms. `moved`: the leaders after that.
+ */
+async function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly number[]>>) {
+  produceOnce();
   const createSendMessages = require('kafkajs/src/producer/sendMessages.js') as Made<
     (call: object) => Promise<unknown>
   >;
@@ -29,8 +29,8 @@ test('a produce call that one broker refuses at once is stored once by a broker 
       nodeId,
       lookupRequest: () => (request: ProduceRequest) => request,
       [sendRequest!]: async ({ topicData }: ProduceRequest) => {
-        if (nodeId === 0) await sleep(50);
-        else if (refusals-- > 0)
+        await sleep(nodeId === 0 ? 50 : refuseAfterMs);
+        if (nodeId === 1 && refusals-- > 0)
           throw Object.assign(new Error('moved'), { type: 'NOT_LEADER_FOR_PARTITION', retriable: true });
         stored.push(...topicData.flatMap(({ partitions }) => partitions.flatMap(({ messages }) => messages)));
         return { topics: [{ topicName: 't', partitions: [{ partition: nodeId, errorCode: 0 }] }] };
@@ -46,7 +46,7 @@ test('a produce call that one broker refuses at once is stored once by a broker 
     addMultipleTargetTopics: async () => undefined,
     isConnected: () => true,
     findTopicPartitionMetadata: () => [{}, {}],
-    findLeaderForPartitions: () => ({ 0: [0], 1: [1] }),
+    findLeaderForPartitions: () => (refusals > 0 ? { 0: [0], 1: [1] } : moved),
     findBroker: async ({ nodeId }: { nodeId: string }) => brokers[Number(nodeId)],
     findControllerBroker: async () => ({ initProducerId: async () => ({ producerId: '7', producerEpoch: 0 }) }),
   };
@@ -60,8 +60,21 @@ test('a produce call that one broker refuses at once is stored once by a broker 
     retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
   });
   const messages = [0, 1].map((partition) => ({ partition, value: `of ${partition}` }));
-  expect(await send({ topicMessages: [{ topic: 't', messages }] })).toHaveLength(2);
+  return { sent: send({ topicMessages: [{ topic: 't', messages }] }), messages, stored };
+}
+
+test('a produce call that one broker refuses at once is stored once by a broker that is slow', async () => {
+  const { sent, messages, stored } = await callWith(0, { 0: [0], 1: [1] });
+  expect(await sent).toHaveLength(2);
   expect(stored).toEqual(messages);
+});
+
+test('a produce call fails if an acknowledged partition has moved to a broker that is asked again', async () => {
+  for (const refuseAfterMs of [0, 100]) {
+    const { sent, messages, stored } = await callWith(refuseAfterMs, { 1: [0, 1] });
+    await expect(sent).rejects.toThrow('the leader of an acknowledged partition has moved');
+    expect(stored).toEqual(messages.slice(0, 1));
+  }
 });
 
 test('kafkajs reads records in the format before 0.11', async () => {

@@ -32,28 +32,45 @@ export function scheduleOnlyWhilePending(): void {
 
 /** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */
 interface Broker {
-  produce: (this: Broker, request: { readonly producerId: unknown }) => Promise<unknown>;
+  produce: (this: Broker, request: ProduceRequest) => Promise<unknown>;
 }
 
-let producesTogether = false;
+export interface ProduceRequest {
+  readonly producerId: unknown;
+  readonly topicData: readonly { readonly partitions: readonly { readonly messages: readonly object[] }[] }[];
+}
+
+/** of a producer that is not idempotent (src/producer/eosManager/index.js:10) */
+const NO_PRODUCER_ID = -1;
+
+let producesOnce = false;
 
 /**
- * Makes a refused produce request wait until the other requests of its call have ended. A call sends one to each broker
- * and repeats itself when the first fails, also at brokers that have not answered yet (src/producer/sendMessages.js:65,
- * 133). There the repetition waits for the first request and takes the next sequence numbers, so the messages are stored
- * twice. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
+ * Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats itself when the
+ * first one fails (src/producer/sendMessages.js:65, 133). The repetition takes the next sequence numbers, so brokers take
+ * it for new messages. Two cases:
+ * - Some brokers have not answered yet, and are asked again. So a refusal waits until the other requests of its call
+ *   have ended. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
+ * - A partition that was acknowledged has moved to a broker that is asked again. Then the call fails.
  */
-export function failAfterOtherRequests(): void {
-  if (producesTogether) return;
-  producesTogether = true;
+export function produceOnce(): void {
+  if (producesOnce) return;
+  producesOnce = true;
   const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: Broker };
   const { produce } = prototype;
   const running = new Map<Promise<unknown>, unknown>();
+  const acknowledged = new WeakSet<object>();
   prototype.produce = async function (this: Broker, request) {
+    if (request.producerId === NO_PRODUCER_ID) return await produce.call(this, request);
+    const messages = request.topicData.flatMap(({ partitions }) => partitions.flatMap((of) => of.messages));
+    if (messages.some((message) => acknowledged.has(message)))
+      throw new Error('the leader of an acknowledged partition has moved to a broker that is asked again');
     const own = produce.call(this, request);
     running.set(own, request.producerId);
     try {
-      return await own;
+      const answer = await own;
+      for (const message of messages) acknowledged.add(message);
+      return answer;
     } catch (error) {
       await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));
       throw error;

@@ -161,8 +161,8 @@ function readFilter(given: Readonly<Record<string, unknown>>, mistakes: Paramete
 
 function readLimit(given: unknown, standard: number, most: number, mistakes: ParameterMistake[]): number {
   if (given === undefined || given === null || given === '') return standard;
-  const limit = Number(given);
-  if (Number.isInteger(limit) && limit >= 1 && limit <= most) return limit;
+  const limit = typeof given === 'string' && /^\d+$/.test(given) ? Number(given) : given;
+  if (typeof limit === 'number' && Number.isInteger(limit) && limit >= 1 && limit <= most) return limit;
   mistakes.push({ parameter: 'limit', message: `must be a whole number from 1 to ${most}` });
   return standard;
 }

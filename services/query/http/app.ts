@@ -111,7 +111,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     frameworkErrors: (_error, request, reply) => {
       prepare(request, reply);
       // the path cannot be decoded, so there is no route and no hook has run
-      void authenticate(request).then(
+      void admit(request, reply).then(
         () => sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
         (error: unknown) => sendError(error, request, reply),
       );
@@ -125,7 +125,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.decorateRequest('outcome');
   app.decorateRequest('search', undefined);
   await app.register(rateLimit, { global: false });
-  const { authenticate, recognize, limitAddress, limitKey } = createAuthentication(app, options);
+  const { admit, recognize } = createAuthentication(app, options);
   const sendError = createSendError(options);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
@@ -139,10 +139,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onRequest', async (request, reply) => {
     prepare(request, reply);
     if (request.method === 'OPTIONS') return answerOptions(request, reply, servesBrowsers(request));
-    const { config } = request.routeOptions;
-    if (config?.open !== true) await limitAddress(request, reply);
-    await authenticate(request);
-    if (request.key !== undefined) await limitKey(request, reply);
+    await admit(request, reply);
     checkRequest(request);
     return undefined;
   });

@@ -105,12 +105,14 @@ export function createAuthentication(
     if (typeof verdict === 'object') request.key = verdict.key;
   }
 
-  return {
-    authenticate,
-    recognize,
-    limitAddress: (request: FastifyRequest, reply: FastifyReply) => applyRate(ofAddress, request, reply),
-    limitKey: (request: FastifyRequest, reply: FastifyReply) => applyRate(ofKey, request, reply),
-  };
+  /** Lets the request in within both rates, and sets its key, unless the path needs none. */
+  async function admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    if (request.routeOptions.config?.open !== true) await applyRate(ofAddress, request, reply);
+    await authenticate(request);
+    if (request.key !== undefined) await applyRate(ofKey, request, reply);
+  }
+
+  return { admit, recognize };
 }
 
 /**

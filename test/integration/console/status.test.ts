@@ -286,6 +286,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
       ['reason', 'open', 'limit', 'after'],
     ],
     ['/api/dead-letters?limit=2&limit=3&%6cimit=4&topic=a&topic=a&x=1&x=2', 'invalid_parameter', ['topic', 'limit']],
+    ['/api/dead-letters?limit=0x10', 'invalid_parameter', ['limit']],
     ['/api/status?since=1&since=1', 'invalid_parameter', ['since']],
     ['/api/dead-letters/auth_logs/0/999999', 'not_found', []],
     ['/api/dead-letters/auth_logs/x/1', 'not_found', []],
@@ -303,6 +304,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
     // ClickHouse's UInt32 takes 2 ** 32 for 0, and partition 0 has a letter there
     [`{"topic":"auth_logs","partition":${2 ** 32},"offset":7}`, 'invalid_parameter'],
     ['{"topic":"t","limit":101}', 'invalid_parameter'],
+    ['{"topic":"t","limit":true}', 'invalid_parameter'],
     ['{"topic":"t","partition":0,"offset":1}', 'not_found'],
   ])('a replay of %s is refused as %s', async (body, code) => {
     expect((await post('/api/dead-letters/replay', body)).error.code).toBe(code);

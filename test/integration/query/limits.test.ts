@@ -191,6 +191,14 @@ describe('rates', () => {
     expect((await send(s.address, '/health')).status).toBe(200);
   });
 
+  it.each(['RATE_LIMIT_PER_KEY', 'RATE_LIMIT_PER_ADDRESS'])('%s counts paths that cannot be decoded', async (name) => {
+    const s = await service({ [name]: '2' });
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++)
+      statuses.push((await send(s.address, '/api/%zz', { headers: { 'x-api-key': API_KEY } })).status);
+    expect(statuses).toEqual([404, 404, 429]);
+  });
+
   it('of an address, which is what trusted proxies say, however much a caller writes before them', async () => {
     const from = (s: QueryService, forwarded: string): Promise<number> =>
       send(s.address, '/api/endpoints/logs.all?project=p', {
