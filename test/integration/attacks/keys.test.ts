@@ -30,6 +30,8 @@ const ask = (key: string, path = '/api/endpoints/logs.all?project=p', from = '')
   send(service.address, path, {
     headers: { ...(key !== '' && { 'x-api-key': key }), ...(from !== '' && { 'x-forwarded-for': from }) },
   });
+const ten = <T>(from: number, make: (guess: string) => T): T[] =>
+  Array.from({ length: 10 }, (_, i) => make(`guess${from + i}`));
 const metric = async (name: string): Promise<number> =>
   Number(new RegExp(`^${name} (\\d+)$`, 'm').exec((await send(service.address, '/metrics')).text)?.[1]);
 const logged = (event: string): Record<string, unknown>[] =>
@@ -46,7 +48,10 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
     it('gets one and the same answer once it is blocked, for a right key too, on every guarded path', async () => {
       await start({ TRUST_PROXY: '1' });
       const statuses: number[] = [];
-      for (let i = 0; i < 60; i++) statuses.push((await ask(`guess${i}`, undefined, '192.0.2.1')).status);
+      // each waits for the newest keys, so one after the other takes 15 s
+      for (let i = 0; i < 60; i += 10)
+        for (const { status } of await Promise.all(ten(i, (guess) => ask(guess, undefined, '192.0.2.1'))))
+          statuses.push(status);
       expect(new Set(statuses)).toEqual(new Set([401]));
       const told = async (key: string, path?: string): Promise<unknown[]> => {
         const { status, error, headers } = await ask(key, path, '192.0.2.1');
@@ -97,7 +102,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
       );
       expect(replies.filter(({ status }) => status === 401).length).toBeLessThanOrEqual(60);
       expect(replies.every(({ status }) => status === 401 || status === 429)).toBe(true);
-      for (let i = 0; i < 60; i++) await ask(`guess${i}`, '/docs', '192.0.2.4');
+      for (let i = 0; i < 60; i += 10) await Promise.all(ten(i, (guess) => ask(guess, '/docs', '192.0.2.4')));
       expect((await ask(API_KEY, undefined, '192.0.2.4')).status).toBe(429);
     });
   });
