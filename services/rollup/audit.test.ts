@@ -100,9 +100,18 @@ test('closed periods are compared an hour after the first round, then every nigh
   expect(nights).toEqual([NOON + HOUR, twoAtNight]);
 });
 
-test('a service that starts right before the night compares at night', async () => {
+test('a service that starts after 23:00 compares at night, when batches of the last day are finished', async () => {
+  const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
+  for (const start of [twoAtNight - 3 * HOUR, twoAtNight - HOUR - 1, twoAtNight - MINUTE]) {
+    const { audit, nights, time } = auditWith([]);
+    for (time.now of [start, start + HOUR, twoAtNight].filter((t) => t <= twoAtNight)) await audit.round();
+    expect(nights).toEqual([twoAtNight]);
+  }
+});
+
+test('a service that is restarted at that hour compares an hour later', async () => {
   const { audit, nights, time } = auditWith([]);
   const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
-  for (time.now of [twoAtNight - MINUTE, twoAtNight]) await audit.round();
-  expect(nights).toEqual([twoAtNight]);
+  for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit.round();
+  expect(nights).toEqual([twoAtNight + HOUR]);
 });

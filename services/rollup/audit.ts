@@ -14,8 +14,6 @@ const LAG = 2 * MINUTE;
 const CATCH_UP = 3 * HOUR;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
-/** They are compared this long after the first round at the latest, seconds: a process that restarts at once does not. */
-const FIRST_NIGHT = HOUR;
 
 /**
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
@@ -55,8 +53,7 @@ export function createAudit(context: Context): Audit {
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
       const now = nowSeconds(context);
-      // soon after the first round: a service that runs only by day, or was down at that hour, has no other night
-      nextNight ??= Math.min(nightAfter(now), now + FIRST_NIGHT);
+      nextNight ??= firstNight(now);
       if (now >= nextNight) {
         asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
         // only now: a comparison that failed because the engine was unavailable is retried
@@ -87,7 +84,7 @@ async function compareDays(context: Context, days: number): Promise<number> {
     for (const { period } of periods) {
       const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
       if (!('unfinished' in found)) repairs += await ask(context, rollup, found);
-      // the period was closed a while ago, so nobody may be about to finish these batches
+      // the period was closed hours ago, so nobody may be about to finish these batches
       else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
     }
     context.logger.info({ rollup: rollup.name, periods: periods.length, asked: repairs }, 'rollup_days_compared');
@@ -127,6 +124,15 @@ async function ask(context: Context, { name, source }: Rollup, found: readonly D
     await requestRepair(context, repair);
   }
   return periods.size;
+}
+
+/**
+ * Soon after the first round: a service that runs by day, or was down at that hour, has no other night. Not at once,
+ * for one that is restarted again and again, and not right after midnight, when batches of the last day are in flight.
+ */
+function firstNight(now: number): number {
+  const soon = now + HOUR;
+  return soon % DAY < NIGHT_HOUR * HOUR ? nightAfter(now) : Math.min(nightAfter(now), soon);
 }
 
 function nightAfter(now: number): number {

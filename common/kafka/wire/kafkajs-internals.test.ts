@@ -10,7 +10,7 @@ type Made<T> = (options: object) => T;
  * A produce call to partitions 0 and 1 of two brokers. The second refuses once, after refuseAfterMs, while the first
  * needs 50 ms. `moved`: the leaders after that.
  */
-async function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly number[]>>) {
+function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly number[]>>) {
   produceOnce();
   const createSendMessages = require('kafkajs/src/producer/sendMessages.js') as Made<
     (call: object) => Promise<unknown>
@@ -24,6 +24,7 @@ async function callWith(refuseAfterMs: number, moved: Readonly<Record<number, re
 
   const stored: object[] = [];
   let refusals = 1;
+  let producers = 0;
   const brokers = [0, 1].map((nodeId) =>
     Object.assign(Object.create(prototype) as object, {
       nodeId,
@@ -46,34 +47,49 @@ async function callWith(refuseAfterMs: number, moved: Readonly<Record<number, re
     addMultipleTargetTopics: async () => undefined,
     isConnected: () => true,
     findTopicPartitionMetadata: () => [{}, {}],
-    findLeaderForPartitions: () => (refusals > 0 ? { 0: [0], 1: [1] } : moved),
+    findLeaderForPartitions: (_: string, partitions: readonly string[]) => {
+      const leaders = Object.entries(refusals > 0 ? { 0: [0], 1: [1] } : moved);
+      return Object.fromEntries(
+        leaders
+          .map(([node, of]) => [node, of.filter((partition) => partitions.includes(String(partition)))] as const)
+          .filter(([, of]) => of.length > 0),
+      );
+    },
     findBroker: async ({ nodeId }: { nodeId: string }) => brokers[Number(nodeId)],
-    findControllerBroker: async () => ({ initProducerId: async () => ({ producerId: '7', producerEpoch: 0 }) }),
+    findControllerBroker: async () => ({
+      initProducerId: async () => ({ producerId: `of ${++producers}`, producerEpoch: 0 }),
+    }),
   };
-  const eosManager = createEosManager({ logger, cluster, transactional: false });
-  await eosManager.initProducerId();
-  const send = createSendMessages({
-    logger,
-    cluster,
-    eosManager,
-    partitioner: ({ message }: { message: { partition: number } }) => message.partition,
-    retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
-  });
+  /** of a producer of its own */
+  const send = async (messages: readonly object[]): Promise<unknown> => {
+    const eosManager = createEosManager({ logger, cluster, transactional: false });
+    await eosManager.initProducerId();
+    return await createSendMessages({
+      logger,
+      cluster,
+      eosManager,
+      partitioner: ({ message }: { message: { partition: number } }) => message.partition,
+      retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
+    })({ topicMessages: [{ topic: 't', messages }] });
+  };
   const messages = [0, 1].map((partition) => ({ partition, value: `of ${partition}` }));
-  return { sent: send({ topicMessages: [{ topic: 't', messages }] }), messages, stored };
+  return { sent: send(messages), send, messages, stored };
 }
 
 test('a produce call that one broker refuses at once is stored once by a broker that is slow', async () => {
-  const { sent, messages, stored } = await callWith(0, { 0: [0], 1: [1] });
+  const { sent, messages, stored } = callWith(0, { 0: [0], 1: [1] });
   expect(await sent).toHaveLength(2);
   expect(stored).toEqual(messages);
 });
 
 test('a produce call fails if an acknowledged partition has moved to a broker that is asked again', async () => {
   for (const refuseAfterMs of [0, 100]) {
-    const { sent, messages, stored } = await callWith(refuseAfterMs, { 1: [0, 1] });
+    const { sent, send, messages, stored } = callWith(refuseAfterMs, { 1: [0, 1] });
     await expect(sent).rejects.toThrow('the leader of an acknowledged partition has moved');
     expect(stored).toEqual(messages.slice(0, 1));
+    // of a call that failed for one message, the others are sent again by another producer (acknowledged-producer.ts)
+    expect(await send(messages.slice(0, 1))).toHaveLength(1);
+    expect(stored).toEqual([messages[0], messages[0]]);
   }
 });
 

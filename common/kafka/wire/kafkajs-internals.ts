@@ -46,9 +46,9 @@ const NO_PRODUCER_ID = -1;
 let producesOnce = false;
 
 /**
- * Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats itself when the
- * first one fails (src/producer/sendMessages.js:65, 133). The repetition takes the next sequence numbers, so brokers take
- * it for new messages. Two cases:
+ * Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats
+ * itself when the first one fails (src/producer/sendMessages.js:65, 133). The repetition takes the next sequence
+ * numbers, so brokers take it for new messages. Two cases:
  * - Some brokers have not answered yet, and are asked again. So a refusal waits until the other requests of its call
  *   have ended. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
  * - A partition that was acknowledged has moved to a broker that is asked again. Then the call fails.
@@ -59,17 +59,18 @@ export function produceOnce(): void {
   const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: Broker };
   const { produce } = prototype;
   const running = new Map<Promise<unknown>, unknown>();
-  const acknowledged = new WeakSet<object>();
+  /** the producer that each message was acknowledged to: a call that finally fails may be sent again by another one */
+  const acknowledged = new WeakMap<object, unknown>();
   prototype.produce = async function (this: Broker, request) {
     if (request.producerId === NO_PRODUCER_ID) return await produce.call(this, request);
     const messages = request.topicData.flatMap(({ partitions }) => partitions.flatMap((of) => of.messages));
-    if (messages.some((message) => acknowledged.has(message)))
+    if (messages.some((message) => acknowledged.get(message) === request.producerId))
       throw new Error('the leader of an acknowledged partition has moved to a broker that is asked again');
     const own = produce.call(this, request);
     running.set(own, request.producerId);
     try {
       const answer = await own;
-      for (const message of messages) acknowledged.add(message);
+      for (const message of messages) acknowledged.set(message, request.producerId);
       return answer;
     } catch (error) {
       await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));

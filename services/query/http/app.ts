@@ -38,6 +38,20 @@ function requestId(raw: { readonly headers: IncomingHttpHeaders }): string {
   return typeof given === 'string' && /^[A-Za-z0-9._-]{1,64}$/.test(given) ? given : randomUUID();
 }
 
+/**
+ * Returns the address with a path that can be decoded: what is no escape, or may be no UTF-8, stands for itself. Fastify
+ * would answer such a path without its hooks, by the address of the proxy.
+ */
+function decodable(url: string): string {
+  const path = url.replace(/[?#].*$/s, '');
+  try {
+    decodeURI(path);
+    return url;
+  } catch {
+    return path.replaceAll(/%(?![0-7][0-9a-f])/gi, '%25') + url.slice(path.length);
+  }
+}
+
 /** Refuses a request by its headers, address or method. Throws ApiError. */
 function checkRequest(request: FastifyRequest): void {
   const { host, expect } = request.headers;
@@ -99,7 +113,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const app = fastify({
     logger: false,
     genReqId: requestId,
-    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200, querystringParser: () => ({}) },
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_REQUEST_LINE, querystringParser: () => ({}) },
+    rewriteUrl: ({ url = '/' }) => decodable(url),
     ...listener,
     requestTimeout: 60_000,
     connectionTimeout: 120_000,
@@ -108,14 +123,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     forceCloseConnections: 'idle',
     trustProxy: trusted(options.trustProxy),
     clientErrorHandler: answerBrokenRequest,
-    frameworkErrors: (_error, request, reply) => {
-      prepare(request, reply);
-      // the path cannot be decoded, so there is no route and no hook has run
-      void admit(request, reply).then(
-        () => sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
-        (error: unknown) => sendError(error, request, reply),
-      );
-    },
   });
   countRequests(app);
   // Node would answer by itself, without the envelope

@@ -199,6 +199,15 @@ describe('rates', () => {
     expect(statuses).toEqual([404, 404, 429]);
   });
 
+  it('of an address counts paths that cannot be decoded for the caller behind a proxy', async () => {
+    const s = await service({ RATE_LIMIT_PER_ADDRESS: '1', TRUST_PROXY: '1' });
+    const statuses: number[] = [];
+    for (const path of ['/%zz', '/%ff'])
+      for (const forwarded of ['192.0.2.1', '192.0.2.2'])
+        statuses.push((await send(s.address, path, { headers: { 'x-forwarded-for': forwarded } })).status);
+    expect(statuses).toEqual([404, 404, 429, 429]);
+  });
+
   it('of an address, which is what trusted proxies say, however much a caller writes before them', async () => {
     const from = (s: QueryService, forwarded: string): Promise<number> =>
       send(s.address, '/api/endpoints/logs.all?project=p', {
