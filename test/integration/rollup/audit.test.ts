@@ -197,6 +197,7 @@ describe('the audit', { timeout: 240_000 }, () => {
         },
       },
     });
+    expect(await audit.round()).toBe(0);
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600');
     world.now = Date.parse('2028-02-29T02:00:30Z');
     await beginToday(world.context);
