@@ -171,7 +171,8 @@ describe('without the first wall, beside the embedded engine', () => {
     const sql = 'SELECT arrayStringConcat(range(10000)) FROM (SELECT arrayJoin(range(100)))';
     const before = held();
     for (let i = 0; i < 10; i++) await engine.clickhouse.read({ sql, format: 'TSV', isolated: true });
-    expect(held() - before).toBeLessThan(20e6);
+    // V8 counts down in a thread of its own, which a busy machine lets wait; what is kept is kept
+    await expect.poll(() => held() - before, { timeout: 10_000 }).toBeLessThan(20e6);
   });
 
   it('a statement ends with its caller', async () => {
