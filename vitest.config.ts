@@ -66,7 +66,7 @@ export default defineConfig({
         '25.8 hostile',
         [
           ...INGEST,
-          'test/integration/rollup/{oracle,order,reads,window}.test.ts',
+          'test/integration/rollup/{oracle,order,reads,service,window}.test.ts',
           'test/integration/query/{answers,contract}.test.ts',
           'test/faults/kill-stack.test.ts',
           'test/e2e/oracle.test.ts',

@@ -22,7 +22,8 @@ const NIGHT_HOUR = 2;
 export interface Audit {
   /**
    * Runs one round: it compares the minutes since the last one, by event time, in buckets of up to a minute. At night,
-   * and once in the first hours, it also compares the closed periods of the last days. Returns the number of requested repairs.
+   * and once soon after the first round, it also compares the closed periods of the last days. Returns the number of
+   * requested repairs.
    */
   round(): Promise<number>;
   /** Compares the closed periods of the last days now. */

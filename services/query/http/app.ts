@@ -39,8 +39,8 @@ function requestId(raw: { readonly headers: IncomingHttpHeaders }): string {
 }
 
 /**
- * Returns the address with a path that can be decoded: what is no escape, or may be no UTF-8, stands for itself. Fastify
- * would answer such a path without its hooks, by the address of the proxy.
+ * Returns the address with a path that can be decoded: percent signs that begin no escape of ASCII become escapes. For
+ * a path that it cannot decode Fastify runs no hook, and takes the address of the proxy for the caller's.
  */
 function decodable(url: string): string {
   const path = url.replace(/[?#].*$/s, '');
@@ -113,6 +113,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const app = fastify({
     logger: false,
     genReqId: requestId,
+    // for a longer parameter Fastify runs no hook either
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_REQUEST_LINE, querystringParser: () => ({}) },
     rewriteUrl: ({ url = '/' }) => decodable(url),
     ...listener,
