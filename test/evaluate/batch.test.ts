@@ -97,7 +97,7 @@ test.each([
 });
 
 test('large batches are evaluated in turns: others run between, and one batch after the other', async () => {
-  const long = 'x'.repeat(1_000);
+  const long = 'x'.repeat(4_000);
   const contents = (of: number): Content[] =>
     Array.from({ length: 2_000 }, (_, i) =>
       i % 7 === 0 ? `${of}${long}` : eventWith('auth_logs', { id: `${of}-${i}` }),
@@ -136,16 +136,28 @@ test('large batches are evaluated in turns: others run between, and one batch af
   );
 });
 
+test('a small batch does not wait for large ones', async () => {
+  const place = { topic: 't', partition: 0, incarnation: 0, batchLast: 0 };
+  const large = recordsOf(Array.from({ length: 20 }, () => 'x'.repeat(100_000)));
+  const order: string[] = [];
+  const evaluated = async (name: string, records: typeof large): Promise<void> => {
+    await evaluateBatchInTurns('auth_logs', place, RULES, records, avro);
+    order.push(name);
+  };
+  await Promise.all([
+    evaluated('large', large),
+    evaluated('another large', large),
+    evaluated('small', recordsOf([BATCH[0]!])),
+  ]);
+  expect(order).toEqual(['small', 'large', 'another large']);
+});
+
 test('a batch that cannot be evaluated does not keep the next one', async () => {
   const place = { topic: 't', partition: 0, incarnation: 0, batchLast: 0 };
-  const broken = {
-    ...recordsOf([BATCH[0]!])[0]!,
-    get value(): Buffer {
-      throw new Error('freed');
-    },
-  };
-  const first = evaluateBatchInTurns('auth_logs', place, RULES, [broken], avro);
-  const second = evaluateBatchInTurns('auth_logs', place, RULES, recordsOf([BATCH[0]!]), avro);
-  await expect(first).rejects.toThrow('freed');
-  expect((await second).rowOffsets).toEqual([0]);
+  const large = recordsOf(Array.from({ length: 20 }, () => 'x'.repeat(100_000)));
+  const broken = { ...large[0]!, offset: 20, value: { length: 1 } as Buffer };
+  const first = evaluateBatchInTurns('auth_logs', place, RULES, [...large, broken], avro);
+  const second = evaluateBatchInTurns('auth_logs', place, RULES, large, avro);
+  await expect(first).rejects.toThrow(TypeError);
+  expect((await second).deadOffsets).toHaveLength(20);
 });
