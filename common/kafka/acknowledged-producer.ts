@@ -1,6 +1,7 @@
 import { within } from '../lifecycle/within.ts';
 import type { Logger } from '../logger.ts';
 import { CompressionTypes, type KafkaClient, type Message, type Producer } from './client.ts';
+import { isAcknowledged } from './wire/kafkajs-internals.ts';
 
 /**
  * A producer whose send() succeeds only if all replicas acknowledged every message.
@@ -157,38 +158,78 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   }
 
   async function call(pieces: readonly Piece[]): Promise<void> {
-    since = performance.now();
+    const delivered = new Set<Message>();
+    let reason: NotAcknowledged['reason'] = 'too_large';
+    let cause: unknown;
     try {
       current ??= connected(kafka);
-      const messages = pieces.flatMap((piece) => piece.messages);
-      const answers = await (
-        await current
-      ).send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
-      const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
-      const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
-      if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
+      cause = await deliver(await current, pieces, delivered);
     } catch (error) {
       const failed = current;
       current = undefined;
       void failed?.then((producer) => producer.disconnect()).catch(() => undefined);
-      const tooLarge = isTooLarge(error);
+      [reason, cause] = ['failed', error];
+    }
+    if (cause !== undefined)
       logger.warn(
         {
           topic,
-          messages: pieces.reduce((sum, p) => sum + p.messages.length, 0),
-          reason: error instanceof Error ? error.message : String(error),
+          messages: pieces.reduce((sum, p) => sum + p.messages.length, -delivered.size),
+          reason: cause instanceof Error ? cause.message : String(cause),
         },
         'messages_not_acknowledged',
       );
-      // a large message must not fail other callers
-      if (tooLarge && pieces.length > 1) {
-        for (const piece of pieces) await call([piece]);
-        return;
-      }
-      for (const { order } of pieces)
-        order.settle(new NotAcknowledged(tooLarge ? 'too_large' : 'failed', { cause: error }));
+    for (const piece of pieces) {
+      if (!piece.messages.every((message) => delivered.has(message)))
+        piece.order.settle(new NotAcknowledged(reason, { cause }));
+      done(piece);
     }
-    for (const piece of pieces) done(piece);
+  }
+
+  /**
+   * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
+   * partition's again by itself, and then each piece's: a large message must not fail other callers. A broker decides
+   * for each partition, so it may have stored those of the others. The same messages of one partition take the same
+   * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
+   */
+  async function deliver(
+    producer: Producer,
+    pieces: readonly Pick<Piece, 'messages'>[],
+    delivered: Set<Message>,
+  ): Promise<unknown> {
+    since = performance.now();
+    const messages = pieces.flatMap((piece) => piece.messages);
+    try {
+      const answers = await producer.send({
+        topic,
+        acks: -1,
+        timeout: REPLICAS_MS,
+        compression: CompressionTypes.LZ4,
+        messages,
+      });
+      const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
+      const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
+      if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
+      for (const message of messages) delivered.add(message);
+      return undefined;
+    } catch (error) {
+      if (!isTooLarge(error)) throw error;
+      for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
+      const left = pieces
+        .map((piece) => ({ messages: piece.messages.filter((message) => !delivered.has(message)) }))
+        .filter((piece) => piece.messages.length > 0);
+      const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
+      const parts =
+        partitions.size > 1
+          ? [...partitions].map((of) =>
+              left.map((piece) => ({ messages: piece.messages.filter(({ partition }) => partition === of) })),
+            )
+          : left.map((piece) => [piece]);
+      if (parts.length === 1) return error;
+      let refusal: unknown;
+      for (const part of parts) refusal = (await deliver(producer, part, delivered)) ?? refusal;
+      return refusal;
+    }
   }
 
   async function run(): Promise<void> {

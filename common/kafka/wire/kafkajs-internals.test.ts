@@ -1,16 +1,26 @@
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { createLogger } from '../../logger.ts';
+import { createAcknowledgedProducer } from '../acknowledged-producer.ts';
+import type { KafkaClient, Message, ProducerRecord, RecordMetadata } from '../client.ts';
 import { produceOnce, readFetchesWith, type ProduceRequest } from './kafkajs-internals.ts';
 
 const require = createRequire(import.meta.url);
 type Made<T> = (options: object) => T;
 
+const MOVED = { type: 'NOT_LEADER_FOR_PARTITION', retriable: true, times: 1 };
+const TOO_LARGE = { type: 'MESSAGE_TOO_LARGE', retriable: false, times: Infinity };
+
 /**
- * A produce call to partitions 0 and 1 of two brokers. The second refuses once, after refuseAfterMs, while the first
+ * An idempotent producer to partitions 0 and 1 of two brokers. The second refuses after refuseAfterMs, while the first
  * needs 50 ms. `moved`: the leaders after that.
  */
-function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly number[]>>) {
+function producerWith(
+  refuseAfterMs: number,
+  moved: Readonly<Record<number, readonly number[]>>,
+  refusal: typeof MOVED = MOVED,
+) {
   produceOnce();
   const createSendMessages = require('kafkajs/src/producer/sendMessages.js') as Made<
     (call: object) => Promise<unknown>
@@ -22,18 +32,18 @@ function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly
   const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: object };
   const [sendRequest] = Object.getOwnPropertySymbols(prototype);
 
-  const stored: object[] = [];
-  let refusals = 1;
-  let producers = 0;
+  const stored: Message[] = [];
+  let refusals = 0;
   const brokers = [0, 1].map((nodeId) =>
     Object.assign(Object.create(prototype) as object, {
       nodeId,
       lookupRequest: () => (request: ProduceRequest) => request,
       [sendRequest!]: async ({ topicData }: ProduceRequest) => {
         await sleep(nodeId === 0 ? 50 : refuseAfterMs);
-        if (nodeId === 1 && refusals-- > 0)
-          throw Object.assign(new Error('moved'), { type: 'NOT_LEADER_FOR_PARTITION', retriable: true });
-        stored.push(...topicData.flatMap(({ partitions }) => partitions.flatMap(({ messages }) => messages)));
+        if (nodeId === 1 && refusals++ < refusal.times) throw Object.assign(new Error('refused'), refusal);
+        stored.push(
+          ...topicData.flatMap(({ partitions }) => partitions.flatMap(({ messages }) => messages as Message[])),
+        );
         return { topics: [{ topicName: 't', partitions: [{ partition: nodeId, errorCode: 0 }] }] };
       },
     }),
@@ -48,7 +58,7 @@ function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly
     isConnected: () => true,
     findTopicPartitionMetadata: () => [{}, {}],
     findLeaderForPartitions: (_: string, partitions: readonly string[]) => {
-      const leaders = Object.entries(refusals > 0 ? { 0: [0], 1: [1] } : moved);
+      const leaders = Object.entries(refusals === 0 ? { 0: [0], 1: [1] } : moved);
       return Object.fromEntries(
         leaders
           .map(([node, of]) => [node, of.filter((partition) => partitions.includes(String(partition)))] as const)
@@ -56,41 +66,62 @@ function callWith(refuseAfterMs: number, moved: Readonly<Record<number, readonly
       );
     },
     findBroker: async ({ nodeId }: { nodeId: string }) => brokers[Number(nodeId)],
-    findControllerBroker: async () => ({
-      initProducerId: async () => ({ producerId: `of ${++producers}`, producerEpoch: 0 }),
-    }),
+    findControllerBroker: async () => ({ initProducerId: async () => ({ producerId: 'p', producerEpoch: 0 }) }),
   };
-  /** of a producer of its own */
-  const send = async (messages: readonly object[]): Promise<unknown> => {
-    const eosManager = createEosManager({ logger, cluster, transactional: false });
-    await eosManager.initProducerId();
-    return await createSendMessages({
-      logger,
-      cluster,
-      eosManager,
-      partitioner: ({ message }: { message: { partition: number } }) => message.partition,
-      retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
-    })({ topicMessages: [{ topic: 't', messages }] });
+  const eosManager = createEosManager({ logger, cluster, transactional: false });
+  const sendMessages = createSendMessages({
+    logger,
+    cluster,
+    eosManager,
+    partitioner: ({ message }: { message: Message }) => (message.partition = Number(message.key)),
+    retrier: createRetry({ initialRetryTime: 1, retries: 3 }),
+  });
+  return {
+    send: async (messages: readonly Message[]) => {
+      await eosManager.initProducerId();
+      return (await sendMessages({ topicMessages: [{ topic: 't', messages }] })) as RecordMetadata[];
+    },
+    messages: ['0', '1'].map((key): Message => ({ key, value: `of ${key}` })),
+    stored,
   };
-  const messages = [0, 1].map((partition) => ({ partition, value: `of ${partition}` }));
-  return { sent: send(messages), send, messages, stored };
 }
 
 test('a produce call that one broker refuses at once is stored once by a broker that is slow', async () => {
-  const { sent, messages, stored } = callWith(0, { 0: [0], 1: [1] });
-  expect(await sent).toHaveLength(2);
+  const { send, messages, stored } = producerWith(0, { 0: [0], 1: [1] });
+  expect(await send(messages)).toHaveLength(2);
   expect(stored).toEqual(messages);
 });
 
 test('a produce call fails if an acknowledged partition has moved to a broker that is asked again', async () => {
   for (const refuseAfterMs of [0, 100]) {
-    const { sent, send, messages, stored } = callWith(refuseAfterMs, { 1: [0, 1] });
-    await expect(sent).rejects.toThrow('the leader of an acknowledged partition has moved');
+    const { send, messages, stored } = producerWith(refuseAfterMs, { 1: [0, 1] });
+    await expect(send(messages)).rejects.toThrow('the leader of an acknowledged partition has moved');
     expect(stored).toEqual(messages.slice(0, 1));
-    // of a call that failed for one message, the others are sent again by another producer (acknowledged-producer.ts)
-    expect(await send(messages.slice(0, 1))).toHaveLength(1);
-    expect(stored).toEqual([messages[0], messages[0]]);
   }
+});
+
+test('what one broker stored is not sent again if another one refuses a message as too large', async () => {
+  const { send, stored } = producerWith(0, { 0: [0], 1: [1] }, TOO_LARGE);
+  const kafka = {
+    producer: () => ({
+      connect: async () => undefined,
+      disconnect: async () => undefined,
+      send: ({ messages }: ProducerRecord) => send(messages),
+    }),
+  } as unknown as KafkaClient;
+  const producer = createAcknowledgedProducer({ kafka, logger: createLogger('silent') });
+  const outcomes = await Promise.allSettled(
+    // the first one is in flight, so the others share a call
+    ['0', '0', '1'].map(
+      (key, i) => producer.send('t', [{ key, value: Buffer.from(String(i)), timestamp: 1 }]).acknowledged,
+    ),
+  );
+  expect(outcomes).toMatchObject([
+    { status: 'fulfilled' },
+    { status: 'fulfilled' },
+    { status: 'rejected', reason: { reason: 'too_large' } },
+  ]);
+  expect(stored.map(({ value }) => String(value))).toEqual(['0', '1']);
 });
 
 test('kafkajs reads records in the format before 0.11', async () => {

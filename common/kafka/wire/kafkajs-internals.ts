@@ -44,6 +44,13 @@ export interface ProduceRequest {
 const NO_PRODUCER_ID = -1;
 
 let producesOnce = false;
+/** messages that a broker acknowledged to an idempotent producer */
+const acknowledged = new WeakSet<object>();
+
+/** True also if the call of this message failed because of another broker. */
+export function isAcknowledged(message: object): boolean {
+  return acknowledged.has(message);
+}
 
 /**
  * Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats
@@ -59,18 +66,16 @@ export function produceOnce(): void {
   const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: Broker };
   const { produce } = prototype;
   const running = new Map<Promise<unknown>, unknown>();
-  /** the producer that each message was acknowledged to: a call that finally fails may be sent again by another one */
-  const acknowledged = new WeakMap<object, unknown>();
   prototype.produce = async function (this: Broker, request) {
     if (request.producerId === NO_PRODUCER_ID) return await produce.call(this, request);
     const messages = request.topicData.flatMap(({ partitions }) => partitions.flatMap((of) => of.messages));
-    if (messages.some((message) => acknowledged.get(message) === request.producerId))
+    if (messages.some(isAcknowledged))
       throw new Error('the leader of an acknowledged partition has moved to a broker that is asked again');
     const own = produce.call(this, request);
     running.set(own, request.producerId);
     try {
       const answer = await own;
-      for (const message of messages) acknowledged.set(message, request.producerId);
+      for (const message of messages) acknowledged.add(message);
       return answer;
     } catch (error) {
       await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));

@@ -1,0 +1,43 @@
+import { randomBytes } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { createAcknowledgedProducer } from '../../../common/kafka/acknowledged-producer.ts';
+import { partitionOf } from '../../../common/kafka/partitioner.ts';
+import { createLogger } from '../../../common/logger.ts';
+import { readAll, testKafka, uniqueName, withAdmin } from '../../harness/kafka.ts';
+
+test('what a call holds beside a message that its topic refuses is stored once, also of another partition', async () => {
+  const topic = uniqueName('too-large');
+  const configEntries = [{ name: 'max.message.bytes', value: '100000' }];
+  await withAdmin((admin) => admin.createTopics({ topics: [{ topic, numPartitions: 2, configEntries }] }));
+  const [here, there] = [0, 1].map((partition) =>
+    ['a', 'b', 'c', 'd', 'e'].find((key) => partitionOf(Buffer.from(key), 2) === partition)!,
+  );
+  const producer = createAcknowledgedProducer({ kafka: testKafka(), logger: createLogger('silent') });
+  const send = (key: string, value: string | Buffer): Promise<void> =>
+    producer.send(topic, [{ key, value: Buffer.from(value), timestamp: Date.now() }]).acknowledged;
+  try {
+    // in flight, so the next ones share a call
+    const outcomes = await Promise.allSettled([
+      send(here!, 'first'),
+      send(here!, 'same partition'),
+      send(here!, randomBytes(200_000)),
+      send(there!, 'other partition'),
+    ]);
+    expect(outcomes.map((o) => (o.status === 'rejected' ? o.reason : o.status))).toMatchObject([
+      'fulfilled',
+      'fulfilled',
+      { reason: 'too_large' },
+      'fulfilled',
+    ]);
+    await send(there!, 'afterwards');
+    const stored = await readAll(topic);
+    expect(stored.map(({ message }) => String(message.value)).toSorted()).toEqual([
+      'afterwards',
+      'first',
+      'other partition',
+      'same partition',
+    ]);
+  } finally {
+    await producer.stop();
+  }
+});
