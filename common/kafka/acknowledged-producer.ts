@@ -1,6 +1,6 @@
 import { within } from '../lifecycle/within.ts';
 import type { Logger } from '../logger.ts';
-import { CompressionTypes, type KafkaClient, type Message, type Producer } from './client.ts';
+import { CompressionTypes, type KafkaClient, type Message, type Producer, type RecordMetadata } from './client.ts';
 import { isAcknowledged } from './wire/kafkajs-internals.ts';
 
 /**
@@ -163,7 +163,12 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
     let cause: unknown;
     try {
       current ??= connected(kafka);
-      cause = await deliver(await current, pieces, delivered);
+      const producer = await current;
+      const send = (messages: Message[]): Promise<RecordMetadata[]> => {
+        since = performance.now();
+        return producer.send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
+      };
+      cause = await deliver(send, pieces, delivered);
     } catch (error) {
       const failed = current;
       current = undefined;
@@ -175,7 +180,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
         {
           topic,
           messages: pieces.reduce((sum, p) => sum + p.messages.length, -delivered.size),
-          reason: cause instanceof Error ? cause.message : String(cause),
+          reason: (cause as Error).message,
         },
         'messages_not_acknowledged',
       );
@@ -183,52 +188,6 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       if (!piece.messages.every((message) => delivered.has(message)))
         piece.order.settle(new NotAcknowledged(reason, { cause }));
       done(piece);
-    }
-  }
-
-  /**
-   * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
-   * partition's again by itself, and then each piece's: a large message must not fail other callers. A broker decides
-   * for each partition, so it may have stored those of the others. The same messages of one partition take the same
-   * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
-   */
-  async function deliver(
-    producer: Producer,
-    pieces: readonly Pick<Piece, 'messages'>[],
-    delivered: Set<Message>,
-  ): Promise<unknown> {
-    since = performance.now();
-    const messages = pieces.flatMap((piece) => piece.messages);
-    try {
-      const answers = await producer.send({
-        topic,
-        acks: -1,
-        timeout: REPLICAS_MS,
-        compression: CompressionTypes.LZ4,
-        messages,
-      });
-      const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
-      const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
-      if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
-      for (const message of messages) delivered.add(message);
-      return undefined;
-    } catch (error) {
-      if (!isTooLarge(error)) throw error;
-      for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
-      const left = pieces
-        .map((piece) => ({ messages: piece.messages.filter((message) => !delivered.has(message)) }))
-        .filter((piece) => piece.messages.length > 0);
-      const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
-      const parts =
-        partitions.size > 1
-          ? [...partitions].map((of) =>
-              left.map((piece) => ({ messages: piece.messages.filter(({ partition }) => partition === of) })),
-            )
-          : left.map((piece) => [piece]);
-      if (parts.length === 1) return error;
-      let refusal: unknown;
-      for (const part of parts) refusal = (await deliver(producer, part, delivered)) ?? refusal;
-      return refusal;
     }
   }
 
@@ -251,6 +210,45 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       await current?.then((producer) => producer.disconnect()).catch(() => undefined);
     },
   };
+}
+
+/**
+ * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
+ * partition's again by itself, and then each piece's: a large message must not fail other callers. A broker decides
+ * for each partition, so it may have stored those of the others. The same messages of one partition take the same
+ * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
+ */
+async function deliver(
+  send: (messages: Message[]) => Promise<RecordMetadata[]>,
+  pieces: readonly Pick<Piece, 'messages'>[],
+  delivered: Set<Message>,
+): Promise<unknown> {
+  const messages = pieces.flatMap((piece) => piece.messages);
+  try {
+    const answers = await send(messages);
+    const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
+    const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
+    if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
+    for (const message of messages) delivered.add(message);
+    return undefined;
+  } catch (error) {
+    if (!isTooLarge(error)) throw error;
+    for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
+    const left = pieces
+      .map((piece) => ({ messages: piece.messages.filter((message) => !delivered.has(message)) }))
+      .filter((piece) => piece.messages.length > 0);
+    const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
+    const parts =
+      partitions.size > 1
+        ? [...partitions].map((of) =>
+            left.map((piece) => ({ messages: piece.messages.filter(({ partition }) => partition === of) })),
+          )
+        : left.map((piece) => [piece]);
+    if (parts.length === 1) return error;
+    let refusal: unknown;
+    for (const part of parts) refusal = (await deliver(send, part, delivered)) ?? refusal;
+    return refusal;
+  }
 }
 
 async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer> {
