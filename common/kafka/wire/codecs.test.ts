@@ -2,7 +2,7 @@ import zlib from 'node:zlib';
 import { compressSync as snappyBlock } from 'snappy';
 import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test } from 'vitest';
-import { CodecError, compress, decompress, type Codec } from './codecs.ts';
+import { CodecError, compress, decompress, decompressInChunks, type Codec } from './codecs.ts';
 
 const codecs: Codec[] = ['gzip', 'snappy', 'lz4', 'zstd'];
 const MiB = 1024 * 1024;
@@ -38,6 +38,18 @@ async function refusal(promise: Promise<unknown>): Promise<string> {
   expect(error).toBeInstanceOf(CodecError);
   return (error as CodecError).reason;
 }
+
+test('zstd frames that follow each other are read to the last one, within the limit', async () => {
+  const parts = [sample(1_000), sample(3 * MiB), Buffer.alloc(0), sample(17)];
+  const packed = Buffer.concat(parts.map((part) => zlib.zstdCompressSync(part)));
+  const data = Buffer.concat(parts);
+  expect((await decompress('zstd', packed, data.length)).equals(data)).toBe(true);
+  expect(await refusal(decompress('zstd', packed, data.length - 1))).toBe('too_large');
+  const chunks: Buffer[] = [];
+  for await (const chunk of decompressInChunks('zstd', packed)) chunks.push(chunk);
+  expect(Buffer.concat(chunks).equals(data)).toBe(true);
+  expect(chunks.length).toBeGreaterThan(4);
+});
 
 describe.each(codecs)('%s', (codec) => {
   test.each([0, 1, 100, 65_536, 3 * MiB + 17])('gives back %i bytes', async (bytes) => {

@@ -85,20 +85,55 @@ const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<B
   gzip: (data, maxBytes) => unzip('gzip', promisify(zlib.unzip), data, maxBytes),
   snappy: decompressSnappy,
   lz4: decompressLz4,
-  zstd: (data, maxBytes) => unzip('zstd', promisify(zlib.zstdDecompress), data, maxBytes),
+  zstd: decompressZstd,
 };
 
 const chunkers: Record<Codec, (data: Buffer) => AsyncIterable<Buffer>> = {
   gzip: (data) => streamed(zlib.createUnzip({ chunkSize: CHUNK_BYTES }), data),
   snappy: snappyChunks,
   lz4: lz4Chunks,
-  zstd: (data) => streamed(zlib.createZstdDecompress({ chunkSize: CHUNK_BYTES }), data),
+  zstd: zstdChunks,
 };
 
 /** Breaking out of the loop ends the stream. */
 function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
   stream.end(data);
   return stream;
+}
+
+/** Frames may follow each other (RFC 8878, section 3). Node ends after the first one. */
+async function* zstdChunks(data: Buffer): AsyncGenerator<Buffer> {
+  let at = 0;
+  do {
+    const frame = zlib.createZstdDecompress({ chunkSize: CHUNK_BYTES });
+    yield* streamed(frame, data.subarray(at));
+    at += frame.bytesWritten;
+  } while (at < data.length);
+}
+
+async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let total = 0;
+  let at = 0;
+  do {
+    const { buffer, engine } = await unzip('zstd', unpackZstd, data.subarray(at), Math.max(1, maxBytes - total));
+    parts.push(buffer);
+    at += engine.bytesWritten;
+    if ((total += buffer.length) > maxBytes) throw tooLarge('zstd', data.length, maxBytes);
+  } while (at < data.length);
+  return parts.length === 1 ? parts[0]! : Buffer.concat(parts, total);
+}
+
+/** What zlib's functions resolve to with the option `info`, which Node's types do not know. */
+interface Unpacked {
+  readonly buffer: Buffer;
+  /** bytesWritten: of the input, to the end of its first frame */
+  readonly engine: { readonly bytesWritten: number };
+}
+
+async function unpackZstd(data: Buffer, options: UnpackOptions): Promise<Unpacked> {
+  const unpacked: unknown = await promisify(zlib.zstdDecompress)(data, { ...options, info: true });
+  return unpacked as Unpacked;
 }
 
 /**
@@ -111,12 +146,17 @@ const AT_ONCE_BYTES = 4 * 1024 * 1024;
 /** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
 const CHUNK_BYTES = 256 * 1024;
 
-async function unzip(
+interface UnpackOptions {
+  readonly maxOutputLength: number;
+  readonly chunkSize: number;
+}
+
+async function unzip<T>(
   codec: Codec,
-  unpack: (data: Buffer, options: { maxOutputLength: number; chunkSize: number }) => Promise<Buffer>,
+  unpack: (data: Buffer, options: UnpackOptions) => Promise<T>,
   data: Buffer,
   maxBytes: number,
-): Promise<Buffer> {
+): Promise<T> {
   try {
     return await unpack(data, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES });
   } catch (error) {

@@ -157,6 +157,7 @@ async function decode(
   raw: Buffer,
   from = 0,
   maxBytes = 1e9,
+  readOld = async (): Promise<never[]> => [],
 ): Promise<{
   records: readonly (readonly FetchedRecord[])[];
   ends: readonly (number | undefined)[];
@@ -168,7 +169,7 @@ async function decode(
     fetchOffset: () => from,
     maxBytes,
     onUnreadable: (place) => unreadable.push(place),
-    readOld: async (): Promise<never[]> => [],
+    readOld,
   });
   const blocks = decoded.responses.flatMap((r) => r.partitions.map((p) => p.messages[0]));
   for (const block of blocks) if (block !== undefined) expect(block.isControlRecord).toBe(block.records.length === 0);
@@ -604,6 +605,20 @@ describe('damage', () => {
       [0, 1],
     ]);
     expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
+  });
+
+  test('of a message in the format before 0.11 stops its partition too', async () => {
+    const good = await batch([{ offset: 0 }, { offset: 1 }]);
+    const old = Buffer.alloc(40);
+    old.writeInt8(1, 16);
+    const { records, unreadable } = await decode(
+      response({ records: old }, { partition: 1, records: good.bytes }),
+      0,
+      undefined,
+      () => Promise.reject(new Error('incorrect header check')),
+    );
+    expect(records.map(offsets)).toEqual([[], [0, 1]]);
+    expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 0 }]);
   });
 
   test('inside a record batch keeps the records before it, and the position is behind the last of them', async () => {

@@ -76,20 +76,17 @@ export async function decodeFetchResponse<Old>(
       const preferredReadReplica = input.int32();
       const records = input.bytes();
       const magic = magicAt(records, 0);
-      if (magic !== undefined && magic < 2) {
-        const messages = await readOld(records);
-        given += messages.length;
-        partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
-        continue;
-      }
       const taken: Taken = { records: [], whole: undefined, buffers: [] };
+      let messages: readonly (Old | FetchedBlock)[] | undefined;
       try {
-        await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);
+        if (magic !== undefined && magic < 2) messages = await readOld(records);
+        else await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);
       } catch (error) {
         unreadable++;
-        onUnreadable({ topic: topicName, partition, offset: (error as Unreadable).offset ?? -1 }, error as Error);
+        const offset = error instanceof Unreadable ? error.offset : fetchOffset(topicName, partition);
+        onUnreadable({ topic: topicName, partition, offset }, error as Error);
       }
-      const messages = blocksOf(taken, Number(head.lastStableOffset));
+      messages ??= blocksOf(taken, Number(head.lastStableOffset));
       given += messages.length;
       if (records.length > 0 && messages.length === 0)
         cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
