@@ -164,7 +164,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
     try {
       current ??= connected(kafka);
       const producer = await current;
-      const send = (messages: Message[]): Promise<RecordMetadata[]> => {
+      const send: Send = (messages) => {
         since = performance.now();
         return producer.send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
       };
@@ -212,6 +212,8 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   };
 }
 
+type Send = (messages: Message[]) => Promise<RecordMetadata[]>;
+
 /**
  * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
  * partition's again by itself, and then each piece's: a large message must not fail other callers. A broker decides
@@ -219,7 +221,7 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
  * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
  */
 async function deliver(
-  send: (messages: Message[]) => Promise<RecordMetadata[]>,
+  send: Send,
   pieces: readonly Pick<Piece, 'messages'>[],
   delivered: Set<Message>,
 ): Promise<unknown> {
@@ -244,11 +246,32 @@ async function deliver(
             left.map((piece) => ({ messages: piece.messages.filter(({ partition }) => partition === of) })),
           )
         : left.map((piece) => [piece]);
-    if (parts.length === 1) return error;
+    if (parts.length === 1) return await deliverOne(send, left[0]!.messages, delivered, error);
     let refusal: unknown;
     for (const part of parts) refusal = (await deliver(send, part, delivered)) ?? refusal;
     return refusal;
   }
+}
+
+/**
+ * Sends the messages of one piece and one partition again, which the topic refused together. If it takes the largest
+ * alone, the rest goes in halves. If not, none of them is stored.
+ */
+async function deliverOne(
+  send: Send,
+  messages: readonly Message[],
+  delivered: Set<Message>,
+  refusal: unknown,
+): Promise<unknown> {
+  if (messages.length === 1) return refusal;
+  const largest = messages.reduce((most, message) => (sizeOf(message) > sizeOf(most) ? message : most));
+  const rest = messages.filter((message) => message !== largest);
+  const middle = Math.ceil(rest.length / 2);
+  for (const part of [[largest], rest.slice(0, middle), rest.slice(middle)]) {
+    const refused = part.length === 0 ? undefined : await deliver(send, [{ messages: part }], delivered);
+    if (refused !== undefined) return refused;
+  }
+  return undefined;
 }
 
 async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer> {

@@ -5,6 +5,12 @@ import { partitionOf } from '../../../common/kafka/partitioner.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { readAll, testKafka, uniqueName, withAdmin } from '../../harness/kafka.ts';
 
+const nameOf = (value: Buffer | null): string =>
+  String(value)
+    .split(' ')
+    .slice(0, value!.length > 1_000 ? 1 : 2)
+    .join(' ');
+
 test('what a call holds beside a message that its topic refuses is stored once, also of another partition', async () => {
   const topic = uniqueName('too-large');
   const configEntries = [{ name: 'max.message.bytes', value: '100000' }];
@@ -15,6 +21,11 @@ test('what a call holds beside a message that its topic refuses is stored once, 
   const producer = createAcknowledgedProducer({ kafka: testKafka(), logger: createLogger('silent') });
   const send = (key: string, value: string | Buffer): Promise<void> =>
     producer.send(topic, [{ key, value: Buffer.from(value), timestamp: Date.now() }]).acknowledged;
+  const sendAll = (values: readonly Buffer[]): Promise<void> =>
+    producer.send(
+      topic,
+      values.map((value) => ({ key: here!, value, timestamp: Date.now() })),
+    ).acknowledged;
   try {
     // in flight, so the next ones share a call
     const outcomes = await Promise.allSettled([
@@ -30,8 +41,13 @@ test('what a call holds beside a message that its topic refuses is stored once, 
       'fulfilled',
     ]);
     await send(there!, 'afterwards');
+    // each of them fits, and together they do not: they are stored; if one does not fit, none is
+    const events = Array.from({ length: 9 }, (_, i) => Buffer.concat([Buffer.from(`${i} `), randomBytes(20_000 + i)]));
+    await sendAll(events);
+    await expect(sendAll([Buffer.from('small'), randomBytes(200_000)])).rejects.toMatchObject({ reason: 'too_large' });
     const stored = await readAll(topic);
-    expect(stored.map(({ message }) => String(message.value)).toSorted()).toEqual([
+    expect(stored.map(({ message }) => nameOf(message.value)).toSorted()).toEqual([
+      ...events.map((_, i) => String(i)),
       'afterwards',
       'first',
       'other partition',
