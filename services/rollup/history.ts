@@ -160,18 +160,18 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
       const where = { ...labels, period: isoTime(period) };
-      const closed = await readClosedRepairs(clickhouse, rollup, period);
+      let closed = await readClosedRepairs(clickhouse, rollup, period);
       const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {
         metrics.sourceIncomplete.set(labels, incomplete);
+        // before the catalogue says that it is built, so that a kill in between loses none
+        closed = await requestClosedSince(context, rollup, period, closed);
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
         if (now.state === 'building')
           await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
-        // a repair that was closed meanwhile left this version out, and its build may have been before the request
-        for (const repair of await readClosedRepairs(clickhouse, rollup, period))
-          if (!closed.some((c) => isDeepStrictEqual(c, repair)))
-            await requestRepair(context, { ...repair, source: rollup.source, period });
+        // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
+        await requestClosedSince(context, rollup, period, closed);
         await publish(context);
         logger.info(
           { ...where, periods_left: pending.length },
@@ -192,6 +192,23 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     metrics.sourceIncomplete.set(labels, incomplete);
   }
   return again;
+}
+
+/**
+ * Requests again what was closed since `known` was read: the repair left this version out, and its build may have been
+ * before the request. Returns all that is closed now.
+ */
+async function requestClosedSince(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  known: Awaited<ReturnType<typeof readClosedRepairs>>,
+): ReturnType<typeof readClosedRepairs> {
+  const closed = await readClosedRepairs(context.clickhouse, rollup, period);
+  for (const repair of closed)
+    if (!known.some((k) => isDeepStrictEqual(k, repair)))
+      await requestRepair(context, { ...repair, source: rollup.source, period });
+  return closed;
 }
 
 /**

@@ -101,7 +101,8 @@ function isWithin(a: Repair, b: Repair): boolean {
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
-  const rollups = (await readRollups(clickhouse)).filter((r) => r.state === 'building' || r.state === 'serving');
+  // a `new` one too: the service that admits it may have looked at raw before the batch that is repaired
+  const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   let left = 0;
   const incomplete = new Set<string>();
   const differing = new Map<string, number>();
@@ -119,7 +120,9 @@ export async function repairOpen(context: Context): Promise<number> {
       reason: repair.reason,
     };
     let outcome: Repair['outcome'] = 'built';
-    const affected = rollups.filter((r) => r.source === repair.source && !r.pending.includes(repair.period));
+    const ofSource = rollups.filter((r) => r.source === repair.source);
+    const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
+    const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
     for (const [shard, rollup] of onShards(context).flatMap((of) => affected.map((r) => [of, r] as const))) {
       const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
       let built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
@@ -143,11 +146,18 @@ export async function repairOpen(context: Context): Promise<number> {
       }
       if (built.kind !== 'built' && outcome !== 'differs') outcome = built.kind;
     }
+    // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
+    if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
     // an accepted loss also ends the requests within its span that the loss has kept open
     const answered = outcome === 'built' && repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
     for (const member of answered)
       if (outcome === 'built' || outcome !== member.outcome)
         await writeRepair(context, { ...member, outcome }, outcome === 'built');
+    // or between the two looks, and has not seen that the request is closed (history.ts)
+    if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) {
+      await requestRepair(context, repair);
+      left++;
+    }
     if (outcome === 'built') logger.info(where, 'rollup_repaired');
     else left += group.length;
   }
@@ -156,6 +166,15 @@ export async function repairOpen(context: Context): Promise<number> {
     metrics.differences.set({ rollup: name }, differing.get(name) ?? 0);
   }
   return left;
+}
+
+/** Returns whether one of these versions, which had the period pending, has it no longer. */
+async function isAnyBuilt(clickhouse: Reader, leftOut: readonly Rollup[], period: number): Promise<boolean> {
+  if (leftOut.length === 0) return false;
+  return (await readRollups(clickhouse)).some(
+    ({ name, version, state, pending }) =>
+      state !== 'retired' && !pending.includes(period) && leftOut.some((r) => r.name === name && r.version === version),
+  );
 }
 
 /** Batches that `unfinished` names at most. */

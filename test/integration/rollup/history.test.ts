@@ -439,28 +439,142 @@ describe('history', { timeout: 240_000 }, () => {
     });
   });
 
-  test('a repair that is closed while its period is built reaches the version that is built', async () => {
-    await makeRollups();
-    const period = floorTo(world.now / 1000, DAY);
-    const batch = world.announce('edge_logs', eventsOf(3, world.now), { period });
-    world.onWait = async () => {
-      world.onWait = () => Promise.resolve();
-      // the period is built, and the catalogue does not say so yet: a batch is killed before its views, and recovered
+  describe('a repair that is closed while history builds its period reaches the version that is built', () => {
+    /**
+     * Called when the newest period is built and the catalogue does not say so yet: a batch is killed before its views,
+     * and recovered.
+     */
+    async function recoverBatch(): Promise<void> {
+      const period = floorTo(world.now / 1000, DAY);
+      const batch = world.announce('edge_logs', eventsOf(3, world.now), { period });
       await world.clickhouse.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
       await batch.insert();
       await world.clickhouse.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
-      const span = { from: period, to: period + DAY };
       await requestRepair(world.context, {
         source: 'edge_logs',
         period,
-        ...span,
+        from: period,
+        to: period + DAY,
         reason: 'recovery',
         accept_loss: false,
       });
       await batch.record();
       expected += 3;
+    }
+
+    async function expectRight(): Promise<void> {
+      await buildAll();
+      for (let round = 0; (await repairOpen(world.context)) > 0; round++) expect(round).toBeLessThan(3);
       expect(await repairOpen(world.context)).toBe(0);
+      expect(await outcome()).toEqual(right());
+    }
+
+    test('if it is closed before the catalogue says that the period is built', async () => {
+      await makeRollups();
+      world.onWait = async () => {
+        world.onWait = () => Promise.resolve();
+        await recoverBatch();
+        expect(await repairOpen(world.context)).toBe(0);
+      };
+      await expectRight();
+    });
+
+    test('if history is killed right after the catalogue says that the period is built', async () => {
+      await makeRollups();
+      world.onWait = async () => {
+        world.onWait = () => Promise.resolve();
+        await recoverBatch();
+        expect(await repairOpen(world.context)).toBe(0);
+      };
+      const engine = world.clickhouse;
+      let isKilled = false;
+      const execute = async (statement: Statement): Promise<void> => {
+        if (isKilled) throw new Error('killed');
+        isKilled = statement.sql === statements.writeRollup;
+        await engine.execute(statement);
+      };
+      await expect(nextStep({ ...world.context, clickhouse: { ...engine, execute } })).rejects.toThrow('killed');
+      await expectRight();
+    });
+
+    /** History ends the build before statement `at` of the repair, and the repair goes on. */
+    async function endBefore(at: number, execute = world.clickhouse.execute): Promise<void> {
+      await makeRollups();
+      const engine = world.clickhouse;
+      const [reached, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+      let repairing: Promise<unknown> | undefined;
+      let met = 0;
+      const hold = async (): Promise<void> => {
+        if (++met !== at) return;
+        reached.resolve();
+        await ended.promise;
+      };
+      const held: typeof engine = {
+        ...engine,
+        read: async (read) => {
+          await hold();
+          return await engine.read(read);
+        },
+        execute: async (statement) => {
+          await hold();
+          await execute(statement);
+        },
+      };
+      world.onWait = async () => {
+        world.onWait = () => Promise.resolve();
+        await recoverBatch();
+        repairing = repairOpen({ ...world.context, clickhouse: held });
+        await Promise.race([reached.promise, repairing]);
+      };
+      await nextStep(world.context);
+      ended.resolve();
+      await repairing;
+    }
+
+    test.each([1, 2, 3, 4, 5])('if history ends the build before statement %i of the repair', async (at) => {
+      await endBefore(at);
+      await expectRight();
+    });
+
+    test('if history ends the build before the repair looks again, and the repair is killed after its close', async () => {
+      let isClosed = false;
+      const { execute } = world.clickhouse;
+      const killed = endBefore(3, async (statement) => {
+        if (isClosed) throw new Error('killed');
+        isClosed = statement.sql === statements.writeRepair && statement.params?.['done'] === true;
+        await execute(statement);
+      });
+      await killed.catch((error: unknown) => expect((error as Error).message).toBe('killed'));
+      await expectRight();
+    });
+  });
+
+  test('a repair that is done while a new version is admitted reaches that version', async () => {
+    world.now += DAY_MS;
+    await world.makeRollups();
+    await beginToday(world.context);
+    const engine = world.clickhouse;
+    const period = floorTo(world.now / 1000, DAY);
+    let isAdmitted = false;
+    // raw was looked at before this batch, so its period is not pending
+    const execute = async (statement: Statement): Promise<void> => {
+      if (!isAdmitted && statement.sql === statements.writeRollup && statement.params?.['name'] === 'api_requests') {
+        isAdmitted = true;
+        const batch = world.announce('edge_logs', eventsOf(3, world.now));
+        await engine.execute({ sql: 'DETACH TABLE api_requests_v1_mv' });
+        await batch.insert();
+        await engine.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
+        const span = { from: period, to: period + DAY };
+        const request = { source: 'edge_logs', period, ...span, accept_loss: false } as const;
+        await requestRepair(world.context, { ...request, reason: 'recovery' });
+        await batch.record();
+        expected += 3;
+        expect(await repairOpen(world.context)).toBe(0);
+      }
+      await engine.execute(statement);
     };
+    await admitNew({ ...world.context, clickhouse: { ...engine, execute } });
+    expect((await requests()).pending).not.toContain(period);
     await buildAll();
     expect(await repairOpen(world.context)).toBe(0);
     expect(await outcome()).toEqual(right());
