@@ -16,15 +16,15 @@ const COLUMNS = [
   ['count', 'SimpleAggregateFunction(sum, UInt64)'],
 ].map(([name, type]) => ({ name, type }));
 
-/** An audit of one rollup, at noon. Each look finds differences in the next of these lists of minutes. */
-function auditWith(looks: number[][], isInFlight: () => boolean = () => false) {
+/** An audit of one rollup, of which these versions serve, at noon. Each look finds differences in the next of these lists of minutes. */
+function auditWith(looks: number[][], isInFlight: () => boolean = () => false, versions = [1]) {
   const repairs: unknown[] = [];
   const spans: string[] = [];
   /** when closed periods were compared */
   const nights: number[] = [];
-  const rollup = { name: 'r', version: 1, source: 'edge_logs', widest: HOUR, state: 'serving', pending: [] };
+  const rollup = { name: 'r', source: 'edge_logs', widest: HOUR, state: 'serving', pending: [] };
   const rowsOf = (sql: string): readonly object[] => {
-    if (sql === statements.rollups) return [rollup];
+    if (sql === statements.rollups) return versions.map((version) => ({ ...rollup, version }));
     if (sql === statements.tables) return [{ name: 'r_v1_mv', select: 'SELECT * FROM edge_logs' }];
     if (sql === statements.columns) return COLUMNS;
     if (sql === statements.horizon) return [{ horizon: 0 }];
@@ -90,6 +90,13 @@ test('minutes with batches in flight are compared again in the next round, other
   const to = NOON - 2 * MINUTE;
   expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 2 * HOUR}-${to + HOUR}`, `${to + HOUR}-${to + 2 * HOUR}`]);
   expect(repairs).toEqual([]);
+});
+
+test('each of two versions that serve is compared', async () => {
+  const { audit, spans } = auditWith([], undefined, [1, 2]);
+  await audit.round();
+  const to = NOON - 2 * MINUTE;
+  expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 3 * HOUR}-${to}`]);
 });
 
 test('closed periods are compared an hour after the first round, then every night', async () => {

@@ -33,7 +33,7 @@ export interface Audit {
 export function createAudit(context: Context): Audit {
   const { metrics, settings } = context;
   let nextNight: number | undefined;
-  /** for each rollup: event time up to which its minutes were compared */
+  /** for each version of a rollup, by its table: event time up to which its minutes were compared */
   const audited = new Map<string, number>();
   return {
     compareDays: (days) => compareDays(context, days),
@@ -41,7 +41,7 @@ export function createAudit(context: Context): Audit {
       let asked = 0;
       for (const rollup of await serving(context)) {
         const to = floorTo(nowSeconds(context) - LAG, MINUTE);
-        const from = Math.max(audited.get(rollup.name) ?? 0, to - CATCH_UP);
+        const from = Math.max(audited.get(tableName(rollup)) ?? 0, to - CATCH_UP);
         let isInFlight = false;
         for (const shard of from < to ? onShards(context) : []) {
           const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
@@ -50,7 +50,7 @@ export function createAudit(context: Context): Audit {
         }
         // batches in flight may explain the difference: the next round compares the minutes again
         if (isInFlight) continue;
-        audited.set(rollup.name, Math.max(from, to));
+        audited.set(tableName(rollup), Math.max(from, to));
         metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
       }
       const now = nowSeconds(context);
