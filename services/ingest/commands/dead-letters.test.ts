@@ -39,7 +39,7 @@ test.each([
 
 test('a misspelt reason is refused with the list of reasons, because it would find nothing', () => {
   for (const action of ['list', 'replay'])
-    expect(() => read(`${action} --topic t --reason to_large`)).toThrow(`--reason takes one of ${reasons.join(', ')}`);
+    expect(() => read(`${action} --topic t --reason to_large`)).toThrow(`reason must be one of ${reasons.join(', ')}`);
 });
 
 test('the README has every reason', () => {

@@ -1,7 +1,7 @@
 import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command, type CommandContext } from '../../../common/command/command.ts';
 import { systemClock } from '../../../common/clock.ts';
-import { StartError, UsageError } from '../../../common/errors.ts';
+import { StartError } from '../../../common/errors.ts';
 import {
   listDeadLetters,
   readDeadLetter,
@@ -14,7 +14,7 @@ import {
   type ReplayOutcome,
 } from '../dead-letters.ts';
 import { createDecoders } from '../service.ts';
-import { reasons } from '../evaluate/record.ts';
+import { reasons, type Reason } from '../evaluate/record.ts';
 
 type Args =
   | { readonly do: 'list'; readonly filter: DeadLetterFilter; readonly limit: number }
@@ -73,11 +73,9 @@ function readCoordinates([topic, partition, offset]: readonly [string, string, s
   return { topic, partition: wholeNumber(partition), offset };
 }
 
-function readFilter(topic: string | undefined, given: string | undefined): DeadLetterFilter {
-  const reason = reasons.find((r) => r === given);
-  // a misspelt reason would find nothing, as if all were well
-  if (given !== undefined && reason === undefined) throw new UsageError(`--reason takes one of ${reasons.join(', ')}`);
-  return { ...(topic !== undefined && { topic }), ...(reason !== undefined && { reason }) };
+/** The schema refuses a misspelt reason, which would find nothing, as if all were well. */
+function readFilter(topic: string | undefined, reason: string | undefined): DeadLetterFilter {
+  return { ...(topic !== undefined && { topic }), ...(reason !== undefined && { reason: reason as Reason }) };
 }
 
 export const deadLettersCommand: Command<Args, Result> = {
@@ -93,12 +91,11 @@ was not stored. Outcome "unfinished": its batch is not finished yet; try again.`
         properties: { filter: FILTER, limit: { type: 'integer', minimum: 1, maximum: MOST_LETTERS } },
         required: ['filter', 'limit'],
       },
-      read({ topic, reason, open, limit }): Args {
-        const count = limit === undefined ? LIMIT : wholeNumber(limit);
-        if (!(count >= 1 && count <= MOST_LETTERS))
-          throw new UsageError(`--limit takes an integer from 1 to ${MOST_LETTERS}`);
-        return { do: 'list', filter: { ...readFilter(topic, reason), ...(open && { open }) }, limit: count };
-      },
+      read: ({ topic, reason, open, limit = String(LIMIT) }): Args => ({
+        do: 'list',
+        filter: { ...readFilter(topic, reason), ...(open && { open }) },
+        limit: wholeNumber(limit),
+      }),
     }),
     show: form({
       help: 'writes the original bytes to stdout',

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { checkArguments } from '../../../common/command/arguments.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { createLogger } from '../../../common/logger.ts';
@@ -30,6 +31,13 @@ test('an overlap that is not a whole number is refused: an empty one would end t
   expect(rotate('0')).toMatchObject({ overlapSeconds: 0 });
   for (const overlap of ['', ' ', '-1', '1e3', '0x10', '1.5', '2592001'])
     expect(() => rotate(overlap), overlap).toThrow(UsageError);
+});
+
+test('a running service refuses an overlap of more than 30 days too', () => {
+  const check = (overlapSeconds: number): void =>
+    checkArguments(keysCommand, { action: 'rotate', id: 'an-id', overlapSeconds });
+  check(30 * 86_400);
+  expect(() => check(30 * 86_400 + 1)).toThrow('overlapSeconds must be at most 2592000');
 });
 
 test('a rotation without an overlap has one of an hour, as over HTTP', () => {

@@ -8,12 +8,13 @@ import {
   createKey,
   DEFAULT_OVERLAP_SECONDS,
   listKeys,
+  LONGEST_OVERLAP_SECONDS,
   readNewKey,
-  readOverlap,
   revokeKey,
   rotateKey,
   type CreatedKey,
   type ListedKey,
+  type NewKey,
   type RotatedKey,
 } from '../keys/key-table.ts';
 
@@ -52,16 +53,14 @@ function missingEndpoints(settings: Settings, scopes: readonly string[]): string
   }
 }
 
-/** readNewKey checks the rest. */
-const TEXT = { type: 'string', maxLength: 200 };
+/** Returns the key that the arguments describe. Throws UsageError with every mistake in them. */
+function newKeyOf({ action: _, ...given }: Args, now: number): NewKey {
+  const read = readNewKey(given, now);
+  if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+  return read.key;
+}
+
 const KEY_ID = { type: 'string', pattern: '^[A-Za-z0-9-]{1,100}$' };
-const OPTIONS: Readonly<Record<string, string>> = {
-  name: '--name',
-  scopes: '--scope',
-  projects: '--project',
-  expires_at: '--expires',
-};
-const TEXTS = { type: 'array', items: TEXT, maxItems: 1_000 };
 
 /**
  * Manages the keys of callers. A new key works everywhere at once. A revoked one stops working everywhere within 10 s.
@@ -82,18 +81,14 @@ export const keysCommand: Command<Args, Result> = {
         expires: { value: 'TIME' },
       },
       schema: {
-        properties: { name: TEXT, scopes: TEXTS, projects: TEXTS, expires_at: { ...TEXT, nullable: true } },
+        // newKeyOf checks their values
+        properties: { name: {}, scopes: {}, projects: {}, expires_at: {} },
         required: ['name', 'scopes', 'projects', 'expires_at'],
       },
       read({ name, scope, project, expires = null }): Args {
-        const given = { name, scopes: all(scope), projects: all(project), expires_at: expires };
-        const read = readNewKey(given, systemClock());
-        if ('mistakes' in read)
-          throw new UsageError(
-            read.mistakes.map((m) => `${OPTIONS[m.parameter] ?? m.parameter} ${m.message}`).join('; '),
-          );
-        const { name: kept, scopes, projects } = read.key;
-        return { action: 'create', name: kept, scopes, projects, expires_at: expires };
+        const args: Args = { action: 'create', name, scopes: all(scope), projects: all(project), expires_at: expires };
+        newKeyOf(args, systemClock());
+        return args;
       },
     }),
     list: form({ help: 'lists the keys, without the keys themselves', read: (): Args => ({ action: 'list' }) }),
@@ -108,14 +103,14 @@ export const keysCommand: Command<Args, Result> = {
       words: ['ID'],
       options: { overlap: { value: 'SECONDS' } },
       schema: {
-        properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: 31_536_000 } },
+        properties: { id: KEY_ID, overlapSeconds: { type: 'integer', minimum: 0, maximum: LONGEST_OVERLAP_SECONDS } },
         required: ['id', 'overlapSeconds'],
       },
-      read({ overlap = String(DEFAULT_OVERLAP_SECONDS) }, [id]): Args {
-        const read = readOverlap({ overlap_seconds: wholeNumber(overlap) });
-        if ('mistakes' in read) throw new UsageError(`--overlap ${read.mistakes.map((m) => m.message).join('; ')}`);
-        return { action: 'rotate', id, overlapSeconds: read.seconds };
-      },
+      read: ({ overlap = String(DEFAULT_OVERLAP_SECONDS) }, [id]): Args => ({
+        action: 'rotate',
+        id,
+        overlapSeconds: wholeNumber(overlap),
+      }),
     }),
   },
 
@@ -128,11 +123,9 @@ export const keysCommand: Command<Args, Result> = {
     }
     if (args.action === 'revoke')
       return (await revokeKey(clickhouse, args.id, now)) ? { revoked: args.id } : { unknown: args.id };
-    const { action: _, ...given } = args;
-    const read = readNewKey(given, now);
-    if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
-    const missing = missingEndpoints(settings, read.key.scopes);
-    return { created: await createKey(clickhouse, read.key, now), missingEndpoints: missing };
+    const key = newKeyOf(args, now);
+    const missing = missingEndpoints(settings, key.scopes);
+    return { created: await createKey(clickhouse, key, now), missingEndpoints: missing };
   },
 
   print(result) {

@@ -11,7 +11,7 @@ const [LIST, CREATE, REVOKE, USE, ROTATE] = ['list_keys', 'create_key', 'revoke_
   statement,
 ) as [string, string, string, string, string];
 /** The longest time for which a key and its replacement are both valid. */
-const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
+export const LONGEST_OVERLAP_SECONDS = 30 * 86_400;
 export const DEFAULT_OVERLAP_SECONDS = 3_600;
 /** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
@@ -27,7 +27,7 @@ export interface ListedKey {
   readonly last_used_at: string | null;
 }
 
-type NewKey = Omit<Key, 'id' | 'hash'>;
+export type NewKey = Omit<Key, 'id' | 'hash'>;
 
 /** A new key, shown only this once. */
 export type CreatedKey = { readonly key: string } & Pick<
