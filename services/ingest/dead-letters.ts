@@ -288,7 +288,8 @@ async function storeLetter(
         }
         return { rows: 1, deadLetters: 0, minTimestamp: evaluated.minTimestamp };
       },
-      requestRepair: () => clickhouse.execute({ sql: statements.requestRepairs, params: place, ...freshly([source]) }),
+      requestRepair: () =>
+        clickhouse.execute({ sql: statements.requestRepairs, params: place, ...freshly([source, 'rollup_repairs']) }),
     },
     { incarnation, first: record.offset, last: batchLast, rules, records: [record] },
     { mayBeThere: true, needsRepair: false },

@@ -115,7 +115,7 @@ function writesOf(context: StoreContext, place: Target) {
       await clickhouse.execute({
         sql: statements.requestRepairs,
         params: { ...where, source, incarnation, first, last, period },
-        ...freshly([source]),
+        ...freshly([source, 'rollup_repairs']),
       });
     },
 

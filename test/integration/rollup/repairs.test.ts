@@ -8,6 +8,7 @@ import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
+import { openTestStore } from '../../harness/ingest-store.ts';
 import { edgeEvent, openWorld, type Batch, type World } from './world.ts';
 
 // Guarantee: a repair makes the rollup what raw is, and never takes away what raw once had and lost.
@@ -220,14 +221,35 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([]);
   });
 
-  test('a request is open also if the same span was built by a clock that was ahead', async () => {
+  /** The span was requested and built by a clock that was far ahead. */
+  async function buildAhead(from: number, to: number): Promise<void> {
     for (const done of [false, true])
       await world.clickhouse.execute({
-        sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time, done, requested_at) VALUES ('edge_logs', toDateTime(${today()}, 'UTC'), toDateTime(${today()}, 'UTC'), toDateTime(${today() + DAY}, 'UTC'), ${done}, '2099-01-01 00:00:00')`,
+        sql: `INSERT INTO rollup_repairs (source, period, from_time, to_time, done, requested_at) VALUES ('edge_logs', toDateTime(${today()}, 'UTC'), toDateTime(${from}, 'UTC'), toDateTime(${to}, 'UTC'), ${done}, '2099-01-01 00:00:00')`,
       });
+  }
+
+  test('a request is open also if the same span was built by a clock that was ahead', async () => {
+    await buildAhead(today(), today() + DAY);
     for (let time = 0; time < 2; time++) {
       await ask(today(), today(), today() + DAY);
       expect(await readOpenRepairs(world.clickhouse)).toHaveLength(1);
+      expect(await repairOpen(world.context)).toBe(0);
+    }
+  });
+
+  test("ingest's request is open also if the same span was built by a clock that was ahead", async () => {
+    const { first, last } = await world.send('edge_logs', eventsOf(5));
+    const store = openTestStore(world.clickhouse, { source: 'edge_logs' });
+    const request = (): Promise<void> =>
+      store.requestRepair({ incarnation: 0, first, last, rules: store.rulesAt(world.now), records: [] }, today());
+    await request();
+    const [span] = await readOpenRepairs(world.clickhouse);
+    expect(await repairOpen(world.context)).toBe(0);
+    await buildAhead(span!.from, span!.to);
+    for (let time = 0; time < 2; time++) {
+      await request();
+      expect(await readOpenRepairs(world.clickhouse)).toMatchObject([{ from: span!.from, to: span!.to }]);
       expect(await repairOpen(world.context)).toBe(0);
     }
   });
