@@ -218,9 +218,10 @@ async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string
   const [since, sinceMonth] = SWAPS_LAST_SINCE;
   if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return;
   const params = { table, partition: String(period) };
-  await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 0` });
   try {
     for (;;) {
+      // each time: another build of the table resets it when it ends
+      await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 0` });
       // removes what no query reads any more, at once: in 10 ms, where the server's own cleanup takes up to 1.5 s
       await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${NO_PERIOD}'` });
       if ((await select(clickhouse, statements.replacedParts, params)).length === 0) break;

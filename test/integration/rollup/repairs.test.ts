@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { createAudit } from '../../../services/rollup/audit.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { build } from '../../../services/rollup/build.ts';
+import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
@@ -522,6 +523,39 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([11, 11, 11]);
     expect(await world.select("SELECT name FROM system.tables WHERE match(name, '_(build|repair)_')")).toEqual([]);
+  });
+
+  test('before 26.7, a build has replaced parts removed at once although another build of its table ends', async () => {
+    await world.send('edge_logs', eventsOf(4));
+    const engine = world.clickhouse;
+    const isLifetimeSet = async (): Promise<boolean> => {
+      const [table] = await world.select<{ sql: string }>(
+        "SELECT create_table_query AS sql FROM system.tables WHERE database = currentDatabase() AND name = 'api_requests_v1'",
+      );
+      return table!.sql.includes('old_parts_lifetime = 0');
+    };
+    const lifetimes: boolean[] = [];
+    let looks = 0;
+    // parts that stay for two looks
+    const older: typeof engine = {
+      ...engine,
+      version: '25.8.2.1',
+      read: async (read) =>
+        read.sql === statements.replacedParts && looks++ < 2
+          ? { body: Buffer.from('{"name":"part"}'), readRows: undefined, readBytes: undefined }
+          : await engine.read(read),
+      execute: async (statement) => {
+        if (statement.sql.startsWith('ALTER TABLE api_requests_v1 DROP PARTITION'))
+          lifetimes.push(await isLifetimeSet());
+        await engine.execute(statement);
+      },
+    };
+    // the other build ends while this one waits
+    world.onWait = () => engine.execute({ sql: 'ALTER TABLE api_requests_v1 RESET SETTING old_parts_lifetime' });
+    const rollup = (await readRollups(engine)).find((r) => r.name === 'api_requests')!;
+    expect(await build({ ...world.context, clickhouse: older }, rollup, today())).toMatchObject({ kind: 'built' });
+    expect(lifetimes).toEqual([true, true, true]);
+    expect(await isLifetimeSet()).toBe(false);
   });
 
   describe('the replay of a dead letter', () => {
