@@ -28,8 +28,8 @@ export function onClickHouse(
   };
 }
 
-// unit: beside the code, opens no socket. integration, e2e: real broker and real engine. faults: the same, with faults
-// on purpose.
+// unit: beside the code and the harness, needs no broker and no engine. integration, e2e: real broker and real engine.
+// faults: the same, with faults on purpose.
 // Two files at a time, of all projects: one that waits for a broker beside one that computes. Each brings its own engine,
 // folder and topics.
 // browser: a real browser on a real service.

@@ -18,9 +18,14 @@ export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms' | 'need
     return `  npm run ${command.name}${call === '' ? '' : ` -- ${call}`}\n      ${form.help}\n`;
   });
   return `${forms.join('')}${command.about === '' ? '' : `\n${command.about}\n`}
-${asksService ? '  --url URL    the running service; default http://HOST:PORT, https with HTTPS_CERT\n' : ''}  --json       one JSON document on stdout; npm adds lines of its own, unless called as npm run --silent ${command.name}
+${asksService ? '  --url URL    the running npm start; default http://HOST:PORT, https with HTTPS_CERT\n' : ''}  --json       one JSON document on stdout; npm adds lines of its own, unless called as npm run --silent ${command.name}
   --help       this text
-${asksService ? 'The key of a running service is API_KEY, else the one in DATA_DIR. ' : ''}Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
+${
+  asksService
+    ? `With CLICKHOUSE_URL set, the command works on ClickHouse directly. Without it, the command asks the running npm start, with the key in
+API_KEY, else the one in DATA_DIR; if none runs, it opens the data folder. `
+    : ''
+}Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
 `;
 }
 

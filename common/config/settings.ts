@@ -188,7 +188,8 @@ export const settingsTable = {
   }),
   METRICS_PORT: optional({
     shown: 'served on PORT',
-    description: 'separate port for /metrics, /livez and /readyz, on HOST; ingest and rollup serve them only there',
+    description:
+      'port for /metrics, /livez and /readyz, on HOST. Ingest and rollup serve them only there, and nowhere without it; on PORT, /livez and /readyz stay',
     parse: parsers.integer(0, 65535),
   }),
   TRUST_PROXY: setting<parsers.TrustProxy>({

@@ -80,8 +80,8 @@ function readFilter(topic: string | undefined, reason: string | undefined): Dead
 
 export const deadLettersCommand: Command<Args, Result> = {
   name: 'dead-letters',
-  about: `A replay evaluates a letter again with today's rules and writes its row with its original coordinates, once. The exit code is 1 if one
-was not stored. Outcome "unfinished": its batch is not finished yet; try again.`,
+  about: `A replay evaluates a letter again with the rules and settings of the process that runs it: npm start, or this command. It writes the row with
+its original coordinates, once. The exit code is 1 if one was not stored. Outcome "unfinished": its batch is not finished yet; try again.`,
   by: 'do',
   forms: {
     list: form({

@@ -48,9 +48,9 @@ export type QuerySlots = ReturnType<typeof createQuerySlots>;
 /**
  * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
  * Background work takes only its share and never waits.
- * No key ever has all slots: the last one is for another key, and half of them are if another key asked within the last
- * minute. Of the waiting queries, those of the key with the fewest running go first. If the queue is full, the newest
- * query of the key with the most waiting is refused in favour of a key with fewer.
+ * No key has all slots, unless there is only one: the last one is for another key, and half of them are if another key
+ * asked within the last minute. Of the waiting queries, those of the key with the fewest running go first. If the queue
+ * is full, the newest query of the key with the most waiting is refused in favour of a key with fewer.
  */
 export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits) {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
