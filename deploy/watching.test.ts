@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { all } from '../cli.ts';
 import { settingsTable } from '../common/config/settings.ts';
+import { loggedEvents, meanings } from '../scripts/log-events.ts';
 import { METRICS_PAGE, metricsMarkdown, metricsOf, type Metric } from '../scripts/metrics-page.ts';
 
 // Dashboard, alerts, runbook and the page of metrics say the same, and what the processes do.
@@ -178,6 +179,11 @@ describe('metrics', () => {
   });
 });
 
+test('every event that the product logs has a meaning in scripts/log-events.ts, and every meaning an event', () => {
+  expect(Object.keys(meanings).toSorted()).toEqual([...loggedEvents().keys()].toSorted());
+  for (const [event, levels] of loggedEvents()) expect(levels.length, `the level of ${event}`).toBeGreaterThan(0);
+});
+
 describe('runbook', () => {
   const runbook = read('docs/runbook.md');
 
@@ -192,8 +198,22 @@ describe('runbook', () => {
     }
   });
 
+  test.each(rules)('the section of $alert begins with its severity, thresholds and duration', (rule) => {
+    const [, head = ''] = new RegExp(`^### ${rule.alert}\n(.*)$`, 'm').exec(runbook) ?? [];
+    const [, severity, condition = '', minutes] = /^(Page|Ticket): (.*?),? for (\d+) minutes?\.$/.exec(head) ?? [];
+    const [, count, unit] = /^(\d+)([mh])$/.exec(rule.for)!;
+    expect([severity?.toLowerCase(), Number(minutes)]).toEqual([
+      rule.labels.severity,
+      Number(count) * (unit === 'h' ? 60 : 1),
+    ]);
+    const thresholds = [...condition.matchAll(/`([<>=]+ [\d.]+)`/g)].map(([, threshold]) => threshold!);
+    expect(thresholds.length).toBeGreaterThan(0);
+    const inRule = [...rule.expr.matchAll(/[<>=]+ [\d.]+/g)].map(([threshold]) => threshold);
+    for (const threshold of thresholds) expect(inRule).toContain(threshold);
+  });
+
   test('every section of an alert has something to run or to look at', () => {
-    const alerts = runbook.slice(runbook.indexOf('## Alerts'), runbook.indexOf('## Upgrades'));
+    const alerts = runbook.slice(runbook.indexOf('## Alerts'), runbook.indexOf('## Without an alert'));
     for (const section of alerts.split('\n### ').slice(1)) expect(section, section.split('\n')[0]).toMatch(/`[^`]+`/);
   });
 
@@ -219,7 +239,8 @@ describe('runbook', () => {
   test('every variable and metric of the runbook exists', () => {
     for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g))
       expect([...series.keys()]).toContain(name);
+    const ofCompose = read('docker-compose.yml').match(/\b[A-Z]+(?:_[A-Z]+)+\b/g) ?? [];
     for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g))
-      expect(Object.keys(settingsTable), name).toContain(name);
+      expect([...Object.keys(settingsTable), ...ofCompose], name).toContain(name);
   });
 });

@@ -5,8 +5,9 @@ import { createIngestMetrics } from '../services/ingest/metrics.ts';
 import { createPushMetrics } from '../services/push/metrics.ts';
 import { createQueryMetrics } from '../services/query/metrics.ts';
 import { createRollupMetrics } from '../services/rollup/metrics.ts';
+import { logEventsMarkdown } from './log-events.ts';
 
-/** docs/metrics.md, made from what the services register. `npm run metrics-page` makes it anew. */
+/** docs/metrics.md: what the services register, and what they log. `npm run metrics-page` writes it. */
 export interface Metric {
   readonly name: string;
   readonly type: string;
@@ -88,10 +89,11 @@ export function metricsMarkdown(): string {
       ...metrics.map((m) => `| \`${m.name}\` | ${m.type} | ${m.labels.join(', ')} | ${m.help} |`),
     ].join('\n'),
   );
-  return `# Metrics
+  return `# Metrics and log events
 
-\`npm run metrics-page\` makes this page from what the services register; a test compares. \`npm start\` serves all metrics at \`/metrics\`. A query service serves its
-own there, and every service serves its own at \`METRICS_PORT\`. Names are \`sluice_<service>_<what>_<unit>\`. No label contains text from a caller or a producer.
+\`npm run metrics-page\` makes this page from what the services register and log; a test compares. \`npm start\` serves all metrics at \`/metrics\`. A query
+service serves its own there, or at \`METRICS_PORT\` if that is set. Ingest and rollup serve theirs only at \`METRICS_PORT\`. Names are
+\`sluice_<service>_<what>_<unit>\`. No label contains text from a caller or a producer.
 Freshness is now minus the record's time in Kafka, at the moment at which the record became visible to queries. \`deploy/prometheus/\` has the scrape
 configuration and the alerts (each in [runbook.md](runbook.md)), \`deploy/grafana/sluice.json\` the dashboard.
 
@@ -99,6 +101,12 @@ ${sections.join('\n\n')}
 
 ## Every process
 prom-client registers ${process?.map((m) => `\`${m.name}\``).join(', ')}.
+
+## Log events
+A line is JSON with \`level\` (10 trace, 20 debug, 30 info, 40 warn, 50 error, 60 fatal), \`time\`, the event in \`msg\`, and its fields. In a terminal, \`npm start\`
+writes readable lines. \`LOG_LEVEL\` sets the least level. Where the table names no step, there is nothing to do.
+
+${logEventsMarkdown()}
 
 ${RENAMED}`;
 }
