@@ -15,9 +15,22 @@ test("after another record at the ledger's end, nothing of that log is taken unt
   const { intake } = createIntake();
   intake.open(5, 0, { offset: 4, time: 0, checksum: checksum(record(4, 'ours')) });
   expect(intake.offer({ at: 4, to: 4, records: [record(4, 'another')] })).toBe(false);
-  expect(intake.retake).toBe('changed');
+  expect(intake.retake).toBe('another');
   expect(intake.offer({ at: 5, to: 5, records: [record(5, 'another')] })).toBe(false);
   expect(intake.inbox.size).toBe(0);
+});
+
+test("a log without a record at the ledger's end is compared, whether records follow there or not", () => {
+  const after = createIntake().intake;
+  after.open(5, 0, { offset: 4, time: 0, checksum: checksum(record(4, 'ours')) });
+  expect(after.offer({ at: 4, to: 5, records: [record(5, 'a')] })).toBe(false);
+  expect(after.retake).toBe('missing');
+  const { intake } = createIntake();
+  intake.open(5, 0, { offset: 4, time: 0, checksum: checksum(record(4, 'ours')) });
+  intake.moved(3);
+  expect(intake.retake).toBeUndefined();
+  intake.moved(5);
+  expect(intake.retake).toBe('missing');
 });
 
 test('a comparison goes on behind offsets without a record', () => {

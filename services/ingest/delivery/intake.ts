@@ -1,6 +1,7 @@
 import { Inbox, type Fetched } from '../inbox.ts';
 import { isAt } from './comparison.ts';
 import type { LaneState, Ports, RecordMark } from './ports.ts';
+import type { SeenAtEnd } from './takeover.ts';
 
 /**
  * What a lane accepts of the client's fetches. Records reach the inbox in order, from the offset that the lane asked
@@ -9,11 +10,8 @@ import type { LaneState, Ports, RecordMark } from './ports.ts';
 export class Intake {
   state: LaneState = 'taking';
   inbox = new Inbox(0);
-  /**
-   * Why the partition must be taken again: a fetch from another offset than ours, or another record at the ledger's
-   * end.
-   */
-  retake: 'elsewhere' | 'changed' | undefined;
+  /** Why the partition must be taken again: a fetch from another offset than ours, or what stands at the ledger's end. */
+  retake: 'elsewhere' | NonNullable<SeenAtEnd> | undefined;
   /** the answer to peek() */
   peeked: Fetched | undefined;
   /**
@@ -72,8 +70,8 @@ export class Intake {
     if (expected !== undefined) {
       const record = fetched.records.find((r) => r.offset === expected.offset);
       this.awaited = undefined;
-      if (record !== undefined && !isAt(record, expected)) {
-        this.retake = 'changed';
+      if (record === undefined || !isAt(record, expected)) {
+        this.retake = record === undefined ? 'missing' : 'another';
         return false;
       }
     }
@@ -84,6 +82,8 @@ export class Intake {
   /** The client skipped offsets without a record, up to this one. */
   moved(to: number): void {
     if (this.state === 'comparing') this.peeked ??= { to, records: [] };
+    else if (this.state === 'running' && this.awaited !== undefined && this.awaited.offset <= to)
+      this.retake = 'missing';
     else if (this.state === 'running') this.#asked = Math.max(this.#asked, to + 1);
   }
 

@@ -60,9 +60,9 @@ describe('a joint insert', () => {
   test('has nothing of a batch that left: what is completed by itself goes in alone', async () => {
     const { sent, of } = inserts();
     const [a, b] = seats(2);
-    expect(a!.isTaken).toBe(true);
+    expect(a!.isTaken()).toBe(true);
     a!.leave();
-    expect(a!.isTaken).toBe(false);
+    expect(a!.isTaken()).toBe(false);
     expect(await a!.insert(of('a'))).toBe('done');
     expect(await b!.insert(of('b'))).toBe('done');
     expect(sent).toEqual([['a'], ['b']]);
@@ -74,6 +74,9 @@ describe('a joint insert', () => {
     const [a, b] = seats(2, deadline.promise);
     const first = a!.insert(of('a'));
     deadline.resolve();
+    await settled();
+    // it needs a permit of its own now
+    expect(b!.isTaken()).toBe(false);
     expect(await first).toBe('done');
     expect(await b!.insert(of('b'))).toBe('done');
     expect(sent).toEqual([['a'], ['b']]);

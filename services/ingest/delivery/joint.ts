@@ -16,8 +16,8 @@ export interface Seat {
    * Throws what the insert throws.
    */
   insert<Rows>(contribution: Contribution<Rows>): Promise<'done' | 'unfinished' | Ended>;
-  /** The others wait for this batch: it has neither come nor left. */
-  readonly isTaken: boolean;
+  /** The others wait for this batch: it has neither come nor left, and the deadline is not over. */
+  isTaken(): boolean;
   /** The batch does not come, if it has not come before. */
   leave(): void;
 }
@@ -65,9 +65,7 @@ export class Joint {
         giveBack();
         return (await this.#sent.promise)[at]!;
       },
-      get isTaken() {
-        return isTaken;
-      },
+      isTaken: () => isTaken && !this.#isClosed,
       leave: giveBack,
     };
   }

@@ -420,7 +420,7 @@ describe('a joint insert', () => {
       lingerMs: 500,
       onPermit: () => expect.fail('it goes with the permit of the other'),
       onLinger(lane) {
-        const seat = { insert: async () => 'done' as const, isTaken: true, leave: () => left++ };
+        const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => left++ };
         const invite = (maxRecords: number, maxBytes: number): boolean =>
           lane.invite({ maxRecords, maxBytes }, () => seat);
         answers.push(invite(1, 1_000), invite(2, 10), invite(2, 1_000), invite(2, 1_000));
@@ -443,7 +443,7 @@ describe('a joint insert', () => {
       log: records(0, 0),
       onPermit: (_world, _offer, lane) =>
         queueMicrotask(() => {
-          const seat = { insert: async () => 'done' as const, isTaken: true, leave: () => {} };
+          const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => {} };
           expect(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat)).toBe(true);
         }),
     });
@@ -463,7 +463,7 @@ describe('a joint insert', () => {
     let lingers = 0;
     let offer: (more: readonly Record[]) => void = () => {};
     const invite = (lane: Lane): void => {
-      const seat = { insert: async () => 'done' as const, isTaken: true, leave: () => {} };
+      const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => {} };
       answers.push(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat));
     };
     const { did } = await run({
@@ -498,7 +498,7 @@ describe('a joint insert', () => {
       onLinger: (lane) => void lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
       on(what) {
         if (what.startsWith('insert') && tries++ === 0) away();
-        if (what === 'wait 100') expect(seat.isTaken).toBe(false);
+        if (what === 'wait 100') expect(seat.isTaken()).toBe(false);
       },
     });
     expect(did.filter((d) => d === 'release' || d.startsWith('record'))).toEqual(['release', 'record 0:0-0']);
@@ -533,7 +533,7 @@ describe('a joint insert', () => {
       onLinger(invited, world) {
         invited.invite({ maxRecords: 3, maxBytes: 1_000 }, () => ({
           insert: async () => 'done',
-          isTaken: true,
+          isTaken: () => true,
           leave: () => left++,
         }));
         world.isOver = true;
@@ -705,6 +705,22 @@ describe('a log that is another', () => {
     const { did } = await run({ end: endAt(1), marks: [markAt(0), markAt(1)], log });
     expect(did.slice(0, 2)).toEqual(['fetch from 1', 'offer refused']);
     expect(did).toContain(`insert 1:0-2 at ${NOW} of 0,1,2`);
+  });
+
+  test("has no record at the ledger's end, but a control record of a transaction: it is read from its start", async () => {
+    const log = [0, 2, 4, 6, 8].map((offset) => record(offset, 'another'));
+    const { did, entries } = await run({ end: endAt(5), marks: [markAt(0), markAt(5)], log });
+    expect(did).toContain('topic_recreated 1');
+    expect(entries.map(({ incarnation, first, last }) => [incarnation, first, last])).toEqual([
+      [1, 0, 4],
+      [1, 5, 8],
+    ]);
+  });
+
+  test("lost the record at the ledger's end alone: nothing that is stored is stored again", async () => {
+    const log = [...records(0, 4), record(6, 'new'), record(7, 'new')];
+    const { did } = await run({ end: endAt(5), marks: [markAt(0), markAt(5)], log });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:6-7 at ${NOW} of 6,7`]);
   });
 
   test("is recreated after the look at its end, and ends right before the ledger's last record: it is read from its start", async () => {

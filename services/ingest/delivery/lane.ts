@@ -113,8 +113,7 @@ export class Lane implements Companion {
   async #runOnce(): Promise<Ended> {
     const paused = await this.#whilePaused();
     if (paused !== undefined) return paused;
-    const isChanged = this.#intake.retake === 'changed';
-    const taken = await takePartition(this.#ports, this.#guard, this.#intake, this.#announced, isChanged);
+    const taken = await takePartition(this.#ports, this.#guard, this.#intake, this.#announced);
     if (typeof taken === 'string') return taken;
     this.#begin(taken);
     for (const batch of taken.plan.close) {
@@ -376,7 +375,7 @@ export class Lane implements Companion {
     const name = `batch ${incarnation}:${first}-${last}`;
     const stored = await guard.persistently(`the insert of ${name}`, async () => {
       // who was invited goes with the permit of another lane
-      if (seat?.isTaken !== true) await guard.takePermit();
+      if (seat?.isTaken() !== true) await guard.takePermit();
       try {
         return await storeBatch(searched, batch, progress, () => guard.fence());
       } finally {

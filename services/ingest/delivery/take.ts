@@ -3,7 +3,7 @@ import { compareLog } from './comparison.ts';
 import type { Guard } from './guard.ts';
 import type { Intake } from './intake.ts';
 import { decodeIntent, type Intent } from './intent.ts';
-import { planTakeover, type Compared, type Facts, type Plan } from './takeover.ts';
+import { planTakeover, type Compared, type Facts, type Plan, type SeenAtEnd } from './takeover.ts';
 import type { Ended, Ports } from './ports.ts';
 
 /** A lane whose partition belongs to another group looks this often, milliseconds. */
@@ -25,20 +25,21 @@ export interface Taken {
 
 /**
  * Takes a partition: looks, decides (takeover.ts), does what was decided, and looks again until the lane can go on.
- * `announced`: a batch that this process announced. `isChanged`: another record was seen at the ledger's end.
+ * `announced`: a batch that this process announced.
  */
 export async function takePartition(
   ports: Ports,
   guard: Guard,
   intake: Intake,
   announced: Intent | undefined,
-  isChanged: boolean,
 ): Promise<Taken | Ended> {
+  const { retake } = intake;
+  const atEnd = retake === 'elsewhere' ? undefined : retake;
   let compared: Compared | undefined;
   let claimed = 0;
   for (;;) {
     intake.close();
-    const found = await guard.persistently('the takeover', () => look(ports, announced, isChanged, compared));
+    const found = await guard.persistently('the takeover', () => look(ports, announced, atEnd, compared));
     if (typeof found === 'string') return found;
     const { facts, committedEnd } = found;
     const plan = planTakeover(facts);
@@ -57,7 +58,7 @@ export async function takePartition(
 async function look(
   ports: Ports,
   announced: Intent | undefined,
-  isChanged: boolean,
+  atEnd: SeenAtEnd,
   compared: Compared | undefined,
 ): Promise<Pick<Taken, 'facts' | 'committedEnd'>> {
   const { group, store } = ports;
@@ -73,7 +74,7 @@ async function look(
   const own = commits[groups.indexOf(group)];
   return {
     committedEnd: own !== undefined && decodeIntent(own.metadata) === undefined ? own.offset : undefined,
-    facts: { group, end, owner, ownerHasMembers, intents, orphans, ...(await ports.watermarks()), isChanged, compared },
+    facts: { group, end, owner, ownerHasMembers, intents, orphans, ...(await ports.watermarks()), atEnd, compared },
   };
 }
 

@@ -49,7 +49,7 @@ const FACTS: Facts = {
   orphans: [],
   low: 0,
   high: 100,
-  isChanged: false,
+  atEnd: undefined,
   compared: undefined,
 };
 
@@ -179,7 +179,7 @@ test.each<[string, Partial<Facts>, string]>([
   // another life
   ['a log that ends before the ledger is compared', { end: end(9), high: 2 }, 'compare 0 from 0'],
   ['so is one that ends right before the last record of the ledger', { end: end(4), high: 4 }, 'compare 0 from 0'],
-  ["so is one with another record at the ledger's end", { end: end(4), isChanged: true }, 'compare 0 from 0'],
+  ["so is one with another record at the ledger's end", { end: end(4), atEnd: 'another' }, 'compare 0 from 0'],
   [
     'so is one that ends before what was announced',
     { end: end(4), intents: [intent(5, 20)], high: 10 },

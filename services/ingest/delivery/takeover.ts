@@ -14,11 +14,16 @@ export interface Facts {
   readonly orphans: readonly OrphanRows[];
   readonly low: number;
   readonly high: number;
-  /** the record at the ledger's end is known to be another in Kafka */
-  readonly isChanged: boolean;
+  readonly atEnd: SeenAtEnd;
   /** what comparing the log with what is stored has shown; undefined = it was not compared */
   readonly compared: Compared | undefined;
 }
+
+/**
+ * What was seen in Kafka at the offset of the ledger's last record, if not that record. None: compaction took it, or the
+ * topic was recreated and has a control record there.
+ */
+export type SeenAtEnd = 'another' | 'missing' | undefined;
 
 export interface Compared {
   readonly incarnation: number;
@@ -64,7 +69,7 @@ export type Plan =
 
 /** Decides how a partition is taken. */
 export function planTakeover(known: Facts): Plan {
-  const { group, end, orphans, low } = known;
+  const { group, end, orphans, low, atEnd } = known;
   const owner =
     known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
   const former = owner?.group === group ? undefined : owner?.group;
@@ -106,7 +111,7 @@ export function planTakeover(known: Facts): Plan {
     close: closedBatches(facts, inLedger, incarnation),
     dropped,
     lastRecord,
-    expected: lastRecord !== undefined && lastRecord.offset >= low ? lastRecord : undefined,
+    expected: atEnd === undefined && lastRecord !== undefined && lastRecord.offset >= low ? lastRecord : undefined,
   };
 }
 
@@ -128,9 +133,10 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
 /**
  * True if this life of the topic is over: the log ends before what is known of this life, or holds another record.
  */
-function isOver({ end, intents, orphans, high, isChanged }: Facts, incarnation: number): boolean {
+function isOver({ end, intents, orphans, high, atEnd, compared }: Facts, incarnation: number): boolean {
   const inLedger = end?.incarnation === incarnation;
-  if (inLedger && isChanged) return true;
+  if (inLedger && atEnd === 'another') return true;
+  if (inLedger && atEnd === 'missing' && (compared?.differsFrom ?? -1) <= end.last) return true;
   const known = [
     ...(inLedger ? [end.last] : []),
     ...intents.filter((i) => i.incarnation === incarnation).map((i) => i.last),

@@ -64,6 +64,7 @@ export function createLog(world: World, partition: number) {
   const gone = new Set<Event>();
   const readers = new Set<() => void>();
   let version = 0;
+  let isRecreated = false;
 
   return {
     partition,
@@ -73,6 +74,10 @@ export function createLog(world: World, partition: number) {
     },
     get life() {
       return life;
+    },
+    /** its present life began with an empty log */
+    get isRecreated() {
+      return isRecreated;
     },
     get low() {
       return low;
@@ -124,6 +129,7 @@ export function createLog(world: World, partition: number) {
     recreate(isStored: (event: Event) => boolean): void {
       forget(low, slots.length, isStored);
       life++;
+      isRecreated = true;
       low = 0;
       slots = [];
       wakeReaders();
@@ -132,6 +138,7 @@ export function createLog(world: World, partition: number) {
     truncate(to: number, isStored: (event: Event) => boolean): void {
       forget(to, slots.length, isStored);
       life++;
+      isRecreated = false;
       slots = slots.slice(0, to);
       wakeReaders();
     },

@@ -176,8 +176,8 @@ export async function runSchedule(
       const kind = (['event', 'event', 'event', 'event', 'event', 'null', 'control', 'absent'] as const)[
         world.below(8)
       ]!;
-      // that the log is another is seen by the record at the offset of the ledger's last one
-      to.produce(isNoticed(to) ? kind : 'event');
+      // that a log was cut is seen by the records at its new end; a null value looks like one that was skipped before
+      to.produce(isNoticed(to) || (to.isRecreated && kind !== 'null') ? kind : 'event');
     }
   }
 
