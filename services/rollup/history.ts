@@ -129,12 +129,12 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
       if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
     }
   }
-  // with what builds of it have left
-  for (const { name } of await select<{ name: string }>(shard, statements.tablesLike, {
+  // with what builds of it have left: of a cluster, on any node
+  const left = await select<{ name: string }>(everywhere(clickhouse), statements.tablesLike, {
     pattern: `^${table}_(retired|(build|repair)_[0-9]+)_[0-9a-f]{8}$`,
-  })) {
+  });
+  for (const name of new Set(left.map((found) => found.name)))
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
-  }
   await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
   logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
 }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
 import { publicView, readDefinition } from '../../../services/rollup/definition.ts';
 import { DAY } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
@@ -197,6 +197,29 @@ describe('a changed definition is built beside the old one and takes its place',
       ).toEqual([{ name: 'function_invocations_v1' }]);
     },
   );
+
+  test('side tables of a retired version are removed from every node of a cluster', async () => {
+    await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+    await admitNew(world.context);
+    // what a killed build left on a node that is not the current one: only a read of every node sees it
+    const side = 'function_invocations_v1_build_1830000000_0a1b2c3d';
+    await world.clickhouse.execute({ sql: `CREATE TABLE ${side} AS function_invocations_v1` });
+    const engine = world.clickhouse;
+    const clickhouse: typeof engine = {
+      ...engine,
+      read: async (read) =>
+        read.sql === statements.tablesLike && read.everyNode !== true
+          ? { body: Buffer.of(), readRows: undefined, readBytes: undefined }
+          : await engine.read(read),
+    };
+    for (let ms = 0 as number | undefined; ms !== undefined; ms = await nextStep({ ...world.context, clickhouse }))
+      await world.context.wait(ms);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
+    expect(await world.select(`SELECT name FROM system.tables WHERE name = '${side}'`)).toEqual([]);
+  });
 
   test('a service that publishes what it read long ago does not bring a dropped version back', async () => {
     const now = world.now;
