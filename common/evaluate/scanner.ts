@@ -311,10 +311,10 @@ function afterEscape(bytes: Uint8Array, i: number, end: number): number {
 }
 
 /**
- * Returns the position after the multi-byte character at i, or -1 for an overlong form, a surrogate, or anything beyond
- * U+10FFFF.
+ * Returns the position after the multi-byte character whose lead byte, 0xc2 to 0xf4, stands at i. Returns -1 for an
+ * overlong form, a surrogate, or anything beyond U+10FFFF (Unicode, table 3-7).
  */
-function afterCharacter(bytes: Uint8Array, i: number, end: number): number {
+export function afterCharacter(bytes: Uint8Array, i: number, end: number): number {
   const lead = bytes[i]!;
   const size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   if (i + size > end) return -1;

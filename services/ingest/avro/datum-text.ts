@@ -1,3 +1,5 @@
+import { afterCharacter, MAX_DEPTH } from '../../../common/evaluate/scanner.ts';
+
 // Reads an Avro datum and writes JSON text. One datum at a time: the state is the module's, cheaper than an object's.
 
 /** The datum is not one of its schema: cut off, bytes left over, or a value that Avro does not allow. */
@@ -6,8 +8,6 @@ export class MalformedAvro extends Error {}
 /** The JSON text would be larger than allowed. */
 export class TextTooLarge extends Error {}
 
-/** Records, lists and maps within each other; the same as for JSON events. */
-export const MAX_DEPTH = 512;
 /** Items of lists in one datum that take no bytes. */
 export const MAX_EMPTY_ITEMS = 1_000;
 
@@ -212,14 +212,12 @@ export function writeNull(): void {
   writeAscii('null');
 }
 
-/** What a byte of a string needs: nothing, an escape, or to be the first of a character of 2, 3 or 4 bytes. */
-const [PLAIN, ESCAPE, NEVER] = [0, 1, 5];
+/** What a byte of a string needs: nothing, an escape, or to be the first of a character of several bytes. */
+const [PLAIN, ESCAPE, LEAD, NEVER] = [0, 1, 2, 3];
 const byteClass = Uint8Array.from({ length: 256 }, (_, byte) => {
   if (byte < 0x20 || byte === 0x22 || byte === 0x5c) return ESCAPE;
   if (byte < 0x80) return PLAIN;
-  if (byte >= 0xc2 && byte <= 0xdf) return 2;
-  if (byte >= 0xe0 && byte <= 0xef) return 3;
-  return byte >= 0xf0 && byte <= 0xf4 ? 4 : NEVER;
+  return byte >= 0xc2 && byte <= 0xf4 ? LEAD : NEVER;
 });
 /** The letter of a short escape, 0 where there is none. */
 const shortEscape = new Uint8Array(0x60);
@@ -283,8 +281,9 @@ export function writeString(): boolean {
         target = outWords;
         p = pos;
       } else {
-        checkCharacter(source, i, stop, kind);
-        for (const last = i + kind; i < last; i++) target.setUint8(p++, source.getUint8(i));
+        const next = kind === LEAD ? afterCharacter(input, i, stop) : -1;
+        if (next < 0) throw new MalformedAvro(`string that is not UTF-8 at byte ${i - base}`);
+        for (; i < next; i++) target.setUint8(p++, source.getUint8(i));
       }
     }
   }
@@ -299,17 +298,6 @@ function writeEscape(byte: number): void {
   const letter = shortEscape[byte]!;
   if (letter === 0) writeAscii(`u00${byte.toString(16).padStart(2, '0')}`);
   else out[pos++] = letter;
-}
-
-/** Unicode 16, table 3-7: well-formed UTF-8. */
-function checkCharacter(source: DataView, i: number, stop: number, size: number): void {
-  const first = source.getUint8(i);
-  const second = i + 1 < stop ? source.getUint8(i + 1) : 0;
-  const low = first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80;
-  const high = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
-  let valid = size !== NEVER && i + size <= stop && second >= low && second <= high;
-  for (let k = i + 2; valid && k < i + size; k++) valid = (source.getUint8(k) & 0xc0) === 0x80;
-  if (!valid) throw new MalformedAvro(`string that is not UTF-8 at byte ${i - base}`);
 }
 
 export function writeBytes(): boolean {

@@ -2,10 +2,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import avro from 'avsc';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { createScanner, TOO_DEEP, VALID } from '../../../common/evaluate/scanner.ts';
+import { createScanner, MAX_DEPTH, TOO_DEEP, VALID } from '../../../common/evaluate/scanner.ts';
 import { sources } from '../../../common/sources.ts';
 import { parseSchema } from './schemas.ts';
-import { MalformedAvro, MAX_DEPTH, MAX_EMPTY_ITEMS, TextTooLarge } from './datum-text.ts';
+import { MalformedAvro, MAX_EMPTY_ITEMS, TextTooLarge } from './datum-text.ts';
 import { compile } from './transcode.ts';
 
 const MAX_BYTES = 8 * 1024 * 1024;

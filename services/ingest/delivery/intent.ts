@@ -33,24 +33,20 @@ export function encodeIntent({ incarnation, first, last, rules }: Intent): strin
 export function decodeIntent(metadata: string | null | undefined): Intent | undefined {
   const match = INTENT.exec(metadata ?? '');
   if (match === null) return undefined;
-  const numbers = match.slice(1, 10).map(Number);
-  const [incarnation, first, last, version, evaluatedAt, retentionDays, maxEventBytes, rawAvro, period] = numbers as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ];
-  const schemaIds = match[10]?.split(',').map(Number) ?? [];
+  const number = (group: number): number => Number(match[group]);
   return {
-    incarnation,
-    first,
-    last,
-    rules: { version, evaluatedAt, retentionDays, maxEventBytes, rawAvro: rawAvro === 1, schemaIds, period },
+    incarnation: number(1),
+    first: number(2),
+    last: number(3),
+    rules: {
+      version: number(4),
+      evaluatedAt: number(5),
+      retentionDays: number(6),
+      maxEventBytes: number(7),
+      rawAvro: number(8) === 1,
+      period: number(9),
+      schemaIds: match[10]?.split(',').map(Number) ?? [],
+    },
   };
 }
 

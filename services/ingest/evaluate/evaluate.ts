@@ -67,6 +67,23 @@ const RECORD_COLUMNS = [
   'rules',
 ] as const;
 
+/** Writes RECORD_COLUMNS. `topic`: its bytes. */
+function writeRecordColumns(
+  out: RowBinary,
+  topic: Uint8Array,
+  { partition, incarnation, batchLast }: BatchPlace,
+  { evaluatedAt, version }: Rules,
+  offset: number,
+): void {
+  out.string(topic);
+  out.uint32(incarnation);
+  out.uint32(partition);
+  out.int64(offset);
+  out.int64(batchLast);
+  out.int64(evaluatedAt);
+  out.uint16(version);
+}
+
 /** The columns of DEAD_LETTERS in the order of EvaluatedBatch.deadLetters. */
 export const DEAD_LETTER_COLUMNS: readonly string[] = [
   'source',
@@ -272,29 +289,23 @@ function* evaluate(...[source, place, rules, records, avro, without]: Evaluation
 /** Writes the row of the event that the reader has read. */
 function rowWriter(
   { columns }: KnownSource,
-  { topic, partition, incarnation, batchLast }: BatchPlace,
+  place: BatchPlace,
   rules: Rules,
   reader: EventReader,
   out: RowBinary,
 ): (offset: number, message: Buffer) => void {
   const { nodes, text } = reader;
   const kinds: readonly ColumnKind[] = columns.map(({ kind }) => kind);
-  const topicBytes = Buffer.from(topic);
+  const topic = Buffer.from(place.topic);
   return (offset, message) => {
     out.begin();
     textAt(nodes.project, true);
     out.int64(reader.timestamp);
     if (reader.locate(nodes.id, true) && text.from < text.to) out.string(text.bytes, text.from, text.to);
-    else out.text(`${topic}-${partition}-${offset}`);
+    else out.text(`${place.topic}-${place.partition}-${offset}`);
     for (let k = 0; k < kinds.length; k++) column(kinds[k]!, nodes.columns[k]!);
     out.string(message);
-    out.string(topicBytes);
-    out.uint32(incarnation);
-    out.uint32(partition);
-    out.int64(offset);
-    out.int64(batchLast);
-    out.int64(rules.evaluatedAt);
-    out.uint16(rules.version);
+    writeRecordColumns(out, topic, place, rules, offset);
     out.uint32(periodOf(reader.timestamp, rules.period));
   };
 
@@ -348,7 +359,7 @@ function rowWriter(
 
 function writeDeadLetter(
   source: string,
-  { topic, partition, incarnation, batchLast }: BatchPlace,
+  place: BatchPlace,
   rules: Rules,
   { offset, time, key, headers, value }: Record,
   { reason, detail }: Refusal,
@@ -356,13 +367,7 @@ function writeDeadLetter(
 ): void {
   out.begin();
   out.text(source);
-  out.text(topic);
-  out.uint32(incarnation);
-  out.uint32(partition);
-  out.int64(offset);
-  out.int64(batchLast);
-  out.int64(rules.evaluatedAt);
-  out.uint16(rules.version);
+  writeRecordColumns(out, Buffer.from(place.topic), place, rules, offset);
   out.int64(time);
   out.text(reason);
   out.text(detail);

@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib';
+import { isBlank } from '../../../common/json-text.ts';
 
 /** One Kafka record as ingest sees it. Offsets are numbers: exact up to 2^53, which no partition reaches. */
 export interface Record {
@@ -45,7 +46,7 @@ export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): 
   for (let i = 0; i < value.length; i++) {
     const byte = value[i]!;
     if (byte === 0x7b) return 'json';
-    if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) continue;
+    if (isBlank(byte)) continue;
     return { reason: 'not_an_event', detail: `first byte 0x${byte.toString(16).padStart(2, '0')}` };
   }
   return { reason: 'not_an_event', detail: 'white space only' };

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import type { Column, Definition, Render } from '../definition/definition.ts';
-import { elements, members, nestedList } from '../../../common/json-text.ts';
+import { elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
 /**
@@ -76,7 +76,6 @@ const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]
 };
 
 const [QUOTE, BACKSLASH, COMMA, OPEN, CLOSE] = [0x22, 0x5c, 0x2c, 0x5b, 0x5d];
-const isBlank = (byte: number | undefined): boolean => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 
 /** Returns the position after the string whose opening quote stands at `at`. */
 function stringEnd(bytes: Buffer, at: number): number {
@@ -95,7 +94,7 @@ function stringEnd(bytes: Buffer, at: number): number {
 function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
   let at = bytes.indexOf(OPEN, from) + 1;
   for (;;) {
-    while (isBlank(bytes[at]) || bytes[at] === COMMA) at++;
+    while (at < bytes.length && (isBlank(bytes[at]!) || bytes[at] === COMMA)) at++;
     if (bytes[at] !== OPEN) return;
     let end = at;
     let depth = 0;
