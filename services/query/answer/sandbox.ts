@@ -12,11 +12,11 @@ import { RESULT_FORMAT } from '../render/render.ts';
 /**
  * Runs a caller's own SELECT over the named subqueries of an endpoint's statement (`WITH name AS (SELECT ...)`). There
  * are two walls:
- * - ClickHouse's own parse of the text (EXPLAIN AST) may contain only nodes, functions and tables of closed lists. Only
- * this wall hides what functions reveal about the engine itself: its version, the name of its host.
+ * - ClickHouse's own parse of the text (EXPLAIN AST) may contain only nodes, functions and tables of closed lists.
  * - The text never runs where tables are. First the named subqueries that it reads run as the endpoint's own. Their
  * rows then go as parameters to an engine without our tables, other callers' statements or any right (`isolated`). Only
- * there the caller's text runs.
+ * there the caller's text runs. Such a read also refuses the functions and databases that reveal the engine itself:
+ * its version, the name of its host (checkIsolated in sql.ts).
  * Beside the embedded engine, `isolated` is a process of its own, which is killed with a statement that exceeds its
  * limits. In server mode it is a user without rights. There the first wall bounds a statement inside a block: no
  * function costs more than its input, and patterns are small.

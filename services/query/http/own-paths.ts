@@ -3,13 +3,12 @@ import type { Route } from '../../../common/http/route.ts';
 import { answerProbe } from '../../../common/metrics-server.ts';
 import type { Registry } from '../../../common/metrics.ts';
 import { watchReadiness, type Check } from '../../../common/readiness.ts';
-import { compressors } from '../answer/answer.ts';
 import type { Definitions } from '../definition/definition-files.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { docsPage } from './docs.ts';
-import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { openapi } from './openapi.ts';
 import { JSON_TYPE, SAFE } from './request.ts';
+import { sendCompressed } from './serve-route.ts';
 
 export interface OwnPathsOptions {
   readonly definitions: () => Definitions;
@@ -33,17 +32,12 @@ export function serveOwnPaths(
   { definitions, routes, checks, registry, serveMetrics }: OwnPathsOptions,
   recognize: (request: FastifyRequest) => Promise<void>,
 ): void {
-  const send = async (request: FastifyRequest, reply: FastifyReply, type: string, body: string): Promise<unknown> => {
-    reply.headers({ 'content-type': type, 'cache-control': 'no-store' });
-    const encoding =
-      body.length > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
-    if (encoding === undefined) return await reply.send(body);
-    return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
-  };
+  const send = (reply: FastifyReply, type: string, body: string): Promise<unknown> =>
+    sendCompressed(reply.headers({ 'content-type': type, 'cache-control': 'no-store' }), body);
   const serveProbe = (url: string, probe: '/livez' | '/readyz' | '/metrics'): void =>
-    get(url, true, async (request, reply) => {
+    get(url, true, async (_, reply) => {
       const { status, type, body } = await answerProbe(probe, registry, checks);
-      return await send(request, reply.code(status), type, body);
+      return await send(reply.code(status), type, body);
     });
   serveProbe('/health', '/livez');
   serveProbe('/livez', '/livez');
@@ -59,14 +53,13 @@ export function serveOwnPaths(
     '/openapi.json',
     true,
     async (request, reply) =>
-      await send(request, reply, JSON_TYPE, JSON.stringify(openapi(definitions().all, await shown(request)))),
+      await send(reply, JSON_TYPE, JSON.stringify(openapi(definitions().all, await shown(request)))),
   );
   get(
     '/docs',
     true,
     async (request, reply) =>
       await send(
-        request,
         reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`),
         'text/html; charset=utf-8',
         docsPage(definitions().all, await shown(request)),

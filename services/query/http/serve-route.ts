@@ -70,7 +70,7 @@ export function serveRoutes(
           'admin_action',
         );
       }
-      return await sendResponse(request, reply, response);
+      return await sendResponse(reply, response);
     },
   });
 }
@@ -89,7 +89,7 @@ export function serveOpenRoutes(
     config: { open: true, allow: allowed(routes) },
     handler: async (request, reply) => {
       const route = findRoute(routes, request)!;
-      return await sendResponse(request, reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
+      return await sendResponse(reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
     },
   });
 }
@@ -120,16 +120,20 @@ function requestOf(
   };
 }
 
-async function sendResponse(request: FastifyRequest, reply: FastifyReply, response: RouteResponse): Promise<unknown> {
+async function sendResponse(reply: FastifyReply, response: RouteResponse): Promise<unknown> {
   reply.code(response.status).headers({ 'cache-control': 'private, no-store', ...response.headers });
-  const encoding = preferredEncoding(request.headers['accept-encoding']);
   if (response.body !== undefined) {
+    const encoding = preferredEncoding(reply.request.headers['accept-encoding']);
     if (encoding !== undefined) reply.header('content-encoding', encoding);
     return await reply.send(response.body[encoding ?? 'plain']);
   }
   if (response.json === undefined) return await reply.send();
-  const json = Buffer.from(JSON.stringify(response.json));
-  reply.header('content-type', JSON_TYPE);
-  if (encoding === undefined || json.length <= COMPRESS_FROM_BYTES) return await reply.send(json);
-  return await reply.header('content-encoding', encoding).send(await compressors[encoding](json));
+  return await sendCompressed(reply.header('content-type', JSON_TYPE), Buffer.from(JSON.stringify(response.json)));
+}
+
+/** Sends a body, compressed if that is worth it and the caller takes it. */
+export async function sendCompressed(reply: FastifyReply, body: string | Buffer): Promise<unknown> {
+  const encoding = preferredEncoding(reply.request.headers['accept-encoding']);
+  if (encoding === undefined || body.length <= COMPRESS_FROM_BYTES) return await reply.send(body);
+  return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
 }

@@ -19,26 +19,6 @@ const NOTE_USES_EVERY_MS = 60_000;
 
 export type KeyLoader = ReturnType<typeof startKeyLoader>;
 
-/** Collects the last uses of keys; those of unknown keys are not saved. */
-function createKeyUses(clickhouse: ClickHouse, known: ReadonlySet<string>, logger: Logger) {
-  let uses = new Map<string, number>();
-  return {
-    note(key: Key, now: number): void {
-      uses.set(key.id, now);
-    },
-    async save(): Promise<void> {
-      const used = [...uses].filter(([id]) => known.has(id));
-      uses = new Map();
-      if (used.length === 0) return;
-      try {
-        await noteUses(clickhouse, used);
-      } catch (error) {
-        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
-      }
-    },
-  };
-}
-
 /**
  * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
  */
@@ -54,7 +34,8 @@ export function startKeyLoader({
   logger: Logger;
 }) {
   const known = new Set<string>();
-  const uses = createKeyUses(clickhouse, known, logger);
+  /** when each key was used last, since the last save */
+  let uses = new Map<string, number>();
   const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
   let loaded = false;
   let failing = false;
@@ -92,13 +73,24 @@ export function startKeyLoader({
     })();
     return next;
   }
+  /** Saves the last uses of the keys that are known. */
+  async function saveUses(): Promise<void> {
+    const used = [...uses].filter(([id]) => known.has(id));
+    uses = new Map();
+    if (used.length === 0) return;
+    try {
+      await noteUses(clickhouse, used);
+    } catch (error) {
+      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
+    }
+  }
   void loadNext();
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
-  const useTimer = setInterval(() => void uses.save(), NOTE_USES_EVERY_MS);
+  const useTimer = setInterval(() => void saveUses(), NOTE_USES_EVERY_MS);
   return {
     /** Resolves when the ring has a list that was read after the call, or after a second. */
     refresh: (): Promise<void> => within(PATIENCE_MS, loadNext(), undefined),
-    noteUse: (key: Key, now: number): void => uses.note(key, now),
+    noteUse: (key: Key, now: number): void => void uses.set(key.id, now),
     /** resolves with the first list that is loaded */
     loaded: firstLoad,
     /** Undefined if the list has been loaded, else what is wrong. */
@@ -111,7 +103,7 @@ export function startKeyLoader({
       clearInterval(useTimer);
       await next;
       await running;
-      await uses.save();
+      await saveUses();
     },
   };
 }
