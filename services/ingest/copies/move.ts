@@ -60,33 +60,31 @@ export async function moveTables(
   for (const place of shardsOf(to)) await assertEmpty(everywhere(place), `a move to ${to.where}`);
   const [source, target] = [await databaseOf(from), await databaseOf(shardsOf(to)[0]!)];
   const create = (table: Table): Promise<void> => to.execute({ sql: inDatabase(table.definition, source, target) });
-  const merges = async (verb: 'STOP' | 'START', { name, rows }: Table): Promise<void> => {
-    // raw rows stay as many as they are, and a day of them without merges would be too many parts
-    if (rows > 0 && !sources.some((s) => s.name === name))
-      await to.execute({ sql: `SYSTEM ${verb} MERGES ${identifier(target)}.${identifier(name)}` });
-  };
+  // raw rows stay as many as they are, and a day of them without merges would be too many parts
+  const isUnmerged = ({ name, rows }: Table): boolean => rows > 0 && !sources.some((s) => s.name === name);
   const moved: { name: string; rows: number }[] = [];
   const finish = async (table: StoredTable): Promise<void> => {
     for (const share of table.shares.filter((s) => s.isViewed)) await copyRows(from, to, table, share);
     await assertMoved(from, to, table);
-    await merges('START', table);
+    if (isUnmerged(table)) await merges('START', to, target, table.name);
     moved.push({ name: table.name, rows: table.rows });
     logger.info({ table: table.name, rows: table.rows }, 'table_moved');
   };
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
-  await from.execute({ sql: 'SYSTEM STOP MERGES' });
+  const merging = (await select<Table>(from, statements.tablesToMove)).filter(isStored);
   try {
+    for (const { name } of merging) await merges('STOP', from, source, name);
     const tables = await select<Table>(from, statements.tablesToMove);
     const stored = await storedTables(from, to, tables);
     const viewed = stored.filter(({ shares }) => shares.some((s) => s.isViewed));
     const begin = async (table: StoredTable): Promise<void> => {
       await create(table);
-      await merges('STOP', table);
+      if (isUnmerged(table)) await merges('STOP', to, target, table.name);
       for (const share of table.shares.filter((s) => !s.isViewed)) await copyRows(from, to, table, share);
       if (!viewed.includes(table)) await finish(table);
     };
     for (const table of stored.filter((t) => t.name !== LAST)) await begin(table);
-    for (const view of tables.filter((t) => !t.engine.endsWith('MergeTree'))) await create(view);
+    for (const view of tables.filter((t) => !isStored(t))) await create(view);
     for (const table of viewed) await finish(table);
     for (const table of stored.filter((t) => t.name === LAST)) await begin(table);
     await assertQuiescentSince(from, before, 'the move');
@@ -95,20 +93,25 @@ export async function moveTables(
     if (!ok) throw new StartError(`the account at ${to.where} does not hold: ${faults[0]}`);
     return { tables: moved, rows: moved.reduce((sum, t) => sum + t.rows, 0) };
   } finally {
-    await from.execute({ sql: 'SYSTEM START MERGES' });
+    for (const { name } of merging) await merges('START', from, source, name);
   }
 }
+
+/** Of one table at a time: a server may have other databases, which go on merging. */
+async function merges(verb: 'STOP' | 'START', clickhouse: ClickHouse, database: string, table: string): Promise<void> {
+  await clickhouse.execute({ sql: `SYSTEM ${verb} MERGES ${identifier(database)}.${identifier(table)}` });
+}
+
+const isStored = ({ engine }: Table): boolean => engine.endsWith('MergeTree');
 
 async function storedTables(from: ClickHouse, to: ClickHouse, tables: readonly Table[]): Promise<StoredTable[]> {
   const sharesOf = await readShares(from, to);
   return await Promise.all(
-    tables
-      .filter(({ engine }) => engine.endsWith('MergeTree'))
-      .map(async (table) => {
-        const found = await select<{ name: string }>(from, statements.columnsToMove, { table: table.name });
-        const columns = found.map(({ name }) => name);
-        return { ...table, columns, shares: sharesOf(table.name, columns) };
-      }),
+    tables.filter(isStored).map(async (table) => {
+      const found = await select<{ name: string }>(from, statements.columnsToMove, { table: table.name });
+      const columns = found.map(({ name }) => name);
+      return { ...table, columns, shares: sharesOf(table.name, columns) };
+    }),
   );
 }
 

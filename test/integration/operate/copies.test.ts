@@ -226,7 +226,23 @@ describe('backups', () => {
 describe('from the embedded engine to a server', () => {
   test('every table with its rows, the account, every answer; ingest goes on there exactly once', async () => {
     server = await openServer({ url: face.url, logger: testLogger });
-    await moveTables(embedded, server, world.settings.RAW_RETENTION_DAYS, testLogger);
+    const said: string[] = [];
+    const execute: ClickHouse['execute'] = async (statement) => {
+      if (statement.sql.startsWith('SYSTEM')) said.push(statement.sql);
+      await embedded.execute(statement);
+    };
+    const { tables } = await moveTables(
+      { ...embedded, execute },
+      server,
+      world.settings.RAW_RETENTION_DAYS,
+      testLogger,
+    );
+    // other databases of a server that is moved from go on merging
+    for (const verb of ['STOP', 'START'])
+      expect(
+        said.flatMap((sql) => new RegExp(`^SYSTEM ${verb} MERGES .+\\.\`(\\w+)\`$`).exec(sql)?.[1] ?? []).toSorted(),
+      ).toEqual(tables.map((t) => t.name).toSorted());
+    expect(said).toHaveLength(2 * tables.length);
     await world.expectExact(server);
     const now = new Date();
     const answers = await answersOf(embedded, now);
@@ -248,9 +264,12 @@ describe('what is recorded while tables are copied', () => {
   /** Does `work` when the engine has read the tables of a backup, or before any table is moved. */
   function whileCopied(work: () => Promise<void>): ClickHouse {
     const copying = { ...embedded };
+    let isDone = false;
     copying.execute = async (statement) => {
       await embedded.execute(statement);
-      if (/^BACKUP|^SYSTEM STOP MERGES/.test(statement.sql)) await work();
+      if (isDone || !/^BACKUP|^SYSTEM STOP MERGES/.test(statement.sql)) return;
+      isDone = true;
+      await work();
     };
     return copying;
   }
