@@ -462,11 +462,11 @@ describe('history', { timeout: 240_000 }, () => {
       expected += 3;
     }
 
-    async function expectRight(): Promise<void> {
+    /** Builds the rest, and takes what repairs are left. */
+    async function atEnd(): ReturnType<typeof outcome> {
       await buildAll();
       for (let round = 0; (await repairOpen(world.context)) > 0; round++) expect(round).toBeLessThan(3);
-      expect(await repairOpen(world.context)).toBe(0);
-      expect(await outcome()).toEqual(right());
+      return await outcome();
     }
 
     test('if it is closed before the catalogue says that the period is built', async () => {
@@ -476,7 +476,7 @@ describe('history', { timeout: 240_000 }, () => {
         await recoverBatch();
         expect(await repairOpen(world.context)).toBe(0);
       };
-      await expectRight();
+      expect(await atEnd()).toEqual(right());
     });
 
     test('if history is killed right after the catalogue says that the period is built', async () => {
@@ -494,11 +494,14 @@ describe('history', { timeout: 240_000 }, () => {
         await engine.execute(statement);
       };
       await expect(nextStep({ ...world.context, clickhouse: { ...engine, execute } })).rejects.toThrow('killed');
-      await expectRight();
+      expect(await atEnd()).toEqual(right());
     });
 
     /** History ends the build before statement `at` of the repair, and the repair goes on. */
-    async function endBefore(at: number, execute = world.clickhouse.execute): Promise<void> {
+    async function endBefore(
+      at: number,
+      execute: (statement: Statement) => Promise<void> = (statement) => world.clickhouse.execute(statement),
+    ): Promise<void> {
       await makeRollups();
       const engine = world.clickhouse;
       const [reached, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -533,19 +536,18 @@ describe('history', { timeout: 240_000 }, () => {
 
     test.each([1, 2, 3, 4, 5])('if history ends the build before statement %i of the repair', async (at) => {
       await endBefore(at);
-      await expectRight();
+      expect(await atEnd()).toEqual(right());
     });
 
     test('if history ends the build before the repair looks again, and the repair is killed after its close', async () => {
       let isClosed = false;
-      const { execute } = world.clickhouse;
       const killed = endBefore(3, async (statement) => {
         if (isClosed) throw new Error('killed');
         isClosed = statement.sql === statements.writeRepair && statement.params?.['done'] === true;
-        await execute(statement);
+        await world.clickhouse.execute(statement);
       });
       await killed.catch((error: unknown) => expect((error as Error).message).toBe('killed'));
-      await expectRight();
+      expect(await atEnd()).toEqual(right());
     });
   });
 

@@ -243,7 +243,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     const { first, last } = await world.send('edge_logs', eventsOf(5));
     const store = openTestStore(world.clickhouse, { source: 'edge_logs' });
     const request = (): Promise<void> =>
-      store.requestRepair({ incarnation: 0, first, last, rules: store.rulesAt(world.now), records: [] }, today());
+      store.requestRepair({ incarnation: 0, first, last, rules: store.rulesAt(world.now) }, today());
     await request();
     const [span] = await readOpenRepairs(world.clickhouse);
     expect(await repairOpen(world.context)).toBe(0);
@@ -554,7 +554,8 @@ describe('repairs', { timeout: 240_000 }, () => {
     world.onWait = () => engine.execute({ sql: 'ALTER TABLE api_requests_v1 RESET SETTING old_parts_lifetime' });
     const rollup = (await readRollups(engine)).find((r) => r.name === 'api_requests')!;
     expect(await build({ ...world.context, clickhouse: older }, rollup, today())).toMatchObject({ kind: 'built' });
-    expect(lifetimes).toEqual([true, true, true]);
+    expect(lifetimes.length).toBeGreaterThan(2);
+    expect(lifetimes).not.toContain(false);
     expect(await isLifetimeSet()).toBe(false);
   });
 
