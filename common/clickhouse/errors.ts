@@ -33,8 +33,6 @@ interface Known {
   readonly kind: ErrorKind;
   /** raised before a statement starts to run, so nothing can have been stored */
   readonly early?: true;
-  /** the oldest supported version does not have it yet */
-  readonly newer?: true;
 }
 
 /**
@@ -44,13 +42,16 @@ interface Known {
  */
 export const knownErrors: readonly Known[] = [
   { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
+  { code: 15, name: 'DUPLICATE_COLUMN', kind: 'fatal' },
   { code: 23, name: 'CANNOT_READ_FROM_ISTREAM', kind: 'retry' },
   { code: 24, name: 'CANNOT_WRITE_TO_OSTREAM', kind: 'retry' },
+  { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'fatal' },
   // rows that were cut short on the way: they are whole when they are sent
   { code: 32, name: 'ATTEMPT_TO_READ_AFTER_EOF', kind: 'retry' },
   { code: 33, name: 'CANNOT_READ_ALL_DATA', kind: 'retry' },
   { code: 46, name: 'UNKNOWN_FUNCTION', kind: 'fatal', early: true },
   { code: 47, name: 'UNKNOWN_IDENTIFIER', kind: 'fatal', early: true },
+  { code: 57, name: 'TABLE_ALREADY_EXISTS', kind: 'fatal' },
   { code: 60, name: 'UNKNOWN_TABLE', kind: 'fatal', early: true },
   { code: 62, name: 'SYNTAX_ERROR', kind: 'fatal', early: true },
   { code: 74, name: 'CANNOT_READ_FROM_FILE_DESCRIPTOR', kind: 'retry' },
@@ -61,6 +62,8 @@ export const knownErrors: readonly Known[] = [
   { code: 96, name: 'CANNOT_WRITE_TO_SOCKET', kind: 'retry' },
   { code: 107, name: 'FILE_DOESNT_EXIST', kind: 'retry' },
   { code: 115, name: 'UNKNOWN_SETTING', kind: 'fatal', early: true },
+  { code: 117, name: 'INCORRECT_DATA', kind: 'fatal' },
+  { code: 139, name: 'NO_ELEMENTS_IN_CONFIG', kind: 'fatal' },
   { code: 158, name: 'TOO_MANY_ROWS', kind: 'fatal' },
   { code: 159, name: 'TIMEOUT_EXCEEDED', kind: 'retry' },
   { code: 160, name: 'TOO_SLOW', kind: 'retry' },
@@ -98,6 +101,7 @@ export const knownErrors: readonly Known[] = [
   { code: 425, name: 'SYSTEM_ERROR', kind: 'retry' },
   { code: 427, name: 'CANNOT_COMPILE_REGEXP', kind: 'fatal' },
   { code: 439, name: 'CANNOT_SCHEDULE_TASK', kind: 'retry' },
+  { code: 452, name: 'SETTING_CONSTRAINT_VIOLATION', kind: 'fatal' },
   { code: 456, name: 'UNKNOWN_QUERY_PARAMETER', kind: 'fatal', early: true },
   { code: 457, name: 'BAD_QUERY_PARAMETER', kind: 'fatal', early: true },
   { code: 473, name: 'DEADLOCK_AVOIDED', kind: 'retry' },
@@ -112,9 +116,9 @@ export const knownErrors: readonly Known[] = [
   { code: 735, name: 'QUERY_WAS_CANCELLED_BY_CLIENT', kind: 'retry' },
   { code: 745, name: 'SERVER_OVERLOADED', kind: 'retry' },
   { code: 749, name: 'TCP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
-  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry', newer: true },
-  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry', newer: true },
-  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry', newer: true },
+  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
+  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry' },
+  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry' },
   { code: 999, name: 'KEEPER_EXCEPTION', kind: 'retry' },
   { code: 1000, name: 'POCO_EXCEPTION', kind: 'retry' },
   { code: 1001, name: 'STD_EXCEPTION', kind: 'retry' },

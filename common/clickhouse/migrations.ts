@@ -27,8 +27,7 @@ export interface Migration {
 
 const FOLDER = new URL('../../clickhouse/migrations/', import.meta.url);
 const FILE_NAME = /^(\d{4})_[a-z]+_[a-z0-9_]+\.sql$/;
-/** TABLE_ALREADY_EXISTS, DUPLICATE_COLUMN */
-const MADE_ALREADY = new Set<number | undefined>([57, 15]);
+const MADE_ALREADY = new Set(['TABLE_ALREADY_EXISTS', 'DUPLICATE_COLUMN']);
 
 const CREATE_TABLE = `
 CREATE TABLE IF NOT EXISTS migrations
@@ -99,7 +98,7 @@ export async function migrate(
       try {
         await clickhouse.execute({ sql });
       } catch (error) {
-        if (!(error instanceof ClickHouseError) || !MADE_ALREADY.has(error.code)) throw error;
+        if (!(error instanceof ClickHouseError) || !MADE_ALREADY.has(error.codeName)) throw error;
         const recorded = (await readRecorded(reader)).filter((r) => r.version === migration.version);
         if (!recorded.some(({ runs }) => runs.some((other) => other !== run))) {
           await forget(clickhouse, run);

@@ -15,8 +15,14 @@ import { RowBinary } from './evaluate/row-binary.ts';
 const INTO = { table: 'canary', columns: ['attempt', 'number', 'text'] } as const;
 /** Rows of one batch: several blocks if a server cuts blocks small. */
 const ROWS = 64;
-/** SETTING_CONSTRAINT_VIOLATION, READONLY */
-const REFUSED_SETTING = new Set<number | undefined>([452, 164]);
+const REFUSED_SETTING = new Set(['SETTING_CONSTRAINT_VIOLATION', 'READONLY']);
+const CUT_ROW = new Set([
+  'CANNOT_READ_ALL_DATA',
+  'ATTEMPT_TO_READ_AFTER_EOF',
+  'UNEXPECTED_END_OF_FILE',
+  'CANNOT_PARSE_INPUT_ASSERTION_FAILED',
+  'INCORRECT_DATA',
+]);
 const RETRY_MS = 1_000;
 
 /** Throws StartError, one line with what to change, where this ClickHouse does not store exactly once. */
@@ -26,7 +32,7 @@ export async function proveExactlyOnce(clickhouse: ClickHouse): Promise<void> {
   try {
     await Promise.all([twice(clickhouse, run), incomplete(clickhouse, failing)]);
   } catch (error) {
-    if (error instanceof ClickHouseError && REFUSED_SETTING.has(error.code)) {
+    if (error instanceof ClickHouseError && REFUSED_SETTING.has(error.codeName)) {
       throw new StartError(
         `ClickHouse at ${clickhouse.where} refuses a setting that exactly-once delivery needs: ${firstLine(error.message)}; remove its constraint, or \`readonly\`, from the profile of our user`,
         { cause: error, exitCode: EXIT_CONFIG },
@@ -100,8 +106,7 @@ async function incomplete(clickhouse: ClickHouse, attempt: string): Promise<void
   try {
     await clickhouse.insertRows({ ...INTO, pieces, settings: { insert_deduplication_token: attempt } });
   } catch (error) {
-    // CANNOT_READ_ALL_DATA or its like
-    if (error instanceof ClickHouseError && [33, 32, 3, 27, 117].includes(error.code ?? 0)) return;
+    if (error instanceof ClickHouseError && CUT_ROW.has(error.codeName)) return;
     throw error;
   }
   throw refuse(clickhouse, 'a batch that fails at its last row was taken');

@@ -47,8 +47,6 @@ const PAGE = 500;
 const START: LetterPlace = { topic: '', incarnation: 0, partition: 0, offset: '-1' };
 /** A replay is an insert of its own; more of them in a second make more parts than merges keep up with. */
 const REPLAYS_PER_SECOND = 25;
-/** ClickHouse's number of an insert that was ended by killInsert(). */
-const QUERY_WAS_CANCELLED = 394;
 
 /** Dead letters in the order of their coordinates, `limit` at most, after another one. */
 export async function listDeadLetters(
@@ -282,7 +280,8 @@ async function storeLetter(
             queryIds: [queryId],
           });
         } catch (error) {
-          const isEnded = error instanceof ClickHouseError && error.code === QUERY_WAS_CANCELLED;
+          // by killInsert() of another replay
+          const isEnded = error instanceof ClickHouseError && error.codeName === 'QUERY_WAS_CANCELLED';
           if (isEnded && (await count()) > 0) return 'unfinished';
           throw error;
         }

@@ -5,8 +5,6 @@ import { checkCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
 import { isLost, type NodeList } from './node-list.ts';
 
-const TABLE_ALREADY_EXISTS = 57;
-
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
 SELECT name, create_table_query AS definition
@@ -46,7 +44,8 @@ export function createDuties(nodes: NodeList, cluster: string, logger: Logger): 
           logger.info({ node: nodes.hosts[at], tables: missing.length }, 'clickhouse_node_completed');
       } catch (error) {
         // else a statement that was in flight on all nodes has created it
-        if (!isLost(error) && !(error instanceof ClickHouseError && error.code === TABLE_ALREADY_EXISTS)) throw error;
+        if (!isLost(error) && !(error instanceof ClickHouseError && error.codeName === 'TABLE_ALREADY_EXISTS'))
+          throw error;
       }
     }
   }

@@ -30,11 +30,8 @@ interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatien
 /** `error`: the node is lost */
 type Outcome<T> = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
 
-/** TABLE_IS_READ_ONLY, NO_ZOOKEEPER, KEEPER_EXCEPTION: the node has lost Keeper, and another may not have. */
-const WITHOUT_KEEPER = new Set<number | undefined>([242, 225, 999]);
-const NO_ELEMENTS_IN_CONFIG = 139;
-/** also of our own questions to a node that does not answer in time */
-const QUERY_WAS_CANCELLED = 394;
+/** The node has lost Keeper, and another may not have. */
+const WITHOUT_KEEPER = new Set(['TABLE_IS_READ_ONLY', 'NO_ZOOKEEPER', 'KEEPER_EXCEPTION']);
 
 /** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
 const REPLICAS = `
@@ -122,7 +119,7 @@ export async function shardOfNode(node: Reader): Promise<string> {
   try {
     return (await select<{ shard: string }>(node, "SELECT getMacro('shard') AS shard"))[0]!.shard;
   } catch (error) {
-    if (error instanceof ClickHouseError && error.code === NO_ELEMENTS_IN_CONFIG) return '';
+    if (error instanceof ClickHouseError && error.codeName === 'NO_ELEMENTS_IN_CONFIG') return '';
     throw error;
   }
 }
@@ -137,7 +134,8 @@ export function isLost(error: unknown, signal?: AbortSignal): error is ClickHous
   return (
     error instanceof ClickHouseError &&
     ((error.code === undefined && error.kind === 'retry') ||
-      WITHOUT_KEEPER.has(error.code) ||
-      (error.code === QUERY_WAS_CANCELLED && signal?.aborted !== true))
+      WITHOUT_KEEPER.has(error.codeName) ||
+      // also of our own questions to a node that does not answer in time
+      (error.codeName === 'QUERY_WAS_CANCELLED' && signal?.aborted !== true))
   );
 }

@@ -40,13 +40,13 @@ export interface Nodes extends ClickHouse {
 const CONNECT_RETRY_MS = 1_000;
 /** A replica that takes longer to fetch what others acknowledged is left for another one, milliseconds. */
 const LAG_MS = 3_000;
-/**
- * ATTEMPT_TO_READ_AFTER_EOF, SOCKET_TIMEOUT, NETWORK_ERROR, ALL_CONNECTION_TRIES_FAILED: a node that read for the asked
- * one is lost.
- */
-const WITHOUT_OTHER_NODE = new Set<number | undefined>([32, 209, 210, 279]);
-/** a replica that has just joined and has no tables yet */
-const UNKNOWN_TABLE = 60;
+/** A node that read for the asked one is lost. */
+const WITHOUT_OTHER_NODE = new Set([
+  'ATTEMPT_TO_READ_AFTER_EOF',
+  'SOCKET_TIMEOUT',
+  'NETWORK_ERROR',
+  'ALL_CONNECTION_TRIES_FAILED',
+]);
 
 /** Resolves when a node has answered. Throws StartError as openServer does, if waiting cannot help. */
 export async function openNodes({
@@ -123,7 +123,7 @@ export async function openNodes({
   }
 
   function isOfOtherNode(error: unknown): error is ClickHouseError {
-    return database !== undefined && error instanceof ClickHouseError && WITHOUT_OTHER_NODE.has(error.code);
+    return database !== undefined && error instanceof ClickHouseError && WITHOUT_OTHER_NODE.has(error.codeName);
   }
 
   async function leave(at: number, { codeName }: ClickHouseError): Promise<void> {
@@ -151,8 +151,11 @@ async function sync(clickhouse: ClickHouse, tables: readonly string[], withinMs:
       ),
     );
   } catch (error) {
-    if (!(error instanceof ClickHouseError) || (error.kind !== 'retry' && error.code !== UNKNOWN_TABLE)) throw error;
-    throw lost(error, error.code === undefined || error.code === UNKNOWN_TABLE ? error.codeName : 'REPLICA_LAGS');
+    if (!(error instanceof ClickHouseError)) throw error;
+    // a replica that has just joined has no tables yet
+    const isNew = error.codeName === 'UNKNOWN_TABLE';
+    if (error.kind !== 'retry' && !isNew) throw error;
+    throw lost(error, error.code === undefined || isNew ? error.codeName : 'REPLICA_LAGS');
   }
 }
 

@@ -20,9 +20,6 @@ import { identifier, quote } from '../sql.ts';
 const RETRY_MS = 1_000;
 /** How soon a process notices that the cluster has another number of shards, milliseconds. */
 const WATCH_MS = 10_000;
-const ACCESS_DENIED = 497;
-const TABLE_ALREADY_EXISTS = 57;
-const UNKNOWN_DATABASE = 81;
 
 /** Tables and views whose table over all shards is absent or has other columns. Parameters: all (its database). */
 const NOT_DISTRIBUTED = `
@@ -91,7 +88,7 @@ async function shardsOfCluster(nodes: Nodes, cluster: string): Promise<number> {
   try {
     return await countShards(nodes, cluster);
   } catch (error) {
-    if (error instanceof ClickHouseError && error.code === ACCESS_DENIED)
+    if (error instanceof ClickHouseError && error.codeName === 'ACCESS_DENIED')
       throw new StartError(
         `the user of ClickHouse at ${nodes.where} cannot read how many shards the cluster has; run there: GRANT SELECT ON system.clusters`,
         { cause: error, exitCode: EXIT_CONFIG },
@@ -168,13 +165,13 @@ async function openShards(
           });
         } catch (error) {
           if (!(error instanceof ClickHouseError)) throw error;
-          if (error.code === UNKNOWN_DATABASE) {
+          if (error.codeName === 'UNKNOWN_DATABASE') {
             // a replaced node that is not ready yet
             options.logger.error({ node: node.where, database: over }, 'clickhouse_database_missing');
             return;
           }
           // another rollup service was faster
-          if (error.code !== TABLE_ALREADY_EXISTS) throw error;
+          if (error.codeName !== 'TABLE_ALREADY_EXISTS') throw error;
         }
       }
     });
