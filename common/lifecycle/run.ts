@@ -73,7 +73,7 @@ export async function runProcess(
   }, stopping.signal).catch((error: unknown) => {
     if (!stopping.signal.aborted) fail(error);
   });
-  await Promise.race([ended, started.then(() => ended)]);
+  await ended;
 
   const deadline = setTimeout(() => {
     getLogger()?.error({ components: components.map((c) => c.name) }, 'stop_deadline_passed');

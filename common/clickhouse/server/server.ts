@@ -3,7 +3,7 @@ import type { ClickHouse, Read, ReadResult, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
 import { refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
-import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
+import { CLOSE_GRACE_MS, createPool, READ_QUEUE, type Pool } from '../pool.ts';
 import { createConnection, type Answer, type Connection } from './connection.ts';
 import { readVersion, type ServerVersion } from './version.ts';
 import { createWrites } from './writes.ts';
@@ -86,8 +86,8 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       return server.version;
     },
     read: ({ signal: ofCaller, ...read }) => {
-      const over = ofCaller === undefined ? closing.signal : AbortSignal.any([ofCaller, closing.signal]);
-      return readFrom(connection, server, read, (work) => reading.use('', () => work(over), over));
+      const ended = ofCaller === undefined ? closing.signal : AbortSignal.any([ofCaller, closing.signal]);
+      return readFrom(connection, server, reading, read, ended);
     },
     async execute({ sql, params = {}, settings = {} }) {
       const statement = statementToRun(sql, params);
@@ -113,30 +113,29 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
   };
 }
 
-/** `alone`: runs it when its turn comes, with the signal that ends it. */
 async function readFrom(
   connection: Connection,
   server: ServerVersion,
+  reading: Pool<undefined>,
   { sql, params = {}, settings = {}, format, isolated, fewRows }: Read,
-  alone: (work: (ended: AbortSignal) => Promise<Answer>) => Promise<Answer>,
+  signal: AbortSignal,
 ): Promise<ReadResult> {
   const statement = statementToRead(sql, params, isolated);
   const channel = isolated === true ? 'sandbox' : 'read';
   if (!connection.has(channel))
     throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
   const written = writeLongValues(statement, params, LONGEST_PARAMETER);
-  const { body, summary } = await alone((ended) =>
-    withinTimeLimit(settings, async () => {
-      if (connection.lastAnswerAt === 0) await server.learn();
-      const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
-      return await connection.request(channel, {
-        ...written,
-        settings: { ...pinned, cancel_http_readonly_queries_on_client_close: 1, ...settings, readonly: 1 },
-        format,
-        signal: ended,
-      });
-    }),
-  );
+  const ask = async (): Promise<Answer> => {
+    if (connection.lastAnswerAt === 0) await server.learn();
+    const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
+    return await connection.request(channel, {
+      ...written,
+      settings: { ...pinned, cancel_http_readonly_queries_on_client_close: 1, ...settings, readonly: 1 },
+      format,
+      signal,
+    });
+  };
+  const { body, summary } = await reading.use('', () => withinTimeLimit(settings, ask), signal);
   return { body, readRows: numberOf(summary?.read_rows), readBytes: numberOf(summary?.read_bytes) };
 }
 

@@ -17,6 +17,7 @@ import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { makeFolder } from '../../../common/make-folder.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
+import { CLAIMS, LAST } from './shares.ts';
 import { statements } from '../statements.ts';
 
 /**
@@ -45,10 +46,6 @@ export interface BackupResult {
 type Written = Pick<BackupResult, 'files' | 'bytes'>;
 
 const POLL_MS = 200;
-/** Restored first: it says which shards the backup has. */
-const CLAIMS = 'partition_owners';
-/** Restored last: without it no service uses the database. */
-const LAST = 'migrations';
 
 /**
  * A destination as BACKUP and RESTORE take it. Each of several shards has a folder of its name in the backup. Throws

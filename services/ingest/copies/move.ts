@@ -14,17 +14,13 @@ import { sources } from '../../../common/sources.ts';
 import { reconcile } from '../reconcile.ts';
 import { chosenShardSql } from '../shard.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
-import { readShares, shardNames, type Share } from './shares.ts';
+import { CLAIMS, LAST, readShares, shardNames, type Share } from './shares.ts';
 import { statements } from '../statements.ts';
 
 /** One read and one insert hold about this much, bytes. */
 const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
 const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
-/** Made last: until it is there, services wait for their schema. */
-const LAST = 'migrations';
-/** Its first row of a partition names the shard (shard.ts). */
-const CLAIMS = 'partition_owners';
 
 export interface Moved {
   readonly tables: readonly { readonly name: string; readonly rows: number }[];

@@ -16,6 +16,10 @@ export interface Share {
 /** Returns the shares of a table by its name and columns. */
 type SharesOf = (table: string, columns: readonly string[]) => readonly Share[];
 
+/** Its first row of a partition names the shard (shard.ts). A restore begins with it. */
+export const CLAIMS = 'partition_owners';
+/** Created last: until it is there, services wait for their schema. */
+export const LAST = 'migrations';
 /** A table of each shard that says the same on all of them. */
 const REPEATED = 'expired_days';
 
