@@ -12,7 +12,7 @@ import type { Check } from '../../common/readiness.ts';
 import { createAnswers } from './answer/answers.ts';
 import type { RedisCache } from './answer/redis-cache.ts';
 import { createApp, type AppOptions } from './http/app.ts';
-import { listenOnSockets } from './http/listen.ts';
+import { listenOnSockets, type Listening } from './http/listen.ts';
 import { foldersOf } from './definition/definition-files.ts';
 import { serveDefinitions, type ServedDefinitions } from './definition/served-definitions.ts';
 import { firstKey } from './keys/first-key.ts';
@@ -100,13 +100,12 @@ export async function startQuery(options: QueryOptions) {
     serveMetrics: settings.METRICS_PORT === undefined,
   });
 
-  const { address, metricsServer, closeSockets } = await listen(app, settings, registry, checks).catch(
-    async (error: unknown) => {
-      await loader.stop();
-      shared?.close();
-      throw error;
-    },
-  );
+  const { listening, metricsServer } = await listen(app, settings, registry, checks).catch(async (error: unknown) => {
+    await loader.stop();
+    shared?.close();
+    throw error;
+  });
+  const { address } = listening;
 
   const stopping = new AbortController();
   const ready = (async () => {
@@ -139,7 +138,7 @@ export async function startQuery(options: QueryOptions) {
       stopping.abort();
       process.off('SIGHUP', onHangUp);
       clearInterval(requeryTimer);
-      await drain(app, closeSockets, () => answers.close());
+      await drain(app, listening, () => answers.close());
       answers.close();
       await metricsServer?.stop();
       await loader.stop();
@@ -229,34 +228,34 @@ async function listen(
   settings: Settings,
   registry: Registry,
   checks: Readonly<Record<string, Check>>,
-): Promise<{
-  readonly address: string;
-  readonly closeSockets: () => Promise<void>;
-  readonly metricsServer?: MetricsServer;
-}> {
+): Promise<{ readonly listening: Listening; readonly metricsServer?: MetricsServer }> {
   const { HOST: host, PORT, METRICS_PORT } = settings;
-  const { address, close: closeSockets } = await listenOnSockets(app, host, PORT).catch((error: unknown) => {
+  const listening = await listenOnSockets(app, host, PORT).catch((error: unknown) => {
     throw portError('PORT', PORT, host, error);
   });
-  if (METRICS_PORT === undefined) return { address, closeSockets };
+  if (METRICS_PORT === undefined) return { listening };
   try {
     const metricsServer = await serveMetrics({ registry, host, port: METRICS_PORT, checks });
-    return { address, closeSockets, metricsServer };
+    return { listening, metricsServer };
   } catch (error) {
-    await Promise.all([app.close(), closeSockets()]);
+    await Promise.all([app.close(), listening.close()]);
     throw error;
   }
 }
 
 /** Closes the app. Requests in flight get DRAIN_MS, then `cancel` is called, and their sockets close ANSWER_MS later. */
-async function drain(app: FastifyInstance, closeSockets: () => Promise<void>, cancel: () => void): Promise<void> {
-  const closed = Promise.all([app.close(), closeSockets()]);
+async function drain(
+  app: FastifyInstance,
+  { close, destroyConnections }: Listening,
+  cancel: () => void,
+): Promise<void> {
+  const closed = Promise.all([app.close(), close()]);
   const cancelling = setTimeout(cancel, DRAIN_MS);
   // close connections without a request; Node calls only some of them idle
   const idle = setInterval(() => {
-    if (app.inFlight() === 0) app.server.closeAllConnections();
+    if (app.inFlight() === 0) destroyConnections();
   }, IDLE_CHECK_MS);
-  const force = setTimeout(() => app.server.closeAllConnections(), DRAIN_MS + ANSWER_MS);
+  const force = setTimeout(destroyConnections, DRAIN_MS + ANSWER_MS);
   await closed;
   clearTimeout(cancelling);
   clearInterval(idle);

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
+import { Server, type AddressInfo } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import fastify from 'fastify';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { listenOnSockets } from './listen.ts';
 
 const HOST = '127.0.0.1';
@@ -45,6 +46,23 @@ test.runIf(process.platform === 'linux')('many connections are accepted in few t
   expect(accepted).toBe(CONNECTIONS);
   expect(turns).toBeLessThan(CONNECTIONS / 2);
 });
+
+test.runIf(process.platform === 'linux')(
+  'all sockets have one port, also where it is the default of HTTP',
+  async () => {
+    const app = fastify();
+    const listen: (options: object) => Promise<string> = app.listen.bind(app);
+    // a URL with the default port of its scheme has no port
+    Object.assign(app, { listen: async (at: object) => (await listen(at)).replace(/\d+$/, '80') });
+    const opened = vi.spyOn(Server.prototype, 'listen');
+    ends.push(() => opened.mockRestore());
+    const { close } = await listenOnSockets(app, HOST, 0);
+    ends.push(async () => void (await Promise.all([app.close(), close()])));
+    const sockets = (opened.mock.contexts as Server[]).filter(({ listening }) => listening);
+    const ports = sockets.map((socket) => (socket.address() as AddressInfo).port);
+    expect([ports.length, new Set(ports).size]).toEqual([8, 1]);
+  },
+);
 
 test('a port on which another one listens is refused', async () => {
   const { port } = await start(0);

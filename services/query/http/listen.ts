@@ -1,37 +1,50 @@
 import { once } from 'node:events';
-import { createServer, type ListenOptions, type Server } from 'node:net';
+import { createServer, type AddressInfo, type ListenOptions, type Server, type Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 
 /** How many sockets of one address accept connections. */
 const SOCKETS = 8;
 
+export interface Listening {
+  /** as Fastify writes it */
+  readonly address: string;
+  /** Resolves when the connections of the other sockets are closed; the app closes its own. */
+  readonly close: () => Promise<void>;
+  /** Destroys every connection. Node's `closeAllConnections` misses those that have not completed a TLS handshake. */
+  readonly destroyConnections: () => void;
+}
+
 /**
  * Listens with several sockets of one address on Linux, where the kernel divides connections among them. Node accepts one
  * connection of a socket in each turn of its event loop, and a turn takes up to 20 ms while ingest works off a backlog: so
- * of 50 callers that connected at once the last one waited for 200 ms. Returns the address, as Fastify writes it, and
- * `close`, which resolves when the connections of the other sockets are closed; the app closes its own. Rejects like
- * `net.Server.listen`.
+ * of 50 callers that connected at once the last one waited for 200 ms. Rejects like `net.Server.listen`.
  */
-export async function listenOnSockets(
-  app: FastifyInstance,
-  host: string,
-  port: number,
-): Promise<{ readonly address: string; readonly close: () => Promise<void> }> {
+export async function listenOnSockets(app: FastifyInstance, host: string, port: number): Promise<Listening> {
+  const connections = new Set<Socket>();
+  // with TLS too, this event has the socket of TCP
+  app.server.on('connection', (socket: Socket) => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  });
+  const destroyConnections = (): void => {
+    for (const socket of connections) socket.destroy();
+  };
   // macOS has SO_REUSEPORT too, but does not divide connections
   if (process.platform !== 'linux')
-    return { address: await app.listen({ host, port }), close: () => Promise.resolve() };
+    return { address: await app.listen({ host, port }), close: () => Promise.resolve(), destroyConnections };
   // another process of our user could share the port: only a socket without reusePort is refused then
   await close(await open(createServer(), { host, port }));
   const at = { host, port, reusePort: true };
   const address = await app.listen(at);
-  at.port = Number(new URL(address).port);
+  // not the port of the address: a URL with the default port of its scheme has none
+  at.port = (app.server.address() as AddressInfo).port;
   const others: Server[] = [];
   for (let i = 1; i < SOCKETS; i++) {
     // allowHalfOpen and noDelay: as Node's own HTTP servers
     const socket = createServer({ allowHalfOpen: true, noDelay: true }, (one) => app.server.emit('connection', one));
     others.push(await open(socket, at));
   }
-  return { address, close: async () => void (await Promise.all(others.map(close))) };
+  return { address, close: async () => void (await Promise.all(others.map(close))), destroyConnections };
 }
 
 async function open(server: Server, options: ListenOptions): Promise<Server> {

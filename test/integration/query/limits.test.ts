@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
@@ -5,6 +6,7 @@ import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Logger } from '../../../common/logger.ts';
 import type { QueryService } from '../../../services/query/service.ts';
+import { makeCertificate } from '../../harness/certificates.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import {
@@ -306,5 +308,29 @@ describe('the process', () => {
     expect(performance.now() - from).toBeLessThan(9_000);
     expect([(await quick).status, (await slow).status]).toEqual([504, 503]);
     idle.destroy();
+  });
+
+  it('stops at once with HTTPS while connections have not begun their handshake', async () => {
+    const { cert, key } = makeCertificate(folder.path, 'server');
+    const s = await startService(engine.clickhouse, engine.dataDir, { HTTPS_CERT: cert, HTTPS_KEY: key });
+    await s.ready;
+    // two for each of the sockets that accept
+    const idle = Array.from({ length: 16 }, () => connect(Number(new URL(s.address).port), '127.0.0.1'));
+    await Promise.all(
+      idle.map((socket) =>
+        once(
+          socket.on('error', () => undefined),
+          'connect',
+        ),
+      ),
+    );
+    const from = performance.now();
+    const stopped = s.stop().then(() => performance.now() - from);
+    const deadline = new Promise<number>((resolve) => {
+      setTimeout(resolve, 5_000, Number.POSITIVE_INFINITY).unref();
+    });
+    expect(await Promise.race([stopped, deadline])).toBeLessThan(2_000);
+    for (const socket of idle) socket.destroy();
+    await stopped;
   });
 });
