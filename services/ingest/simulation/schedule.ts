@@ -176,8 +176,10 @@ export async function runSchedule(
       const kind = (['event', 'event', 'event', 'event', 'event', 'null', 'control', 'absent'] as const)[
         world.below(8)
       ]!;
-      // that a log was cut is seen by the records at its new end; a null value looks like one that was skipped before
-      to.produce(isNoticed(to) || (to.isRecreated && kind !== 'null') ? kind : 'event');
+      // that a log was cut is seen by the records at its new end, and that it was recreated by its first one;
+      // a null value looks like one that was skipped before
+      const isSeen = isNoticed(to) || (to.isRecreated && to.high > 0 && kind !== 'null');
+      to.produce(isSeen ? kind : 'event');
     }
   }
 
