@@ -15,7 +15,8 @@ export interface Setting<T> {
   /** how documentation shows the default, if the value itself is not suitable */
   readonly shown?: string;
   readonly unit?: string;
-  readonly secret?: true;
+  /** `address`: a URL, of which only user, password and parameters are secret */
+  readonly secret?: true | 'address';
   readonly description: string;
   readonly parse: { (text: string): T; readonly range?: string };
 }
@@ -49,7 +50,7 @@ export const settingsTable = {
     parse: parsers.names,
   }),
   SCHEMA_REGISTRY_URL: optional({
-    secret: true,
+    secret: 'address',
     description: "schema registry for messages in Confluent's wire format, `http://user:password@host:8081`",
     parse: parsers.url('http', 'https'),
   }),
@@ -109,7 +110,7 @@ export const settingsTable = {
   }),
   CLICKHOUSE_URL: optional({
     shown: 'embedded engine',
-    secret: true,
+    secret: 'address',
     description:
       'ClickHouse server, `http://user:password@host:8123/database`; with CLICKHOUSE_CLUSTER every node of it, separated by commas',
     parse: parsers.nodes,
@@ -120,14 +121,14 @@ export const settingsTable = {
     parse: parsers.text,
   }),
   CLICKHOUSE_SANDBOX_URL: optional({
-    secret: true,
+    secret: 'address',
     description:
       'the same server with a user without any rights; required with CLICKHOUSE_URL for `sandboxed` endpoints',
     parse: parsers.server,
   }),
   MOVE_FROM_URL: optional({
     shown: 'embedded engine of DATA_DIR',
-    secret: true,
+    secret: 'address',
     description: 'ClickHouse server that `npm run move` copies from, `http://user:password@host:8123/database`',
     parse: parsers.server,
   }),
@@ -249,7 +250,7 @@ export const settingsTable = {
     parse: parsers.integer(0, 1024 ** 4),
   }),
   REDIS_URL: optional({
-    secret: true,
+    secret: 'address',
     description: 'Redis in which several query services share answers, `redis://host:6379/0`',
     parse: parsers.url('redis', 'rediss'),
   }),

@@ -34,6 +34,8 @@ describe('--check-config', () => {
         CLICKHOUSE_URL: `http://sluice:${SECRET}@clickhouse.invalid:8123/logs`,
         API_KEY: SECRET,
         REDIS_URL: `redis://:${SECRET}@redis.invalid:6379/0`,
+        // an address, if one only looks at its form
+        REDIS_SECRET: `of:${SECRET}`,
         RAW_RETENTION_DAYS: '30',
       });
       expect(code).toBe(0);
@@ -44,6 +46,7 @@ describe('--check-config', () => {
         'CLICKHOUSE_URL = http://***@clickhouse.invalid:8123/logs',
         'API_KEY = ***',
         'REDIS_URL = redis://***@redis.invalid:6379/0',
+        'REDIS_SECRET = ***',
         'RAW_RETENTION_DAYS = 30 days',
         'PORT = 4000 (default)',
         'BACKUP_PLACES = none (default)',

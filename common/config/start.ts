@@ -84,9 +84,11 @@ export function describeSettings(
     const shown =
       value === undefined || isEmpty(value)
         ? (s.shown ?? 'none')
-        : s.secret === true
-          ? redacted(textOf(value))
-          : textOf(value);
+        : s.secret === undefined
+          ? textOf(value)
+          : s.secret === 'address'
+            ? redacted(textOf(value))
+            : '***';
     return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
   });
   return `${rows.join('\n')}\n`;
