@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { select, shardsOf, type ClickHouse, type Param } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { stepOf, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type DeadLetterTotal, type PausedPartition, type RollupStatus } from './wire.ts';
 
@@ -13,8 +14,12 @@ const PARTS = statement('parts');
 
 /** Limits of one sample; ClickHouse ends a statement that takes longer. */
 const LIMITS = { max_execution_time: 5, max_threads: 1 } as const;
-/** Only the last steps are read again, because nothing is written into older ones. */
+/**
+ * The last steps are read again. Rows of older ones appear only if our clock is ahead of ClickHouse's, or if a replica
+ * gets them late: so the whole hour is read again every minute.
+ */
 const TAIL_STEPS = 2;
+const WHOLE_EVERY_MS = 60_000;
 const SLOW_FACTS_EVERY_MS = 10_000;
 /** Totals read whole tables, so they get at most one part in this many of the time. */
 const TOTALS_SHARE = 50;
@@ -49,6 +54,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   let totalsAt = Number.NEGATIVE_INFINITY;
   /** first step that has not been read yet */
   let unread = 0;
+  let wholeAt = Number.NEGATIVE_INFINITY;
   const facts: StoreFacts = { sources: new Map(), totals: [], paused: [], rollups: [] };
 
   const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> =>
@@ -56,7 +62,8 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
 
   async function readTraffic(now: number): Promise<void> {
     const step = stepOf(now);
-    const first = Math.max(step - HISTORY_STEPS, Math.min(unread, step) - TAIL_STEPS);
+    const isWhole = now - wholeAt >= WHOLE_EVERY_MS;
+    const first = Math.max(step - HISTORY_STEPS, isWhole ? 0 : Math.min(unread, step) - TAIL_STEPS);
     const from = first * STEP_SECONDS;
     const [traffic, letters] = await Promise.all([
       read<Traffic>(TRAFFIC, { step: STEP_SECONDS, from }),
@@ -73,6 +80,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
     }
     for (const { at, reason, letters: count } of letters) history.set(`letters:${reason}`, at, count);
     unread = step;
+    if (isWhole) wholeAt = now;
   }
 
   async function readSlowFacts(now: number): Promise<void> {
@@ -102,8 +110,14 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   async function readTotals(now: number): Promise<void> {
     if (now < totalsAt) return;
     const started = performance.now();
-    facts.totals = await read<DeadLetterTotal>(TOTALS);
-    totalsAt = now + Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
+    try {
+      facts.totals = await read<DeadLetterTotal>(TOTALS);
+    } catch (error) {
+      // too many letters for the time that a sample may take: the last totals stay
+      if (!(error instanceof ClickHouseError) || error.codeName !== 'TIMEOUT_EXCEEDED') throw error;
+    } finally {
+      totalsAt = now + Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
+    }
   }
 
   return {

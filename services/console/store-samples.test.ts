@@ -1,0 +1,50 @@
+import { expect, test } from 'vitest';
+import { refusal } from '../../common/clickhouse/errors.ts';
+import { createHistory } from './history.ts';
+import { createStoreSamples } from './store-samples.ts';
+import { STEP_SECONDS } from './wire.ts';
+
+const NOW = Date.parse('2026-01-01T12:00:00Z');
+const STEP = NOW / 1000 / STEP_SECONDS;
+
+/** Samples of an engine that answers each statement with the rows that `answer` gives. */
+function samplesOf(answer: (sql: string, params: Readonly<Record<string, unknown>>) => readonly object[]) {
+  const history = createHistory();
+  const read = async ({ sql, params = {} }: { sql: string; params?: Readonly<Record<string, unknown>> }) => ({
+    body: Buffer.from(
+      answer(sql, params)
+        .map((row) => JSON.stringify(row))
+        .join('\n'),
+    ),
+  });
+  const engine = { read, shards: [] } as unknown as Parameters<typeof createStoreSamples>[0];
+  return { history, samples: createStoreSamples(engine, history) };
+}
+
+test('rows that appear late, or by a clock behind ours, are counted within a minute', async () => {
+  let written = 0;
+  const { history, samples } = samplesOf((sql, params) =>
+    sql.includes('newest_ms') && Number(params['from']) <= (STEP - 5) * STEP_SECONDS
+      ? [{ at: STEP - 5, topic: 't', source: 'edge_logs', events: written, bad: 0, newest_ms: NOW, delay_ms: 1 }]
+      : [],
+  );
+  await samples.refresh(NOW);
+  written = 7;
+  await samples.refresh(NOW + 2_000);
+  await samples.refresh(NOW + 60_000);
+  expect(history.get('events:t', STEP - 5)).toBe(7);
+});
+
+test('totals that take too long leave the rest as it is, and are not asked for at once again', async () => {
+  let asked = 0;
+  const { samples } = samplesOf((sql) => {
+    if (sql.includes('FROM paused_partitions')) return [{ topic: 't', partition: 3 }];
+    if (!sql.includes('JOIN dead_letter_replays')) return [];
+    asked++;
+    throw refusal(159, 'Timeout exceeded');
+  });
+  await samples.refresh(NOW);
+  await samples.refresh(NOW + 1_000);
+  expect(samples.facts.paused).toHaveLength(1);
+  expect(asked).toBe(1);
+});
