@@ -1,7 +1,6 @@
 import { Inbox, type Fetched } from '../inbox.ts';
 import { isAt } from './comparison.ts';
 import type { LaneState, Ports, RecordMark } from './ports.ts';
-import type { SeenAtEnd } from './takeover.ts';
 
 /**
  * What a lane accepts of the client's fetches. Records reach the inbox in order, from the offset that the lane asked
@@ -11,7 +10,7 @@ export class Intake {
   state: LaneState = 'taking';
   inbox = new Inbox(0);
   /** Why the partition must be taken again: a fetch from another offset than ours, or what stands at the ledger's end. */
-  retake: 'elsewhere' | NonNullable<SeenAtEnd> | undefined;
+  retake: 'elsewhere' | 'another' | 'missing' | undefined;
   /** the answer to peek() */
   peeked: Fetched | undefined;
   /**

@@ -723,6 +723,12 @@ describe('a log that is another', () => {
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:6-7 at ${NOW} of 6,7`]);
   });
 
+  test('lost its end and other records to compaction, and raw its oldest rows: nothing that is stored is stored again', async () => {
+    const log = [1, 2, 3, 4, 6, 7].map((offset) => record(offset, offset === 1 ? 'expired' : `value ${offset}`));
+    const { did } = await run({ end: endAt(5), marks: [0, 2, 4, 5].map(markAt), log: [...log, record(8, 'new')] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:6-8 at ${NOW} of 6,7,8`]);
+  });
+
   test("is recreated after the look at its end, and ends right before the ledger's last record: it is read from its start", async () => {
     const log = [record(0, 'another'), record(1, 'another')];
     const { did } = await run({ end: endAt(2), marks: [markAt(0), markAt(2)], log, high: 3, thenHigh: 2 });

@@ -1,5 +1,5 @@
 import type { Fetched } from '../inbox.ts';
-import { compareLog } from './comparison.ts';
+import { compareLog, isAt } from './comparison.ts';
 import type { Guard } from './guard.ts';
 import type { Intake } from './intake.ts';
 import { decodeIntent, type Intent } from './intent.ts';
@@ -34,7 +34,9 @@ export async function takePartition(
   announced: Intent | undefined,
 ): Promise<Taken | Ended> {
   const { retake } = intake;
-  const atEnd = retake === 'elsewhere' ? undefined : retake;
+  const atEnd =
+    retake === 'missing' ? await seenBefore(ports, guard, intake) : retake === 'another' ? retake : undefined;
+  if (atEnd === 'over' || atEnd === 'retake') return atEnd;
   let compared: Compared | undefined;
   let claimed = 0;
   for (;;) {
@@ -107,15 +109,31 @@ async function own(
   return ended;
 }
 
-function compare(
-  ports: Ports,
-  guard: Guard,
-  intake: Intake,
-  plan: Extract<Plan, { kind: 'compare' }>,
-  high: number,
-): Promise<Compared | Ended> {
-  const { store } = ports;
-  const peek = async (at: number): Promise<Fetched | Ended> => {
+/**
+ * No record stands at the ledger's end: compaction took it, or the topic was recreated and has a control record there.
+ * The newest mark at which the log has a record decides.
+ */
+async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<SeenAtEnd | Ended> {
+  const found = await guard.persistently('the comparison', async () => {
+    const end = await ports.store.ledgerEnd();
+    return { marks: end === undefined ? [] : await ports.store.marks(end.incarnation), ...(await ports.watermarks()) };
+  });
+  if (typeof found === 'string') return found;
+  intake.close();
+  const peek = peekOf(ports, guard, intake);
+  for (const mark of found.marks.toReversed()) {
+    if (mark.offset < found.low || mark.offset >= found.high) continue;
+    const fetched = await peek(mark.offset);
+    if (typeof fetched === 'string') return fetched;
+    const record = fetched.records.find((r) => r.offset === mark.offset);
+    if (record !== undefined) return isAt(record, mark) ? 'missing' : 'another';
+  }
+  return 'nothing';
+}
+
+/** Returns a function that reads the log from an offset on. */
+function peekOf(ports: Ports, guard: Guard, intake: Intake) {
+  return async (at: number): Promise<Fetched | Ended> => {
     intake.peek(at);
     for (;;) {
       const ended = guard.checkOrDrain();
@@ -125,8 +143,18 @@ function compare(
       await ports.wait(IDLE_WAIT_MS);
     }
   };
+}
+
+function compare(
+  ports: Ports,
+  guard: Guard,
+  intake: Intake,
+  plan: Extract<Plan, { kind: 'compare' }>,
+  high: number,
+): Promise<Compared | Ended> {
+  const { store } = ports;
   const reads = {
-    peek,
+    peek: peekOf(ports, guard, intake),
     marks: (life: number) => guard.persistently('the comparison', () => store.marks(life)),
     firstDifference: (life: number, of: Fetched['records']) =>
       guard.persistently('the comparison', () => store.firstDifference(life, of)),

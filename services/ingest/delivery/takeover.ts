@@ -20,10 +20,10 @@ export interface Facts {
 }
 
 /**
- * What was seen in Kafka at the offset of the ledger's last record, if not that record. None: compaction took it, or the
- * topic was recreated and has a control record there.
+ * What was seen in Kafka at the offset of the ledger's last record, if not that record. None: `missing` if the log has the
+ * record of an earlier mark, `nothing` if it has a record at no mark.
  */
-export type SeenAtEnd = 'another' | 'missing' | undefined;
+export type SeenAtEnd = 'another' | 'missing' | 'nothing' | undefined;
 
 export interface Compared {
   readonly incarnation: number;
@@ -136,7 +136,7 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
 function isOver({ end, intents, orphans, high, atEnd, compared }: Facts, incarnation: number): boolean {
   const inLedger = end?.incarnation === incarnation;
   if (inLedger && atEnd === 'another') return true;
-  if (inLedger && atEnd === 'missing' && (compared?.differsFrom ?? -1) <= end.last) return true;
+  if (inLedger && atEnd === 'nothing' && (compared?.differsFrom ?? -1) <= end.last) return true;
   const known = [
     ...(inLedger ? [end.last] : []),
     ...intents.filter((i) => i.incarnation === incarnation).map((i) => i.last),
