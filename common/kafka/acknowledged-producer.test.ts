@@ -142,6 +142,25 @@ describe('the acknowledged producer', () => {
     await small!.acknowledged;
   });
 
+  it('answers many callers soon, in few calls, although the topic refuses the message of one', async () => {
+    const first = held();
+    const refuse: Answer = (record) =>
+      record.messages.some((m) => String(m.value) === 'large')
+        ? failure('MESSAGE_TOO_LARGE')(record)
+        : acknowledge(record);
+    const { producer, calls } = scripted([first.answer, ...Array.from({ length: 100 }, () => refuse)]);
+    const values = ['first', ...Array.from({ length: 1_000 }, (_, i) => (i === 700 ? 'large' : String(i)))];
+    const deliveries = values.map((value) => producer.send('t', [message(value)]).acknowledged);
+    // before the others have ended
+    let callsAtFirst = 0;
+    void deliveries[1]!.then(() => (callsAtFirst = calls.length));
+    first.go();
+    const outcomes = await Promise.allSettled(deliveries);
+    expect(outcomes.flatMap(({ status }, i) => (status === 'rejected' ? values[i] : []))).toEqual(['large']);
+    expect(calls.length).toBeLessThan(25);
+    expect(callsAtFirst).toBeLessThan(5);
+  });
+
   it('is late after its deadline: it drops waiting messages, holds messages in flight, and refuses new callers at once', async () => {
     const first = held();
     const { producer, calls } = scripted([first.answer], 30);

@@ -158,14 +158,19 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
   }
 
   async function call(pieces: readonly Piece[]): Promise<void> {
+    since = performance.now();
     const delivered = new Set<Message>();
+    let waiting = pieces;
+    const isDelivered = (piece: Piece): boolean => piece.messages.every((message) => delivered.has(message));
     let reason: NotAcknowledged['reason'] = 'too_large';
     let cause: unknown;
     try {
       current ??= connected(kafka);
       const producer = await current;
       const send: Send = (messages) => {
-        since = performance.now();
+        // a caller does not wait for the parts of others
+        waiting.filter(isDelivered).forEach(done);
+        waiting = waiting.filter((piece) => !isDelivered(piece));
         return producer.send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
       };
       cause = await deliver(send, pieces, delivered);
@@ -184,9 +189,8 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
         },
         'messages_not_acknowledged',
       );
-    for (const piece of pieces) {
-      if (!piece.messages.every((message) => delivered.has(message)))
-        piece.order.settle(new NotAcknowledged(reason, { cause }));
+    for (const piece of waiting) {
+      if (!isDelivered(piece)) piece.order.settle(new NotAcknowledged(reason, { cause }));
       done(piece);
     }
   }
@@ -213,18 +217,16 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
 }
 
 type Send = (messages: Message[]) => Promise<RecordMetadata[]>;
+/** Messages of a piece. */
+type Part = Pick<Piece, 'order' | 'messages'>;
 
 /**
  * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
- * partition's again by itself, and then each piece's: a large message must not fail other callers. A broker decides
+ * partition's again by itself, and then the pieces in halves: a large message must not fail other callers. A broker decides
  * for each partition, so it may have stored those of the others. The same messages of one partition take the same
  * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
  */
-async function deliver(
-  send: Send,
-  pieces: readonly Pick<Piece, 'messages'>[],
-  delivered: Set<Message>,
-): Promise<unknown> {
+async function deliver(send: Send, pieces: readonly Part[], delivered: Set<Message>): Promise<unknown> {
   const messages = pieces.flatMap((piece) => piece.messages);
   try {
     const answers = await send(messages);
@@ -237,16 +239,17 @@ async function deliver(
     if (!isTooLarge(error)) throw error;
     for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
     const left = pieces
-      .map((piece) => ({ messages: piece.messages.filter((message) => !delivered.has(message)) }))
-      .filter((piece) => piece.messages.length > 0);
+      .map(({ order, messages: of }) => ({ order, messages: of.filter((message) => !delivered.has(message)) }))
+      .filter(({ order, messages: of }) => of.length > 0 && !order.settled);
     const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
+    if (partitions.size === 1 && left.length === 1) return await deliverOne(send, left[0]!, delivered, error);
+    const middle = Math.ceil(left.length / 2);
     const parts =
       partitions.size > 1
         ? [...partitions].map((of) =>
-            left.map((piece) => ({ messages: piece.messages.filter(({ partition }) => partition === of) })),
+            left.map(({ order, messages: all }) => ({ order, messages: all.filter((m) => m.partition === of) })),
           )
-        : left.map((piece) => [piece]);
-    if (parts.length === 1) return await deliverOne(send, left[0]!.messages, delivered, error);
+        : [left.slice(0, middle), left.slice(middle)].filter((half) => half.length > 0);
     let refusal: unknown;
     for (const part of parts) refusal = (await deliver(send, part, delivered)) ?? refusal;
     return refusal;
@@ -259,16 +262,19 @@ async function deliver(
  */
 async function deliverOne(
   send: Send,
-  messages: readonly Message[],
+  { order, messages }: Part,
   delivered: Set<Message>,
   refusal: unknown,
 ): Promise<unknown> {
-  if (messages.length === 1) return refusal;
+  if (messages.length === 1) {
+    order.settle(new NotAcknowledged('too_large', { cause: refusal }));
+    return refusal;
+  }
   const largest = messages.reduce((most, message) => (sizeOf(message) > sizeOf(most) ? message : most));
   const rest = messages.filter((message) => message !== largest);
   const middle = Math.ceil(rest.length / 2);
   for (const part of [[largest], rest.slice(0, middle), rest.slice(middle)]) {
-    const refused = part.length === 0 ? undefined : await deliver(send, [{ messages: part }], delivered);
+    const refused = part.length === 0 ? undefined : await deliver(send, [{ order, messages: part }], delivered);
     if (refused !== undefined) return refused;
   }
   return undefined;
