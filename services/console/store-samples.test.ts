@@ -35,6 +35,20 @@ test('rows that appear late, or by a clock behind ours, are counted within a min
   expect(history.get('events:t', STEP - 5)).toBe(7);
 });
 
+test('if the whole hour takes too long, the last steps are read all the same', async () => {
+  let isSlow = false;
+  const { history, samples } = samplesOf((sql, params) => {
+    if (!sql.includes('newest_ms')) return [];
+    if (isSlow && Number(params['from']) < (STEP - 100) * STEP_SECONDS) throw refusal(159, 'Timeout exceeded');
+    return [{ at: STEP + 6, topic: 't', source: 'edge_logs', events: 7, bad: 0, newest_ms: NOW, delay_ms: 1 }];
+  });
+  await samples.refresh(NOW);
+  isSlow = true;
+  await expect(samples.refresh(NOW + 60_000)).rejects.toThrow('Timeout');
+  await samples.refresh(NOW + 62_000);
+  expect(history.get('events:t', STEP + 6)).toBe(7);
+});
+
 test('totals that take too long leave the rest as it is, and are not asked for at once again', async () => {
   let asked = 0;
   const { samples } = samplesOf((sql) => {

@@ -62,7 +62,9 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
 
   async function readTraffic(now: number): Promise<void> {
     const step = stepOf(now);
-    const isWhole = now - wholeAt >= WHOLE_EVERY_MS;
+    const isWhole = unread === 0 || now - wholeAt >= WHOLE_EVERY_MS;
+    // if it takes too long, the next sample reads the last steps all the same
+    if (isWhole) wholeAt = now;
     const first = Math.max(step - HISTORY_STEPS, isWhole ? 0 : Math.min(unread, step) - TAIL_STEPS);
     const from = first * STEP_SECONDS;
     const [traffic, letters] = await Promise.all([
@@ -80,7 +82,6 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
     }
     for (const { at, reason, letters: count } of letters) history.set(`letters:${reason}`, at, count);
     unread = step;
-    if (isWhole) wholeAt = now;
   }
 
   async function readSlowFacts(now: number): Promise<void> {
