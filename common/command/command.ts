@@ -2,6 +2,9 @@ import type { ClickHouse } from '../clickhouse/clickhouse.ts';
 import type { SettingName, Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 
+/** How long a running service may work on a command, milliseconds. */
+export const COMMAND_TIMEOUT_MS = 600_000;
+
 /** What a command gets, in the process that has the engine open. */
 export interface CommandContext {
   readonly clickhouse: ClickHouse;

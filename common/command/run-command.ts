@@ -14,11 +14,8 @@ import { EXIT_CONFIG, EXIT_USAGE, StartError, UsageError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
 import { createLogger } from '../logger.ts';
 import { helpOf, readCommandLine } from './command-line.ts';
-import type { Command } from './command.ts';
+import { COMMAND_TIMEOUT_MS, type Command } from './command.ts';
 import { printable } from './printable.ts';
-
-/** How long a running service may work on a command, milliseconds. */
-const COMMAND_TIMEOUT_MS = 600_000;
 
 /** Runs a command line, given the words behind the command's name, and sets the exit code. Never throws. */
 export async function runCommandLine<Args, Result>(

@@ -19,6 +19,8 @@ export interface Route {
   readonly scope: string;
   /** larger bodies are refused with 413 */
   readonly bodyLimit: number;
+  /** how long the connection may stay without a byte while the route works, if longer than two minutes */
+  readonly timeoutMs?: number;
   /** how /openapi.json and /docs show it; if absent, they do not */
   readonly documented?: Operation;
   /**

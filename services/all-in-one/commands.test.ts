@@ -2,6 +2,7 @@ import { pino } from 'pino';
 import { expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { COMMAND_TIMEOUT_MS } from '../../common/command/command.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import type { RouteRequest } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
@@ -87,6 +88,10 @@ const shapes = [
   '{"__proto__":{"do":"create"}}',
   '[[[[[[[[',
 ];
+
+test('the connection of a caller stays open for as long as a command line waits for its result', () => {
+  expect(new Set(routes.map((r) => r.timeoutMs))).toEqual(new Set([COMMAND_TIMEOUT_MS]));
+});
 
 test('every route refuses arguments of a wrong shape before it asks the engine', async () => {
   for (const { path } of routes) {

@@ -1,6 +1,6 @@
 import { commands } from '../../cli.ts';
 import { checkArguments } from '../../common/command/arguments.ts';
-import type { CommandContext } from '../../common/command/command.ts';
+import { COMMAND_TIMEOUT_MS, type CommandContext } from '../../common/command/command.ts';
 import { StartError } from '../../common/errors.ts';
 import { PROOF_PATH, proofOf, proofSecret } from '../../common/config/service-proof.ts';
 import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
@@ -37,6 +37,7 @@ export function commandRoutes(context: CommandContext): Route[] {
     path: `/api/commands/${command.name}`,
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
+    timeoutMs: COMMAND_TIMEOUT_MS,
     handle: async ({ body, key, address }) => {
       const args = readJson(body, 'the body must be JSON with the arguments');
       checkArguments(command, args);

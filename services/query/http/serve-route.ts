@@ -55,6 +55,8 @@ export function serveRoutes(
     handler: async (request, reply) => {
       const route = routeOf(request);
       const key = keyOf(request);
+      // Node sets it back for the next request of the connection
+      if (route.timeoutMs !== undefined) request.raw.socket.setTimeout(route.timeoutMs);
       const response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
       if (route.scope === 'admin' && route.method !== 'GET') {
         logger.info(

@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import { Agent, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { systemClock } from '../../../common/clock.ts';
@@ -42,6 +44,11 @@ let port = 0;
 let refresh = (): Promise<void> => Promise.resolve();
 /** what happens when an answer has been compressed, before it is sent */
 let encoded = (): Promise<void> => Promise.resolve();
+/** a route that works for a second, without a byte on the connection */
+const work = async (): Promise<{ status: number }> => {
+  await sleep(1_000);
+  return { status: 200 };
+};
 
 beforeAll(async () => {
   const registry = createRegistry();
@@ -84,7 +91,11 @@ beforeAll(async () => {
     keys,
     loader: { noteUse: () => undefined, refresh: () => refresh() },
     checks: {},
-    routes: [{ method: 'POST', path: '/upload', scope: 'any', bodyLimit: 1000, handle: async () => ({ status: 200 }) }],
+    routes: [
+      { method: 'POST', path: '/upload', scope: 'any', bodyLimit: 1000, handle: async () => ({ status: 200 }) },
+      { method: 'POST', path: '/work', scope: 'any', bodyLimit: 1, handle: work },
+      { method: 'POST', path: '/long-work', scope: 'any', bodyLimit: 1, timeoutMs: 10_000, handle: work },
+    ],
     clock: systemClock,
     logger,
     registry,
@@ -120,6 +131,27 @@ describe('a connection', () => {
       timeout: 120_000,
       keepAliveTimeout: 75_000,
     });
+  });
+
+  it('stays open while a route with a longer time works, and is closed without it, also afterwards', async () => {
+    const { timeout } = app.server;
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const post = (path: string): Promise<number | string | undefined> =>
+      new Promise((resolve) => {
+        request({ port, path, method: 'POST', agent, headers: { 'x-api-key': KEY } }, (response) =>
+          response.resume().on('end', () => resolve(response.statusCode)),
+        )
+          .on('error', (error: NodeJS.ErrnoException) => resolve(error.code))
+          .end();
+      });
+    try {
+      app.server.timeout = 300;
+      expect(await post('/long-work')).toBe(200);
+      expect(await post('/work')).toBe('ECONNRESET');
+    } finally {
+      app.server.timeout = timeout;
+      agent.destroy();
+    }
   });
 
   it('whose request does not come to its end is told so and closed; one on which nothing comes is closed', async () => {
