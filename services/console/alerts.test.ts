@@ -107,6 +107,15 @@ describe('a rule', () => {
     expect(stateOf('SluiceAuditBehind', facts({ rollupHere: false }))).toMatchObject({ state: 'unknown' });
   });
 
+  test('that looks back for half an hour at the requests of each step fires after an hour at any rate', () => {
+    const of = facts();
+    for (let step = NOW - 7200 / STEP_SECONDS; step <= NOW; step++) {
+      of.process.set('cacheable:usage.api-counts', step, 2 * STEP_SECONDS);
+      of.process.set('hits:usage.api-counts', step, 0);
+    }
+    expect(stateOf('SluiceCacheCold', of)).toMatchObject({ state: 'firing', subjects: ['usage.api-counts firing'] });
+  });
+
   test('of a pause fires at once, and no longer when the partition goes on', () => {
     const of = facts();
     of.store.set('paused:edge_logs partition 3', NOW, 1);

@@ -1,4 +1,4 @@
-import type { History } from './history.ts';
+import { LONGEST_WINDOW_SECONDS, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus } from './wire.ts';
 
 /** What the rules read: samples of ClickHouse and of this process. */
@@ -255,8 +255,10 @@ export const rules: readonly Rule[] = [
     from: 'process',
     series: 'cacheable',
     value: (history, subject, step) => {
-      const asked = sum(history, `cacheable:${subject}`, step, 1800);
-      return asked <= 1800 ? 0 : 1 - sum(history, `hits:${subject}`, step, 1800) / asked;
+      const asked = sum(history, `cacheable:${subject}`, step, LONGEST_WINDOW_SECONDS);
+      return asked <= LONGEST_WINDOW_SECONDS
+        ? 0
+        : 1 - sum(history, `hits:${subject}`, step, LONGEST_WINDOW_SECONDS) / asked;
     },
     show: (value) => `${percent(1 - value)} from the cache`,
   },

@@ -1,14 +1,20 @@
 import { HISTORY_STEPS, STEP_SECONDS } from './wire.ts';
 
-/** Steps kept: the last hour, the current step, and one more for readers that began before it. */
-const KEPT = HISTORY_STEPS + 2;
+/** The longest time that a rule looks back from a step of the last hour. */
+export const LONGEST_WINDOW_SECONDS = 1800;
+
+/**
+ * Steps kept: the last hour, what rules look back at from its first step, the current step, and one more for readers
+ * that began before it.
+ */
+const KEPT = HISTORY_STEPS + LONGEST_WINDOW_SECONDS / STEP_SECONDS + 2;
 
 /** Returns the number of the step of an instant, unix milliseconds. */
 export function stepOf(ms: number): number {
   return Math.floor(ms / 1000 / STEP_SECONDS);
 }
 
-/** Numbers by name and step for the last hour, in a ring. Pure: time is the number of a step. */
+/** Numbers by name and step for the last hour and a half, in a ring. Pure: time is the number of a step. */
 export interface History {
   set(name: string, step: number, value: number): void;
   get(name: string, step: number): number | undefined;
@@ -43,7 +49,7 @@ export function createHistory(): History {
         rings.set(name, ring);
       }
       const at = step % KEPT;
-      // a late value from an hour ago must not replace a current one
+      // a late value from before the kept steps must not replace a current one
       if ((ring.steps[at] ?? -1) > step) return;
       ring.steps[at] = step;
       ring.values[at] = value;

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { createRegistry } from '../../common/metrics.ts';
-import { createHistory, stepOf } from './history.ts';
+import { LONGEST_WINDOW_SECONDS, createHistory, stepOf } from './history.ts';
 import { countAbove, createProcessSamples, quantile, type Bucket } from './process-samples.ts';
-import { HISTORY_STEPS } from './wire.ts';
+import { HISTORY_STEPS, STEP_SECONDS } from './wire.ts';
 
 const buckets: Bucket[] = [
   { bound: 1, atMost: 50 },
@@ -143,14 +143,15 @@ test('levels are noted by subject, the largest of each; without ClickHouse a mis
   expect(at(2)).toMatchObject({ 'unreachable:ClickHouse': 1, 'apart:ingest': 0, 'refused commits:ingest': 2 });
 });
 
-test('the history keeps an hour, and a late value of an hour ago does not replace one of now', () => {
+test('the history keeps an hour and a half, and a late value of before does not replace one of now', () => {
   const history = createHistory();
+  const kept = HISTORY_STEPS + LONGEST_WINDOW_SECONDS / STEP_SECONDS + 2;
   history.set('a', 1000, 1);
-  history.set('a', 1000 + HISTORY_STEPS + 2, 2);
+  history.set('a', 1000 + kept, 2);
   history.set('a', 1000, 3);
   expect(history.get('a', 1000)).toBeUndefined();
-  expect(history.get('a', 1000 + HISTORY_STEPS + 2)).toBe(2);
-  history.set('ab', 1400, 1);
+  expect(history.get('a', 1000 + kept)).toBe(2);
+  history.set('ab', 1500, 1);
   history.clearFrom(1300, 'ab');
   expect(history.names(1000, 2000)).toEqual(['a']);
   expect(stepOf(25_000)).toBe(2);
