@@ -1,11 +1,18 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
+import { resolve } from 'node:path';
 import { sources, type SourceName } from '../sources.ts';
 
 // A parser gets trimmed, non-empty text and throws an Error whose message completes the sentence "NAME ...".
 
 export const text = (value: string): string => value;
+
+/** Makes a path absolute, because processes with another working folder get it. */
+export const path = (value: string): string => resolve(value);
+
+/** Takes the brackets off that an IPv6 address has in a URL. */
+export const host = (value: string): string => value.replace(/^\[(.*)\]$/, '$1');
 
 export function oneOf<const T extends string>(...values: T[]): (value: string) => T {
   return (value) => {

@@ -1,5 +1,5 @@
 import { homedir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { backupPlaces, type BackupPlaces } from './backup-places.ts';
 import { contradictions } from './contradictions.ts';
@@ -152,15 +152,15 @@ export const settingsTable = {
     parse: backupPlaces,
   }),
   CACHE_DIR: setting({
-    default: join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'sluice'),
+    default: resolve(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'sluice'),
     shown: '~/.cache/sluice',
     description: "folder of the local broker's jars (54 MB, only without Docker), shared by all data folders",
-    parse: parsers.text,
+    parse: parsers.path,
   }),
   JAVA_HOME: optional({
     shown: '`java` on the PATH',
     description: 'Java 17 or newer for the local broker',
-    parse: parsers.text,
+    parse: parsers.path,
   }),
   FSYNC: setting({
     default: false,
@@ -168,7 +168,7 @@ export const settingsTable = {
       'true: inserts, merges and the local broker wait for the disk, so power loss loses nothing. `npm start` and `npm run rollup` set it on all tables. It costs about 20 ms a batch on a virtual disk',
     parse: parsers.yesOrNo,
   }),
-  HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: parsers.text }),
+  HOST: setting({ default: '127.0.0.1', description: 'address the HTTP service listens on', parse: parsers.host }),
   PORT: setting({
     default: 4000,
     description: 'port the HTTP service listens on; 0 picks a free one',

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { readSettings, settingsTable } from './settings.ts';
@@ -106,6 +107,24 @@ test.each([
   const wrong = await check(service, env, ['--chek-config']);
   expect([wrong.code, wrong.stdout]).toEqual([64, '']);
   expect(wrong.stderr.trim().split('\n')).toHaveLength(1);
+});
+
+test('folders that other processes get are absolute; an empty XDG_CACHE_HOME is none', async () => {
+  const { stdout } = await check('ingest', {
+    CLICKHOUSE_URL: 'http://clickhouse.invalid:8123',
+    KAFKA_BROKERS: 'kafka:9092',
+    HOME: '/home/of-somebody',
+    XDG_CACHE_HOME: '',
+  });
+  expect(stdout).toContain('CACHE_DIR = /home/of-somebody/.cache/sluice (default)\n');
+  expect(readSettings({ CACHE_DIR: 'cache', JAVA_HOME: './java' })).toMatchObject({
+    CACHE_DIR: join(process.cwd(), 'cache'),
+    JAVA_HOME: join(process.cwd(), 'java'),
+  });
+});
+
+test('a HOST in brackets, as URLs have it, is the address within', () => {
+  expect(readSettings({ HOST: '[::1]' }).HOST).toBe('::1');
 });
 
 test('every mistake is said at once, also those between settings, and none twice', () => {

@@ -5,5 +5,5 @@ export function addressOf(host: string, port: number, scheme: 'http' | 'https' =
 
 /** Returns whether only this machine can reach a listening address. */
 export function isLoopback(host: string): boolean {
-  return /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
+  return /^(localhost|127(\.\d{1,3}){3}|::1)$/i.test(host);
 }
