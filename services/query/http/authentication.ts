@@ -21,17 +21,58 @@ export interface AuthenticationOptions {
 
 const FAILED_AUTHENTICATIONS_PER_MINUTE = 60;
 
+/** Looks keys up, and blocks addresses whose keys are wrong too often. */
+function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOptions) {
+  const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
+  /** number of callers that wait for the newest list */
+  let lookups = 0;
+  const blockedFor = (address: string): number | undefined => failures.blockedFor(address, performance.now());
+
+  function reportFailure(request: FastifyRequest, blocks: boolean): void {
+    metrics.failedAuthentications.inc();
+    if (!blocks || blockedFor(request.ip) === undefined) return;
+    metrics.blockedAddresses.inc();
+    logger.warn({ address: request.ip, request_id: request.id }, 'address_blocked');
+  }
+
+  return {
+    /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
+    blockedFor,
+    /** True if an address is blocked while keys are being looked up: its failures may be valid keys. */
+    mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
+    /**
+     * Returns the verdict on the key by the newest list. A failure counts before the wait for that list, so concurrent
+     * guesses all count, and is taken back if that list has the key.
+     */
+    async verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
+      let verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
+      if (typeof verdict === 'object') return verdict;
+      const counts = verdict === 'unauthorized';
+      const blocks = counts && failures.note(request.ip, performance.now());
+      if (presented !== undefined) {
+        lookups++;
+        // another process may have created it a moment ago, or this process slept until its list was too old
+        await loader.refresh();
+        lookups--;
+        verdict = keys.verdict(presented, clock());
+      }
+      // without another await: those who wait for the same list must see what is taken back
+      if (counts && typeof verdict === 'object') failures.takeBack(request.ip);
+      else if (counts) reportFailure(request, blocks);
+      return verdict;
+    },
+  };
+}
+
 /**
  * Decides who may call, and how often. Each function throws ApiError. Uses @fastify/rate-limit, which the app has
  * registered.
  */
-export function createAuthentication(
-  app: FastifyInstance,
-  { keys, loader, clock, logger, metrics, ratePerKey, ratePerAddress }: AuthenticationOptions,
-) {
+export function createAuthentication(app: FastifyInstance, options: AuthenticationOptions) {
+  const { loader, clock, metrics, ratePerKey, ratePerAddress } = options;
   const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
     app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
-  const failures = createFailures(FAILED_AUTHENTICATIONS_PER_MINUTE);
+  const lookup = createLookup(options);
   const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => networkOf(request.ip)) : undefined;
   const ofKey = ratePerKey > 0 ? perMinute(ratePerKey, (request) => request.key?.id ?? '') : undefined;
 
@@ -52,40 +93,21 @@ export function createAuthentication(
       throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: limit.ttlInSeconds });
   }
 
-  function noteFailure(request: FastifyRequest): void {
-    metrics.failedAuthentications.inc();
-    if (!failures.note(request.ip, performance.now())) return;
-    metrics.blockedAddresses.inc();
-    logger.warn({ address: request.ip, request_id: request.id }, 'address_blocked');
-  }
-
-  /**
-   * Returns the verdict on the key by the newest list. It counts a failure before it waits for that list, so concurrent
-   * guesses all count.
-   */
-  async function verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
-    const verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
-    if (typeof verdict === 'object') return verdict;
-    if (verdict === 'unauthorized') noteFailure(request);
-    if (presented === undefined) return verdict;
-    // another process may have created it a moment ago, or this process slept until its list was too old
-    await loader.refresh();
-    return keys.verdict(presented, clock());
-  }
-
   /** Sets the request's key, unless the path needs none. */
   async function authenticate(request: FastifyRequest): Promise<void> {
     if (request.routeOptions.config?.open === true || (request.is404 && !isGuarded(request.raw.url ?? ''))) return;
     // before the key is checked: a blocked caller must not learn which key is right
-    const blockedFor = failures.blockedFor(request.ip, performance.now());
-    if (blockedFor !== undefined) {
+    if (lookup.mayBeUnblocked(request.ip)) await loader.refresh();
+    // no await from here until the failure counts, or concurrent guesses would pass together
+    const retryAfterSeconds = lookup.blockedFor(request.ip);
+    if (retryAfterSeconds !== undefined) {
       metrics.blockedRequests.inc();
       throw new ApiError('rate_limited', 'too many requests without a valid key came from this address', {
-        retryAfterSeconds: blockedFor,
+        retryAfterSeconds,
       });
     }
     const presented = presentedKey(request);
-    const verdict = await verdictOf(request, presented);
+    const verdict = await lookup.verdictOf(request, presented);
     if (verdict === 'unavailable')
       throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
     if (verdict === 'unauthorized')
@@ -100,8 +122,8 @@ export function createAuthentication(
   /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
   async function recognize(request: FastifyRequest): Promise<void> {
     const presented = presentedKey(request);
-    if (presented === undefined || failures.blockedFor(request.ip, performance.now()) !== undefined) return;
-    const verdict = await verdictOf(request, presented);
+    if (presented === undefined || lookup.blockedFor(request.ip) !== undefined) return;
+    const verdict = await lookup.verdictOf(request, presented);
     if (typeof verdict === 'object') request.key = verdict.key;
   }
 

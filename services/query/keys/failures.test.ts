@@ -21,6 +21,18 @@ it('an address is blocked from its last allowed failure to the end of its minute
   ]);
 });
 
+it('a failure that was none is taken back, once and never below none', () => {
+  const failures = createFailures(2);
+  failures.note('a', 0);
+  failures.note('a', 0);
+  expect(failures.blockedFor('a', 1)).toBe(60);
+  failures.takeBack('a');
+  expect(failures.blockedFor('a', 1)).toBeUndefined();
+  for (let i = 0; i < 3; i++) failures.takeBack('a');
+  failures.takeBack('b');
+  expect([failures.note('a', 2), failures.note('a', 2), failures.blockedFor('b', 2)]).toEqual([false, true, undefined]);
+});
+
 it('all addresses of an IPv6 network are one, as an IPv4 address in IPv6 notation is', () => {
   const failures = createFailures(1);
   failures.note('2001:db8:1:2:3:4:5:6', 0);

@@ -32,6 +32,11 @@ export function createFailures(most: number) {
       windows.set(network, { until: now + WINDOW_MS, count: 1 });
       return most === 1;
     },
+    /** Takes back a recorded failure that was none. */
+    takeBack(address: string): void {
+      const window = windows.get(networkOf(address));
+      if (window !== undefined && window.count > 0) window.count--;
+    },
   };
 }
 

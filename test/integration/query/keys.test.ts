@@ -70,6 +70,17 @@ describe('a key', () => {
     expect((await list()).some((k) => k['id'] === made.id)).toBe(false);
   });
 
+  it('that a process has not loaded yet does not block its address, however many calls bring it at once', async () => {
+    const made = await create({ name: 'a crowd', scopes: ['query'] });
+    // 404 is for those who are let in, and takes no slot of a query
+    const headers = { 'x-api-key': made.key };
+    const ask = async () => (await send(services[1].address, '/api/nothing', { headers })).status;
+    expect(new Set(await Promise.all(Array.from({ length: 80 }, ask)))).toEqual(new Set([404]));
+    expect(await ask()).toBe(404);
+    const { text } = await send(services[1].address, '/metrics');
+    expect(/^sluice_query_addresses_blocked_total (\d+)$/m.exec(text)?.[1]).toBe('0');
+  });
+
   it('is in the table as a hash only', async () => {
     const made = await create({ name: 'hashed', scopes: ['query'] });
     const rows = (
