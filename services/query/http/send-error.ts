@@ -33,7 +33,7 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
       reply.hijack();
       return;
     }
-    const error = thrown instanceof ApiError ? thrown : errorOf(thrown as FastifyError);
+    const error = errorOf(thrown);
     const fields = {
       request_id: request.id,
       endpoint: request.outcome.endpoint,
@@ -68,8 +68,10 @@ function reasonOf(cause: unknown): Record<string, unknown> {
   return cause === undefined ? {} : { err: cause };
 }
 
-/** Maps errors of Fastify itself, of ClickHouse, and unexpected ones. */
-function errorOf(error: Partial<FastifyError> & Error): ApiError {
+/** Returns the error that the caller gets. Maps errors of Fastify itself, of ClickHouse, and unexpected ones. */
+export function errorOf(thrown: unknown): ApiError {
+  if (thrown instanceof ApiError) return thrown;
+  const error = thrown as Partial<FastifyError> & Error;
   if (error instanceof UsageError) return new ApiError('invalid_request', error.message, { cause: error });
   if (error.statusCode === 413) return new ApiError('payload_too_large', 'the body is too large', { cause: error });
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)

@@ -6,7 +6,8 @@ import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
-import { JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './request.ts';
+import { CALLER_LEFT, JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './request.ts';
+import { errorOf } from './send-error.ts';
 
 /**
  * Serves the routes of one path. `methods` are all that Node reads; the app's hook refuses those that no route takes.
@@ -57,21 +58,21 @@ export function serveRoutes(
       const key = keyOf(request);
       // Node sets it back for the next request of the connection
       if (route.timeoutMs !== undefined) request.raw.socket.setTimeout(route.timeoutMs);
-      const response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
-      if (route.scope === 'admin' && route.method !== 'GET') {
-        logger.info(
-          {
-            request_id: request.id,
-            key_id: key.id,
-            address: request.ip,
-            method: route.method,
-            path,
-            status: response.status,
-            ...response.audit,
-          },
-          'admin_action',
-        );
+      const audit = (outcome: 'done' | 'failed' | 'caller_left', fields: object): void => {
+        if (route.scope !== 'admin' || route.method === 'GET') return;
+        const by = { request_id: request.id, key_id: key.id, address: request.ip };
+        logger.info({ ...by, method: route.method, path, outcome, ...fields }, 'admin_action');
+      };
+      let response: RouteResponse;
+      try {
+        response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
+      } catch (error) {
+        const { status, code } = errorOf(error);
+        if (error === CALLER_LEFT) audit('caller_left', {});
+        else audit('failed', { status, code });
+        throw error;
       }
+      audit('done', { status: response.status, ...response.audit });
       return await sendResponse(reply, response);
     },
   });

@@ -156,6 +156,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
         ...by,
         method: 'POST',
         path: '/api/keys',
+        outcome: 'done',
         status: 201,
         action: 'key_created',
         created_id: made.id,
@@ -165,6 +166,18 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
       { ...by, method: 'DELETE', action: 'key_revoked', revoked_id: rotated.id, status: 204 },
     ]);
     for (const secret of [API_KEY, made.key, rotated.key]) expect(lines.join('')).not.toContain(secret);
+  });
+
+  it('a POST or DELETE with an admin key that fails leaves a line too', async () => {
+    await start();
+    const headers = { 'x-api-key': API_KEY };
+    expect((await send(service.address, '/api/keys', { method: 'POST', headers, body: '{}' })).status).toBe(400);
+    expect((await send(service.address, '/api/keys/none', { method: 'DELETE', headers })).status).toBe(404);
+    await waitFor(() => logged('admin_action').length === 2, 5_000, 'two lines');
+    expect(logged('admin_action')).toMatchObject([
+      { key_id: 'first', method: 'POST', path: '/api/keys', outcome: 'failed', status: 400 },
+      { key_id: 'first', method: 'DELETE', path: '/api/keys/:id', outcome: 'failed', status: 404, code: 'not_found' },
+    ]);
   });
 
   it('a short API_KEY is warned of where only this machine reaches it', async () => {
