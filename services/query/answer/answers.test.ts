@@ -28,13 +28,17 @@ const EMPTY = Buffer.from(
 function make(
   clickhouse: Reader,
   shared?: SharedCache,
-  { clock = () => NOW, maxBytes = 1_000 }: { clock?: () => number; maxBytes?: number } = {},
+  {
+    clock = () => NOW,
+    maxBytes = 1_000,
+    slots = { concurrency: 8, queue: 0, waitMs: 1 },
+  }: { clock?: () => number; maxBytes?: number; slots?: { concurrency: number; queue: number; waitMs: number } } = {},
 ): ReturnType<typeof createAnswers> {
   const shares = createShares();
   const zero = (): number => 0;
   return createAnswers({
     clickhouse,
-    slots: createQuerySlots({ shares, concurrency: 8, queue: 0, waitMs: 1 }),
+    slots: createQuerySlots({ shares, ...slots }),
     responseMemory: createResponseMemory({ shares }),
     shares,
     clock,
@@ -143,6 +147,57 @@ test('after a requery that failed, the next one waits 30 seconds', async () => {
   };
   expect([await queriesAt(300), await queriesAt(301), await queriesAt(329)]).toEqual([2, 2, 2]);
   expect(await queriesAt(330)).toBe(3);
+});
+
+test('an answer of another process is kept warm from the moment at which its caller asked', async () => {
+  let now = NOW;
+  let queries = 0;
+  const theirs: SharedAnswer = { body: '{"result":[]}', truncated: false, fetchedAt: NOW - 850_000 };
+  const answers = make(
+    {
+      read: async () => {
+        queries++;
+        return { body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 };
+      },
+    },
+    {
+      get: () => Promise.resolve(theirs),
+      put: () => Promise.resolve(),
+      lock: () => Promise.resolve(true),
+      unlock: () => Promise.resolve(),
+    },
+    { clock: () => now },
+  );
+  expect(await answers.answer(definition, params, () => calm, 'k')).toMatchObject({ cache: 'hit' });
+  const seen: number[] = [];
+  for (const seconds of [1, 301, 601, 901]) {
+    now = NOW + seconds * 1000;
+    await answers.requery();
+    seen.push(queries);
+  }
+  expect(seen).toEqual([1, 2, 3, 3]);
+});
+
+test('a key that joined the query of another key gets a slot of its own if that key gets none', async () => {
+  const answers = make(
+    {
+      read: ({ params: bound, signal }) =>
+        bound?.['project'] === 'slow'
+          ? new Promise((_, reject) => {
+              signal?.addEventListener('abort', () => reject(new Error('cancelled')));
+            })
+          : Promise.resolve({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }),
+    },
+    undefined,
+    { slots: { concurrency: 2, queue: 2, waitMs: 50 } },
+  );
+  const busy = answers.answer(definition, { ...params, project: 'slow' }, () => calm, 'busy').catch(() => undefined);
+  const refused = answers.answer(definition, params, () => calm, 'busy').catch((error: unknown) => error);
+  const joined = await Promise.all(['a', 'b'].map((key) => answers.answer(definition, params, () => calm, key)));
+  expect(joined.map(({ cache }) => cache)).toEqual(['miss', 'miss']);
+  expect(await refused).toMatchObject({ code: 'unavailable', message: 'too many queries are running' });
+  answers.close();
+  await busy;
 });
 
 test('compressed copies and other forms of an answer count as bytes of the cache, each once', async () => {

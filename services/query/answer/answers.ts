@@ -8,7 +8,7 @@ import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
 import { createCache } from './cache.ts';
-import type { QuerySlots } from './query-slots.ts';
+import { NoSlot, type QuerySlots } from './query-slots.ts';
 import { runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
 import { createSharedQueries, type Landed, type SharedCache } from './shared-cache.ts';
@@ -34,6 +34,13 @@ interface AnswersOptions {
   readonly logger: Logger;
   readonly metrics: QueryMetrics;
   readonly shared?: SharedCache | undefined;
+}
+
+/** The call that an answer is fetched for. */
+interface Ask {
+  readonly owner: string;
+  /** unix milliseconds */
+  readonly at: number;
 }
 
 /** The owner of requeries. */
@@ -85,9 +92,9 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
 function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
   const cache = createCache<Kept>(limits);
   const cached = new WeakMap<Answer, Kept>();
-  function put(kept: Kept, askedBy: string | undefined): void {
+  function put(kept: Kept, ask: Ask | undefined): void {
     cached.set(kept.answer, kept);
-    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, askedBy);
+    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
   /** Returns the same answer in another form. A cached answer is converted once. */
   async function inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
@@ -119,28 +126,34 @@ function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
 }
 
 /** One query at a time for each answer, shared by all who wait for it here and in other processes. */
-function createLandings(
-  { shared, clock, limits }: AnswersOptions,
-  put: (kept: Kept, askedBy: string | undefined) => void,
-) {
+function createLandings({ shared, clock, limits }: AnswersOptions, put: (kept: Kept, ask: Ask | undefined) => void) {
   const flights = createSingleFlight<Landed>();
   const sharedQueries = createSharedQueries(shared, clock);
   /** Joins the query of an answer, or runs it and caches its answer. */
-  const land = (
+  const fly = (
     { key, definition, params }: Omit<Kept, 'answer'>,
     caller: AbortSignal,
     newerThan: number,
     run: (signal: AbortSignal) => Promise<Answer>,
-    askedBy: string | undefined,
+    ask: Ask | undefined,
   ): Promise<Landed> =>
     flights.fly(key, caller, async (signal) => {
       // a small answer is requested first, and then perhaps a large one
       const longestMs = 2 * secondsOf(definition, limits) * 1000;
       const landed = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
-      put({ key, definition, params, answer: landed.answer }, askedBy);
+      put({ key, definition, params, answer: landed.answer }, ask);
       return landed;
     });
 
+  const land: typeof fly = async (call, caller, newerThan, run, ask) => {
+    try {
+      return await fly(call, caller, newerThan, run, ask);
+    } catch (error) {
+      // a joined query waits for a slot of the key that began it, and this key may have one
+      if (!(error instanceof NoSlot) || ask === undefined || error.owner === ask.owner) throw error;
+      return await fly(call, caller, newerThan, run, ask);
+    }
+  };
   return { flights, sharedQueries, land };
 }
 
@@ -207,7 +220,8 @@ export function createAnswers(options: AnswersOptions) {
       try {
         const newerThan = asked - definition.cacheSeconds * 1000;
         const run = (signal: AbortSignal): Promise<Answer> => queryInSlot(definition, params, signal, owner);
-        const { answer, ran } = await land({ key, definition, params }, caller(), newerThan, run, owner);
+        const ask = { owner, at: asked };
+        const { answer, ran } = await land({ key, definition, params }, caller(), newerThan, run, ask);
         return { answer, cache: ran ? 'miss' : 'hit' };
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'unavailable') throw error;

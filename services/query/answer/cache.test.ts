@@ -54,6 +54,13 @@ describe('an entry', () => {
     expect(cache.due(s(1200))).toEqual(['v900']);
   });
 
+  it('was asked for when its caller asked, although another process fetched it long before', () => {
+    const cache = make();
+    cache.put('k', 'of another process', 10, kept, s(0), 'o', s(850));
+    cache.put('k', 'own', 10, kept, s(851), undefined);
+    expect([cache.due(s(1750)), cache.due(s(1750.001))]).toEqual([['own'], []]);
+  });
+
   it('is not fetched anew where its endpoint does not say so', () => {
     const cache = make();
     cache.put('k', 'v', 10, { cacheSeconds: 900, requerySeconds: 0 }, s(0), 'o');

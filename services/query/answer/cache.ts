@@ -130,23 +130,22 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
     },
     /**
      * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
-     * nobody waits.
+     * nobody waits. `at` is when it asked: another process may have fetched the value long before.
      */
-    put(key: string, value: T, size: number, lifetime: Lifetime, fetchedAt: number, askedBy: string | undefined): void {
+    put(key: string, value: T, size: number, lifetime: Lifetime, fetchedAt: number, askedBy?: string, at = fetchedAt) {
       const before = entries.get(key);
       const owner = askedBy ?? before?.owner;
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
       else if (size > limits.maxBytes / LARGEST_PART) return;
       const askedBefore = before?.askedAt ?? Number.NEGATIVE_INFINITY;
-      const askedAt = askedBy === undefined ? askedBefore : Math.max(fetchedAt, askedBefore);
       const entry: Entry<T> = {
         value,
         bytes: size + key.length * 2,
         lifetime,
         fetchedAt,
         dueAt: dueAt(lifetime, fetchedAt),
-        askedAt,
+        askedAt: askedBy === undefined ? askedBefore : Math.max(at, askedBefore),
         owner,
       };
       entries.set(key, entry);

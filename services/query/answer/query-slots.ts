@@ -15,7 +15,14 @@ interface Waiter {
   refuse(error: Error): void;
 }
 
-const tooMany = (message: string): ApiError => new ApiError('unavailable', message, { retryAfterSeconds: 1 });
+/** A query of the key `owner` got no slot. */
+export class NoSlot extends ApiError {
+  readonly owner: string;
+  constructor(owner: string, message: string) {
+    super('unavailable', message, { retryAfterSeconds: 1 });
+    this.owner = owner;
+  }
+}
 
 /** Waits among the waiters. Resolves to the release function of a slot, and rejects if refused, too late or aborted. */
 function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: AbortSignal): Promise<() => void> {
@@ -37,7 +44,7 @@ function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: Abo
       },
     };
     const onAbort = (): void => waiter.refuse(signal.reason as Error);
-    const timer = setTimeout(() => waiter.refuse(tooMany('too many queries are running')), waitMs);
+    const timer = setTimeout(() => waiter.refuse(new NoSlot(owner, 'too many queries are running')), waitMs);
     signal.addEventListener('abort', onAbort, { once: true });
     waiters.add(waiter);
   });
@@ -104,7 +111,8 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);
     const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);
     if (most === undefined || most.length <= (waitingOf.get(owner)?.length ?? 0) + 1) return false;
-    most.at(-1)?.refuse(tooMany('too many queries of this key are waiting'));
+    const newest = most.at(-1);
+    newest?.refuse(new NoSlot(newest.owner, 'too many queries of this key are waiting'));
     return true;
   }
 
@@ -116,7 +124,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     async acquire(signal: AbortSignal, owner: string): Promise<() => void> {
       signal.throwIfAborted();
       if (mayRun(owner)) return takeFor(owner);
-      if (waiters.size >= queue && !makeRoom(owner)) throw tooMany('too many queries are waiting');
+      if (waiters.size >= queue && !makeRoom(owner)) throw new NoSlot(owner, 'too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
     },
     /** Returns the release function of a slot for background work. Undefined if its share is taken. */

@@ -119,7 +119,8 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       const [lock, token] = [LOCKS + hashed(key), randomUUID()];
       const expiration = { type: 'PX', value: queryMs + lockMarginMs } as const;
       const taken = await attempt(() => client.set(lock, token, { condition: 'NX', expiration }), 'unavailable');
-      if (taken === 'OK') tokens.set(key, token);
+      // Redis runs a late command too, and then the release behind it; the token of a lock that we hold stays
+      if (taken === 'OK' || (taken !== null && !tokens.has(key))) tokens.set(key, token);
       return taken !== null;
     },
     async unlock(key) {

@@ -167,6 +167,19 @@ describe('with Redis away', () => {
     );
   });
 
+  it('a lock that Redis grants too late is released', async () => {
+    const client = createClient({ url: redis.url });
+    await client.connect();
+    redis.freeze();
+    expect(told(await ask(1, 'late'))).toEqual([200, 'miss', '0']);
+    redis.thaw();
+    const keys = (what: string): Promise<string[]> => client.keys(`sluice:${what}:*`);
+    // the answer was sent after the lock, and right before its release
+    await waitFor(async () => (await keys('answer')).length === 1, 5_000, 'Redis has the answer');
+    await waitFor(async () => (await keys('lock')).length === 0, 2_000, 'the lock is released');
+    client.destroy();
+  });
+
   it('a service starts all the same', async () => {
     const alone = await startService(
       clickhouse,
