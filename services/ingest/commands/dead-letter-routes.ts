@@ -60,19 +60,21 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
       method: 'GET',
       path: `${PATH}/:topic/:partition/:offset`,
       documented: SHOW,
-      handle: async ({ params }) => {
+      handle: async ({ params, query }) => {
         const { topic = '', partition = '', offset = '' } = params;
+        const incarnation = readIncarnation(query);
         if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset))
           throw new ApiError('not_found', 'there is no dead letter at this place');
-        const letter = await readDeadLetter(clickhouse, { topic, partition: Number(partition), offset });
+        const at = { topic, partition: Number(partition), offset, ...(incarnation !== undefined && { incarnation }) };
+        const letter = await readDeadLetter(clickhouse, at);
         if (letter === undefined) throw new ApiError('not_found', 'there is no dead letter at this place');
-        const { record, incarnation, reason, detail } = letter;
+        const { record, reason, detail } = letter;
         return {
           status: 200,
           json: {
             result: {
               topic,
-              incarnation,
+              incarnation: letter.incarnation,
               partition: Number(partition),
               offset: Number(offset),
               reason,
@@ -106,15 +108,18 @@ async function replay(
   const limit = readLimit(given['limit'], REPLAY_DEFAULT, REPLAY_LIMIT, mistakes);
   const after = readPlace(given['after'], mistakes);
   if (filter.topic === undefined) mistakes.push({ parameter: 'topic', message: 'is required' });
-  const { partition, offset } = given;
+  const { partition, offset, incarnation } = given;
   const isOne = partition !== undefined || offset !== undefined;
   if (isOne && !(isUInt32(partition) && isCount(offset)))
     mistakes.push({ parameter: 'offset', message: 'needs partition and offset, both whole numbers' });
+  if (incarnation !== undefined && !(isOne && isUInt32(incarnation)))
+    mistakes.push({ parameter: 'incarnation', message: 'must be a whole number, beside partition and offset' });
   if (mistakes.length > 0) throw invalidParameters(mistakes);
   const topic = filter.topic ?? '';
   const { clickhouse } = context;
+  const at = { topic, partition: Number(partition), offset: String(offset) };
   const found = isOne
-    ? [await letterAt(clickhouse, { topic, partition: Number(partition), offset: String(offset) })]
+    ? [await letterAt(clickhouse, isUInt32(incarnation) ? { ...at, incarnation } : at)]
     : await listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after);
   const outcomes = {};
   // once the caller has left, or stopped it, no further letter begins
@@ -123,7 +128,10 @@ async function replay(
 }
 
 /** Throws ApiError if there is no dead letter. */
-async function letterAt(clickhouse: ClickHouse, at: Coordinates): Promise<LetterPlace> {
+async function letterAt(
+  clickhouse: ClickHouse,
+  at: Coordinates & { readonly incarnation?: number },
+): Promise<LetterPlace> {
   const letter = await readDeadLetter(clickhouse, at);
   if (letter === undefined)
     throw new ApiError('not_found', `there is no dead letter at ${at.topic} ${at.partition} ${at.offset}`);
@@ -135,6 +143,16 @@ const base64 = (bytes: Uint8Array | null): string | null =>
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 /** ClickHouse would take 2 ** 32 for 0: another partition. */
 const isUInt32 = (value: unknown): value is number => isCount(value) && value < 2 ** 32;
+
+/** Throws ApiError. */
+function readIncarnation(query: URLSearchParams): number | undefined {
+  const mistakes = repeatedParameters(query, ['incarnation']);
+  const given = query.get('incarnation') ?? '';
+  if (given !== '' && !(/^\d{1,10}$/.test(given) && isUInt32(Number(given))))
+    mistakes.push({ parameter: 'incarnation', message: 'must be a whole number' });
+  if (mistakes.length > 0) throw invalidParameters(mistakes);
+  return given === '' ? undefined : Number(given);
+}
 
 function readObject(body: Buffer): Readonly<Record<string, unknown>> {
   const given = readJson(body, 'the body must be a JSON object');
@@ -240,13 +258,16 @@ const SHOW: Operation = {
   operationId: 'showDeadLetter',
   summary: 'One dead letter with its original bytes; needs a key with the scope admin',
   description:
-    'Value, key and headers in base64. Of a topic that was recreated, the letter of its last life that has one at this place.',
-  parameters: ['topic', 'partition', 'offset'].map((name) => ({
-    name,
-    in: 'path',
-    required: true,
-    schema: { type: 'string' },
-  })),
+    'Value, key and headers in base64. Of a topic that was recreated, without `incarnation` the letter of its last life that has one at this place.',
+  parameters: [
+    ...['topic', 'partition', 'offset'].map((name) => ({
+      name,
+      in: 'path',
+      required: true,
+      schema: { type: 'string' },
+    })),
+    text('incarnation', 'the life of the topic, as the list has it'),
+  ],
   responses: {
     200: json('The letter', {
       result: {
@@ -280,6 +301,10 @@ const REPLAY: Operation = {
             topic: { type: 'string' },
             partition: { type: 'integer' },
             offset: { type: 'integer' },
+            incarnation: {
+              type: 'integer',
+              description: 'of the one letter; absent = the last life that has one there',
+            },
             reason: { enum: reasons },
             limit: { type: 'integer', minimum: 1, maximum: REPLAY_LIMIT },
             after: { type: ['string', 'null'] },

@@ -8,6 +8,7 @@ import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { whenOpen } from '../../../services/query/when-open.ts';
+import { openTestStore } from '../../harness/ingest-store.ts';
 import {
   API_KEY,
   call,
@@ -279,6 +280,36 @@ describe.each(modes)('beside the engine %s', (mode) => {
     ).toEqual({ result: { malformed_json: 5 }, next: null });
   });
 
+  test('of a topic that was recreated, the letter of a row of the list is shown and replayed, not that of its last life', async () => {
+    for (const [incarnation, value] of [
+      [1, '[1]'],
+      [2, '[2]'],
+    ] as const)
+      await openTestStore(engine.clickhouse, { source: 'realtime_logs', partition: 0 }).insertBatch({
+        incarnation,
+        evaluatedAt: now,
+        records: [{ offset: 0, time: now, key: null, value: Buffer.from(value), headers: [] }],
+      });
+    // the batch of the second life is not finished
+    await ledger('realtime_logs', 0, 1, 1);
+    const shown = async (query: string): Promise<unknown> => {
+      const { result } = JSON.parse((await get(`/api/dead-letters/realtime_logs/0/0${query}`)).text) as {
+        result: { incarnation: number; value_base64: string };
+      };
+      return [result.incarnation, Buffer.from(result.value_base64, 'base64').toString()];
+    };
+    expect(await shown('?incarnation=1')).toEqual([1, '[1]']);
+    expect(await shown('?incarnation=2')).toEqual([2, '[2]']);
+    expect(await shown('')).toEqual([2, '[2]']);
+    const replayed = async (more: object): Promise<unknown> =>
+      JSON.parse(
+        (await post('/api/dead-letters/replay', { topic: 'realtime_logs', partition: 0, offset: 0, ...more })).text,
+      );
+    expect(await replayed({ incarnation: 1 })).toEqual({ result: { not_an_event: 1 }, next: null });
+    expect(await replayed({ incarnation: 2 })).toEqual({ result: { unfinished: 1 }, next: null });
+    expect(await replayed({ incarnation: 3 })).toMatchObject({ error: { code: 'not_found' } });
+  });
+
   test.each([
     [
       '/api/dead-letters?reason=bad&limit=0&after=x&open=maybe',
@@ -290,6 +321,10 @@ describe.each(modes)('beside the engine %s', (mode) => {
     ['/api/status?since=1&since=1', 'invalid_parameter', ['since']],
     ['/api/dead-letters/auth_logs/0/999999', 'not_found', []],
     ['/api/dead-letters/auth_logs/x/1', 'not_found', []],
+    ['/api/dead-letters/auth_logs/0/7?incarnation=2', 'not_found', []],
+    ['/api/dead-letters/auth_logs/0/7?incarnation=x', 'invalid_parameter', ['incarnation']],
+    [`/api/dead-letters/auth_logs/0/7?incarnation=${2 ** 32}`, 'invalid_parameter', ['incarnation']],
+    ['/api/dead-letters/auth_logs/0/7?incarnation=1&incarnation=2', 'invalid_parameter', ['incarnation']],
   ])('%s is refused as %s', async (path, code, wrong) => {
     const { error } = await get(path);
     expect({ code: error.code, wrong: (error.errors ?? []).map((e) => e.parameter) }).toEqual({ code, wrong });
@@ -303,6 +338,8 @@ describe.each(modes)('beside the engine %s', (mode) => {
     ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'],
     // ClickHouse's UInt32 takes 2 ** 32 for 0, and partition 0 has a letter there
     [`{"topic":"auth_logs","partition":${2 ** 32},"offset":7}`, 'invalid_parameter'],
+    ['{"topic":"auth_logs","partition":0,"offset":7,"incarnation":"1"}', 'invalid_parameter'],
+    ['{"topic":"auth_logs","incarnation":1}', 'invalid_parameter'],
     ['{"topic":"t","limit":101}', 'invalid_parameter'],
     ['{"topic":"t","limit":true}', 'invalid_parameter'],
     ['{"topic":"t","partition":0,"offset":1}', 'not_found'],

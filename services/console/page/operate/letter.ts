@@ -15,20 +15,20 @@ interface Props {
 
 /** Shows one dead letter with everything that Kafka had of it. */
 export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
-  const { topic, partition, offset } = letter;
+  const { topic, incarnation, partition, offset } = letter;
   const [content, setContent] = useState<DeadLetterBytes | undefined>(undefined);
   const [outcome, setOutcome] = useState<string | undefined>(undefined);
   const loading = useWork();
   const replaying = useWork();
   useEffect(() => {
-    const path = `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}`;
+    const path = `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}?incarnation=${incarnation}`;
     void loading.run(async () => setContent((await callJson<{ result: DeadLetterBytes }>(path)).result));
-  }, [topic, partition, offset]);
+  }, [topic, incarnation, partition, offset]);
   const replay = (): Promise<void> =>
     replaying.run(async () => {
       const { result } = await callJson<ReplayResult>('/api/dead-letters/replay', {
         method: 'POST',
-        body: { topic, partition, offset },
+        body: { topic, incarnation, partition, offset },
       });
       setOutcome(outcomeText(result));
       onReplayed();
