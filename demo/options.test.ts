@@ -37,16 +37,21 @@ test('sources are named by name or alias, and keep their proportions', () => {
   expect(shares).toEqual({ edge_logs: naturalShares.edge_logs, auth_logs: naturalShares.auth_logs });
 });
 
-test('all mistakes are reported at once, with exit code 78', () => {
+test('all mistakes are reported at once, with the exit code for wrong arguments', () => {
   const error = mistakesOf('--rate', '0', '--sources', 'nope', '--duration', 'x', '--curve');
-  expect(error.exitCode).toBe(78);
+  expect(error.exitCode).toBe(64);
   for (const part of ['3 flags are wrong', '--rate is "0"', '--sources has "nope"', '--duration is "x"'])
     expect(error.message).toContain(part);
 });
 
 test('an unknown flag is answered with the help', () => {
+  expect(mistakesOf('--what').exitCode).toBe(64);
   expect(mistakesOf('--what').message).toBe(`Unknown option '--what'\n\n${help}`);
   expect(mistakesOf('what').message).toBe(`Unexpected argument 'what'\n\n${help}`);
+});
+
+test('-h asks for the help', () => {
+  expect(readOptions(['-h'], 5).help).toBe(true);
 });
 
 test('the help names every flag', () => {

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util';
 import { withoutHint } from '../common/command/command-line.ts';
-import { EXIT_CONFIG, StartError } from '../common/errors.ts';
+import { EXIT_USAGE, StartError } from '../common/errors.ts';
 import { findSource, sources, type SourceName } from '../common/sources.ts';
 import { naturalShares, type TrafficOptions } from './traffic.ts';
 
@@ -72,11 +72,11 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
         curve: { type: 'boolean' },
         incidents: { type: 'boolean' },
         json: { type: 'boolean' },
-        help: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' },
       },
     });
   } catch (error) {
-    throw new StartError(`${withoutHint(error as Error)}\n\n${help}`, { exitCode: EXIT_CONFIG });
+    throw new StartError(`${withoutHint(error as Error)}\n\n${help}`, { exitCode: EXIT_USAGE });
   }
   const { values } = parsed;
   const integer = (
@@ -110,7 +110,7 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
   if (mistakes.length > 0)
     throw new StartError(
       `${mistakes.length === 1 ? 'a flag is' : `${mistakes.length} flags are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,
-      { exitCode: EXIT_CONFIG },
+      { exitCode: EXIT_USAGE },
     );
   const shares =
     chosen.length === 0 ? naturalShares : Object.fromEntries(chosen.map((name) => [name, naturalShares[name]]));
