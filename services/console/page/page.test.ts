@@ -211,6 +211,8 @@ test('a place in the page survives its address', () => {
     { project: 'a&b=c?#/é', interval: '1hr' },
   ]);
   expect(readPlace('')).toMatchObject({ page: 'overview', item: '' });
+  // an address that somebody typed
+  expect(readPlace('#/explore/50%')).toMatchObject({ page: 'explore', item: '50%' });
 });
 
 test('the outcome of a replay is told in words', () => {

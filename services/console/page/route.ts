@@ -17,9 +17,18 @@ export function readPlace(hash: string): Place {
   const [page = '', ...rest] = path.split('/');
   return {
     page: page === '' ? 'overview' : page,
-    item: decodeURIComponent(rest.join('/')),
+    item: decoded(rest.join('/')),
     params: new URLSearchParams(query),
   };
+}
+
+/** Returns the text itself if it is no percent-encoding. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function addressOf(
