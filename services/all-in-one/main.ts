@@ -101,7 +101,7 @@ await runProcess(
     process.stdout.write(
       welcome({
         address: query.address,
-        signInToken: page.signInToken,
+        signInToken: page.issueSignInToken(),
         createdKey: query.createdKey,
         keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined,
         brokers,

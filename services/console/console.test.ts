@@ -48,28 +48,33 @@ describe('the one-time token', () => {
   test('gives the key that the service made itself, once', async () => {
     const of = console_({});
     await expect(exchange(of, 'A'.repeat(43))).rejects.toMatchObject({ code: 'unauthorized' });
-    expect(await exchange(of, of.signInToken)).toEqual({ result: { key: 'the-first-key' } });
-    await expect(exchange(of, of.signInToken)).rejects.toMatchObject({ code: 'unauthorized' });
+    const token = of.issueSignInToken();
+    expect(await exchange(of, token)).toEqual({ result: { key: 'the-first-key' } });
+    await expect(exchange(of, token)).rejects.toMatchObject({ code: 'unauthorized' });
   });
 
-  test('ends after ten minutes', async () => {
+  test('ends ten minutes after it was printed, however long the start took', async () => {
     let now = 1_000_000;
-    const of = console_({}, () => now);
-    now += 600_001;
-    await expect(exchange(of, of.signInToken)).rejects.toMatchObject({ code: 'unauthorized' });
+    const [used, unused] = [console_({}, () => now), console_({}, () => now)];
+    now += 900_000;
+    const tokens = [used.issueSignInToken(), unused.issueSignInToken()];
+    now += 600_000;
+    expect(await exchange(used, tokens[0])).toEqual({ result: { key: 'the-first-key' } });
+    now += 1;
+    await expect(exchange(unused, tokens[1])).rejects.toMatchObject({ code: 'unauthorized' });
   });
 
   test.each([{ API_KEY: 'of-the-operator' }, { HOST: '0.0.0.0' }, { HOST: '10.1.2.3' }, { HOST: '::' }])(
     'is not made with %o',
     async (settings) => {
       const of = console_(settings);
-      expect(of.signInToken).toBeUndefined();
+      expect(of.issueSignInToken()).toBeUndefined();
       await expect(exchange(of, 'A'.repeat(43))).rejects.toMatchObject({ code: 'not_found' });
     },
   );
 
   test.each(['localhost', '::1', '127.0.0.53'])('is made on %s', (HOST) => {
-    expect(console_({ HOST }).signInToken).toMatch(/^[\w-]{43}$/);
+    expect(console_({ HOST }).issueSignInToken()).toMatch(/^[\w-]{43}$/);
   });
 
   test.each(['', '{', '[]', '{"token":1}', 'null'])(

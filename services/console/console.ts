@@ -18,10 +18,10 @@ export interface Console extends Component {
   readonly routes: readonly Route[];
   readonly openRoutes: readonly OpenRoute[];
   /**
-   * Signs in once, as `<address>/#token=<it>`. Undefined if the operator chose the first key, or other machines can
-   * reach the service.
+   * Returns a token that signs in once, as `<address>/#token=<it>`, within ten minutes. Undefined if the operator chose
+   * the first key, or other machines can reach the service.
    */
-  readonly signInToken: string | undefined;
+  issueSignInToken(): string | undefined;
 }
 
 const NO_BODY = 1;
@@ -33,7 +33,7 @@ const CONTENT_SECURITY_POLICY =
 export function startConsole({ settings, ...options }: ConsoleOptions): Console {
   const { clock } = options;
   const source = startStatus(options);
-  const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken(clock()) : undefined;
+  const token = settings.API_KEY === undefined && isLoopback(settings.HOST) ? createOneTimeToken() : undefined;
   let built: Assets | undefined;
   const assets = (): Assets => (built ??= buildAssets());
 
@@ -50,7 +50,7 @@ export function startConsole({ settings, ...options }: ConsoleOptions): Console 
 
   return {
     name: 'console',
-    signInToken: token?.text,
+    issueSignInToken: () => token?.issue(clock()),
     stop: async () => source.stop(),
     routes: [
       {

@@ -66,8 +66,9 @@ await runProcess(
     if (push !== undefined) add(push);
     const { address, createdKey } = query;
     process.stdout.write(`listening on ${address}\n`);
-    if (page.signInToken !== undefined)
-      process.stdout.write(`console, signed in, once within 10 minutes: ${address}/#token=${page.signInToken}\n`);
+    const token = page.issueSignInToken();
+    if (token !== undefined)
+      process.stdout.write(`console, signed in, once within 10 minutes: ${address}/#token=${token}\n`);
     if (createdKey !== undefined)
       process.stdout.write(`key: ${createdKey} (created now, shown only this once, and stored in the data folder)\n`);
     await opening;
