@@ -32,14 +32,22 @@ function make(
     clock = () => NOW,
     maxBytes = 1_000,
     slots = { concurrency: 8, queue: 0, waitMs: 1 },
-  }: { clock?: () => number; maxBytes?: number; slots?: { concurrency: number; queue: number; waitMs: number } } = {},
+    reserve,
+    maxResultBytes = 1,
+  }: {
+    clock?: () => number;
+    maxBytes?: number;
+    slots?: { concurrency: number; queue: number; waitMs: number };
+    reserve?: () => Promise<() => void>;
+    maxResultBytes?: number;
+  } = {},
 ): ReturnType<typeof createAnswers> {
   const shares = createShares();
   const zero = (): number => 0;
   return createAnswers({
     clickhouse,
     slots: createQuerySlots({ shares, ...slots }),
-    responseMemory: createResponseMemory({ shares }),
+    responseMemory: reserve === undefined ? createResponseMemory({ shares }) : { reserve },
     shares,
     clock,
     logger: createLogger('silent'),
@@ -51,7 +59,7 @@ function make(
       requestsInFlight: zero,
       responseMemoryBytes: zero,
     }),
-    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 1 },
+    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes },
     cacheLimits: { maxEntries: 1, maxBytes },
     ...(shared && { shared }),
   });
@@ -200,19 +208,77 @@ test('a key that joined the query of another key gets a slot of its own if that 
   await busy;
 });
 
+/** Reserves memory as often as asked, and records it. */
+function recordReservations() {
+  const events: string[] = [];
+  const reserve = async (): Promise<() => void> => {
+    events.push('reserved');
+    return () => void events.push('released');
+  };
+  return { events, reserve };
+}
+/** A result of one row with about this many bytes. */
+const resultOf = ({ columns }: typeof definition, bytes: number): Buffer =>
+  Buffer.from(
+    JSON.stringify({
+      meta: columns.map(({ from: name }) => ({ name, type: 'String' })),
+      data: [columns.map(({ render }) => (render === 'number' || render === 'string' ? 'x'.repeat(bytes) : null))],
+    }),
+  );
+
+test('a large answer that is not cached is made in its form while its memory is reserved', async () => {
+  const { events, reserve } = recordReservations();
+  const logs = readDefinitions([BUILT_IN]).find('logs.all')!;
+  const answers = make(
+    {
+      read: async ({ settings }) => {
+        if (Number(settings?.['max_result_bytes']) < 100_000_000) throw refusal(396, 'too large');
+        return { body: resultOf({ ...logs, columns: [logs.columns[0]!] }, 2_000_000), readRows: 1, readBytes: 1 };
+      },
+    },
+    undefined,
+    { reserve, maxResultBytes: 128 * 1024 * 1024 },
+  );
+  const one = { ...logs, columns: [logs.columns[0]!] };
+  const { answer, cache } = await answers.answer(one, params, () => calm, 'k', 'ndjson');
+  expect([cache, answer.bytes > 2_000_000, answer.body.toString().slice(0, 9)]).toEqual(['none', true, '{"id":"xx']);
+  expect(events).toEqual(['reserved', 'released']);
+});
+
+test('a large cached answer reserves memory while it is converted, and a refused conversion may be repeated', async () => {
+  const { events, reserve } = recordReservations();
+  let refuses = true;
+  const answers = make(
+    {
+      read: async () => ({ body: resultOf(definition, 3_000_000), readRows: 1, readBytes: 1 }),
+    },
+    undefined,
+    { reserve: () => (refuses ? Promise.reject(new Error('no memory')) : reserve()) },
+  );
+  const { answer } = await answers.answer(definition, params, () => calm, 'k');
+  expect(answer.bytes).toBeGreaterThan(8 * 1024 * 1024);
+  await expect(answers.inForm(answer, 'ndjson', definition, 'k')).rejects.toThrow('no memory');
+  refuses = false;
+  const both = ['k', 'l'].map((key) => answers.inForm(answer, 'ndjson', definition, key));
+  await setImmediate();
+  expect(events).toEqual(['reserved']);
+  const [form] = await Promise.all(both);
+  expect([form?.body.length, events]).toEqual([answer.bytes - '{"result":[]}'.length + 1, ['reserved', 'released']]);
+});
+
 test('compressed copies and other forms of an answer count as bytes of the cache, each once', async () => {
   const answers = make({ read: () => Promise.resolve({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) });
   const { answer } = await answers.answer(definition, params, () => calm, 'k');
   const json = answers.cache.bytes;
   const copy = await answers.encoded(answer, 'gzip');
   expect(answers.cache.bytes).toBe(json + copy.length);
-  const csv = await answers.inForm(answer, 'csv', definition);
+  const csv = await answers.inForm(answer, 'csv', definition, 'k');
   const both = json + copy.length + csv.bytes;
   expect([csv.bytes > 0, answers.cache.bytes]).toEqual([true, both]);
   const csvCopy = await answers.encoded(csv, 'br');
   expect(answers.cache.bytes).toBe(both + csvCopy.length);
   await answers.encoded(answer, 'gzip');
-  await answers.inForm(answer, 'csv', definition);
+  await answers.inForm(answer, 'csv', definition, 'k');
   expect(answers.cache.bytes).toBe(both + csvCopy.length);
 });
 

@@ -9,7 +9,7 @@ import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
 import { createCache } from './cache.ts';
 import { NoSlot, type QuerySlots } from './query-slots.ts';
-import { runQuery, secondsOf, type ReadLimits } from './query.ts';
+import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
 import { createSharedQueries, type Landed, type SharedCache } from './shared-cache.ts';
 import type { Shares } from './shares.ts';
@@ -55,11 +55,18 @@ function cacheKey(definition: Definition, params: Params): string {
 
 /** Runs queries, for a caller in a slot of its key, and requeries in a slot that their caller has taken. */
 function createQueries({ clickhouse, slots, responseMemory, clock, limits, metrics }: AnswersOptions) {
-  async function query(definition: Definition, params: Params, signal: AbortSignal, owner: string): Promise<Answer> {
+  async function query(
+    definition: Definition,
+    params: Params,
+    signal: AbortSignal,
+    owner: string,
+    format?: OtherFormat,
+  ): Promise<Answer> {
     const fetchedAt = clock();
     const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, {
       definition,
       params,
+      format,
       now: fetchedAt,
       limits,
       signal,
@@ -75,12 +82,13 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
     params: Params,
     signal: AbortSignal,
     owner: string,
+    format?: OtherFormat,
   ): Promise<Answer> {
     const since = performance.now();
     const release = await slots.acquire(signal, owner);
     metrics.queueSeconds.observe((performance.now() - since) / 1000);
     try {
-      return await query(definition, params, signal, owner);
+      return await query(definition, params, signal, owner, format);
     } finally {
       release();
     }
@@ -89,19 +97,31 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
 }
 
 /** Cached answers, with their other forms and compressed copies, which are charged to their entry. */
-function createKeptAnswers(limits: AnswersOptions['cacheLimits']) {
-  const cache = createCache<Kept>(limits);
+function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
+  const cache = createCache<Kept>(cacheLimits);
   const cached = new WeakMap<Answer, Kept>();
   function put(kept: Kept, ask: Ask | undefined): void {
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
-  /** Returns the same answer in another form. A cached answer is converted once. */
-  async function inForm(answer: Answer, format: OtherFormat, { columns }: Definition): Promise<Answer> {
+  /** Reserves memory for a large answer: that of its query is released. */
+  async function convert(answer: Answer, format: OtherFormat, { columns }: Definition, owner: string): Promise<Answer> {
+    if (answer.bytes <= SMALL_RESULT_BYTES) return await formOf(answer, format, columns);
+    // several callers may wait for it, so it goes on if one leaves
+    const release = await responseMemory.reserve(new AbortController().signal, owner);
+    try {
+      return await formOf(answer, format, columns);
+    } finally {
+      release();
+    }
+  }
+  /** Returns the same answer in another form. A cached answer is converted once. Throws `unavailable` without memory. */
+  async function inForm(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
     let form = answer.forms.get(format);
     if (form === undefined) {
-      form = formOf(answer, format, columns);
+      form = convert(answer, format, definition, owner);
       answer.forms.set(format, form);
+      form.catch(() => answer.forms.delete(format));
       const kept = cached.get(answer);
       if (kept !== undefined) {
         const made = await form;
@@ -163,7 +183,7 @@ export type Answers = ReturnType<typeof createAnswers>;
 export function createAnswers(options: AnswersOptions) {
   const { slots, shares, clock, logger, metrics } = options;
   const { query, queryInSlot } = createQueries(options);
-  const { cache, put, inForm, encoded } = createKeptAnswers(options.cacheLimits);
+  const { cache, put, inForm, encoded } = createKeptAnswers(options);
   const { flights, sharedQueries, land } = createLandings(options, put);
   const closing = new AbortController();
 
@@ -200,18 +220,20 @@ export function createAnswers(options: AnswersOptions) {
   return {
     /**
      * Answers a call of the key `owner` whose parameters were read and allowed. Throws ApiError. `caller` is called
-     * only if there is something to wait for; its signal fires when the caller leaves.
+     * only if there is something to wait for; its signal fires when the caller leaves. An answer that is not cached
+     * comes in `format`, any other as JSON, for `inForm`.
      */
     async answer(
       definition: Definition,
       params: Params,
       caller: () => AbortSignal,
       owner: string,
+      format?: OtherFormat,
     ): Promise<{ answer: Answer; cache: CacheResult }> {
       shares.note(owner);
       if (definition.cacheSeconds === 0) {
         const signal = AbortSignal.any([caller(), closing.signal]);
-        return { answer: await queryInSlot(definition, params, signal, owner), cache: 'none' };
+        return { answer: await queryInSlot(definition, params, signal, owner, format), cache: 'none' };
       }
       const key = cacheKey(definition, params);
       const asked = clock();

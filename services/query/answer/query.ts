@@ -5,6 +5,7 @@ import { apiErrorOf, passedLimit } from './clickhouse-errors.ts';
 import { RESERVED, isOfJson, type Definition } from '../definition/definition.ts';
 import type { Params } from '../definition/params.ts';
 import { RESULT_FORMAT, RESULT_SETTINGS, type Body } from '../render/render.ts';
+import type { OtherFormat } from '../render/formats.ts';
 import { render } from '../render/renderer.ts';
 import { runSandboxed } from './sandbox.ts';
 import { clickhouseTimestamp } from '../definition/timestamp.ts';
@@ -22,7 +23,7 @@ const MAX_RESULT_BYTES = 128 * 1024 * 1024;
  * while it is made, and the same again here. A hundred entries of 2.4 kB took less than 8 MB, whatever the size of the
  * table.
  */
-const SMALL_RESULT_BYTES = 8 * 1024 * 1024;
+export const SMALL_RESULT_BYTES = 8 * 1024 * 1024;
 const SMALL_MEMORY_BYTES = 64 * 1024 * 1024;
 /**
  * Blocks are small in rows and bytes, because the engine checks its limits between them. One thread formats: several
@@ -77,6 +78,8 @@ export function readSettings(
 interface QueryRun {
   readonly definition: Definition;
   readonly params: Params;
+  /** undefined for JSON */
+  readonly format?: OtherFormat | undefined;
   /** unix milliseconds */
   readonly now: number;
   readonly limits: ReadLimits;
@@ -92,7 +95,7 @@ interface QueryRun {
  */
 export async function runQuery(
   clickhouse: Reader,
-  { definition, params, now, limits, signal, reserve }: QueryRun,
+  { definition, params, format, now, limits, signal, reserve }: QueryRun,
 ): Promise<QueryResult> {
   const own = params[RESERVED.sql] ?? '';
   const bound = { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
@@ -112,7 +115,7 @@ export async function runQuery(
           })
         : await runSandboxed(clickhouse, { sql: own, statement: sql, params: bound, settings, signal });
     const shape = { columns: own === '' ? definition.columns : undefined, maxRows: definition.maxRows };
-    return { ...(await render(shape, body)), readRows, readBytes };
+    return { ...(await render(shape, body, format)), readRows, readBytes };
   }
 
   try {

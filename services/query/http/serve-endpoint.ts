@@ -39,9 +39,10 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
     const read = readParams(found, query);
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
-    const { answer: json, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id);
     const format = preferredFormat(request.headers.accept, found);
-    const answer = format === undefined ? json : await answers.inForm(json, format, found);
+    const { answer: made, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
+    const isMade = format === undefined || cache === 'none';
+    const answer = isMade ? made : await answers.inForm(made, format, found, key.id);
     const encoding =
       answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);

@@ -11,7 +11,7 @@ export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
 };
 
 /** precedes the rows */
-const RESULT = '{"result":';
+export const RESULT = '{"result":';
 /** The event loop serves others after this many characters. */
 const TURN_CHARACTERS = 256 * 1024;
 
@@ -27,15 +27,33 @@ function csvField(token: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
+/** What a body has around its rows. A row is the text of a JSON object. */
+export interface Layout {
+  readonly head: string;
+  readonly separator: string;
+  readonly tail: string;
+  readonly line: (row: string) => string;
+}
+
+export const JSON_LAYOUT: Layout = { head: `${RESULT}[`, separator: ',', tail: ']}', line: (row) => row };
+
+export function layoutOf(format: OtherFormat, columns: Definition['columns']): Layout {
+  const lines = { separator: '', tail: '' };
+  if (format === 'ndjson') return { ...lines, head: '', line: (row) => `${row}\n` };
+  return {
+    ...lines,
+    head: `${columns.map(({ name }) => name).join(',')}\r\n`,
+    line: (row) => `${[...eachMember(row)].map(([, value]) => csvField(value)).join(',')}\r\n`,
+  };
+}
+
 /** Returns the body `{"result":[...]}` in another form. */
 export async function inFormat(body: string, format: OtherFormat, columns: Definition['columns']): Promise<string> {
-  const lines: string[] = [];
+  const { head, line } = layoutOf(format, columns);
+  const lines = [head];
   let sinceTurn = 0;
-  if (format === 'csv') lines.push(`${columns.map(({ name }) => name).join(',')}\r\n`);
   for (const row of eachElement(body, RESULT.length)) {
-    lines.push(
-      format === 'ndjson' ? `${row}\n` : `${[...eachMember(row)].map(([, value]) => csvField(value)).join(',')}\r\n`,
-    );
+    lines.push(line(row));
     sinceTurn += row.length;
     if (sinceTurn > TURN_CHARACTERS) {
       sinceTurn = 0;

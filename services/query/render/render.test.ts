@@ -1,7 +1,7 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Column } from '../definition/definition.ts';
-import { inFormat } from './formats.ts';
-import { renderBody, renderBytes, type Shape } from './render.ts';
+import { inFormat, layoutOf } from './formats.ts';
+import { convertBytes, renderBody, renderBytes, type Shape } from './render.ts';
 
 const columns = ['a', 'b'].map((name): Column => ({
   name,
@@ -81,4 +81,26 @@ test('a field of CSV is quoted where it has a separator, a quote or either line 
   expect(await inFormat(String(body), 'csv', columns)).toBe(
     'a,b\r\n"a,b","say ""x"""\r\n"one\rtwo","one\ntwo"\r\n,12\r\n',
   );
+});
+
+test('a large answer in another form has the bytes of a small one, and is never one string', async () => {
+  const texts = ['"', '\\', '\\"', '}', '},{', '"}]}', '{', '€', ''];
+  const rows = Array.from({ length: 2_000 }, (_, i) => [texts[i % texts.length], i]);
+  const json = await renderBody(shapeOf(1_000), resultOf(rows));
+  for (const format of ['csv', 'ndjson'] as const) {
+    const expected = await inFormat(String(json.body), format, columns);
+    const layout = layoutOf(format, columns);
+    const small = await renderBody(shapeOf(1_000), resultOf(rows), layout);
+    expect([small.body === expected, small.truncated]).toEqual([true, true]);
+    const toString = vi.spyOn(Buffer.prototype, 'toString');
+    const rendered = renderBytes(shapeOf(1_000), resultOf(rows), layout);
+    const converted = convertBytes(Buffer.from(json.body), layout);
+    const longest = Math.max(...toString.mock.results.map(({ value }) => String(value).length));
+    toString.mockRestore();
+    expect([format, longest < 200]).toEqual([format, true]);
+    expect(rendered.body.toString() === expected && converted.body.toString() === expected).toBe(true);
+    expect([rendered.truncated, rendered.etag, converted.etag]).toEqual([true, small.etag, small.etag]);
+  }
+  const none = await renderBody(shapeOf(1), resultOf([]));
+  expect(String(convertBytes(Buffer.from(none.body), layoutOf('csv', columns)).body)).toBe('a,b\r\n');
 });

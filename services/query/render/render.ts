@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import type { Column, Definition, Render } from '../definition/definition.ts';
 import { elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
+import { JSON_LAYOUT, RESULT, type Layout } from './formats.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
 /**
@@ -75,7 +76,10 @@ const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]
   nested_list: (token, keys) => nestedList(pick(String(JSON.parse(token)), keys)[0]),
 };
 
-const [QUOTE, BACKSLASH, COMMA, OPEN, CLOSE] = [0x22, 0x5c, 0x2c, 0x5b, 0x5d];
+const [QUOTE, BACKSLASH, COMMA, OPEN] = [0x22, 0x5c, 0x2c, 0x5b];
+/** the brackets of a row: of a result, of a body */
+const LIST: readonly [number, number] = [OPEN, 0x5d];
+const OBJECT: typeof LIST = [0x7b, 0x7d];
 
 /** Returns the position after the string whose opening quote stands at `at`. */
 function stringEnd(bytes: Buffer, at: number): number {
@@ -91,19 +95,19 @@ function stringEnd(bytes: Buffer, at: number): number {
  * Yields the text of each row of the list that begins after `from`. It works on bytes, so a large result never becomes
  * one string.
  */
-function* eachRow(bytes: Buffer, from: number): Generator<string, void> {
+function* eachRow(bytes: Buffer, from: number, [open, close] = LIST): Generator<string, void> {
   let at = bytes.indexOf(OPEN, from) + 1;
   for (;;) {
     while (at < bytes.length && (isBlank(bytes[at]!) || bytes[at] === COMMA)) at++;
-    if (bytes[at] !== OPEN) return;
+    if (bytes[at] !== open) return;
     let end = at;
     let depth = 0;
     do {
       const byte = bytes[end];
       if (byte === QUOTE) end = stringEnd(bytes, end);
       else {
-        if (byte === OPEN) depth++;
-        else if (byte === CLOSE) depth--;
+        if (byte === open) depth++;
+        else if (byte === close) depth--;
         end++;
       }
     } while (depth > 0 && end < bytes.length);
@@ -153,29 +157,33 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
  * declared columns it takes those of the result, and prints dates without a zone. The format is
  * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
  */
-export async function renderBody(shape: Shape, result: Buffer): Promise<Body> {
+export async function renderBody(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): Promise<Body> {
   const rows: string[] = [];
   let truncated = false;
   let sinceTurn = 0;
   for (const row of renderedRows(shape, result)) {
     if (row === undefined) truncated = true;
-    else rows.push(row);
+    else rows.push(layout.line(row));
     sinceTurn += row?.length ?? 0;
     if (sinceTurn > TURN_BYTES) {
       sinceTurn = 0;
       await setImmediate();
     }
   }
-  const body = `{"result":[${rows.join(',')}]}`;
+  const body = `${layout.head}${rows.join(layout.separator)}${layout.tail}`;
   return { body, truncated, etag: etagOf(body) };
 }
 
 /**
- * Returns the body of a large result as bytes, in one go, for a worker thread. The bytes have an ArrayBuffer of their
- * own. Rows go into it one by one, because pieces and their concatenation would take twice the memory.
+ * Returns a large body as bytes, in one go, for a worker thread. The bytes have an ArrayBuffer of their own. Rows go
+ * into it one by one, because pieces and their concatenation would take twice the memory. An undefined row is a cut.
  */
-export function renderBytes(shape: Shape, result: Buffer): Body & { readonly body: Buffer } {
-  let bytes = Buffer.allocUnsafeSlow(result.length + TURN_BYTES);
+function bytesOf(
+  rows: Iterable<string | undefined>,
+  size: number,
+  { head, separator, tail, line }: Layout,
+): Body & { readonly body: Buffer } {
+  let bytes = Buffer.allocUnsafeSlow(size + TURN_BYTES);
   let used = 0;
   const add = (text: string): void => {
     const needed = used + Buffer.byteLength(text);
@@ -186,17 +194,27 @@ export function renderBytes(shape: Shape, result: Buffer): Body & { readonly bod
     }
     used += bytes.write(text, used);
   };
-  add('{"result":[');
+  add(head);
   const start = used;
   let truncated = false;
-  for (const row of renderedRows(shape, result)) {
+  for (const row of rows) {
     if (row === undefined) truncated = true;
     else {
-      if (used > start) add(',');
-      add(row);
+      if (used > start) add(separator);
+      add(line(row));
     }
   }
-  add(']}');
+  add(tail);
   const body = bytes.subarray(0, used);
   return { body, truncated, etag: etagOf(body) };
+}
+
+/** Returns the body of a large result. */
+export function renderBytes(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): ReturnType<typeof bytesOf> {
+  return bytesOf(renderedRows(shape, result), result.length, layout);
+}
+
+/** Returns the large body `{"result":[...]}` in another form. */
+export function convertBytes(body: Buffer, layout: Layout): ReturnType<typeof bytesOf> {
+  return bytesOf(eachRow(body, RESULT.length, OBJECT), body.length, layout);
 }

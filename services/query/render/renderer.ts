@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads';
-import type { OtherFormat } from './formats.ts';
+import { JSON_LAYOUT, layoutOf, type OtherFormat } from './formats.ts';
 import type { Column } from '../definition/definition.ts';
 import { bufferOf, renderBody, type Body, type Shape } from './render.ts';
 
@@ -8,7 +8,7 @@ import { bufferOf, renderBody, type Body, type Shape } from './render.ts';
  * MiB (2.8 s for an event of empty objects), and nothing else must wait for it.
  */
 export type Job =
-  | { readonly result: Uint8Array; readonly shape: Shape }
+  | { readonly result: Uint8Array; readonly shape: Shape; readonly format: OtherFormat | undefined }
   | { readonly body: Uint8Array; readonly format: OtherFormat; readonly columns: readonly Column[] };
 export type Done =
   | { readonly body: Uint8Array; readonly truncated: boolean; readonly etag: string }
@@ -28,14 +28,17 @@ const queue: Waiting[] = [];
 let worker: Worker | undefined;
 let current: Waiting | undefined;
 
-/** Returns the body of a result in RESULT_FORMAT. It takes over the buffer, which must not be used afterwards. */
-export async function render(shape: Shape, result: Buffer): Promise<Body> {
+/**
+ * Returns the body of a result in RESULT_FORMAT, as JSON if no other format is given. It takes over the buffer, which must
+ * not be used afterwards.
+ */
+export async function render(shape: Shape, result: Buffer, format: OtherFormat | undefined): Promise<Body> {
   return result.length <= LARGE_RESULT
-    ? await renderBody(shape, result)
-    : await inThread({ result, shape: { columns: shape.columns, maxRows: shape.maxRows } });
+    ? await renderBody(shape, result, format === undefined ? JSON_LAYOUT : layoutOf(format, shape.columns ?? []))
+    : await inThread({ result, shape: { columns: shape.columns, maxRows: shape.maxRows }, format });
 }
 
-/** Converts a large body to another form. */
+/** Converts a copy of a large body to another form. */
 export async function convert(body: Buffer, format: OtherFormat, columns: readonly Column[]): Promise<Body> {
   return await inThread({ body, format, columns });
 }
