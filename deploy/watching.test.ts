@@ -239,7 +239,9 @@ describe('runbook', () => {
   test('every variable and metric of the runbook exists', () => {
     for (const [name] of runbook.matchAll(/\bsluice_(?:ingest|rollup|query|push)_\w+/g))
       expect([...series.keys()]).toContain(name);
-    const ofCompose = read('docker-compose.yml').match(/\b[A-Z]+(?:_[A-Z]+)+\b/g) ?? [];
+    const ofCompose = [...read('docker-compose.yml').matchAll(/(?:\$\{|^ +)([A-Z]+(?:_[A-Z]+)+)\b/gm)].map(
+      ([, name]) => name!,
+    );
     for (const [name] of runbook.matchAll(/\b[A-Z]+(?:_[A-Z]+)+\b/g))
       expect([...Object.keys(settingsTable), ...ofCompose], name).toContain(name);
   });

@@ -70,8 +70,8 @@ export function form<Args, const O extends Options = {}, const W extends readonl
 }
 
 /**
- * A command for operators. It runs where the engine is: in the running npm start (POST /api/commands/<name> with an admin
- * key). If none runs, or ClickHouse is a server, it runs in the process that was called.
+ * A command for operators. It runs where the engine is: in the running npm start (POST /api/commands/<name> with an
+ * admin key). If none runs, or ClickHouse is a server, it runs in the process that was called.
  */
 export interface Command<Args = unknown, Result = unknown> {
   /** `npm run <name>` */

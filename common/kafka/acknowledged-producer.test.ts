@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { createLogger } from '../logger.ts';
 import {
   createAcknowledgedProducer,
   type AcknowledgedProducer,
+  type NotAcknowledged,
   type OutgoingMessage,
 } from './acknowledged-producer.ts';
 import type { KafkaClient, Producer, ProducerRecord, RecordMetadata } from './client.ts';
@@ -16,7 +17,7 @@ interface Call {
 }
 
 /**
- * A Kafka client whose producers put every message into partition 0 and answer by a script. What a real broker does is
+ * A Kafka client whose producers put messages with the key 1 into partition 1, all others into partition 0, and answer by a script. What a real broker does is
  * tested in test/integration/push.
  */
 function scripted(
@@ -34,7 +35,7 @@ function scripted(
       const producer = made++;
       const send = async (record: ProducerRecord): Promise<RecordMetadata[]> => {
         most = Math.max(most, ++running);
-        for (const message of record.messages) message.partition = 0;
+        for (const message of record.messages) message.partition = Number(message.key === '1');
         calls.push({ producer, values: record.messages.map((m) => String(m.value)) });
         try {
           return await (answers.shift() ?? acknowledge)(record);
@@ -57,7 +58,13 @@ function scripted(
   };
 }
 
-const acknowledge: Answer = async ({ topic }) => [{ topicName: topic, partition: 0, errorCode: 0, baseOffset: '0' }];
+const acknowledge: Answer = async ({ topic, messages }) =>
+  [...new Set(messages.map((m) => m.partition!))].map((partition) => ({
+    topicName: topic,
+    partition,
+    errorCode: 0,
+    baseOffset: '0',
+  }));
 const message = (value: string): OutgoingMessage => ({ key: 'k', value: Buffer.from(value), timestamp: 1 });
 const failure =
   (type: string): Answer =>
@@ -159,6 +166,32 @@ describe('the acknowledged producer', () => {
     expect(outcomes.flatMap(({ status }, i) => (status === 'rejected' ? values[i] : []))).toEqual(['large']);
     expect(calls.length).toBeLessThan(25);
     expect(callsAtFirst).toBeLessThan(5);
+  });
+
+  it('sends all of a partition again, because other messages would take other sequence numbers', async () => {
+    vi.useFakeTimers();
+    try {
+      const first = held();
+      const refused = Promise.withResolvers<never>();
+      const { producer, calls } = scripted([first.answer, () => refused.promise], 100);
+      const send = (key: string, value: string) =>
+        producer.send('t', [{ key, value: Buffer.from(value), timestamp: 1 }]).acknowledged.then(
+          () => 'acknowledged',
+          (error: NotAcknowledged) => error.reason,
+        );
+      void send('0', 'first');
+      const late = send('0', 'late');
+      await vi.advanceTimersByTimeAsync(60);
+      const waiting = [send('0', 'waiting'), send('1', 'in partition 1')];
+      first.go();
+      await vi.advanceTimersByTimeAsync(50);
+      refused.reject(Object.assign(new Error('refused'), { type: 'MESSAGE_TOO_LARGE' }));
+      await vi.advanceTimersByTimeAsync(1);
+      expect([await late, ...(await Promise.all(waiting))]).toEqual(['late', 'acknowledged', 'acknowledged']);
+      expect(calls.slice(2).map((c) => c.values)).toEqual([['late', 'waiting'], ['in partition 1']]);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('is late after its deadline: it drops waiting messages, holds messages in flight, and refuses new callers at once', async () => {

@@ -221,10 +221,10 @@ type Send = (messages: Message[]) => Promise<RecordMetadata[]>;
 type Part = Pick<Piece, 'order' | 'messages'>;
 
 /**
- * Adds the messages that Kafka acknowledges to `delivered`. If the topic refuses some as too large, it sends each
- * partition's again by itself, and then the pieces in halves: a large message must not fail other callers. A broker decides
- * for each partition, so it may have stored those of the others. The same messages of one partition take the same
- * sequence numbers again, so it does not store them twice. Returns the last such refusal. Throws any other error.
+ * Adds the messages that Kafka acknowledges to `delivered`. A large message must not fail other callers: if the topic
+ * refuses one, each partition is sent again by itself, and then the pieces of a refused partition in halves. A broker
+ * decides for each partition, so it may have stored the others. It does not store them twice, because the same messages
+ * of one partition take the same sequence numbers again. Returns the last such refusal. Throws any other error.
  */
 async function deliver(send: Send, pieces: readonly Part[], delivered: Set<Message>): Promise<unknown> {
   const messages = pieces.flatMap((piece) => piece.messages);
@@ -240,16 +240,20 @@ async function deliver(send: Send, pieces: readonly Part[], delivered: Set<Messa
     for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
     const left = pieces
       .map(({ order, messages: of }) => ({ order, messages: of.filter((message) => !delivered.has(message)) }))
-      .filter(({ order, messages: of }) => of.length > 0 && !order.settled);
+      .filter((piece) => piece.messages.length > 0);
     const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
-    if (partitions.size === 1 && left.length === 1) return await deliverOne(send, left[0]!, delivered, error);
-    const middle = Math.ceil(left.length / 2);
-    const parts =
-      partitions.size > 1
-        ? [...partitions].map((of) =>
-            left.map(({ order, messages: all }) => ({ order, messages: all.filter((m) => m.partition === of) })),
-          )
-        : [left.slice(0, middle), left.slice(middle)].filter((half) => half.length > 0);
+    let parts: Part[][];
+    if (partitions.size > 1) {
+      // all of a partition, also what nobody waits for any more: other messages would take other sequence numbers
+      parts = [...partitions].map((of) =>
+        left.map(({ order, messages: all }) => ({ order, messages: all.filter((m) => m.partition === of) })),
+      );
+    } else {
+      const waiting = left.filter(({ order }) => !order.settled);
+      if (waiting.length === 1) return await deliverOne(send, waiting[0]!, delivered, error);
+      const middle = Math.ceil(waiting.length / 2);
+      parts = [waiting.slice(0, middle), waiting.slice(middle)].filter((half) => half.length > 0);
+    }
     let refusal: unknown;
     for (const part of parts) refusal = (await deliver(send, part, delivered)) ?? refusal;
     return refusal;

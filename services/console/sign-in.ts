@@ -4,8 +4,8 @@ import { ApiError } from '../../common/http/errors.ts';
 const VALID_MS = 600_000;
 
 /**
- * Makes a token that signs in once, within ten minutes after it was issued. It is part of the printed address, where the
- * key must not be.
+ * Makes a token that signs in once, within ten minutes after it was issued. It is part of the printed address, where
+ * the key must not be.
  */
 export function createOneTimeToken() {
   const text = randomBytes(32).toString('base64url');

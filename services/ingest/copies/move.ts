@@ -89,7 +89,8 @@ export async function moveTables(
     if (!ok) throw new StartError(`the account at ${to.where} does not hold: ${faults[0]}`);
     return { tables: moved, rows: moved.reduce((sum, t) => sum + t.rows, 0) };
   } finally {
-    for (const { name } of merging) await merges('START', from, source, name);
+    // each of them, although another one fails
+    await Promise.all(merging.map(({ name }) => merges('START', from, source, name)));
   }
 }
 

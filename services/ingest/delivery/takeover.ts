@@ -20,8 +20,10 @@ export interface Facts {
 }
 
 /**
- * What was seen in Kafka at the offset of the ledger's last record, if not that record. None: `missing` if the log has the
- * record of an earlier mark, `nothing` if it has a record at no mark.
+ * What stands in Kafka at the offset of the ledger's last record instead of that record:
+ * - `another`: another record there, or at an earlier mark
+ * - `missing`: no record there, and the record of an earlier mark
+ * - `nothing`: no record there, nor at any mark
  */
 export type SeenAtEnd = 'another' | 'missing' | 'nothing' | undefined;
 
