@@ -37,7 +37,8 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
     spans.push(/at >= toDateTime64\((\d+), .*at < toDateTime64\((\d+),/.exec(sql)!.slice(1).join('-'));
     return (looks.shift() ?? []).map((minute) => ({ period: DAY_BEGIN, minute }));
   };
-  const time = { now: NOON };
+  const time = { now: NOON, ahead: 0 };
+  const registry = createRegistry();
   const context = {
     clickhouse: {
       read: async ({ sql }: Read) => ({
@@ -51,11 +52,13 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
     },
     settings: { ROLLUP_AUDIT_DAYS: 1 },
     logger: createLogger('silent'),
-    metrics: createRollupMetrics(createRegistry()),
-    clock: () => time.now * 1000,
+    metrics: createRollupMetrics(registry),
+    clock: () => (time.now + time.ahead) * 1000,
     engineClock: async () => time.now * 1000,
   } as unknown as Context;
-  return { audit: createAudit(context), repairs, spans, nights, time };
+  const auditedTo = async (): Promise<number> =>
+    Number(/^sluice_rollup_audited_to_seconds\{.*\} (\S+)$/m.exec(await registry.metrics())![1]);
+  return { audit: createAudit(context), repairs, spans, nights, time, auditedTo };
 }
 
 test('a difference is repaired with its whole hour, also in the first minute, which stands for the bucket of the hour', async () => {
@@ -121,4 +124,29 @@ test('a service that is restarted at that hour compares an hour later', async ()
   const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
   for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit.round();
   expect(nights).toEqual([twoAtNight + HOUR]);
+});
+
+test('a clock that is ahead for a moment, ours or that of the whole host, puts no comparison off', async () => {
+  for (const [host, ours] of [
+    [0, 30 * DAY],
+    [30 * DAY, 0],
+  ] as const) {
+    const { audit, spans, nights, time, auditedTo } = auditWith([]);
+    [time.now, time.ahead] = [NOON + host, ours];
+    await audit.round();
+    [time.now, time.ahead] = [NOON + HOUR, 0];
+    await audit.round();
+    const to = NOON + HOUR - 2 * MINUTE;
+    expect(spans.at(-1)!.split('-')[1]).toBe(String(to));
+    expect(await auditedTo()).toBe(to);
+    const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
+    for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit.round();
+    expect(nights).toContain(twoAtNight);
+  }
+});
+
+test('where no comparison succeeds, the time up to which minutes are compared is that of the first attempt', async () => {
+  const { audit, time, auditedTo } = auditWith([[NOON - HOUR], [NOON - HOUR]], () => true);
+  for (time.now of [NOON, NOON + 5 * HOUR]) await audit.round();
+  expect(await auditedTo()).toBe(NOON - 2 * MINUTE);
 });

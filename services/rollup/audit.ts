@@ -1,6 +1,6 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, nowSeconds, onShards, type Context } from './context.ts';
+import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, type Context } from './context.ts';
 import { ALL_TIME, tableName, type Span } from './definition.ts';
 import { newestPeriod } from './periods.ts';
 import { requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
@@ -39,9 +39,17 @@ export function createAudit(context: Context): Audit {
     compareDays: (days) => compareDays(context, days),
     async round() {
       let asked = 0;
+      // a clock that is ahead for a moment must not put comparisons off
+      const now = await agreedNow(context);
+      const to = floorTo(now - LAG, MINUTE);
       for (const rollup of await serving(context)) {
-        const to = floorTo(nowSeconds(context) - LAG, MINUTE);
-        const from = Math.max(audited.get(tableName(rollup)) ?? 0, to - CATCH_UP);
+        const last = audited.get(tableName(rollup));
+        if (last === undefined) {
+          audited.set(tableName(rollup), to - CATCH_UP);
+          // the alert about audits counts from here, also if none ever succeeds
+          metrics.auditedTo.set({ rollup: rollup.name }, to);
+        }
+        const from = last === undefined || last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
         let isInFlight = false;
         for (const shard of from < to ? onShards(context) : []) {
           const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
@@ -50,11 +58,11 @@ export function createAudit(context: Context): Audit {
         }
         // batches in flight may explain the difference: the next round compares the minutes again
         if (isInFlight) continue;
-        audited.set(tableName(rollup), Math.max(from, to));
-        metrics.auditedTo.set({ rollup: rollup.name }, Math.max(from, to));
+        audited.set(tableName(rollup), to);
+        metrics.auditedTo.set({ rollup: rollup.name }, to);
       }
-      const now = nowSeconds(context);
       nextNight ??= firstNight(now);
+      nextNight = Math.min(nextNight, nightAfter(now));
       if (now >= nextNight) {
         asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
         // only now: a comparison that failed because the engine was unavailable is retried
@@ -70,7 +78,7 @@ async function serving({ clickhouse }: Context): Promise<Rollup[]> {
 }
 
 async function compareDays(context: Context, days: number): Promise<number> {
-  const now = nowSeconds(context);
+  const now = await agreedNow(context);
   const newest = await newestPeriod(context);
   let asked = 0;
   const rollups = await serving(context);

@@ -13,8 +13,13 @@ import { isExpired, newestPeriod } from './periods.ts';
  * dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
+  // one that cannot be reached must not fill the disks of the others
+  const shards = await Promise.allSettled(onShards(context).map((shard) => dropExpiredOf(shard)));
   let dropped = 0;
-  for (const shard of onShards(context)) dropped += await dropExpiredOf(shard);
+  for (const shard of shards) {
+    if (shard.status === 'rejected') throw shard.reason;
+    dropped += shard.value;
+  }
   return dropped;
 }
 

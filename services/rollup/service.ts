@@ -28,8 +28,6 @@ export type RollupService = Required<Component>;
  */
 const AUDIT_EVERY_MS = 3_600_000;
 const CLUSTER_EVERY_MS = 60_000;
-/** History is built for this long before the other jobs have their turn. */
-const HISTORY_TURN_MS = 60_000;
 const REPAIR_EVERY_MS = 5_000;
 /** Only another service that publishes an old state makes it necessary. */
 const PUBLISH_EVERY_MS = 15_000;
@@ -40,8 +38,7 @@ const UNAVAILABLE_RETRY_MS = 5_000;
 
 /**
  * Starts the owner of the schema and of all rollups. It migrates and lets queries read what is complete, and raw for
- * the rest (then it resolves). It continues with repairs, history, audit and retention, one at a time. Throws
- * StartError.
+ * the rest (then it resolves). It continues with repairs, history, audit and retention. Throws StartError.
  */
 export async function startRollup({
   clickhouse,
@@ -94,8 +91,8 @@ interface Job {
 }
 
 /**
- * Runs two lists of jobs side by side, each job when it is due: those that must not wait for a build of hours, and the
- * rest. A repair and a build of history on the same rollup do each other no harm (build.ts).
+ * Runs lists of jobs side by side, each job when it is due. Nothing waits for history, which may take hours. A repair
+ * and a build of history on the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
@@ -118,6 +115,7 @@ async function run(context: Context): Promise<never> {
     // another service may have published an old state of the catalogue
     { everyMs: PUBLISH_EVERY_MS, work: () => publish(context) },
   ];
+  const history: Job[] = [{ everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) }];
   const rest: Job[] = [
     { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
     {
@@ -127,18 +125,16 @@ async function run(context: Context): Promise<never> {
         await context.clickhouse.cluster?.distribute?.();
       },
     },
-    { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     { everyMs: AUDIT_EVERY_MS, work: () => audit.round() },
     { everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
   ];
-  await Promise.all([repeat(context, urgent), repeat(context, rest)]);
+  await Promise.all([urgent, history, rest].map((jobs) => repeat(context, jobs)));
   throw new Error('the jobs of the rollup service never end');
 }
 
-/** Takes as many steps as possible now, and checks the other jobs after a minute. */
+/** Takes as many steps as possible now. */
 async function buildHistory(context: Context): Promise<void> {
-  const until = performance.now() + HISTORY_TURN_MS;
-  while ((await nextStep(context)) === 0 && performance.now() < until);
+  while ((await nextStep(context)) === 0);
 }
 
 /** Runs each job when it is due. A job that fails because the engine is unavailable is retried. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
@@ -68,6 +68,16 @@ describe('retention', { timeout: 120_000 }, () => {
         )
       ).map((row) => [row.name, row.days]),
     );
+
+  test('a shard that cannot be reached keeps no other shard from dropping its days', async () => {
+    const lost = { ...world.clickhouse, shard: 'lost', read: () => Promise.reject(new Error('this shard is lost')) };
+    const shards = [lost, { ...world.clickhouse, shard: 'here' }] as unknown as NonNullable<ClickHouse['shards']>;
+    const context = keeping(10, 20, 20);
+    await expect(dropExpired({ ...context, clickhouse: { ...world.clickhouse, shards } })).rejects.toThrow(
+      'this shard is lost',
+    );
+    expect((await oldest())['raw']).toBe(10);
+  });
 
   test('raw days, minutes and hours each go when their own time has come', async () => {
     expect(await dropExpired(keeping(90, 90, 400))).toBe(0);

@@ -110,15 +110,16 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     const monotonic = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
     try {
       const registry = createRegistry();
-      let reads = 0;
+      let turns = 0;
       await start({
         registry,
         clock: () => Date.now() + aheadMs,
         clickhouse: {
           ...world.clickhouse,
-          read: (of) => {
-            if (of.sql === statements.rollups) reads++;
-            return world.clickhouse.read(of);
+          read: async (of) => {
+            if (of.sql === statements.tableSizes) turns++;
+            if (of.sql !== statements.engineClock) return await world.clickhouse.read(of);
+            return { body: Buffer.from(`{"now":${Date.now() + aheadMs}}\n`), readRows: 1, readBytes: 8 };
           },
         },
       });
@@ -129,14 +130,54 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       await sleep(1_000);
       const first = await audited();
       aheadMs = 58 * MINUTE_MS;
-      reads = 0;
-      // history and publishing read the catalogue: after four reads the comparison has had a turn too
-      await waitFor(() => Promise.resolve(reads >= 4), 60_000, 'four reads of the catalogue');
+      turns = 0;
+      // tables are measured right before rollups are compared, if that is due
+      await waitFor(() => Promise.resolve(turns > 0), 60_000, 'the tables are measured');
+      await sleep(2_000);
       expect(await audited()).toEqual(first);
       aheadMs = 61 * MINUTE_MS;
-      await waitFor(async () => (await audited()).every((line) => !first.includes(line)), 20_000, 'the second one');
+      await waitFor(async () => (await audited()).every((line) => !first.includes(line)), 40_000, 'the second one');
     } finally {
       monotonic.mockRestore();
+    }
+  });
+
+  test('while a build of history takes long, tables are measured and complete rollups compared', async () => {
+    await world.send('function_edge_logs', [invocationEvent(Date.now(), 'p', 'f', { ms: 1 })]);
+    const registry = createRegistry();
+    const built = Promise.withResolvers<void>();
+    let isBuilding = false;
+    let measured = 0;
+    let aheadMs = 0;
+    const now = performance.now.bind(performance);
+    const monotonic = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    try {
+      await start({
+        registry,
+        clickhouse: {
+          ...world.clickhouse,
+          execute: async (of) => {
+            if (/^INSERT INTO function_invocations_v1_build_/.test(of.sql)) {
+              isBuilding = true;
+              await built.promise;
+            }
+            await world.clickhouse.execute(of);
+          },
+          read: (of) => {
+            if (of.sql === statements.tableSizes) measured++;
+            return world.clickhouse.read(of);
+          },
+        },
+      });
+      await waitFor(() => Promise.resolve(isBuilding), 20_000, 'history is being built');
+      measured = 0;
+      aheadMs = 31_000;
+      await waitFor(() => Promise.resolve(measured > 0), 40_000, 'tables are measured again');
+      expect(await registry.metrics()).toMatch(/^sluice_rollup_audited_to_seconds\{rollup="api_requests"\}/m);
+      expect(await states('function_invocations')).toEqual(['building']);
+    } finally {
+      monotonic.mockRestore();
+      built.resolve();
     }
   });
 
