@@ -1,5 +1,6 @@
 import { CompressionTypes, type Producer } from '../common/kafka/client.ts';
 import type { Topics } from '../common/config/parsers.ts';
+import { within } from '../common/lifecycle/within.ts';
 import type { SourceName } from '../common/sources.ts';
 import type { Logger } from '../common/logger.ts';
 import type { TrafficEvent } from './traffic.ts';
@@ -79,12 +80,7 @@ export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topi
     totals: () => ({ sent, acknowledged, failed }),
     bySource: () => perSource,
     settled: async () => {
-      let timer: NodeJS.Timeout | undefined;
-      const deadline = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, SETTLE_DEADLINE_MS);
-      });
-      await Promise.race([Promise.all(unanswered), deadline]);
-      clearTimeout(timer);
+      await within(SETTLE_DEADLINE_MS, Promise.all(unanswered), undefined);
     },
   };
 }
