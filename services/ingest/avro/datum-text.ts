@@ -127,7 +127,6 @@ function readLength(): number {
 
 const MAX_INT = 2 ** 31 - 1;
 const MAX_LONG = 2n ** 63n - 1n;
-const MAX_UINT = 2 ** 32 - 1;
 /** Below it a zigzag number is exact in a double. */
 const EXACT = 2 ** 52;
 
@@ -135,15 +134,14 @@ export function writeInt(): void {
   reserve(20);
   const value = readNumber();
   if (value > MAX_INT || value < -MAX_INT - 1) throw new MalformedAvro(`int beyond 32 bits at byte ${at - base}`);
-  writeDigits(value);
+  writeAscii(String(value));
 }
 
 export function writeLong(): void {
   reserve(20);
   const from = at;
   const value = readNumber();
-  if (value < EXACT && value > -EXACT) writeDigits(value);
-  else writeAscii(String(exactLong(from)));
+  writeAscii(String(value < EXACT && value > -EXACT ? value : exactLong(from)));
 }
 
 /** The same varint again, where a double cannot hold it. */
@@ -152,30 +150,6 @@ function exactLong(from: number): bigint {
   for (let i = from; i < at; i++) raw |= BigInt(input[i]! & 0x7f) << BigInt(7 * (i - from));
   if (raw > 2n * MAX_LONG + 1n) throw new MalformedAvro(`long beyond 64 bits at byte ${at - base}`);
   return (raw & 1n) === 0n ? raw >> 1n : -(raw >> 1n) - 1n;
-}
-
-/** An integer within 2^52, into reserved room. */
-function writeDigits(value: number): void {
-  let rest = value;
-  if (rest < 0) {
-    out[pos++] = 0x2d;
-    rest = -rest;
-  }
-  let digits = 1;
-  for (let power = 10; digits < 16 && rest >= power; power *= 10) digits++;
-  let p = pos + digits;
-  pos = p;
-  while (rest > MAX_UINT) {
-    const quotient = Math.floor(rest / 10);
-    out[--p] = 0x30 + (rest - quotient * 10);
-    rest = quotient;
-  }
-  let small = rest >>> 0;
-  do {
-    const quotient = Math.floor(small / 10) >>> 0;
-    out[--p] = 0x30 + small - quotient * 10;
-    small = quotient;
-  } while (small > 0);
 }
 
 /** Short text of ASCII characters, into reserved room. */
