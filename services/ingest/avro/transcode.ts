@@ -276,9 +276,9 @@ interface FieldPlan {
   readonly key: Constant;
   /** branch of the union that is null, -1 where the type is not a union of two with null */
   readonly nullBranch: number;
-  /** of the value that stands behind the union's index */
-  readonly kind: 'string' | 'long' | 'other' | 'whole';
-  /** the value; for `whole` the union's index and the key too */
+  /** `write` reads the union's index and writes the key too */
+  readonly isWhole: boolean;
+  /** the value */
   readonly write: Write;
 }
 
@@ -303,8 +303,8 @@ function recordWriter(
     });
   return () => {
     open(0x7b);
-    for (const { nullBranch, kind, key, write } of fields) {
-      if (kind === 'whole') {
+    for (const { nullBranch, isWhole, key, write } of fields) {
+      if (isWhole) {
         write();
         continue;
       }
@@ -314,9 +314,7 @@ function recordWriter(
         if (index !== 1 - nullBranch) throw badBranch(index, 2);
       }
       writeConstant(key);
-      if (kind === 'string') writeString();
-      else if (kind === 'long') writeLong();
-      else write();
+      write();
       writeByte(0x2c);
     }
     close(0x7d);
@@ -331,10 +329,12 @@ function fieldPlan(
   node: number,
 ): FieldPlan {
   const key = constant(`${JSON.stringify(name)}:`);
-  const plan = (nullBranch: number, type: avro.Type): FieldPlan => {
-    const write = notedWriter(type, reader, context, node, false);
-    return { key, nullBranch, kind: write === writeString ? 'string' : write === writeLong ? 'long' : 'other', write };
-  };
+  const plan = (nullBranch: number, type: avro.Type): FieldPlan => ({
+    key,
+    nullBranch,
+    isWhole: false,
+    write: notedWriter(type, reader, context, node, false),
+  });
   if (!isUnion(writer)) return plan(-1, writer);
   const nullBranch = writer.types.findIndex((branch) => branch.typeName === 'null');
   if (writer.types.length === 2 && nullBranch !== -1) return plan(nullBranch, writer.types[1 - nullBranch]!);
@@ -347,7 +347,7 @@ function fieldPlan(
       writeByte(0x2c);
     };
   });
-  return { key, nullBranch: -1, kind: 'whole', write: unionWriter(branches) };
+  return { key, nullBranch: -1, isWhole: true, write: unionWriter(branches) };
 }
 
 function unionWriter(branches: readonly Write[]): Write {
