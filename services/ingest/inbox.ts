@@ -45,10 +45,9 @@ export class Inbox {
   /** bytes of waiting records */
   bytes = 0;
   #cutBytes = 0;
-  #head = 0;
-  #records: Record[] = [];
+  readonly #records: Record[] = [];
   /** the bytes of each of #records */
-  #sizes: number[] = [];
+  readonly #sizes: number[] = [];
   /** fetches with records that are not written yet */
   readonly #held: Fetched[] = [];
 
@@ -62,7 +61,7 @@ export class Inbox {
   }
 
   get size(): number {
-    return this.#records.length - this.#head;
+    return this.#records.length;
   }
 
   /** Takes what it has not taken before. If that begins after the last fetch's end, the offsets between have no record. */
@@ -93,12 +92,12 @@ export class Inbox {
     let count = 0;
     let bytes = 0;
     while (count < this.size && count < maxRecords) {
-      const size = this.#sizes[this.#head + count]!;
+      const size = this.#sizes[count]!;
       if (count > 0 && bytes + size > maxBytes) break;
       bytes += size;
       count++;
     }
-    return this.#take(count, count === this.size ? this.end - 1 : this.#records[this.#head + count - 1]!.offset, bytes);
+    return this.#take(count, count === this.size ? this.end - 1 : this.#records[count - 1]!.offset, bytes);
   }
 
   /** The batch that ends at `last` exactly. Undefined until that was fetched. */
@@ -106,22 +105,17 @@ export class Inbox {
     if (this.end <= last) return undefined;
     let count = 0;
     let bytes = 0;
-    while (count < this.size && this.#records[this.#head + count]!.offset <= last) {
-      bytes += this.#sizes[this.#head + count]!;
+    while (count < this.size && this.#records[count]!.offset <= last) {
+      bytes += this.#sizes[count]!;
       count++;
     }
     return this.#take(count, last, bytes);
   }
 
   #take(count: number, last: number, bytes: number): Cut {
-    const records = this.#records.slice(this.#head, this.#head + count);
+    const records = this.#records.splice(0, count);
+    this.#sizes.splice(0, count);
     const cut: Cut = { first: this.next, last, records, bytes };
-    this.#head += count;
-    if (this.#head > 1024 && this.#head * 2 > this.#records.length) {
-      this.#records = this.#records.slice(this.#head);
-      this.#sizes = this.#sizes.slice(this.#head);
-      this.#head = 0;
-    }
     this.bytes -= bytes;
     this.#cutBytes = bytes;
     this.next = last + 1;
