@@ -1,10 +1,6 @@
 /** What is read from an edge request: API families from its path, project references from its url. */
 const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'].map((mark) => Buffer.from(mark));
 
-/** By the letter behind the slash: bits of the families whose mark has it. */
-const BY_LETTER = new Uint8Array(256);
-for (const [family, mark] of FAMILIES.entries()) BY_LETTER[mark[1]!]! |= 1 << family;
-
 /** A reference is this many lower-case letters. */
 export const WINDOW = 20;
 const MAX_REFS = 64;
@@ -15,11 +11,9 @@ const MAX_LETTERS = 256;
 export function familiesOf(bytes: Uint8Array, from: number, to: number): number {
   let bits = 0;
   for (let i = from; i < to; i++) {
-    if (bytes[i] !== 0x2f || i + 1 === to) continue;
-    const candidates = BY_LETTER[bytes[i + 1]!]!;
-    if (candidates === 0) continue;
+    if (bytes[i] !== 0x2f) continue;
     for (let family = 0; family < FAMILIES.length; family++)
-      if (((candidates >> family) & 1) === 1 && isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
+      if (isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
   }
   return bits;
 }
