@@ -40,7 +40,9 @@ export function onClickHouse(
 // Many tests start a server of their own (test/harness/clickhouse-server.ts). They run in integration and faults, on
 // 25.8 unless they name versions: canary, rights, own-server, server, long-writes, kill-stack, clickhouse-away.
 // The whole suites on every server: vitest.servers.config.ts.
-const INGEST = ['test/integration/ingest/{dead-letters,examples,reconcile,replays-at-once,token-semantics}.test.ts'];
+const INGEST = [
+  'test/integration/ingest/{dead-letters,examples,marks,reconcile,replays-at-once,token-semantics}.test.ts',
+];
 
 export default defineConfig({
   test: {

@@ -8,14 +8,7 @@ import { send, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type { Batch, Ended, Fence, LedgerEnd, OrphanRows, RecordMark, Store, Stored } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
-import {
-  DEAD_LETTER_COLUMNS,
-  evaluateBatchInTurns,
-  rawColumns,
-  rulesFor,
-  schemaIdsOf,
-  textOf,
-} from './evaluate/evaluate.ts';
+import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, rulesFor, schemaIdsOf, textOf } from './evaluate/evaluate.ts';
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
@@ -64,7 +57,8 @@ function readsOf(context: StoreContext, place: Target) {
       return { ...end, record: offset === null || checksum === null ? undefined : { offset, time, checksum } };
     },
 
-    marks: (incarnation) => select<RecordMark>(reader, statements.ledgerMarks, { ...where, incarnation }),
+    marks: (incarnation, before) =>
+      select<RecordMark>(reader, statements.ledgerMarks, { ...where, incarnation, before }),
 
     async orphans(incarnation, from, period) {
       type Row = Omit<OrphanRows, 'minTimestamp'> & { minTimestamp: number | null };
@@ -150,7 +144,7 @@ async function insert(
     await avro.load(rules.schemaIds, missing);
   }
   const at = { topic, partition, incarnation, batchLast };
-  const evaluated = await evaluateBatchInTurns(source, at, rules, records, avro, without);
+  const evaluated = await evaluateBatch(source, at, rules, records, avro, without);
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
   const queryId = queryIdOf(place);
   const token = tokenOf(topic, partition, batch, attempt);

@@ -16,8 +16,8 @@ export function isAt(record: Record, mark: RecordMark): boolean {
 
 /** What a comparison reads. Each function answers why the lane must stop, if it must. */
 interface Compare {
-  /** first and last records of the batches of one life, ascending */
-  marks(life: number): Promise<readonly RecordMark[] | Ended>;
+  /** the newest mark of one life before this offset */
+  mark(life: number, before: number): Promise<RecordMark | undefined | Ended>;
   /** the records of the log from this offset on */
   peek(at: number): Promise<Fetched | Ended>;
   /** the first offset of these records whose content is not stored in this life */
@@ -34,49 +34,65 @@ export async function compareLog(
   high: number,
 ): Promise<Compared | Ended> {
   for (let life = incarnation, bound = high; ; life--) {
-    const marks = await compare.marks(life);
-    if (typeof marks === 'string') return marks;
-    const differsFrom = await compareLife(compare, life, marks, from, bound);
-    if (typeof differsFrom === 'string') return differsFrom;
-    const begin = marks[0]?.offset ?? 0;
+    const found = await compareLife(compare, life, from, bound);
+    if (typeof found === 'string') return found;
+    const { differsFrom, begin } = found;
     if (differsFrom !== undefined || life === 0 || begin <= from) return { incarnation, differsFrom };
-    bound = Math.min(bound, begin);
+    bound = begin;
   }
 }
 
-/** The same for one life, before `bound`. Undefined if not even the first record of this life is in the log. */
+/**
+ * The same for one life, before `bound`. `differsFrom` is undefined if not even the first record of this life is in the
+ * log before `bound`; `begin` is the offset of that record, or `bound`.
+ */
 async function compareLife(
   compare: Compare,
   life: number,
-  all: readonly RecordMark[],
   from: number,
   bound: number,
-): Promise<number | undefined | Ended> {
-  const marks = all.filter((m) => m.offset >= from && m.offset < bound);
-  let same = -1;
-  /** another record is at the offset of this life's first one; a missing record (compaction) proves nothing */
+): Promise<{ readonly differsFrom: number | undefined; readonly begin: number } | Ended> {
+  /** the newest mark that the log has */
+  let same: number | undefined;
+  /** the oldest mark that it has not */
+  let begin = bound;
+  /** another record is there; a missing record (compaction) proves nothing */
   let isOther = false;
-  for (let after = marks.length; same + 1 < after;) {
-    const middle = (same + after) >> 1;
-    const mark = marks[middle]!;
+  for (let next = from; next < begin;) {
+    const middle = next + Math.floor((begin - next) / 2);
+    const mark = await compare.mark(life, middle + 1);
+    if (typeof mark === 'string') return mark;
+    if (mark === undefined || mark.offset < next) {
+      next = middle + 1;
+      continue;
+    }
     const fetched = await compare.peek(mark.offset);
     if (typeof fetched === 'string') return fetched;
     const record = fetched.records.find((r) => r.offset === mark.offset);
-    if (record !== undefined && isAt(record, mark)) same = middle;
-    else after = middle;
-    if (middle === 0) isOther = record !== undefined && same < 0;
+    if (record !== undefined && isAt(record, mark)) {
+      same = mark.offset;
+      next = middle + 1;
+    } else {
+      begin = mark.offset;
+      isOther = record !== undefined;
+    }
   }
-  const isCut = all[0] !== undefined && all[0].offset >= bound;
-  if (same < 0 && (isCut || (isOther && marks[0] === all[0]))) return undefined;
-  for (let at = same < 0 ? from : marks[same]!.offset + 1; at < bound;) {
+  if (same === undefined && (isOther || begin === bound)) {
+    const [before, any] = [await compare.mark(life, begin), await compare.mark(life, Number.MAX_SAFE_INTEGER)];
+    if (typeof before === 'string') return before;
+    if (typeof any === 'string') return any;
+    if (before === undefined && any !== undefined) return { differsFrom: undefined, begin };
+  }
+  for (let at = same === undefined ? from : same + 1; at < bound;) {
     const fetched = await compare.peek(at);
     if (typeof fetched === 'string') return fetched;
-    const differs = await compare.firstDifference(
+    const differsFrom = await compare.firstDifference(
       life,
       fetched.records.filter((r) => r.offset < bound),
     );
-    if (differs !== undefined) return differs;
+    if (typeof differsFrom === 'string') return differsFrom;
+    if (differsFrom !== undefined) return { differsFrom, begin };
     at = fetched.to + 1;
   }
-  return bound;
+  return { differsFrom: bound, begin };
 }

@@ -56,7 +56,9 @@ interface Setup {
   /** what the end of the log becomes after the first look at it */
   readonly thenHigh?: number;
   readonly orphans?: readonly OrphanRows[];
+  /** of the ledger, ascending */
   readonly marks?: readonly RecordMark[];
+  readonly pageOfMarks?: number;
   readonly chance?: number;
   /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
   readonly strayedBy?: number;
@@ -115,6 +117,7 @@ async function run(setup: Setup) {
     high = (log.at(-1)?.offset ?? -1) + 1,
     orphans = [],
     marks = [],
+    pageOfMarks = 1_000,
     chance = 1,
     badAt,
     on = () => {},
@@ -223,7 +226,11 @@ async function run(setup: Setup) {
     },
     store: {
       ledgerEnd: async () => ledgerEnd,
-      marks: async () => marks,
+      marks: async (_, before) =>
+        marks
+          .filter((m) => m.offset < before)
+          .toReversed()
+          .slice(0, pageOfMarks),
       async orphans(incarnation, from, period) {
         onOrphans(period);
         return world.orphans.filter(
@@ -727,6 +734,33 @@ describe('a log that is another', () => {
     const log = [1, 2, 3, 4, 6, 7].map((offset) => record(offset, offset === 1 ? 'expired' : `value ${offset}`));
     const { did } = await run({ end: endAt(5), marks: [0, 2, 4, 5].map(markAt), log: [...log, record(8, 'new')] });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:6-8 at ${NOW} of 6,7,8`]);
+  });
+
+  test('lost ten thousand marks to compaction: a few fetches find the one that is left', async () => {
+    const marks = Array.from({ length: 10_000 }, (_, i) => markAt(2 * i));
+    const log = [record(0), record(1), record(3), record(20_001, 'new')];
+    const { did } = await run({ end: endAt(19_998), marks, log });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:19999-20001 at ${NOW} of 20001`]);
+    expect(did.filter((d) => d.startsWith('fetch')).length).toBeLessThan(30);
+  });
+
+  test('lost more marks to compaction than are looked at: the comparison finds what is left', async () => {
+    const marks = Array.from({ length: 10_000 }, (_, i) => markAt(2 * i));
+    const log = [record(0), record(1), record(3), record(20_001, 'new')];
+    const { did } = await run({ end: endAt(19_998), marks, log, pageOfMarks: 10 });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:19999-20001 at ${NOW} of 20001`]);
+    expect(did.filter((d) => d.startsWith('fetch')).length).toBeLessThan(50);
+  });
+
+  test('is long, and was cut: a few fetches find where it differs', async () => {
+    const marks = Array.from({ length: 10_000 }, (_, i) => markAt(10 * i));
+    const log = [
+      ...marks.flatMap(({ offset }) => (offset <= 70_000 ? [record(offset)] : [])),
+      record(70_001, 'another'),
+    ];
+    const { did } = await run({ end: endAt(99_990), marks, log });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:70001-70001 at ${NOW} of 70001`]);
+    expect(did.filter((d) => d.startsWith('fetch')).length).toBeLessThan(30);
   });
 
   test("is recreated after the look at its end, and ends right before the ledger's last record: it is read from its start", async () => {

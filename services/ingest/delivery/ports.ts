@@ -95,8 +95,11 @@ interface Register {
 /** The tables of one partition. */
 export interface Store {
   ledgerEnd(): Promise<LedgerEnd | undefined>;
-  /** First and last records of the batches of one life of the topic, ascending by offset. */
-  marks(incarnation: number): Promise<readonly RecordMark[]>;
+  /**
+   * First and last records of the batches of one life of the topic: the newest ones before this offset, newest first.
+   * Only as many as a page has; empty if there are none.
+   */
+  marks(incarnation: number, before: number): Promise<readonly RecordMark[]>;
   /**
    * Rows and dead letters at or beyond `from` in this life of the topic, and all of later lives; by incarnation, last,
    * evaluatedAt.

@@ -13,6 +13,8 @@ const GROUP_LOOK_MS = 5_000;
  * seconds.
  */
 const SETTLE_MS = 5_000;
+/** At most so many fetches look for a record at the marks before the ledger's end. */
+const MAX_LOOKS = 20;
 /** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
 export const IDLE_WAIT_MS = 60_000;
 
@@ -111,24 +113,40 @@ async function own(
 
 /**
  * No record stands at the ledger's end: compaction took it, or the topic was recreated and has a control record there.
- * The newest mark at which the log has a record decides.
+ * The newest mark at which the log has a record decides. If MAX_LOOKS fetches do not find it, the comparison decides.
  */
 async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<SeenAtEnd | Ended> {
-  const found = await guard.persistently('the comparison', async () => {
-    const end = await ports.store.ledgerEnd();
-    return { marks: end === undefined ? [] : await ports.store.marks(end.incarnation), ...(await ports.watermarks()) };
-  });
+  const { store } = ports;
+  const found = await guard.persistently('the comparison', async () => ({
+    life: (await store.ledgerEnd())?.incarnation ?? 0,
+    ...(await ports.watermarks()),
+  }));
   if (typeof found === 'string') return found;
   intake.close();
   const peek = peekOf(ports, guard, intake);
-  for (const mark of found.marks.toReversed()) {
-    if (mark.offset < found.low || mark.offset >= found.high) continue;
-    const fetched = await peek(mark.offset);
-    if (typeof fetched === 'string') return fetched;
-    const record = fetched.records.find((r) => r.offset === mark.offset);
-    if (record !== undefined) return isAt(record, mark) ? 'missing' : 'another';
+  let before = found.high;
+  // each step looks at twice as many marks as the one before
+  for (let count = 1, looks = 0; ; count *= 2) {
+    const page = await guard.persistently('the comparison', () => store.marks(found.life, before));
+    if (typeof page === 'string') return page;
+    const marks = page.slice(0, count).filter((m) => m.offset >= found.low);
+    const [newest, oldest] = [marks[0], marks.at(-1)];
+    if (newest === undefined || oldest === undefined) return 'nothing';
+    const byOffset = new Map(marks.map((m) => [m.offset, m]));
+    let seen: SeenAtEnd;
+    for (let at = oldest.offset; at <= newest.offset;) {
+      if (++looks > MAX_LOOKS) return 'nothing';
+      const fetched = await peek(at);
+      if (typeof fetched === 'string') return fetched;
+      for (const record of fetched.records) {
+        const mark = byOffset.get(record.offset);
+        if (mark !== undefined) seen = isAt(record, mark) ? 'missing' : 'another';
+      }
+      at = fetched.to + 1;
+    }
+    if (seen !== undefined) return seen;
+    before = oldest.offset;
   }
-  return 'nothing';
 }
 
 /** Returns a function that reads the log from an offset on. */
@@ -155,7 +173,8 @@ function compare(
   const { store } = ports;
   const reads = {
     peek: peekOf(ports, guard, intake),
-    marks: (life: number) => guard.persistently('the comparison', () => store.marks(life)),
+    mark: (life: number, before: number) =>
+      guard.persistently('the comparison', async () => (await store.marks(life, before))[0]),
     firstDifference: (life: number, of: Fetched['records']) =>
       guard.persistently('the comparison', () => store.firstDifference(life, of)),
   };

@@ -48,6 +48,8 @@ const REGISTER_AGE_MS = 2_000;
  * window holds 24.
  */
 const ON_ITS_WAY_PARTS = 6;
+/** of the ledger; few, so that schedules read several pages */
+const MARKS_PER_PAGE = 3;
 
 export type ClickHouse = ReturnType<typeof createClickHouse>;
 
@@ -234,7 +236,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
                 isClosed: end.closes,
               };
         }),
-      marks: (incarnation) => request(client, 'marks', () => marksOf(partition, incarnation)),
+      marks: (incarnation, before) => request(client, 'marks', () => marksOf(partition, incarnation, before)),
       orphans: (incarnation, from, since) =>
         request(client, 'orphans', () => orphans(partition, incarnation, from, since)),
       firstDifference: (incarnation, records) =>
@@ -511,12 +513,14 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     return end;
   }
 
-  function marksOf(partition: number, incarnation: number): RecordMark[] {
+  function marksOf(partition: number, incarnation: number, before: number): RecordMark[] {
     const marks = ledger
       .filter((r) => r.partition === partition && r.incarnation === incarnation)
       .flatMap((r) => [r.begin, r.end])
-      .filter((m) => m !== undefined);
-    return [...new Map(marks.map((m) => [m.offset, m])).values()].toSorted((a, b) => a.offset - b.offset);
+      .filter((m) => m !== undefined && m.offset < before) as RecordMark[];
+    return [...new Map(marks.map((m) => [m.offset, m])).values()]
+      .toSorted((a, b) => b.offset - a.offset)
+      .slice(0, MARKS_PER_PAGE);
   }
 
   function orphans(partition: number, incarnation: number, from: number, since: number): OrphanRows[] {
