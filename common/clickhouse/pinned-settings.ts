@@ -8,51 +8,11 @@ import type { StatementSettings } from './clickhouse.ts';
  * choice, unless a table here sets them.
  */
 
-/** How a text is parsed and values are converted: for every statement. */
-const EVERY_STATEMENT = {
-  // first: it undoes what a profile's `compatibility` has changed
-  compatibility: '',
-  implicit_select: 0,
-  session_timezone: 'UTC',
-  enable_analyzer: 1,
-  prefer_column_name_to_alias: 0,
-  enable_positional_arguments: 1,
-  union_default_mode: '',
-  except_default_mode: 'ALL',
-  intersect_default_mode: 'ALL',
-  join_use_nulls: 0,
-  join_default_strictness: 'ALL',
-  join_any_take_last_row: 0,
-  any_join_distinct_right_table_keys: 0,
-  group_by_use_nulls: 0,
-  transform_null_in: 0,
-  aggregate_functions_null_for_empty: 0,
-  empty_result_for_aggregation_by_empty_set: 0,
-  cast_keep_nullable: 0,
-  cast_string_to_date_time_mode: 'best_effort',
-  date_time_input_format: 'best_effort',
-  date_time_overflow_behavior: 'ignore',
-  enable_extended_results_for_datetime_functions: 0,
-  precise_float_parsing: 1,
-  decimal_check_overflow: 1,
-  short_circuit_function_evaluation: 'enable',
-  final: 0,
-  additional_table_filters: '{}',
-  additional_result_filter: '',
-  skip_unavailable_shards: 0,
-  // a subquery or a join of two tables that read all shards sees all shards on both sides
-  distributed_product_mode: 'global',
-  distributed_group_by_no_merge: 0,
-  enable_parallel_replicas: 0,
-  limit: 0,
-  offset: 0,
-  extremes: 0,
-  use_query_cache: 0,
-  max_query_size: 1_048_576,
-  // rows and bytes of one step: a profile with tiny ones would make a statement take a thousand times as long
-  max_block_size: 65_409,
-  preferred_block_size_bytes: 1_000_000,
-  // exceeding a limit is an error and never truncates the answer
+/**
+ * What exceeds a limit is an error and never truncates the answer. Every version knows these: our own questions to a
+ * server carry them before its settings are known.
+ */
+export const noLimits = {
   max_execution_time: 0,
   timeout_overflow_mode: 'throw',
   max_execution_time_leaf: 0,
@@ -83,6 +43,69 @@ const EVERY_STATEMENT = {
   max_rows_to_transfer: 0,
   max_bytes_to_transfer: 0,
   transfer_overflow_mode: 'throw',
+  min_execution_speed: 0,
+  max_partitions_to_read: -1,
+  max_columns_to_read: 0,
+  max_temporary_columns: 0,
+  max_temporary_non_const_columns: 0,
+  max_subquery_depth: 100,
+  max_ast_depth: 1_000,
+  max_ast_elements: 50_000,
+} as const satisfies StatementSettings;
+
+/** How a text is parsed and values are converted: for every statement. */
+const EVERY_STATEMENT = {
+  // first: it undoes what a profile's `compatibility` has changed
+  compatibility: '',
+  implicit_select: 0,
+  session_timezone: 'UTC',
+  enable_analyzer: 1,
+  prefer_column_name_to_alias: 0,
+  enable_positional_arguments: 1,
+  union_default_mode: '',
+  except_default_mode: 'ALL',
+  intersect_default_mode: 'ALL',
+  join_use_nulls: 0,
+  join_default_strictness: 'ALL',
+  join_any_take_last_row: 0,
+  any_join_distinct_right_table_keys: 0,
+  group_by_use_nulls: 0,
+  transform_null_in: 0,
+  aggregate_functions_null_for_empty: 0,
+  empty_result_for_aggregation_by_empty_set: 0,
+  cast_keep_nullable: 0,
+  cast_string_to_date_time_mode: 'best_effort',
+  date_time_input_format: 'best_effort',
+  date_time_overflow_behavior: 'ignore',
+  enable_extended_results_for_datetime_functions: 0,
+  precise_float_parsing: 1,
+  decimal_check_overflow: 1,
+  short_circuit_function_evaluation: 'enable',
+  final: 0,
+  do_not_merge_across_partitions_select_final: 0,
+  enable_named_columns_in_function_tuple: 0,
+  count_distinct_implementation: 'uniqExact',
+  // no statement is refused for what it reads, or for the replica that it reads
+  force_primary_key: 0,
+  force_index_by_date: 0,
+  force_optimize_skip_unused_shards: 0,
+  select_sequential_consistency: 0,
+  additional_table_filters: '{}',
+  additional_result_filter: '',
+  skip_unavailable_shards: 0,
+  // a subquery or a join of two tables that read all shards sees all shards on both sides
+  distributed_product_mode: 'global',
+  distributed_group_by_no_merge: 0,
+  enable_parallel_replicas: 0,
+  limit: 0,
+  offset: 0,
+  extremes: 0,
+  use_query_cache: 0,
+  max_query_size: 1_048_576,
+  // rows and bytes of one step: a profile with tiny ones would make a statement take a thousand times as long
+  max_block_size: 65_409,
+  preferred_block_size_bytes: 1_000_000,
+  ...noLimits,
 } as const satisfies StatementSettings;
 
 /** The form of an answer. */
@@ -106,10 +129,13 @@ const READS = {
   output_format_json_validate_utf8: 0,
   output_format_json_pretty_print: 1,
   output_format_write_statistics: 1,
+  show_table_uuid_in_table_create_query_if_not_nil: 0,
 } as const satisfies StatementSettings;
 
 /** What is created and stored: DDL, and inserts from our tables. */
 const WRITES = {
+  // a table that somebody else has made is an error
+  create_if_not_exists: 0,
   async_insert: 0,
   insert_deduplicate: 1,
   // 'enable' takes precedence over a statement's insert_deduplicate = 0 (26.7)

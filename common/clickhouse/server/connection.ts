@@ -4,6 +4,7 @@ import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHous
 import type { Logger } from '../../logger.ts';
 import type { Param, StatementSettings } from '../clickhouse.ts';
 import { abandoned, ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
+import { noLimits } from '../pinned-settings.ts';
 import { cancelled } from '../pool.ts';
 import { quote } from '../sql.ts';
 
@@ -53,18 +54,14 @@ const COMMON_SETTINGS = {
 } as const;
 /** Settings of our own questions to the server, which no profile can disturb. */
 const CONTROL_SETTINGS = {
-  max_execution_time: 0,
+  ...noLimits,
   use_query_cache: 0,
+  additional_table_filters: '{}',
   additional_result_filter: '',
   // a count of nothing is 0
   empty_result_for_aggregation_by_empty_set: 0,
   limit: 0,
   offset: 0,
-  max_result_rows: 0,
-  max_rows_to_read: 0,
-  read_overflow_mode: 'throw',
-  result_overflow_mode: 'throw',
-  timeout_overflow_mode: 'throw',
   extremes: 0,
   output_format_tsv_crlf_end_of_line: 0,
 } as const;
