@@ -3,7 +3,7 @@ import type { ClickHouse } from './clickhouse.ts';
 import { identifier } from './sql.ts';
 
 const READ_AND_WRITE = 'SELECT, INSERT ON {database}.*';
-/** A long write is watched in system.processes. Its own user may kill it without a right. */
+/** A long statement is watched in system.processes. Its own user may kill it without a right. */
 const PROCESSES = 'SELECT ON system.processes';
 const PARTS = 'SELECT ON system.parts';
 const REPLICAS = ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'];

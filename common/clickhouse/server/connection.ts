@@ -66,7 +66,9 @@ const CONTROL_SETTINGS = {
   output_format_tsv_crlf_end_of_line: 0,
 } as const;
 const PING_TIMEOUT_MS = 5_000;
-/** The client's `request_timeout` for writes, which have no such limit: the longest value of a timer. */
+/** What changes as long as a read makes progress. Between two blocks of a long one, its memory does. */
+const PROGRESS = 'SELECT toString((read_rows, read_bytes, memory_usage)) FROM system.processes WHERE query_id = ';
+/** The client's `request_timeout` for reads and writes, which are watched: the longest value of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface Answer {
@@ -93,7 +95,7 @@ export function createConnection(options: ConnectionOptions): Connection {
   const connect = (sockets: number, timeoutMs = requestTimeoutMs, at = address): ClickHouseClient =>
     clientOf(at, at === address ? database : 'default', sockets, timeoutMs, options.authorities);
   const clients = {
-    read: connect(readers),
+    read: connect(readers, NO_TIMEOUT_MS),
     write: connect(writers, NO_TIMEOUT_MS),
     control: connect(4),
     sandbox: sandboxUrl === undefined ? undefined : connect(readers, requestTimeoutMs, new URL(sandboxUrl)),
@@ -120,8 +122,11 @@ export function createConnection(options: ConnectionOptions): Connection {
     const { signal: ended } = statement;
     const writes = channel === 'write';
     if (hasFired(ended)) throw cancelled();
+    const watch = channel === 'read' ? watchRead(queryId, ask, requestTimeoutMs) : undefined;
+    const signals = [ended, watch?.givenUp].filter((signal) => signal !== undefined);
     try {
-      return await exchange(clients[channel]!, { ...statement, queryId, writes }, () => {
+      const sent = { ...statement, queryId, writes, signal: AbortSignal.any(signals), onBytes: watch?.onBytes };
+      return await exchange(clients[channel]!, sent, () => {
         lastAnswerAt = performance.now();
       });
     } catch (error) {
@@ -131,7 +136,9 @@ export function createConnection(options: ConnectionOptions): Connection {
       if (!writes && channel !== 'control') void kill(queryId);
       if (hasFired(ended))
         throw writes ? abandoned('ABORT_ERR', 'The request was ended before its answer') : cancelled();
-      throw fromSystem(error, writes, true);
+      throw fromSystem(hasFired(watch?.givenUp) ? new Error('Timeout error') : error, writes, true);
+    } finally {
+      watch?.end();
     }
   }
 
@@ -159,15 +166,41 @@ export function createConnection(options: ConnectionOptions): Connection {
   }
 }
 
+/**
+ * A read takes as long as the server works on it. It is given up when for `timeoutMs` neither bytes of its answer arrive
+ * nor the server knows of any progress.
+ */
+function watchRead(queryId: string, ask: Connection['ask'], timeoutMs: number) {
+  const givenUp = new AbortController();
+  let progress = '';
+  let quiet = 0;
+  const look = async (): Promise<void> => {
+    quiet++;
+    const now = await ask(`${PROGRESS}${quote(queryId)}`).catch(() => '');
+    if (now !== '' && now !== progress) quiet = 0;
+    progress = now;
+    if (quiet >= 2) givenUp.abort();
+  };
+  const timer = setInterval(() => void look(), timeoutMs / 2).unref();
+  return {
+    givenUp: givenUp.signal,
+    onBytes: () => {
+      quiet = 0;
+    },
+    end: () => clearInterval(timer),
+  };
+}
+
 interface Sent extends Request {
   readonly queryId: string;
   readonly writes: boolean;
+  readonly onBytes?: (() => void) | undefined;
 }
 
 /** Sends a statement and reads its answer to the end. `onAnswer`: it is there, whatever it says. */
 async function exchange(
   client: ClickHouseClient,
-  { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId }: Sent,
+  { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId, onBytes }: Sent,
   onAnswer: () => void,
 ): Promise<Answer> {
   const {
@@ -188,7 +221,10 @@ async function exchange(
     ...(pieces === undefined ? {} : { values: Readable.from(copies(pieces), { objectMode: false }) }),
   });
   const chunks: Buffer[] = [];
-  for await (const chunk of stream) chunks.push(chunk as Buffer);
+  for await (const chunk of stream) {
+    chunks.push(chunk as Buffer);
+    onBytes?.();
+  }
   const body = Buffer.concat(chunks);
   onAnswer();
   const code = headerOf(headers['x-clickhouse-exception-code']);

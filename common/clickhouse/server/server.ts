@@ -29,9 +29,9 @@ export interface ServerOptions {
   readonly readers?: number;
   readonly writers?: number;
   /**
-   * Without a byte in either direction for this long, a read ends; it is longer than the longest max_execution_time.
-   * The server is asked about a write as often as this. A write that it does not know is abandoned, and so is one
-   * without progress for ten times as long.
+   * Without a byte of its answer and without progress on the server for this long, a read ends; it is longer than the
+   * longest max_execution_time. The server is asked about a write as often as this. A write that it does not know is
+   * abandoned, and so is one without progress for ten times as long.
    */
   readonly requestTimeoutMs?: number;
   /** the same server as a user without any right, for reads that are `isolated` */

@@ -109,6 +109,26 @@ describe('what goes wrong between us and the server', () => {
     expect(Number(await count()) - stored).toBe(2);
   });
 
+  test.each([
+    ['reads block by block', 'numbers(30) WHERE sleepEachRow(0.1) = 0', 30],
+    ['sorts what it has read', '(SELECT row_number() OVER (ORDER BY cityHash64(number)) FROM numbers(20000000))', 2e7],
+  ])('a read that %s is waited for longer than the fixed time, as long as it makes progress', async (_, from, rows) => {
+    const settings = rows === 30 ? { max_block_size: 1 } : {};
+    const read = (what: string): Promise<unknown> =>
+      clickhouse.read({ sql: `SELECT ${what} FROM ${from}`, format: 'TabSeparated', settings });
+    const since = performance.now();
+    await expect(read('count()')).resolves.toMatchObject({ body: Buffer.from(`${rows}\n`) });
+    expect(performance.now() - since).toBeGreaterThan(1_000);
+    expect(await failure(read(`throwIf(count() = ${rows})`))).toMatchObject({ code: 395, outcome: 'not_written' });
+  });
+
+  test('a read without progress is ended after the fixed time', async () => {
+    const since = performance.now();
+    const read = clickhouse.read({ sql: 'SELECT sleep(3)', format: 'TabSeparated' });
+    expect(await failure(read)).toMatchObject({ codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'not_written' });
+    expect(performance.now() - since).toBeLessThan(2_500);
+  });
+
   test('an answer that was quick in the engine and comes after the time limit of its read is none', async () => {
     const read = (max_execution_time: number): Promise<unknown> =>
       clickhouse.read({ sql: "SELECT 'late'", format: 'TabSeparated', settings: { max_execution_time } });
