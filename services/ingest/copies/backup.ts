@@ -44,8 +44,11 @@ export interface BackupResult {
 }
 
 type Written = Pick<BackupResult, 'files' | 'bytes'>;
+type State = Written & { readonly status: string; readonly error: string };
 
 const POLL_MS = 200;
+/** How long the engine may be unable to say how a backup is, because a node restarts, milliseconds. */
+const UNKNOWN_MS = 600_000;
 
 /**
  * A destination as BACKUP and RESTORE take it. Each of several shards has a folder of its name in the backup. Throws
@@ -210,13 +213,18 @@ async function run(
     sql: `${statement} SETTINGS ${[`id = ${quote(id)}`, ...settings].join(', ')} ASYNC`,
     ...freshly(tables.map(({ name }) => name)),
   });
-  for (;;) {
-    const [state] = await select<{ status: string; error: string; files: number; bytes: number }>(
+  for (let answeredAt = performance.now(); ; await sleep(POLL_MS)) {
+    let state: State | undefined;
+    try {
       // another node may have taken the place of the one that was asked first
-      everywhere(clickhouse),
-      statements.backupState,
-      { id },
-    );
+      [state] = await select<State>(everywhere(clickhouse), statements.backupState, { id });
+    } catch (error) {
+      // the engine goes on with it
+      const mayAnswer = error instanceof ClickHouseError && error.kind === 'retry';
+      if (!mayAnswer || performance.now() - answeredAt > UNKNOWN_MS) throw error;
+      continue;
+    }
+    answeredAt = performance.now();
     if (state === undefined)
       throw new StartError('the engine no longer knows of it: it was restarted meanwhile; repeat with another name');
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED')
@@ -230,7 +238,6 @@ async function run(
         `${backup}: ${reasonOf(state.error) ?? 'the engine refused'} (${state.status}); the log line backup_failed has the reason`,
       );
     }
-    await sleep(POLL_MS);
   }
 }
 

@@ -1,0 +1,46 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import type { ClickHouse, Read } from '../../../common/clickhouse/clickhouse.ts';
+import { lost } from '../../../common/clickhouse/cluster/node-list.ts';
+import { refusal } from '../../../common/clickhouse/errors.ts';
+import { backupPlaces } from '../../../common/config/backup-places.ts';
+import { createLogger } from '../../../common/logger.ts';
+import { statements } from '../statements.ts';
+import { createBackup } from './backup.ts';
+
+afterEach(() => vi.restoreAllMocks());
+
+/** A backup of which the nodes of a cluster say this, one answer after the other. */
+async function backUp(...answers: readonly (string | Error)[]): Promise<unknown> {
+  const states = answers.values();
+  const answerOf = ({ sql, everyNode }: Read): string => {
+    if (sql === statements.unaccounted || sql === statements.replicatedTables) return '';
+    if (sql !== statements.backupState) return '{"name":"sluice","batches":1,"last_evaluated_at":7}';
+    const state = states.next().value!;
+    expect(everyNode).toBe(true);
+    if (state instanceof Error) throw state;
+    return JSON.stringify({ status: state, error: '', files: 3, bytes: 5 });
+  };
+  const clickhouse = {
+    read: async (read: Read) => ({ body: Buffer.from(answerOf(read)), readRows: undefined, readBytes: undefined }),
+    execute: async () => {},
+  } as unknown as ClickHouse;
+  const places = backupPlaces('local=/var/backups');
+  return await createBackup({ clickhouse, places, logger: createLogger('silent') }, { place: 'local/monday' });
+}
+
+const RESTARTING = lost(new Error('connect ECONNREFUSED'), 'ECONNREFUSED');
+
+test('a backup is waited for while a node restarts and the state cannot be asked for', async () => {
+  expect(await backUp('CREATING_BACKUP', RESTARTING, 'CREATING_BACKUP', RESTARTING, 'BACKUP_CREATED')).toEqual({
+    files: 3,
+    bytes: 5,
+    last_evaluated_at: 7,
+  });
+});
+
+test('it is not waited for without end, and an error that stays is one', async () => {
+  await expect(backUp('CREATING_BACKUP', refusal(497, 'Not enough privileges'))).rejects.toThrow('privileges');
+  const passed = [0, 0, 599_000, 601_000];
+  vi.spyOn(performance, 'now').mockImplementation(() => passed.shift()!);
+  await expect(backUp('CREATING_BACKUP', RESTARTING, RESTARTING, 'BACKUP_CREATED')).rejects.toThrow('ECONNREFUSED');
+});
