@@ -4,9 +4,11 @@ import {
   select,
   shardsOf,
   type ClickHouse,
+  type Read,
   type Reader,
 } from '../../../common/clickhouse/clickhouse.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier, nameOf, tokenize } from '../../../common/clickhouse/sql.ts';
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
@@ -17,7 +19,7 @@ import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
 import { CLAIMS, LAST, readShares, shardNames, type Share } from './shares.ts';
 import { statements } from '../statements.ts';
 
-/** One read and one insert hold about this much, bytes. */
+/** One read and one insert hold about this much, bytes, and at most twice as much unless it is one row. */
 const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
 const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
@@ -139,16 +141,33 @@ async function copyRows(from: ClickHouse, to: ClickHouse, { name, columns }: Sto
   for (const part of await select<{ name: string; rows: number; bytes: number }>(from, statements.partsToMove, {
     table: name,
   })) {
-    const step = Math.max(1, Math.floor((CHUNK_BYTES * part.rows) / Math.max(1, part.bytes)));
-    for (let first = 0; first < part.rows; first += step) {
-      const { body } = await from.read({
+    const average = Math.max(1, Math.floor((CHUNK_BYTES * part.rows) / Math.max(1, part.bytes)));
+    for (let [first, step] = [0, average]; first < part.rows;) {
+      const chunk = await readWithin(step === 1 ? 0 : 2 * CHUNK_BYTES, from, {
         sql: `SELECT ${selected.join(', ')} FROM ${identifier(name)} WHERE _part = {part:String} AND _part_offset >= {first:UInt64} AND _part_offset < {end:UInt64} AND ${share.where}`,
         params: { ...share.params, shards, part: part.name, first, end: first + step },
         format: 'RowBinary',
       });
-      if (body.length > 0)
-        await share.to.insertRows({ table: name, columns, pieces: [body], settings: INSERT_SETTINGS });
+      // large rows stand together
+      if (chunk === undefined) {
+        step = Math.ceil(step / 2);
+        continue;
+      }
+      if (chunk.length > 0)
+        await share.to.insertRows({ table: name, columns, pieces: [chunk], settings: INSERT_SETTINGS });
+      first += step;
+      step = Math.min(2 * step, average);
     }
+  }
+}
+
+/** Undefined if the answer has more than that many bytes; 0 = it may have any number. */
+async function readWithin(bytes: number, from: Reader, read: Read): Promise<Buffer | undefined> {
+  try {
+    return (await from.read({ ...read, settings: { max_result_bytes: bytes } })).body;
+  } catch (error) {
+    if (error instanceof ClickHouseError && error.codeName === 'TOO_MANY_ROWS_OR_BYTES') return undefined;
+    throw error;
   }
 }
 
