@@ -1,13 +1,19 @@
 import { fresh, select, shardsOf, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../../common/errors.ts';
+import { LEDGER_DAYS } from '../../../common/ledger-days.ts';
 import { LEDGER_AND_ROWS, ledgerKeptSince } from '../reconcile.ts';
 import { statements } from '../statements.ts';
 
 /** What the rollup service records: the same on every shard. */
 const SHARED = ['rollups', 'rollup_repairs'];
 
+/** What is older is not counted, milliseconds: no copy takes so long that it expires meanwhile. */
+const COUNTED_MS = (LEDGER_DAYS / 2) * 86_400_000;
+
 /** What ingest and the rollup service have recorded so far (sql/progress.sql). */
 interface Progress {
+  /** unix milliseconds */
+  readonly counted_since: number;
   readonly batches: number;
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;
@@ -21,7 +27,11 @@ interface Progress {
  * written. Only then do all tables say the same, so that a copy of them can be taken up without the deduplication
  * windows, which are not copied.
  */
-export async function assertQuiescent(clickhouse: ClickHouse, what: string): Promise<Progress> {
+export async function assertQuiescent(
+  clickhouse: ClickHouse,
+  what: string,
+  counted_since: number = Date.now() - COUNTED_MS,
+): Promise<Progress> {
   const params = { kept_since: ledgerKeptSince() };
   const shards = shardsOf(clickhouse).map((shard) => fresh(shard, [...LEDGER_AND_ROWS, ...SHARED]));
   const open = await Promise.all(
@@ -35,7 +45,9 @@ export async function assertQuiescent(clickhouse: ClickHouse, what: string): Pro
       `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
     );
   }
-  const progress = await Promise.all(shards.map((shard) => select<Progress>(shard, statements.progress)));
+  const progress = await Promise.all(
+    shards.map((shard) => select<Progress>(shard, statements.progress, { counted_since })),
+  );
   return progress.flat().reduce((all, of) => ({
     ...all,
     batches: all.batches + of.batches,
@@ -49,7 +61,7 @@ export async function assertQuiescent(clickhouse: ClickHouse, what: string): Pro
  * was copied before a repair, and the catalogue or the repairs after it, would lack rows of which nothing says so.
  */
 export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progress, what: string): Promise<void> {
-  const now = await assertQuiescent(clickhouse, what);
+  const now = await assertQuiescent(clickhouse, what, since.counted_since);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
   if (now.replay_steps !== since.replay_steps)

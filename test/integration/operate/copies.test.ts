@@ -326,6 +326,26 @@ describe('what is recorded while tables are copied', () => {
       await refused.close();
     }
   });
+
+  test('merges of rows that were written twice, and of rows that expire, are not recorded', async () => {
+    const merged: string[] = [];
+    for (const [table, topic, at] of [
+      ['batches', 'topic', 'written_at'],
+      ['dead_letter_replays', 'kafka_topic', 'replayed_at'],
+    ]) {
+      const expired = `* REPLACE ('expired' AS ${topic}, now64(3) - INTERVAL 401 DAY AS ${at})`;
+      await embedded.execute({ sql: `SYSTEM STOP MERGES ${table}` });
+      for (const row of ['*', expired])
+        await embedded.execute({ sql: `INSERT INTO ${table} SELECT ${row} FROM ${table} LIMIT 1` });
+      merged.push(`SYSTEM START MERGES ${table}`, `OPTIMIZE TABLE ${table} FINAL`);
+    }
+    const clickhouse = whileCopied(async () => {
+      for (const sql of merged) await embedded.execute({ sql });
+    });
+    await createBackup({ clickhouse, places, logger: testLogger }, { place: 'local/merged' });
+    const sql = "SELECT count() FROM batches WHERE topic = 'expired'";
+    expect((await embedded.read({ sql, format: 'TabSeparated' })).body.toString()).toBe('0\n');
+  });
 });
 
 describe('a batch under way', () => {
