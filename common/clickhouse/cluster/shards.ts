@@ -45,7 +45,8 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   try {
     for (let attempt = 0; ; attempt++) {
       const expected = await shardsOfCluster(nodes, cluster);
-      if (expected <= 1) return watched(Object.assign(nodes, { shard: await shardOfNode(nodes) }), expected);
+      if (expected === 0) return await refuse(nodes, cluster);
+      if (expected === 1) return watched(Object.assign(nodes, { shard: await shardOfNode(nodes) }), expected);
       const found = await nodes.onLiveNodes(shardOfNode);
       const names = [...new Set(found.filter((name) => name !== undefined))].toSorted();
       if (names.length === expected) return watched(await openShards(nodes, guarded, names, found), expected);
@@ -66,9 +67,9 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   function watched(opened: ClickHouse, expected: number): ClickHouse {
     const close = opened.close.bind(opened);
     const look = async (): Promise<void> => {
-      // where it cannot be asked, the statements fail too
-      const now = await countShards(nodes, cluster).catch(() => expected);
-      if (now === expected || changed !== undefined) return;
+      // 0: of a node that does not know the cluster. Where it cannot be asked, the statements fail too
+      const now = await countShards(nodes, cluster).catch(() => 0);
+      if (now === 0 || now === expected || changed !== undefined) return;
       changed = new StartError(
         `the cluster ${cluster} has ${now} shards now, and had ${expected}: restart the process`,
       );
@@ -82,6 +83,16 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
       },
     });
   }
+}
+
+/** Names everything that the nodes lack, if our user may read it. */
+async function refuse(nodes: Nodes, cluster: string): Promise<never> {
+  await nodes.cluster.check().catch((error: unknown) => {
+    if (error instanceof StartError) throw error;
+  });
+  throw new StartError(`remote_servers of ClickHouse at ${nodes.where} has no cluster ${cluster}`, {
+    exitCode: EXIT_CONFIG,
+  });
 }
 
 async function shardsOfCluster(nodes: Nodes, cluster: string): Promise<number> {

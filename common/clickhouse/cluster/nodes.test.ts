@@ -1,0 +1,107 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { pino } from 'pino';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { openCluster } from './shards.ts';
+import type { ClickHouse } from '../clickhouse.ts';
+
+// Guarantee: a process uses only nodes that it can trust to be whole, and a node that is not stops no other one. Nodes
+// here answer by rules; test/cluster and test/shards have genuine ones.
+
+/** Lines, the number of an error of ClickHouse, or null for no answer. */
+type Answer = string | number | null;
+/** The answer to a statement that contains the key: the first that does. */
+type Answers = Record<string, Answer>;
+
+const ends: (() => Promise<unknown> | void)[] = [];
+let log: Record<string, unknown>[];
+
+beforeEach(() => {
+  log = [];
+});
+afterEach(async () => {
+  for (const end of ends.splice(0).toReversed()) await end();
+});
+
+/** A node of a cluster of one shard, without tables. */
+const EMPTY: Answers = {
+  'version()': '25.8.2.1\n',
+  'system.settings': 'max_threads\n',
+  'system.clusters': '{"shards":1}\n',
+  getMacro: '{"shard":"s1"}\n',
+  'system.macros': '{"macro":"shard"}\n{"macro":"replica"}\n',
+  'count() FROM system.processes': '0\n',
+};
+
+/** Its answers may be changed while it runs. */
+async function startNode(
+  answers: Answers = {},
+): Promise<{ readonly url: string; readonly host: string; answers: Answers }> {
+  const server = createServer((request, response) => {
+    let sql = '';
+    request.on('data', (chunk) => (sql += chunk));
+    request.on('end', () => {
+      const [, answer] = [...Object.entries(node.answers), ...Object.entries(EMPTY), ['', '']].find(([part]) =>
+        sql.includes(part),
+      )!;
+      if (answer === null) return;
+      if (typeof answer === 'string') response.end(answer);
+      else
+        response
+          .writeHead(500, { 'x-clickhouse-exception-code': String(answer) })
+          .end(`Code: ${answer}. DB::Exception: Refused.`);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  ends.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const node = { url: `http://u:p@${host}/sluice`, host, answers };
+  return node;
+}
+
+async function open(...nodes: readonly { readonly url: string }[]): Promise<ClickHouse> {
+  const logger = pino({ level: 'info' }, { write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) });
+  const clickhouse = await openCluster({ urls: nodes.map(({ url }) => url), cluster: 'logs', logger, wait: false });
+  ends.push(() => clickhouse.close());
+  return clickhouse;
+}
+
+describe('a node that does not know the cluster', () => {
+  test('stops the start, because the process would read one shard only', async () => {
+    const nodes = [await startNode({ 'system.clusters': '{"shards":0}\n' }), await startNode()];
+    await expect(open(...nodes)).rejects.toMatchObject({
+      name: 'StartError',
+      exitCode: 78,
+      message: expect.stringContaining('remote_servers has no cluster logs'),
+    });
+    // a user who may not read what else is absent
+    nodes[0]!.answers['system.macros'] = 497;
+    nodes[1]!.answers['system.macros'] = 497;
+    await expect(open(...nodes)).rejects.toMatchObject({
+      name: 'StartError',
+      exitCode: 78,
+      message: expect.stringMatching(/^remote_servers of .* has no cluster logs$/),
+    });
+  });
+
+  test('ends no process that runs; another number of shards does', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    ends.push(() => void vi.useRealTimers());
+    const node = await startNode();
+    const clickhouse = await open(node);
+    const look = async (shards: number): Promise<void> => {
+      node.answers = { 'system.clusters': `{"shards":${shards}}\n` };
+      vi.advanceTimersByTime(10_000);
+      await clickhouse.ping();
+    };
+    await look(0);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await expect(clickhouse.ping()).resolves.toBeUndefined();
+    await look(2);
+    await vi.waitFor(() => expect(log).toContainEqual(expect.objectContaining({ msg: 'shards_changed', now: 2 })));
+    await expect(clickhouse.ping()).rejects.toThrow('has 2 shards now, and had 1');
+  });
+});
