@@ -82,7 +82,7 @@ export async function benchEvaluate(): Promise<void> {
       const decoder = decoderOf(name);
       const insert = async (topic: string, records: readonly KafkaRecord[]): Promise<void> => {
         const last = records.at(-1)!.offset;
-        const { rows } = evaluateBatch(name, placeOf(topic, last), rules, records, decoder);
+        const { rows } = await evaluateBatch(name, placeOf(topic, last), rules, records, decoder);
         await clickhouse.insertRows({
           table: name,
           columns: rawColumns(name),

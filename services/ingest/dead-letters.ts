@@ -224,7 +224,7 @@ async function evaluateLetter(
   const today = { retentionDays, maxEventBytes, rawAvro: rawAvroTopics.includes(topic) };
   const rules = await rulesFor(avro, [record], today, announced);
   await avro.load(rules.schemaIds, [record.value!]);
-  const evaluated = evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, [record], avro);
+  const evaluated = await evaluateBatch(source, { topic, partition, incarnation, batchLast }, rules, [record], avro);
   return { evaluated, rules, reason: [...evaluated.reasons.keys()][0] };
 }
 

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
 import { createAvroDecoder } from '../../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
-import { evaluateBatch, evaluateBatchInTurns, type EvaluatedBatch } from '../../services/ingest/evaluate/evaluate.ts';
+import { evaluateBatch, type EvaluatedBatch } from '../../services/ingest/evaluate/evaluate.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { eventWith } from './messages.ts';
 import { outcomesOf, recordsOf, RULES, type Content } from './outcomes.ts';
 
 const avro = createAvroDecoder({ source: 'auth_logs', schemas: readKnownSchemas(undefined), registry: undefined });
-const evaluate = (contents: readonly Content[], without?: ReadonlySet<number>): EvaluatedBatch =>
+const evaluate = (contents: readonly Content[], without?: ReadonlySet<number>): Promise<EvaluatedBatch> =>
   evaluateBatch(
     'auth_logs',
     { topic: 't', partition: 0, incarnation: 0, batchLast: contents.length - 1 },
@@ -29,8 +29,8 @@ const BATCH: readonly Content[] = [
   { value: null },
 ];
 
-test('a batch says which offsets are rows and which are dead letters, why, and the least time of the rows', () => {
-  const batch = evaluate(BATCH);
+test('a batch says which offsets are rows and which are dead letters, why, and the least time of the rows', async () => {
+  const batch = await evaluate(BATCH);
   expect(batch).toMatchObject({
     rowOffsets: [0, 2, 5],
     deadOffsets: [1, 4, 6],
@@ -44,8 +44,8 @@ test('a batch says which offsets are rows and which are dead letters, why, and t
   expect([...outcomesOf('auth_logs', batch).keys()]).toEqual([0, 2, 5, 1, 4, 6]);
 });
 
-test('what is stored already is left out of rows, dead letters, times and reasons', () => {
-  const batch = evaluate(BATCH, new Set([0, 4, 5]));
+test('what is stored already is left out of rows, dead letters, times and reasons', async () => {
+  const batch = await evaluate(BATCH, new Set([0, 4, 5]));
   expect(batch).toMatchObject({
     rowOffsets: [2],
     deadOffsets: [1, 6],
@@ -53,23 +53,24 @@ test('what is stored already is left out of rows, dead letters, times and reason
   });
   expect([...batch.reasons.keys()]).toEqual(['not_an_event', 'missing_project']);
   expect([...outcomesOf('auth_logs', batch).keys()]).toEqual([2, 1, 6]);
-  expect(evaluate(BATCH, new Set([0, 2, 5]))).toMatchObject({
+  expect(await evaluate(BATCH, new Set([0, 2, 5]))).toMatchObject({
     rows: [],
     rowOffsets: [],
     minTimestamp: undefined,
   });
 });
 
-test('rows stay as they are while later batches are evaluated, and the same batch gives the same bytes', () => {
-  const first = evaluate(BATCH);
+test('rows stay as they are while later batches are evaluated, and the same batch gives the same bytes', async () => {
+  const first = await evaluate(BATCH);
   const copies = [...first.rows, ...first.deadLetters].map((piece) => Buffer.from(piece));
-  for (let again = 0; again < 400; again++) evaluate([eventWith('auth_logs', { id: `"${'x'.repeat(10_000)}"` }), '{']);
+  for (let again = 0; again < 400; again++)
+    await evaluate([eventWith('auth_logs', { id: `"${'x'.repeat(10_000)}"` }), '{']);
   expect([...first.rows, ...first.deadLetters].map((piece) => Buffer.from(piece))).toEqual(copies);
-  expect(Buffer.concat(evaluate(BATCH).rows)).toEqual(Buffer.concat(first.rows));
+  expect(Buffer.concat((await evaluate(BATCH)).rows)).toEqual(Buffer.concat(first.rows));
 });
 
-test('many events give pieces of about a megabyte, cut between rows', () => {
-  const { rows, rowOffsets } = evaluate(
+test('many events give pieces of about a megabyte, cut between rows', async () => {
+  const { rows, rowOffsets } = await evaluate(
     Array.from({ length: 3_000 }, () => eventWith('auth_logs', { a: `"${'x'.repeat(1_000)}"` })),
   );
   expect(rowOffsets).toHaveLength(3_000);
@@ -87,8 +88,8 @@ test.each([
   [-1, -1n],
   [0, 0n],
   [2 ** 32, 2n ** 32n],
-])("a record's time of %d is kept as %d", (time, kept) => {
-  const [piece] = evaluate([{ value: Buffer.from('x'), time }]).deadLetters;
+])("a record's time of %d is kept as %d", async (time, kept) => {
+  const [piece] = (await evaluate([{ value: Buffer.from('x'), time }])).deadLetters;
   const letter = new RowBinaryReader([piece!]);
   letter.text();
   letter.text();
@@ -119,7 +120,7 @@ test('large batches are evaluated in turns: others run between, and one batch af
   const doneAt: number[] = [];
   const batches = await Promise.all(
     [1, 2].map(async (of) => {
-      const batch = await evaluateBatchInTurns(...argumentsOf(of));
+      const batch = await evaluateBatch(...argumentsOf(of));
       doneAt.push(turns);
       return batch;
     }),
@@ -128,12 +129,11 @@ test('large batches are evaluated in turns: others run between, and one batch af
   expect(doneAt[0]! / doneAt[1]!).toBeLessThan(0.7);
   const bytes = recordsOf(contents(1)).reduce((sum, { value }) => sum + value!.length, 0);
   expect(turns).toBeGreaterThan(bytes / (16 * 1024));
-  expect(batches.map((batch) => Buffer.concat(batch.rows).toString('hex'))).toEqual(
-    [1, 2].map((of) => Buffer.concat(evaluateBatch(...argumentsOf(of)).rows).toString('hex')),
-  );
-  expect(batches.map(({ deadLetters }) => Buffer.concat(deadLetters).toString('hex'))).toEqual(
-    [1, 2].map((of) => Buffer.concat(evaluateBatch(...argumentsOf(of)).deadLetters).toString('hex')),
-  );
+  const alone = [await evaluateBatch(...argumentsOf(1)), await evaluateBatch(...argumentsOf(2))];
+  for (const part of ['rows', 'deadLetters'] as const)
+    expect(batches.map((batch) => Buffer.concat(batch[part]).toString('hex'))).toEqual(
+      alone.map((batch) => Buffer.concat(batch[part]).toString('hex')),
+    );
 });
 
 test('a small batch does not wait for large ones', async () => {
@@ -141,7 +141,7 @@ test('a small batch does not wait for large ones', async () => {
   const large = recordsOf(Array.from({ length: 20 }, () => 'x'.repeat(100_000)));
   const order: string[] = [];
   const evaluated = async (name: string, records: typeof large): Promise<void> => {
-    await evaluateBatchInTurns('auth_logs', place, RULES, records, avro);
+    await evaluateBatch('auth_logs', place, RULES, records, avro);
     order.push(name);
   };
   await Promise.all([
@@ -161,8 +161,8 @@ test('a batch that cannot be evaluated does not keep the next one', async () => 
     },
   });
   const broken = { ...large[0]!, offset: 20, value: freed as Buffer };
-  const first = evaluateBatchInTurns('auth_logs', place, RULES, [...large, broken], avro);
-  const second = evaluateBatchInTurns('auth_logs', place, RULES, large, avro);
+  const first = evaluateBatch('auth_logs', place, RULES, [...large, broken], avro);
+  const second = evaluateBatch('auth_logs', place, RULES, large, avro);
   await expect(first).rejects.toThrow('freed');
   expect((await second).deadOffsets).toHaveLength(20);
 });

@@ -202,10 +202,10 @@ export function mutatedEvents(seed: number, count: number): string | undefined {
 }
 
 /** The rows and the dead letters of the messages against a plain reading of them. */
-function outcomesDiffer(source: SourceName, contents: readonly Content[]): string | undefined {
+async function outcomesDiffer(source: SourceName, contents: readonly Content[]): Promise<string | undefined> {
   const topic = `${source}.topic`;
   const [first] = differences(
-    outcomesOf(source, evaluated(source, topic, contents)),
+    outcomesOf(source, await evaluated(source, topic, contents)),
     expectedOutcomes(source, topic, contents),
     contents,
   );
@@ -216,7 +216,7 @@ function outcomesDiffer(source: SourceName, contents: readonly Content[]): strin
  * Every awkward value at every place that is read; places that are none of objects; escapes, duplicates and lists on
  * the way.
  */
-export function edgesOfFields(): string | undefined {
+export async function edgesOfFields(): Promise<string | undefined> {
   for (const { name } of sources) {
     const paths = [...PATHS[name].map((path) => path.join('.')), 'id', 'timestamp', 'project'];
     const contents: Content[] = paths.flatMap((path) => AWKWARD.map((value) => eventWith(name, { [path]: value })));
@@ -265,7 +265,7 @@ export function edgesOfFields(): string | undefined {
       },
       { value: null },
     );
-    const difference = outcomesDiffer(name, contents);
+    const difference = await outcomesDiffer(name, contents);
     if (difference !== undefined) return difference;
   }
   return undefined;
@@ -276,7 +276,7 @@ const letters = (count: number): string =>
   Array.from({ length: count }, (_, k) => String.fromCharCode(97 + ((k * k + 3 * k + (k >> 3)) % 26))).join('');
 
 /** References and families on the borders of what is kept. */
-export function edgesOfRequests(): string | undefined {
+export async function edgesOfRequests(): Promise<string | undefined> {
   const contents: Content[] = [];
   for (let n = 15; n < 300; n++) {
     for (const url of [
@@ -305,13 +305,13 @@ export function edgesOfRequests(): string | undefined {
         contents.push(eventWith('edge_logs', { 'metadata.request.path': JSON.stringify(path) }));
     }
   }
-  return outcomesDiffer('edge_logs', contents);
+  return await outcomesDiffer('edge_logs', contents);
 }
 
 const NOW = '2026-03-01T12:00:00';
 
 /** Every edge of the grammar of timestamps, and of what is in range, to the microsecond. */
-export function edgesOfTimes(): string | undefined {
+export async function edgesOfTimes(): Promise<string | undefined> {
   const texts: string[] = ['1772366399', '1772366399123', '1772366399123456', '1772366399123456789'].flatMap((digits) =>
     Array.from({ length: digits.length + 2 }, (_, k) => (digits + '0123').slice(0, k)),
   );
@@ -434,11 +434,11 @@ export function edgesOfTimes(): string | undefined {
     Number.MAX_SAFE_INTEGER,
   ])
     contents.push({ value: Buffer.from(eventWith('auth_logs', { timestamp: undefined })), time });
-  return outcomesDiffer('auth_logs', contents);
+  return await outcomesDiffer('auth_logs', contents);
 }
 
 /** Random events and what mutations make of them, for every source: `runs` batches each. */
-export function randomMessages(seed: number, runs: number): void {
+export async function randomMessages(seed: number, runs: number): Promise<void> {
   for (const { name } of sources) {
     const event = fc
       .oneof(
@@ -446,11 +446,14 @@ export function randomMessages(seed: number, runs: number): void {
         { weight: 1, arbitrary: anyTime.map((timestamp) => eventWith(name, { timestamp })) },
       )
       .map((text) => Buffer.from(text));
-    fc.assert(
-      fc.property(fc.array(fc.oneof(event, anyMessage(name)), { minLength: 1, maxLength: 60 }), (contents) => {
-        const difference = outcomesDiffer(name, contents);
-        if (difference !== undefined) throw new Error(difference);
-      }),
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.oneof(event, anyMessage(name)), { minLength: 1, maxLength: 60 }),
+        async (contents) => {
+          const difference = await outcomesDiffer(name, contents);
+          if (difference !== undefined) throw new Error(difference);
+        },
+      ),
       { seed, numRuns: runs, endOnFailure: true },
     );
   }

@@ -25,10 +25,10 @@ function stopAt(difference: string | undefined): void {
   process.exit(1);
 }
 
-for (const edges of [edgesOfJson, edgesOfFields, edgesOfRequests, edgesOfTimes]) stopAt(edges());
+for (const edges of [edgesOfJson, edgesOfFields, edgesOfRequests, edgesOfTimes]) stopAt(await edges());
 for (let done = 0; done < events; done += CHUNK) {
   stopAt(mutatedEvents(seed + done / CHUNK, Math.min(CHUNK, events - done)));
-  randomMessages(seed + done / CHUNK, Math.ceil(Math.min(CHUNK, events - done) / PER_RUN));
+  await randomMessages(seed + done / CHUNK, Math.ceil(Math.min(CHUNK, events - done) / PER_RUN));
 }
 console.log(
   `${events} mutated events are valid where JSON.parse takes them, and about as many random messages are what the oracle says`,

@@ -86,8 +86,8 @@ try {
   writeFileSync(
     join(folder, 'test/evaluate/check-mutant.ts'),
     `import { edgesOfFields, edgesOfJson, edgesOfRequests, edgesOfTimes, mutatedEvents, randomMessages } from './checks.ts';
-for (const check of [edgesOfRequests, edgesOfTimes, edgesOfFields, edgesOfJson, () => mutatedEvents(${SEED}, 10_000)]) if (check() !== undefined) process.exit(1);
-randomMessages(${SEED}, 5);
+for (const check of [edgesOfRequests, edgesOfTimes, edgesOfFields, edgesOfJson, () => mutatedEvents(${SEED}, 10_000)]) if (await check() !== undefined) process.exit(1);
+await randomMessages(${SEED}, 5);
 `,
   );
   const survives = (): boolean =>

@@ -55,7 +55,7 @@ const schemas = readKnownSchemas(undefined);
 const decoders = new Map<SourceName, AvroDecoder>();
 
 /** The messages as one batch of the topic. */
-export function evaluated(source: SourceName, topic: string, contents: readonly Content[]): EvaluatedBatch {
+export function evaluated(source: SourceName, topic: string, contents: readonly Content[]): Promise<EvaluatedBatch> {
   if (!decoders.has(source)) decoders.set(source, createAvroDecoder({ source, schemas, registry: undefined }));
   return evaluateBatch(
     source,

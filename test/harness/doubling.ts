@@ -14,18 +14,17 @@ const MAX_RATIO = 3.2;
  * Measured in CPU time of this process, so that other processes do not count; what seems too long is measured six
  * times more: once, three measurements in a row were far too long, of two functions that are linear.
  */
-export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => unknown): string | undefined {
+export async function superlinear<T>(
+  make: (bytes: number) => T,
+  work: (input: T) => unknown,
+): Promise<string | undefined> {
   const times: number[] = [];
   for (const [i, bytes] of DOUBLING_SIZES.entries()) {
     const input = make(bytes);
     // over three doublings, since one of them may meet a garbage collection
     const limit = Math.max(NOISE_MS, (times[i - 3] ?? NOISE_MS) * MAX_RATIO ** 3);
-    let ms = cpuMs(() => work(input));
-    for (let again = 0; again < 6 && ms > limit; again++)
-      ms = Math.min(
-        ms,
-        cpuMs(() => work(input)),
-      );
+    let ms = await cpuMs(() => work(input));
+    for (let again = 0; again < 6 && ms > limit; again++) ms = Math.min(ms, await cpuMs(() => work(input)));
     if (ms > limit || ms > MOST_MS)
       return `${bytes} bytes take ${Math.round(ms)} ms, an eighth of it ${times[i - 3]?.toFixed(1)} ms`;
     times.push(ms);
@@ -33,9 +32,9 @@ export function superlinear<T>(make: (bytes: number) => T, work: (input: T) => u
   return undefined;
 }
 
-function cpuMs(work: () => unknown): number {
+async function cpuMs(work: () => unknown): Promise<number> {
   const from = process.cpuUsage();
-  work();
+  await work();
   const { user, system } = process.cpuUsage(from);
   return (user + system) / 1000;
 }

@@ -151,27 +151,6 @@ const TURN_BYTES = 16 * 1024;
 /** what a record counts beside its value */
 const RECORD_BYTES = 256;
 
-type Evaluation = readonly [
-  source: SourceName,
-  place: BatchPlace,
-  rules: Rules,
-  records: readonly Record[],
-  avro: AvroDecoder,
-  without?: ReadonlySet<number>,
-];
-
-/**
- * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already.
- * Call `avro.load(rules.schemaIds, ...)` before it. What it returns is independent of the records.
- */
-export function evaluateBatch(...evaluation: Evaluation): EvaluatedBatch {
-  const turns = evaluate(...evaluation);
-  for (;;) {
-    const { done, value } = turns.next();
-    if (done === true) return value;
-  }
-}
-
 /** A batch up to this size, about 10 ms of CPU, does not wait for larger ones: a server takes 16 at a time. */
 const SMALL_BATCH_BYTES = 1024 * 1024;
 
@@ -179,31 +158,23 @@ const SMALL_BATCH_BYTES = 1024 * 1024;
 let idle = Promise.resolve();
 
 /**
- * Does the same for a batch of any size, while other work runs in between: 9,000 edge events take about 100 ms. Records
- * must not change until it resolves. One large batch after the other: two at once would both be ready late, and the
- * engine idle until then (a tenth fewer events/s, bench/README.md).
+ * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already. Other work
+ * runs in between: 9,000 edge events take about 100 ms. Records must not change until it resolves; what it returns is
+ * independent of them. Call `avro.load(rules.schemaIds, ...)` before it. One large batch after the other: two at once
+ * would both be ready late, and the engine idle until then (a tenth fewer events/s, bench/README.md).
  */
-export async function evaluateBatchInTurns(...evaluation: Evaluation): Promise<EvaluatedBatch> {
-  const [, , , records] = evaluation;
+export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Promise<EvaluatedBatch> {
+  const [, , , records] = batch;
   const bytes = records.reduce((sum, record) => sum + sizeOf(record), 0);
-  if (bytes <= SMALL_BATCH_BYTES) return await inTurns(evaluation);
+  if (bytes <= SMALL_BATCH_BYTES) return await evaluate(...batch);
   const before = idle;
   const { promise, resolve } = Promise.withResolvers<void>();
   idle = promise;
   try {
     await before;
-    return await inTurns(evaluation);
+    return await evaluate(...batch);
   } finally {
     resolve();
-  }
-}
-
-async function inTurns(evaluation: Evaluation): Promise<EvaluatedBatch> {
-  const turns = evaluate(...evaluation);
-  for (;;) {
-    const { done, value } = turns.next();
-    if (done === true) return value;
-    await nextTurn();
   }
 }
 
@@ -232,7 +203,14 @@ export function textOf(
 }
 
 /** Pauses between records, after TURN_BYTES of them. */
-function* evaluate(...[source, place, rules, records, avro, without]: Evaluation): Generator<void, EvaluatedBatch> {
+async function evaluate(
+  source: SourceName,
+  place: BatchPlace,
+  rules: Rules,
+  records: readonly Record[],
+  avro: AvroDecoder,
+  without?: ReadonlySet<number>,
+): Promise<EvaluatedBatch> {
   const known = sourceOf(source);
   const reader = eventReaderOf(known);
   const rows = new RowBinary();
@@ -251,7 +229,7 @@ function* evaluate(...[source, place, rules, records, avro, without]: Evaluation
     if (value === null || without?.has(record.offset) === true) continue;
     const size = sizeOf(record);
     if (bytes > 0 && bytes + size > TURN_BYTES) {
-      yield;
+      await nextTurn();
       bytes = 0;
     }
     bytes += size;

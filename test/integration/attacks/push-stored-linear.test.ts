@@ -32,30 +32,27 @@ const stored: readonly (readonly [name: string, before: string, unit: Unit, afte
 ];
 
 describe('an event that is stored', () => {
-  it.each(stored)('of %s is made into an answer in linear time', (_, before, unit, after) => {
+  it.each(stored)('of %s is made into an answer in linear time', async (_, before, unit, after) => {
     const make = (bytes: number): string => filled(bytes, before, unit, after);
-    expect(superlinear(make, (event) => nestedList(event))).toBeUndefined();
-    expect(superlinear(make, (event) => members(event, ['metadata', 'z']))).toBeUndefined();
-    expect(superlinear(make, (event) => elements(`[${event},${event}]`))).toBeUndefined();
+    expect(await superlinear(make, (event) => nestedList(event))).toBeUndefined();
+    expect(await superlinear(make, (event) => members(event, ['metadata', 'z']))).toBeUndefined();
+    expect(await superlinear(make, (event) => elements(`[${event},${event}]`))).toBeUndefined();
     const definition = readDefinitions([BUILT_IN]).find('logs.all')!;
     const result = (bytes: number): Buffer =>
       Buffer.from(
         `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6)"},{"name":"message","type":"String"}],"data":[["x","2026-03-01 09:00:00.000000",${JSON.stringify(`{"metadata":${make(bytes)}}`)}]]}`,
       );
-    expect(superlinear(result, (bytes) => renderBytes(definition, bytes))).toBeUndefined();
+    expect(await superlinear(result, (bytes) => renderBytes(definition, bytes))).toBeUndefined();
   });
 
   it.each(stored.filter(([name]) => ['letters', 'escaped quotes', 'names'].includes(name)))(
     'of %s is a line or a cell in linear time',
-    (_, before, unit, after) => {
+    async (_, before, unit, after) => {
       const cell = (bytes: number): string =>
         `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
       const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
       for (const format of ['csv', 'ndjson'] as const)
-        expect(
-          superlinear(cell, (body) => void inFormat(body, format, columns)),
-          format,
-        ).toBeUndefined();
+        expect(await superlinear(cell, (body) => void inFormat(body, format, columns)), format).toBeUndefined();
     },
   );
 });
@@ -84,15 +81,12 @@ describe('a parameter', () => {
     readDefinitions([BUILT_IN]).all.flatMap((definition) =>
       definition.parameters.map(({ name }) => [definition.name, name] as const),
     ),
-  )('of %s, %s, is read in linear time', (endpoint, parameter) => {
+  )('of %s, %s, is read in linear time', async (endpoint, parameter) => {
     const definition = readDefinitions([BUILT_IN]).find(endpoint)!;
     for (const unit of units) {
       const make = (bytes: number): URLSearchParams =>
         new URLSearchParams({ project: 'p', interval: 'daily', [parameter]: filled(bytes, '', unit, '') });
-      expect(
-        superlinear(make, (query) => readParams(definition, query)),
-        String(unit),
-      ).toBeUndefined();
+      expect(await superlinear(make, (query) => readParams(definition, query)), String(unit)).toBeUndefined();
     }
   });
 });
@@ -108,11 +102,8 @@ describe('a call', () => {
     ['Accept', (text) => preferredFormat(text, definition), ['a', ' ', ';q=1', 'text/csv;q=0.1 ,']],
     ['Accept-Encoding', (text) => preferredEncoding(text), ['a', ' ', ';q=1', 'x-gzip;q=0.1 ,']],
     ['If-None-Match', (text) => isModified(text, 'W/"x"'), ['a', ' ', 'W/"abcdefgh", ']],
-  ])('has its %s read in linear time', (_, work, units) => {
+  ])('has its %s read in linear time', async (_, work, units) => {
     for (const unit of units)
-      expect(
-        superlinear((bytes) => filled(bytes, '', unit, ''), work),
-        String(unit),
-      ).toBeUndefined();
+      expect(await superlinear((bytes) => filled(bytes, '', unit, ''), work), String(unit)).toBeUndefined();
   });
 });

@@ -73,7 +73,7 @@ async function storeAll(
     const schemaIds = await schemaIdsOf(avro, records, limits);
     expect(schemaIds).toEqual(way === 'confluent' ? [id] : []);
     const rules = { ...limits, version: RULES_VERSION, evaluatedAt, retentionDays: 90, schemaIds, period: 0 };
-    const batch = evaluateBatch(
+    const batch = await evaluateBatch(
       source,
       { topic, partition: 0, incarnation, batchLast: records.length - 1 },
       rules,

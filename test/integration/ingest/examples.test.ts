@@ -112,7 +112,7 @@ describe('evaluation makes the row that the example says', () => {
       const json = readFileSync(new URL(`${source}/${name}.json`, EXAMPLES), 'utf8');
       const event = JSON.parse(json) as Json;
       const value = Buffer.from(json);
-      const batch = evaluateBatch(
+      const batch = await evaluateBatch(
         source,
         { topic: source, partition: 0, incarnation: 0, batchLast: offset },
         RULES,

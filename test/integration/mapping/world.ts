@@ -21,7 +21,7 @@ export function createWorld(clickhouse: ClickHouse): World {
   return {
     async store(source, contents) {
       const topic = `${source}.${++topics}`;
-      const { rows: pieces, deadLetters } = evaluated(source, topic, contents);
+      const { rows: pieces, deadLetters } = await evaluated(source, topic, contents);
       if (pieces.length > 0)
         await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces, settings: SETTINGS });
       if (deadLetters.length > 0)
