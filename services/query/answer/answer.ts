@@ -1,8 +1,8 @@
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Definition } from '../definition/definition.ts';
-import { inFormat, type OtherFormat } from '../render/formats.ts';
-import { etagOf } from '../render/render.ts';
+import { layoutOf, type OtherFormat } from '../render/formats.ts';
+import { convertBody } from '../render/render.ts';
 import { convert } from '../render/renderer.ts';
 
 /** A result as callers get it. */
@@ -39,9 +39,11 @@ export async function formOf(
   format: OtherFormat,
   columns: Definition['columns'],
 ): Promise<Answer> {
-  if (typeof body !== 'string') return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
-  const text = await inFormat(body, format, columns);
-  return answerOf({ body: text, truncated, fetchedAt, etag: etagOf(text) });
+  const form =
+    typeof body === 'string'
+      ? await convertBody(body, layoutOf(format, columns))
+      : await convert(body, format, columns);
+  return answerOf({ ...form, truncated, fetchedAt });
 }
 
 export const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {

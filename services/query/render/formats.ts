@@ -1,5 +1,4 @@
-import { setImmediate } from 'node:timers/promises';
-import { eachElement, eachMember } from '../../../common/json-text.ts';
+import { eachMember } from '../../../common/json-text.ts';
 import type { Definition } from '../definition/definition.ts';
 
 /** The forms of an answer besides JSON. They are made from its JSON text, so digits stay as they are. */
@@ -12,8 +11,6 @@ export const CONTENT_TYPES: Readonly<Record<OtherFormat, string>> = {
 
 /** precedes the rows */
 export const RESULT = '{"result":';
-/** The event loop serves others after this many characters. */
-const TURN_CHARACTERS = 256 * 1024;
 
 /** Whether every column is a plain value. */
 export function hasCsv({ columns, sandboxed }: Pick<Definition, 'columns' | 'sandboxed'>): boolean {
@@ -45,20 +42,4 @@ export function layoutOf(format: OtherFormat, columns: Definition['columns']): L
     head: `${columns.map(({ name }) => name).join(',')}\r\n`,
     line: (row) => `${[...eachMember(row)].map(([, value]) => csvField(value)).join(',')}\r\n`,
   };
-}
-
-/** Returns the body `{"result":[...]}` in another form. */
-export async function inFormat(body: string, format: OtherFormat, columns: Definition['columns']): Promise<string> {
-  const { head, line } = layoutOf(format, columns);
-  const lines = [head];
-  let sinceTurn = 0;
-  for (const row of eachElement(body, RESULT.length)) {
-    lines.push(line(row));
-    sinceTurn += row.length;
-    if (sinceTurn > TURN_CHARACTERS) {
-      sinceTurn = 0;
-      await setImmediate();
-    }
-  }
-  return lines.join('');
 }

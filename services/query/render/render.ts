@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import type { Column, Definition, Render } from '../definition/definition.ts';
-import { elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
+import { eachElement, elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
 import { JSON_LAYOUT, RESULT, type Layout } from './formats.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
@@ -152,26 +152,36 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
   }
 }
 
-/**
- * Returns the body of a small result in RESULT_FORMAT, which was requested with one row more than max rows. Without
- * declared columns it takes those of the result, and prints dates without a zone. The format is
- * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
- */
-export async function renderBody(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): Promise<Body> {
-  const rows: string[] = [];
+/** Returns a small body, in turns. An undefined row is a cut. */
+async function textOf(rows: Iterable<string | undefined>, { head, separator, tail, line }: Layout): Promise<Body> {
+  const lines: string[] = [];
   let truncated = false;
   let sinceTurn = 0;
-  for (const row of renderedRows(shape, result)) {
+  for (const row of rows) {
     if (row === undefined) truncated = true;
-    else rows.push(layout.line(row));
+    else lines.push(line(row));
     sinceTurn += row?.length ?? 0;
     if (sinceTurn > TURN_BYTES) {
       sinceTurn = 0;
       await setImmediate();
     }
   }
-  const body = `${layout.head}${rows.join(layout.separator)}${layout.tail}`;
+  const body = `${head}${lines.join(separator)}${tail}`;
   return { body, truncated, etag: etagOf(body) };
+}
+
+/**
+ * Returns the body of a small result in RESULT_FORMAT, which was requested with one row more than max rows. Without
+ * declared columns it takes those of the result, and prints dates without a zone. The format is
+ * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ */
+export async function renderBody(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): Promise<Body> {
+  return await textOf(renderedRows(shape, result), layout);
+}
+
+/** Returns the small body `{"result":[...]}` in another form. */
+export async function convertBody(body: string, layout: Layout): Promise<Body> {
+  return await textOf(eachElement(body, RESULT.length), layout);
 }
 
 /**

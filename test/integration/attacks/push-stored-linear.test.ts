@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { elements, members, nestedList } from '../../../common/json-text.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
-import { inFormat } from '../../../services/query/render/formats.ts';
+import { layoutOf } from '../../../services/query/render/formats.ts';
 import { isModified, preferredEncoding, preferredFormat } from '../../../services/query/http/negotiate.ts';
 import { ignoredParameters, readParams } from '../../../services/query/definition/params.ts';
-import { renderBytes } from '../../../services/query/render/render.ts';
+import { convertBody, renderBytes } from '../../../services/query/render/render.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';
 
 // Guarantee: no stored event, no parameter and no header costs more than in proportion to its bytes. (HTTP takes less of
@@ -52,7 +52,7 @@ describe('an event that is stored', () => {
         `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
       const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
       for (const format of ['csv', 'ndjson'] as const)
-        expect(await superlinear(cell, (body) => void inFormat(body, format, columns)), format).toBeUndefined();
+        expect(await superlinear(cell, (body) => convertBody(body, layoutOf(format, columns))), format).toBeUndefined();
     },
   );
 });
