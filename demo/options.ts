@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import { withoutHint } from '../common/command/command-line.ts';
+import { names } from '../common/config/parsers.ts';
 import { EXIT_USAGE, StartError } from '../common/errors.ts';
 import { findSource, sources, type SourceName } from '../common/sources.ts';
 import { naturalShares, type TrafficOptions } from './traffic.ts';
@@ -97,11 +98,7 @@ export function readOptions(args: readonly string[], run: number): DemoOptions {
   const functionsPerProject = integer('functions', 8, 1, 1000);
   const seed = integer('seed', 1, 0, Number.MAX_SAFE_INTEGER);
   const duration = integer('duration', 0, 1, 31_536_000);
-  const wanted = (values.sources ?? '')
-    .split(',')
-    .map((s) => s.trim())
-    .filter((s) => s !== '');
-  const chosen = wanted.flatMap((name): SourceName[] => {
+  const chosen = names(values.sources ?? '').flatMap((name): SourceName[] => {
     const source = findSource(name);
     if (source !== undefined) return [source.name];
     mistakes.push(`--sources has ${JSON.stringify(name)}; use ${sources.map((s) => s.name).join(', ')}`);
