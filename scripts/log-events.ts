@@ -57,6 +57,8 @@ export const meanings: Readonly<Record<string, string>> = {
   clickhouse_node_changed:
     'The process went on to another node. `reason` says why: [scale](scale.md#when-a-node-is-lost)',
   clickhouse_node_completed: 'The rollup service created the tables that a node lacked.',
+  clickhouse_node_not_ready:
+    'A node cannot be used, and the others go on. `reason` says what to repair: [scale](scale.md#replace-a-node-add-one)',
   clickhouse_server_connected: 'The server answers, and its version is supported.',
   clickhouse_session_replaced: 'The embedded engine replaced a session after a failed statement.',
   clickhouse_unavailable:

@@ -7,12 +7,21 @@ import { isLost, type NodeList } from './node-list.ts';
 
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
-SELECT name, create_table_query AS definition
+SELECT name, create_table_query AS definition, if(startsWith(engine, 'Replicated'), uuid, NULL) AS replicated
 FROM system.tables
 WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9]+_[0-9a-f]{8}$')
 ORDER BY engine = 'View', engine = 'MaterializedView', name`;
 
+interface Table {
+  readonly definition: string;
+  /** The UUID, which is its place in Keeper (cluster.ts); null if it is not replicated. */
+  readonly replicated: string | null;
+}
+
+type Tables = ReadonlyMap<string, Table>;
+
 export function createDuties(nodes: NodeList, cluster: string, logger: Logger): ClusterDuties {
+  let wasComplete = false;
   return { check, complete };
 
   async function check(): Promise<void> {
@@ -26,20 +35,29 @@ export function createDuties(nodes: NodeList, cluster: string, logger: Logger): 
   }
 
   async function complete(): Promise<void> {
-    const held = await nodes.onLive(definitionsOn);
-    const answered = held.filter((definitions) => definitions !== undefined);
-    const wanted = answered.reduce((most, of) => (of.size > most.size ? of : most), new Map<string, string>());
-    if (wanted.size === 0 && answered.length < nodes.hosts.length)
+    const held = await nodes.onLive(tablesOn);
+    const most = held.reduce((best, of, at) => ((of?.size ?? 0) > (held[best]?.size ?? 0) ? at : best), 0);
+    const wanted = held[most] ?? (new Map() as Tables);
+    if (wanted.size === 0 && held.includes(undefined))
       throw new StartError(
         `the cluster ${cluster} has no tables on the nodes that answer; to create them, every node of CLICKHOUSE_URL must answer`,
       );
-    for (const [at, definitions] of held.entries()) {
+    for (const [at, tables] of held.entries()) {
+      const name = tables && findStranger(tables, wanted);
+      if (name === undefined) continue;
+      const reason = `the table ${name} of ${nodes.hosts[at]} is no replica of that of ${nodes.hosts[most]}: their UUIDs differ`;
+      if (!wasComplete) throw new StartError(`${reason}; replace the node that was away (docs/scale.md)`);
+      logger.error({ node: nodes.hosts[at], reason }, 'clickhouse_node_not_ready');
+      // nobody knows which of them others should have
+      return;
+    }
+    for (const [at, tables] of held.entries()) {
       // a node that was away may not have dropped the view of a retired rollup yet, whose table is a view elsewhere
       const isRetired = (name: string): boolean =>
-        definitions?.get(name.replace(/_mv$/, ''))?.startsWith('CREATE VIEW') === true;
-      const missing = [...wanted].filter(([name]) => definitions?.has(name) === false && !isRetired(name));
+        tables?.get(name.replace(/_mv$/, ''))?.definition.startsWith('CREATE VIEW') === true;
+      const missing = [...wanted].filter(([name]) => tables?.has(name) === false && !isRetired(name));
       try {
-        for (const [, sql] of missing) await (await nodes.open(at)).execute({ sql });
+        for (const [, { definition }] of missing) await (await nodes.open(at)).execute({ sql: definition });
         if (missing.length > 0)
           logger.info({ node: nodes.hosts[at], tables: missing.length }, 'clickhouse_node_completed');
       } catch (error) {
@@ -48,16 +66,22 @@ export function createDuties(nodes: NodeList, cluster: string, logger: Logger): 
           throw error;
       }
     }
+    wasComplete = true;
   }
 }
 
+/** The name of a replicated table that is another one elsewhere. */
+function findStranger(tables: Tables, elsewhere: Tables): string | undefined {
+  for (const [name, { replicated }] of tables) {
+    const other = elsewhere.get(name)?.replicated ?? null;
+    if (replicated !== null && other !== null && replicated !== other) return name;
+  }
+  return undefined;
+}
+
 /** By name, in an order in which they can be created. */
-async function definitionsOn(node: ClickHouse): Promise<ReadonlyMap<string, string>> {
-  const found = await select<{ name: string; definition: string }>(
-    node,
-    DEFINITIONS,
-    {},
-    { show_table_uuid_in_table_create_query_if_not_nil: 1 },
-  );
-  return new Map(found.map(({ name, definition }) => [name, definition]));
+async function tablesOn(node: ClickHouse): Promise<Tables> {
+  const settings = { show_table_uuid_in_table_create_query_if_not_nil: 1 };
+  const found = await select<Table & { name: string }>(node, DEFINITIONS, {}, settings);
+  return new Map(found.map((table) => [table.name, table]));
 }

@@ -106,8 +106,8 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
       );
       const rows = replicas.flat();
       const own = new Set(rows.map((r) => r.own));
-      // a node without Keeper sees no session, not even its own
-      const isBlind = rows.length > 0 && !rows.some((r) => r.active.includes(r.own));
+      // a node without Keeper sees no session, not even its own, and one without tables sees none at all
+      const isBlind = !rows.some((r) => r.active.includes(r.own));
       if (answered.length === 0 || isBlind || rows.some((r) => r.active.some((name) => !own.has(name)))) throw failure;
     }
     return answered.map((o) => o.answer);

@@ -3,7 +3,8 @@ import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openCluster } from './shards.ts';
-import type { ClickHouse } from '../clickhouse.ts';
+import { everywhere, type ClickHouse } from '../clickhouse.ts';
+import { assertEmpty } from '../database.ts';
 
 // Guarantee: a process uses only nodes that it can trust to be whole, and a node that is not stops no other one. Nodes
 // here answer by rules; test/cluster and test/shards have genuine ones.
@@ -62,6 +63,9 @@ async function startNode(
   return node;
 }
 
+/** A port where nobody listens. */
+const LOST = { url: 'http://u:p@127.0.0.1:1/sluice', host: '127.0.0.1:1' };
+
 async function open(...nodes: readonly { readonly url: string }[]): Promise<ClickHouse> {
   const logger = pino({ level: 'info' }, { write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) });
   const clickhouse = await openCluster({ urls: nodes.map(({ url }) => url), cluster: 'logs', logger, wait: false });
@@ -103,5 +107,60 @@ describe('a node that does not know the cluster', () => {
     await look(2);
     await vi.waitFor(() => expect(log).toContainEqual(expect.objectContaining({ msg: 'shards_changed', now: 2 })));
     await expect(clickhouse.ping()).rejects.toThrow('has 2 shards now, and had 1');
+  });
+});
+
+describe('a lost node', () => {
+  const replicas = (...active: readonly string[]): Answers => ({
+    'system.replicas': `${JSON.stringify({ own: 's1-r1', active })}\n`,
+  });
+
+  test.each([
+    ['no table can tell whether it has left', {}, false],
+    ['Keeper holds its session', replicas('s1-r1', 's1-r2'), false],
+    ['its session has ended', replicas('s1-r1'), true],
+    ['the node that answers has no session either', replicas(), false],
+  ])('is left out of what every node must do only if its session has ended: %s', async (_, answers, isLeftOut) => {
+    const clickhouse = await open(await startNode(answers), LOST);
+    for (const work of [
+      () => clickhouse.killInsert('x'),
+      () => assertEmpty(everywhere(clickhouse), 'a backup that is restored'),
+    ])
+      if (isLeftOut) await expect(work()).resolves.toBeUndefined();
+      else await expect(work()).rejects.toMatchObject({ kind: 'retry', message: expect.stringContaining(LOST.host) });
+  });
+});
+
+describe('tables of one name that are no replicas of each other', () => {
+  const table = (uuid: string): Answers => ({
+    create_table_query: `${JSON.stringify({ name: 'batches', definition: 'CREATE TABLE batches (n UInt8)', replicated: uuid })}\n`,
+  });
+
+  test('stop the start, with the names of table and nodes', async () => {
+    const nodes = [await startNode(table('a')), await startNode(table('b'))] as const;
+    await expect((await open(...nodes)).cluster!.complete()).rejects.toMatchObject({
+      name: 'StartError',
+      message: expect.stringMatching(new RegExp(`batches of ${nodes[1].host} .* of ${nodes[0].host}`)),
+    });
+  });
+
+  test('are logged while the process runs, and then a node without tables gets none of them', async () => {
+    const nodes = [await startNode(table('a')), await startNode(table('a')), await startNode(table('a'))] as const;
+    const { cluster } = await open(...nodes);
+    await cluster!.complete();
+    nodes[1].answers = table('b');
+    nodes[2].answers = {};
+    await cluster!.complete();
+    expect(log).toContainEqual(
+      expect.objectContaining({
+        msg: 'clickhouse_node_not_ready',
+        node: nodes[1].host,
+        reason: expect.stringContaining('batches'),
+      }),
+    );
+    expect(log).not.toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed' }));
+    nodes[1].answers = table('a');
+    await cluster!.complete();
+    expect(log).toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[2].host }));
   });
 });
