@@ -2,8 +2,7 @@ import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
 import { select, type ClickHouse, type ClusterDuties } from '../clickhouse.ts';
 import { checkCluster } from './cluster.ts';
-import { ClickHouseError } from '../errors.ts';
-import { isLost, type NodeList } from './node-list.ts';
+import { isLost, isRefusal, type NodeList } from './node-list.ts';
 
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
@@ -57,13 +56,15 @@ export function createDuties(nodes: NodeList, cluster: string, logger: Logger): 
         tables?.get(name.replace(/_mv$/, ''))?.definition.startsWith('CREATE VIEW') === true;
       const missing = [...wanted].filter(([name]) => tables?.has(name) === false && !isRetired(name));
       try {
-        for (const [, { definition }] of missing) await (await nodes.open(at)).execute({ sql: definition });
+        for (const [, { definition }] of missing) await (await nodes.openNow(at)).execute({ sql: definition });
         if (missing.length > 0)
           logger.info({ node: nodes.hosts[at], tables: missing.length }, 'clickhouse_node_completed');
       } catch (error) {
-        // else a statement that was in flight on all nodes has created it
-        if (!isLost(error) && !(error instanceof ClickHouseError && error.codeName === 'TABLE_ALREADY_EXISTS'))
-          throw error;
+        if (isLost(error)) continue;
+        if (!isRefusal(error)) throw error;
+        // a statement that was in flight on all nodes has created it
+        if (error.codeName === 'TABLE_ALREADY_EXISTS') continue;
+        logger.error({ node: nodes.hosts[at], reason: error.message }, 'clickhouse_node_not_ready');
       }
     }
     wasComplete = true;

@@ -11,11 +11,14 @@ export interface NodeList {
   open(at: number): Promise<ClickHouse>;
   /** The same while statements run: a node that cannot be used, such as an empty one without the database, is lost. */
   openNow(at: number): Promise<ClickHouse>;
-  /** The results in the order of the urls; undefined for a lost node. */
+  /**
+   * The results in the order of the urls; undefined for a lost node, and for one that refuses the work, which is logged.
+   * Throws if no node does it: the refusal, unless one is lost.
+   */
   onLive<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]>;
   /**
-   * Runs `work` on all nodes. A lost one may be left out as soon as Keeper has ended its session, because an insert on
-   * it can no longer be committed. Throws if it has not.
+   * The same on all nodes. One that is lost, or refuses, may be left out as soon as Keeper has ended its session, because
+   * an insert on it can no longer be committed. Throws if it has not.
    */
   onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]>;
   close(): Promise<void>;
@@ -27,8 +30,10 @@ interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatien
   readonly shard: string | undefined;
 }
 
-/** `error`: the node is lost */
-type Outcome<T> = { readonly clickhouse: ClickHouse; readonly answer: T } | { readonly error: ClickHouseError };
+/** `error`: the node is lost, or refuses */
+type Outcome<T> =
+  | { readonly clickhouse: ClickHouse; readonly answer: T }
+  | { readonly host: string; readonly error: ClickHouseError };
 
 /** The node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set(['TABLE_IS_READ_ONLY', 'NO_ZOOKEEPER', 'KEEPER_EXCEPTION']);
@@ -61,6 +66,7 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
       .then(ofOurShard)
       .catch((error: unknown) => {
         delete node.opened;
+        if (error instanceof StartError && !isLost(error.cause)) notReady(node.host, error);
         throw error instanceof StartError && isLost(error.cause) ? error.cause : error;
       });
     return node.opened;
@@ -80,23 +86,31 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     }
   }
 
+  function notReady(host: string, { message }: Error): void {
+    options.logger.error({ node: host, reason: message }, 'clickhouse_node_not_ready');
+  }
+
   async function onNodes<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<Outcome<T>[]> {
-    return await Promise.all(
-      nodes.map(async (_, at) => {
+    const outcomes = await Promise.all(
+      nodes.map(async ({ host }, at): Promise<Outcome<T>> => {
         try {
           const clickhouse = await openNow(at);
           return { clickhouse, answer: await work(clickhouse) };
         } catch (error) {
-          if (!isLost(error)) throw error;
-          return { error };
+          if (!isLost(error) && !isRefusal(error)) throw error;
+          return { host, error };
         }
       }),
     );
+    const failures = outcomes.filter((o) => 'error' in o);
+    if (failures.length === nodes.length) throw (failures.find((f) => isLost(f.error)) ?? failures[0]!).error;
+    for (const { host, error } of failures) if (!isLost(error)) notReady(host, error);
+    return outcomes;
   }
 
   async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
     const outcomes = await onNodes(work);
-    const failure = outcomes.find((o) => 'error' in o)?.error;
+    const failure = outcomes.find((o) => 'error' in o);
     const answered = outcomes.filter((o) => 'answer' in o);
     if (failure !== undefined) {
       const replicas = await Promise.all(
@@ -108,7 +122,11 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
       const own = new Set(rows.map((r) => r.own));
       // a node without Keeper sees no session, not even its own, and one without tables sees none at all
       const isBlind = !rows.some((r) => r.active.includes(r.own));
-      if (answered.length === 0 || isBlind || rows.some((r) => r.active.some((name) => !own.has(name)))) throw failure;
+      if (isBlind || rows.some((r) => r.active.some((name) => !own.has(name))))
+        throw lost(
+          new Error(`${failure.host}: ${failure.error.message}`, { cause: failure.error }),
+          failure.error.codeName,
+        );
     }
     return answered.map((o) => o.answer);
   }
@@ -127,6 +145,11 @@ export async function shardOfNode(node: Reader): Promise<string> {
 export function lost(error: Error, codeName: string): ClickHouseError {
   const failure: Failure = { code: undefined, codeName, kind: 'retry', outcome: 'not_written' };
   return new ClickHouseError(`The node cannot be used: ${error.message}`, failure, error);
+}
+
+/** The same fails on this node again. If others do it, this one is not ready: it lacks rights or the database. */
+export function isRefusal(error: unknown): error is ClickHouseError {
+  return error instanceof ClickHouseError && error.kind === 'fatal';
 }
 
 /** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */

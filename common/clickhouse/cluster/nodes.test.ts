@@ -110,11 +110,16 @@ describe('a node that does not know the cluster', () => {
   });
 });
 
-describe('a lost node', () => {
-  const replicas = (...active: readonly string[]): Answers => ({
-    'system.replicas': `${JSON.stringify({ own: 's1-r1', active })}\n`,
-  });
+const replicas = (...active: readonly string[]): Answers => ({
+  'system.replicas': `${JSON.stringify({ own: 's1-r1', active })}\n`,
+});
+const table = (uuid: string): Answers => ({
+  create_table_query: `${JSON.stringify({ name: 'batches', definition: 'CREATE TABLE batches (n UInt8)', replicated: uuid })}\n`,
+});
+const notReady = (node: { readonly host: string }, reason: unknown) =>
+  expect.objectContaining({ msg: 'clickhouse_node_not_ready', node: node.host, reason });
 
+describe('a lost node', () => {
   test.each([
     ['no table can tell whether it has left', {}, false],
     ['Keeper holds its session', replicas('s1-r1', 's1-r2'), false],
@@ -132,10 +137,6 @@ describe('a lost node', () => {
 });
 
 describe('tables of one name that are no replicas of each other', () => {
-  const table = (uuid: string): Answers => ({
-    create_table_query: `${JSON.stringify({ name: 'batches', definition: 'CREATE TABLE batches (n UInt8)', replicated: uuid })}\n`,
-  });
-
   test('stop the start, with the names of table and nodes', async () => {
     const nodes = [await startNode(table('a')), await startNode(table('b'))] as const;
     await expect((await open(...nodes)).cluster!.complete()).rejects.toMatchObject({
@@ -151,16 +152,56 @@ describe('tables of one name that are no replicas of each other', () => {
     nodes[1].answers = table('b');
     nodes[2].answers = {};
     await cluster!.complete();
-    expect(log).toContainEqual(
-      expect.objectContaining({
-        msg: 'clickhouse_node_not_ready',
-        node: nodes[1].host,
-        reason: expect.stringContaining('batches'),
-      }),
-    );
+    expect(log).toContainEqual(notReady(nodes[1], expect.stringContaining('batches')));
     expect(log).not.toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed' }));
     nodes[1].answers = table('a');
     await cluster!.complete();
     expect(log).toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[2].host }));
+  });
+});
+
+describe('a node that is half set up', () => {
+  const KILL = 'FROM system.processes';
+
+  test.each([
+    ['its user may not create', { CREATE: 497 }],
+    ['Keeper still knows its replica', { CREATE: 253 }],
+    ['its user may not read', { create_table_query: 497 }],
+    ['its database was dropped', { create_table_query: 81 }],
+    ['its database is missing', { 'SELECT version()': 81 }],
+  ])('is named, and the others are completed: %s', async (_, answers: Answers) => {
+    const nodes = [await startNode(table('a')), await startNode(answers), await startNode()] as const;
+    const { cluster } = await open(...nodes);
+    await cluster!.complete();
+    expect(log).toContainEqual(notReady(nodes[1], expect.any(String)));
+    expect(log).toContainEqual(
+      expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[2].host, tables: 1 }),
+    );
+  });
+
+  test('stops no takeover if it has no session in Keeper, and delays it if it has one', async () => {
+    const nodes = [await startNode(replicas('s1-r1')), await startNode({ [KILL]: 497 })] as const;
+    const clickhouse = await open(...nodes);
+    await expect(clickhouse.killInsert('x')).resolves.toBeUndefined();
+    expect(log).toContainEqual(notReady(nodes[1], expect.stringContaining('497')));
+    // an insert may run there, of a user who has lost his rights since
+    nodes[0].answers = replicas('s1-r1', 's1-r2');
+    await expect(clickhouse.killInsert('x')).rejects.toMatchObject({
+      kind: 'retry',
+      message: expect.stringContaining(nodes[1].host),
+    });
+  });
+
+  test('ends what it is asked for if there is no other one', async () => {
+    const answers = { [KILL]: 497, create_table_query: 497 };
+    const clickhouse = await open(await startNode(answers), await startNode(answers));
+    for (const work of [() => clickhouse.killInsert('x'), () => clickhouse.cluster!.complete()])
+      await expect(work()).rejects.toMatchObject({ codeName: 'ACCESS_DENIED', kind: 'fatal' });
+  });
+
+  test('ends no process while the others do not answer', async () => {
+    const clickhouse = await open(await startNode({ [KILL]: 497, create_table_query: 497 }), LOST);
+    for (const work of [() => clickhouse.killInsert('x'), () => clickhouse.cluster!.complete()])
+      await expect(work()).rejects.toMatchObject({ codeName: 'ECONNREFUSED', kind: 'retry' });
   });
 });
