@@ -104,12 +104,32 @@ describe('slots', () => {
     expect([timers() - before, getEventListeners(caller.signal, 'abort').length]).toEqual([0, 0]);
   });
 
-  it('gives background work none while a key waits for its share, though a slot is free', async () => {
+  it('gives background work a free slot while a key waits for its own share', async () => {
     const slots = createQuerySlots({ shares, concurrency: 2, queue: 2, waitMs: 10_000 });
     const release = await slots.acquire(calm, 'a');
     const waits = slots.acquire(calm, 'a');
-    expect([slots.running(), slots.waiting(), slots.tryAcquireBackground()]).toEqual([1, 1, undefined]);
+    expect([slots.running(), slots.waiting()]).toEqual([1, 1]);
+    const background = slots.tryAcquireBackground();
+    expect(background).toBeDefined();
+    expect([slots.running(), slots.waiting()]).toEqual([2, 1]);
     release();
+    (await waits)();
+    background?.();
+    expect(slots.running()).toBe(0);
+  });
+
+  it('gives a free slot to a waiting query that may run by now, before background work', async () => {
+    let now = 0;
+    const lately = createShares(() => now);
+    const slots = createQuerySlots({ shares: lately, concurrency: 4, queue: 4, waitMs: 10_000 });
+    lately.note('b');
+    lately.note('a');
+    for (const owner of ['a', 'a', 'b']) await slots.acquire(calm, owner);
+    const waits = slots.acquire(calm, 'a');
+    expect([slots.running(), slots.waiting()]).toEqual([3, 1]);
+    // no other key has asked within the last minute: three slots are for this one
+    now = 60_000;
+    expect([slots.tryAcquireBackground(), slots.running(), slots.waiting()]).toEqual([undefined, 4, 0]);
     (await waits)();
   });
 

@@ -127,9 +127,14 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
       if (waiters.size >= queue && !makeRoom(owner)) throw new NoSlot(owner, 'too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
     },
-    /** Returns the release function of a slot for background work. Undefined if its share is taken. */
+    /**
+     * Returns the release function of a slot for background work. Undefined if its share is taken, or no slot is free
+     * after the waiting queries that may run have theirs.
+     */
     tryAcquireBackground(): (() => void) | undefined {
-      if (running >= concurrency || background >= backgroundShare || waiters.size > 0) return undefined;
+      // the share of a key that waits grows with time
+      grantNext();
+      if (running >= concurrency || background >= backgroundShare) return undefined;
       background++;
       return take(() => {
         background--;
