@@ -148,9 +148,13 @@ export async function countShards(node: Reader, cluster: string): Promise<number
   return (await select<{ shards: number }>(node, sql, { cluster }))[0]!.shards;
 }
 
-/** Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables. */
+/**
+ * Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables, and
+ * ClickHouseError if only its Keeper does not answer.
+ */
 export async function checkCluster(node: Reader & { readonly where: string }, cluster: string): Promise<void> {
   const missing: string[] = [];
+  let unavailable: ClickHouseError | undefined;
   if ((await countShards(node, cluster)) === 0) missing.push(`remote_servers has no cluster ${cluster}`);
   const macros = await select<{ macro: string }>(node, 'SELECT macro FROM system.macros');
   for (const name of ['shard', 'replica'])
@@ -163,11 +167,13 @@ export async function checkCluster(node: Reader & { readonly where: string }, cl
       await select(node, sql);
     } catch (error) {
       if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
-      missing.push(`${what} (${error.codeName})`);
+      if (error.kind === 'retry') unavailable = error;
+      else missing.push(`${what} (${error.codeName})`);
     }
   if (missing.length > 0)
     throw new StartError(
       `ClickHouse at ${node.where} cannot be a node of CLICKHOUSE_CLUSTER=${cluster}: ${missing.join('; ')}`,
       { exitCode: EXIT_CONFIG },
     );
+  if (unavailable !== undefined) throw unavailable;
 }

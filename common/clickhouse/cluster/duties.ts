@@ -1,8 +1,8 @@
 import { StartError } from '../../errors.ts';
-import type { Logger } from '../../logger.ts';
 import { select, type ClickHouse, type ClusterDuties } from '../clickhouse.ts';
 import { checkCluster } from './cluster.ts';
-import { isLost, isRefusal, type NodeList } from './node-list.ts';
+import { isLost, isRefusal, untilAnswered, type NodeList } from './node-list.ts';
+import type { ServerOptions } from '../server/server.ts';
 
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
@@ -19,18 +19,17 @@ interface Table {
 
 type Tables = ReadonlyMap<string, Table>;
 
-export function createDuties(nodes: NodeList, cluster: string, logger: Logger): ClusterDuties {
+export function createDuties(
+  nodes: NodeList,
+  cluster: string,
+  options: Pick<ServerOptions, 'logger' | 'wait' | 'signal'>,
+): ClusterDuties {
+  const { logger } = options;
   let wasComplete = false;
   return { check, complete };
 
   async function check(): Promise<void> {
-    for (const at of nodes.hosts.keys()) {
-      const node = await nodes.open(at).catch((error: unknown) => {
-        if (isLost(error)) return undefined;
-        throw error;
-      });
-      if (node !== undefined) await checkCluster(node, cluster);
-    }
+    await untilAnswered(nodes, options, () => nodes.onLive((node) => checkCluster(node, cluster)));
   }
 
   async function complete(): Promise<void> {

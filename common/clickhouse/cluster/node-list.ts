@@ -1,4 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
+import { isCertificateError } from '../../tls.ts';
 import { select, type ClickHouse, type Reader } from '../clickhouse.ts';
 import { SHARED_TABLES } from './cluster.ts';
 import { ClickHouseError, type Failure } from '../errors.ts';
@@ -37,6 +39,16 @@ type Outcome<T> =
 
 /** The node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set(['TABLE_IS_READ_ONLY', 'NO_ZOOKEEPER', 'KEEPER_EXCEPTION']);
+
+/** The node refuses every statement before it begins: another server without our user or database took its place. */
+const UNUSABLE = new Set([
+  'UNKNOWN_DATABASE',
+  'UNKNOWN_USER',
+  'WRONG_PASSWORD',
+  'REQUIRED_PASSWORD',
+  'AUTHENTICATION_FAILED',
+]);
+const CONNECT_RETRY_MS = 1_000;
 
 /** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
 const REPLICAS = `
@@ -132,6 +144,24 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
   }
 }
 
+/** Retries at the start, while the nodes that are needed are lost. Throws StartError if nobody waits. */
+export async function untilAnswered<T>(
+  { hosts }: Pick<NodeList, 'hosts'>,
+  { logger, wait = true, signal }: Pick<ServerOptions, 'logger' | 'wait' | 'signal'>,
+  work: () => Promise<T>,
+): Promise<T> {
+  for (let attempt = 0; ; attempt++)
+    try {
+      return await work();
+    } catch (error) {
+      if (!isLost(error)) throw error;
+      const [where, reason] = [hosts.join(', '), error.codeName];
+      if (!wait) throw new StartError(`ClickHouse does not answer at any of ${where}: ${reason}`);
+      if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
+      await sleep(CONNECT_RETRY_MS, undefined, { signal });
+    }
+}
+
 /** The macro `shard` of a node; '' if it has none (checkCluster says so). */
 export async function shardOfNode(node: Reader): Promise<string> {
   try {
@@ -145,6 +175,13 @@ export async function shardOfNode(node: Reader): Promise<string> {
 export function lost(error: Error, codeName: string): ClickHouseError {
   const failure: Failure = { code: undefined, codeName, kind: 'retry', outcome: 'not_written' };
   return new ClickHouseError(`The node cannot be used: ${error.message}`, failure, error);
+}
+
+/** Returns an error of a node that refuses every statement as its loss. */
+export function asLoss(error: unknown): unknown {
+  return error instanceof ClickHouseError && (UNUSABLE.has(error.codeName) || isCertificateError(error.codeName))
+    ? lost(error, error.codeName)
+    : error;
 }
 
 /** The same fails on this node again. If others do it, this one is not ready: it lacks rights or the database. */

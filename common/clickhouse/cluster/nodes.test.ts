@@ -1,10 +1,15 @@
-import { createServer } from 'node:http';
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { ClusterOptions } from './nodes.ts';
 import { openCluster } from './shards.ts';
 import { everywhere, type ClickHouse } from '../clickhouse.ts';
 import { assertEmpty } from '../database.ts';
+import { makeCertificate, type Certificate } from '../../../test/harness/certificates.ts';
+import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
 
 // Guarantee: a process uses only nodes that it can trust to be whole, and a node that is not stops no other one. Nodes
 // here answer by rules; test/cluster and test/shards have genuine ones.
@@ -24,6 +29,8 @@ afterEach(async () => {
   for (const end of ends.splice(0).toReversed()) await end();
 });
 
+const read = ({ cert, key }: Certificate) => ({ cert: readFileSync(cert), key: readFileSync(key) });
+
 /** A node of a cluster of one shard, without tables. */
 const EMPTY: Answers = {
   'version()': '25.8.2.1\n',
@@ -37,38 +44,54 @@ const EMPTY: Answers = {
 /** Its answers may be changed while it runs. */
 async function startNode(
   answers: Answers = {},
-): Promise<{ readonly url: string; readonly host: string; answers: Answers }> {
-  const server = createServer((request, response) => {
+  certificate?: Certificate,
+): Promise<{ readonly url: string; readonly host: string; answers: Answers; replace(by: Certificate): void }> {
+  const answer = (request: IncomingMessage, response: ServerResponse): void => {
     let sql = '';
     request.on('data', (chunk) => (sql += chunk));
     request.on('end', () => {
-      const [, answer] = [...Object.entries(node.answers), ...Object.entries(EMPTY), ['', '']].find(([part]) =>
+      const [, said] = [...Object.entries(node.answers), ...Object.entries(EMPTY), ['', '']].find(([part]) =>
         sql.includes(part),
       )!;
-      if (answer === null) return;
-      if (typeof answer === 'string') response.end(answer);
+      if (said === null) return;
+      if (typeof said === 'string') response.end(said);
       else
         response
-          .writeHead(500, { 'x-clickhouse-exception-code': String(answer) })
-          .end(`Code: ${answer}. DB::Exception: Refused.`);
+          .writeHead(500, { 'x-clickhouse-exception-code': String(said) })
+          .end(`Code: ${said}. DB::Exception: Refused.`);
     });
-  });
+  };
+  const server = certificate === undefined ? createServer(answer) : createTlsServer(read(certificate), answer);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   ends.push(() => {
     server.closeAllConnections();
     server.close();
   });
   const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const node = { url: `http://u:p@${host}/sluice`, host, answers };
+  const node = {
+    url: `${certificate === undefined ? 'http' : 'https'}://u:p@${host}/sluice`,
+    host,
+    answers,
+    replace(by: Certificate) {
+      if (server instanceof TlsServer) server.setSecureContext(read(by));
+      server.closeAllConnections();
+    },
+  };
   return node;
 }
 
 /** A port where nobody listens. */
 const LOST = { url: 'http://u:p@127.0.0.1:1/sluice', host: '127.0.0.1:1' };
 
-async function open(...nodes: readonly { readonly url: string }[]): Promise<ClickHouse> {
+const open = (...nodes: readonly { readonly url: string }[]): Promise<ClickHouse> => openWith({}, ...nodes);
+
+async function openWith(
+  options: Partial<ClusterOptions>,
+  ...nodes: readonly { readonly url: string }[]
+): Promise<ClickHouse> {
   const logger = pino({ level: 'info' }, { write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) });
-  const clickhouse = await openCluster({ urls: nodes.map(({ url }) => url), cluster: 'logs', logger, wait: false });
+  const urls = nodes.map(({ url }) => url);
+  const clickhouse = await openCluster({ urls, cluster: 'logs', logger, wait: false, ...options });
   ends.push(() => clickhouse.close());
   return clickhouse;
 }
@@ -203,5 +226,64 @@ describe('a node that is half set up', () => {
     const clickhouse = await open(await startNode({ [KILL]: 497, create_table_query: 497 }), LOST);
     for (const work of [() => clickhouse.killInsert('x'), () => clickhouse.cluster!.complete()])
       await expect(work()).rejects.toMatchObject({ codeName: 'ECONNREFUSED', kind: 'retry' });
+  });
+});
+
+describe('a node that cannot be used', () => {
+  test('at the start is named, and another one takes its place', async () => {
+    const nodes = [await startNode({ 'version()': 81 }), await startNode({ 'version()': 516 })] as const;
+    const { cluster } = await open(...nodes, LOST, await startNode());
+    await cluster!.check();
+    expect(log).toContainEqual(notReady(nodes[0], expect.stringContaining('has no database sluice')));
+    expect(log).toContainEqual(notReady(nodes[1], expect.stringContaining('refuses the user u')));
+    await expect(open(...nodes, LOST)).rejects.toMatchObject({
+      name: 'StartError',
+      message: expect.stringMatching(/has no database sluice; create it/),
+    });
+  });
+
+  test('because it has lost Keeper stops no start, and is waited for if it is the only one', async () => {
+    const nodes = [await startNode({ 'system.zookeeper': 999 }), await startNode()] as const;
+    await expect((await open(...nodes)).cluster!.check()).resolves.toBeUndefined();
+    const alone = (await open(nodes[0])).cluster!;
+    await expect(alone.check()).rejects.toMatchObject({ name: 'StartError', exitCode: 1 });
+    const checking = (await openWith({ wait: true }, nodes[0])).cluster!.check();
+    await vi.waitFor(() => expect(log).toContainEqual(expect.objectContaining({ msg: 'waiting_for_clickhouse' })));
+    nodes[0].answers = {};
+    await expect(checking).resolves.toBeUndefined();
+    // what is absent is a mistake
+    nodes[0].answers = { 'system.zookeeper': 999, 'system.distributed_ddl_queue': 139 };
+    await expect(alone.check()).rejects.toMatchObject({ name: 'StartError', exitCode: 78 });
+  });
+
+  const insert = (clickhouse: ClickHouse): Promise<void> =>
+    clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [Buffer.of(1)] });
+
+  test.each([
+    ['its user', 516],
+    ['its database', 81],
+  ])('any more because it has lost %s is left for the next one', async (_, code) => {
+    const nodes = [await startNode(), await startNode({ 'SELECT 2': '2' })] as const;
+    const [reading, writing] = [await open(...nodes), await open(...nodes)];
+    nodes[0].answers = { '': code };
+    const { body } = await reading.read({ sql: 'SELECT 2', format: 'TSV' });
+    expect(body.toString()).toBe('2');
+    await expect(insert(writing)).rejects.toMatchObject({ kind: 'retry', outcome: 'not_written' });
+    await expect(insert(writing)).resolves.toBeUndefined();
+  });
+
+  test('any more because its certificate is not valid any more is left for the next one', async () => {
+    const folder = temporaryFolder();
+    ends.push(() => folder.remove());
+    const authority = makeCertificate(folder.path, 'authority');
+    const [valid, invalid] = [makeCertificate(folder.path, 'valid', authority), makeCertificate(folder.path, 'other')];
+    const nodes = [await startNode({}, valid), await startNode({ 'SELECT 2': '2' }, valid)] as const;
+    const options = { authorities: readFileSync(authority.cert) };
+    const [reading, writing] = [await openWith(options, ...nodes), await openWith(options, ...nodes)];
+    nodes[0].replace(invalid);
+    const { body } = await reading.read({ sql: 'SELECT 2', format: 'TSV' });
+    expect(body.toString()).toBe('2');
+    await expect(insert(writing)).rejects.toMatchObject({ kind: 'retry', outcome: 'not_written' });
+    await expect(insert(writing)).resolves.toBeUndefined();
   });
 });

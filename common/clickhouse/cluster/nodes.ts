@@ -1,11 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { StartError } from '../../errors.ts';
 import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } from '../clickhouse.ts';
 import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
-import { createNodeList, isLost, lost, type NodeList } from './node-list.ts';
+import { asLoss, createNodeList, isLost, lost, untilAnswered, type NodeList } from './node-list.ts';
 import { databaseIn } from '../server/connection.ts';
 import type { ServerOptions } from '../server/server.ts';
 import { identifier } from '../sql.ts';
@@ -37,7 +35,6 @@ export interface Nodes extends ClickHouse {
   onLiveNodes<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]>;
 }
 
-const CONNECT_RETRY_MS = 1_000;
 /** A replica that takes longer to fetch what others acknowledged is left for another one, milliseconds. */
 const LAG_MS = 3_000;
 /** A node that read for the asked one is lost. */
@@ -60,7 +57,7 @@ export async function openNodes({
   const { logger } = options;
   const tablesIn = identifier(database ?? databaseIn(new URL(urls[0]!)));
   const nodes = createNodeList({ ...options, urls, shard });
-  let { current, used } = await firstAnswer(nodes, options);
+  let { current, used } = await untilAnswered(nodes, options, () => firstAnswer(nodes));
 
   return {
     where: nodes.hosts.join(','),
@@ -84,7 +81,7 @@ export async function openNodes({
     },
     rights: (wanted) => use((clickhouse) => clickhouse.rights(wanted)),
     ping: () => use((clickhouse) => clickhouse.ping()),
-    cluster: createDuties(nodes, cluster, logger),
+    cluster: createDuties(nodes, cluster, options),
     onLiveNodes: (work) => nodes.onLive(work),
     close: () => nodes.close(),
   };
@@ -114,7 +111,8 @@ export async function openNodes({
           patienceMs,
         );
         return await work(clickhouse);
-      } catch (error) {
+      } catch (caught) {
+        const error = asLoss(caught);
         if (!isLost(error, ofCaller) && !isOfOtherNode(error)) throw error;
         await leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
@@ -163,23 +161,14 @@ function inCluster<S extends { readonly settings?: StatementSettings }>(statemen
   return { ...statement, settings: { ...CLUSTER_SETTINGS, ...statement.settings } };
 }
 
-async function firstAnswer(
-  nodes: NodeList,
-  { logger, wait = true, signal }: Pick<ClusterOptions, 'logger' | 'wait' | 'signal'>,
-): Promise<{ readonly current: number; readonly used: ClickHouse }> {
-  for (let attempt = 0; ; attempt++) {
-    let reason = '';
-    for (const current of nodes.hosts.keys()) {
-      try {
-        return { current, used: await nodes.open(current) };
-      } catch (error) {
-        if (!isLost(error)) throw error;
-        reason = error.codeName;
-      }
+/** Throws StartError if a node cannot be used and no other one can; waiting would not help. */
+async function firstAnswer(nodes: NodeList): Promise<{ readonly current: number; readonly used: ClickHouse }> {
+  const failures: unknown[] = [];
+  for (const current of nodes.hosts.keys())
+    try {
+      return { current, used: await nodes.open(current) };
+    } catch (error) {
+      failures.push(error);
     }
-    const where = nodes.hosts.join(', ');
-    if (!wait) throw new StartError(`ClickHouse does not answer at any of ${where}: ${reason}`);
-    if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
-    await sleep(CONNECT_RETRY_MS, undefined, { signal });
-  }
+  throw failures.find((error) => !isLost(error)) ?? failures[0];
 }
