@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import type { FastifyReply } from 'fastify';
 import { expect, test } from 'vitest';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../../common/clickhouse/errors.ts';
@@ -38,7 +39,7 @@ function make(
     clock?: () => number;
     maxBytes?: number;
     slots?: { concurrency: number; queue: number; waitMs: number };
-    reserve?: () => Promise<() => void>;
+    reserve?: (signal: AbortSignal, owner: string) => Promise<() => void>;
     maxResultBytes?: number;
   } = {},
 ): ReturnType<typeof createAnswers> {
@@ -264,6 +265,45 @@ test('a large cached answer reserves memory while it is converted, and a refused
   expect(events).toEqual(['reserved']);
   const [form] = await Promise.all(both);
   expect([form?.body.length, events]).toEqual([answer.bytes - '{"result":[]}'.length + 1, ['reserved', 'released']]);
+});
+
+/** Reserves memory of which the key `full` has its share already, while another key may have some. */
+function reserveBeside(): (signal: AbortSignal, owner: string) => Promise<() => void> {
+  const shares = createShares();
+  const memory = createResponseMemory({ shares });
+  const reply = { raw: { destroyed: false, once: () => undefined } } as unknown as FastifyReply;
+  memory.hold(reply, 60 * 1024 * 1024, 'full');
+  for (const key of ['b', 'full']) shares.note(key);
+  return (signal, owner) => memory.reserve(signal, owner);
+}
+
+test('a key that joined the query of another key gets memory of its own if that key gets none', async () => {
+  const answers = make(
+    {
+      read: async ({ settings }) => {
+        if (Number(settings?.['max_result_bytes']) < 100_000_000) throw refusal(396, 'too large');
+        return { body: EMPTY, readRows: 0, readBytes: 0 };
+      },
+    },
+    undefined,
+    { reserve: reserveBeside(), maxResultBytes: 128 * 1024 * 1024 },
+  );
+  const [refused, joined] = await Promise.allSettled(
+    ['full', 'b'].map((key) => answers.answer(definition, params, () => calm, key)),
+  );
+  expect(refused).toMatchObject({ reason: { code: 'unavailable', retryAfterSeconds: 5 } });
+  expect(joined).toMatchObject({ value: { cache: 'miss' } });
+});
+
+test('a key that joined the conversion of another key gets memory of its own if that key gets none', async () => {
+  const read = async () => ({ body: resultOf(definition, 3_000_000), readRows: 1, readBytes: 1 });
+  const answers = make({ read }, undefined, { reserve: reserveBeside() });
+  const { answer } = await answers.answer(definition, params, () => calm, 'b');
+  const [refused, joined] = await Promise.allSettled(
+    ['full', 'b'].map((key) => answers.inForm(answer, 'ndjson', definition, key)),
+  );
+  expect(refused).toMatchObject({ reason: { code: 'unavailable', retryAfterSeconds: 5 } });
+  expect(joined).toMatchObject({ value: { truncated: false } });
 });
 
 test('compressed copies and other forms of an answer count as bytes of the cache, each once', async () => {

@@ -8,7 +8,7 @@ import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
 import { createCache } from './cache.ts';
-import { NoSlot, type QuerySlots } from './query-slots.ts';
+import { NoRoom, type QuerySlots } from './query-slots.ts';
 import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
 import { createSharedQueries, type Landed, type SharedCache } from './shared-cache.ts';
@@ -51,6 +51,19 @@ const BACKGROUND = '';
  */
 function cacheKey(definition: Definition, params: Params): string {
   return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
+}
+
+/**
+ * Tries again if what this key joined got no slot or no memory of the key that began it: this key may have some.
+ * Undefined: background work, which does not try again.
+ */
+async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T>): Promise<T> {
+  try {
+    return await join();
+  } catch (error) {
+    if (!(error instanceof NoRoom) || owner === undefined || error.owner === owner) throw error;
+    return await join();
+  }
 }
 
 /** Runs queries, for a caller in a slot of its key, and requeries in a slot that their caller has taken. */
@@ -116,7 +129,8 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     }
   }
   /** Returns the same answer in another form. A cached answer is converted once. Throws `unavailable` without memory. */
-  async function inForm(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
+  const inForm: typeof join = (...call) => twiceIfJoined(call[3], () => join(...call));
+  async function join(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
     let form = answer.forms.get(format);
     if (form === undefined) {
       form = convert(answer, format, definition, owner);
@@ -165,15 +179,8 @@ function createLandings({ shared, clock, limits }: AnswersOptions, put: (kept: K
       return landed;
     });
 
-  const land: typeof fly = async (call, caller, newerThan, run, ask) => {
-    try {
-      return await fly(call, caller, newerThan, run, ask);
-    } catch (error) {
-      // a joined query waits for a slot of the key that began it, and this key may have one
-      if (!(error instanceof NoSlot) || ask === undefined || error.owner === ask.owner) throw error;
-      return await fly(call, caller, newerThan, run, ask);
-    }
-  };
+  const land: typeof fly = (call, caller, newerThan, run, ask) =>
+    twiceIfJoined(ask?.owner, () => fly(call, caller, newerThan, run, ask));
   return { flights, sharedQueries, land };
 }
 

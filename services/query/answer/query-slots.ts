@@ -15,11 +15,11 @@ interface Waiter {
   refuse(error: Error): void;
 }
 
-/** A query of the key `owner` got no slot. */
-export class NoSlot extends ApiError {
+/** A query of the key `owner` got no slot, or no memory for its answer. */
+export class NoRoom extends ApiError {
   readonly owner: string;
-  constructor(owner: string, message: string) {
-    super('unavailable', message, { retryAfterSeconds: 1 });
+  constructor(owner: string, message: string, retryAfterSeconds = 1) {
+    super('unavailable', message, { retryAfterSeconds });
     this.owner = owner;
   }
 }
@@ -44,7 +44,7 @@ function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: Abo
       },
     };
     const onAbort = (): void => waiter.refuse(signal.reason as Error);
-    const timer = setTimeout(() => waiter.refuse(new NoSlot(owner, 'too many queries are running')), waitMs);
+    const timer = setTimeout(() => waiter.refuse(new NoRoom(owner, 'too many queries are running')), waitMs);
     signal.addEventListener('abort', onAbort, { once: true });
     waiters.add(waiter);
   });
@@ -112,7 +112,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);
     if (most === undefined || most.length <= (waitingOf.get(owner)?.length ?? 0) + 1) return false;
     const newest = most.at(-1);
-    newest?.refuse(new NoSlot(newest.owner, 'too many queries of this key are waiting'));
+    newest?.refuse(new NoRoom(newest.owner, 'too many queries of this key are waiting'));
     return true;
   }
 
@@ -124,7 +124,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     async acquire(signal: AbortSignal, owner: string): Promise<() => void> {
       signal.throwIfAborted();
       if (mayRun(owner)) return takeFor(owner);
-      if (waiters.size >= queue && !makeRoom(owner)) throw new NoSlot(owner, 'too many queries are waiting');
+      if (waiters.size >= queue && !makeRoom(owner)) throw new NoRoom(owner, 'too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
     },
     /**

@@ -1,8 +1,7 @@
 import type { FastifyReply } from 'fastify';
-import { ApiError } from '../../../common/http/errors.ts';
 import { whenClosed } from '../http/request.ts';
 import { createShares, type Shares } from './shares.ts';
-import { createQuerySlots } from './query-slots.ts';
+import { createQuerySlots, NoRoom } from './query-slots.ts';
 
 /**
  * Smaller answers are always sent: the buffers of a socket take about as much, and dashboards keep working when the
@@ -40,9 +39,7 @@ export function createResponseMemory({
     // an answer larger than all the memory is sent while nothing else is held
     const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
     if (used + bytes > roomBytes || own + bytes > share)
-      throw new ApiError('unavailable', 'too many large answers wait for their callers to read them', {
-        retryAfterSeconds: RETRY_SECONDS,
-      });
+      throw new NoRoom(owner, 'too many large answers wait for their callers to read them', RETRY_SECONDS);
     const add = (more: number): void => {
       used += more;
       const now = (usedBy.get(owner) ?? 0) + more;
@@ -62,8 +59,8 @@ export function createResponseMemory({
      */
     async reserve(signal: AbortSignal, owner: string): Promise<() => void> {
       const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {
-        throw error instanceof ApiError
-          ? new ApiError('unavailable', 'too many large answers are being made', { retryAfterSeconds: RETRY_SECONDS })
+        throw error instanceof NoRoom
+          ? new NoRoom(owner, 'too many large answers are being made', RETRY_SECONDS)
           : error;
       });
       try {
