@@ -6,7 +6,17 @@ import type { AvroDecoder } from './avro/decoder.ts';
 import { tokenOf } from './delivery/intent.ts';
 import { send, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
-import type { Batch, Ended, Fence, LedgerEnd, OrphanRows, RecordMark, Store, Stored } from './delivery/ports.ts';
+import type {
+  Batch,
+  Ended,
+  Fence,
+  LedgerEnd,
+  OrphanRows,
+  RecordMark,
+  Store,
+  Stored,
+  StoredAs,
+} from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
 import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, rulesFor, schemaIdsOf, textOf } from './evaluate/evaluate.ts';
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
@@ -66,7 +76,7 @@ function readsOf(context: StoreContext, place: Target) {
       return found.map((row): OrphanRows => ({ ...row, minTimestamp: row.minTimestamp ?? undefined }));
     },
 
-    firstDifference: (incarnation, records) => firstDifference(context, place, reader, incarnation, records),
+    compare: (incarnation, records) => compare(context, place, reader, incarnation, records),
 
     async register(fresh) {
       const found = await register.read(topic, partition, fresh);
@@ -211,15 +221,15 @@ async function insertRaw(
   }
 }
 
-async function firstDifference(
+async function compare(
   context: StoreContext,
   place: Target,
   reader: Reader,
   incarnation: number,
   records: readonly Record[],
-): Promise<number | undefined> {
+): Promise<readonly StoredAs[]> {
   const { source, topic, partition, avro } = place;
-  if (records.length === 0) return undefined;
+  if (records.length === 0) return [];
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
   const stored = await select<{ offset: number; checksum: number; dead_time: number | null }>(
     reader,
@@ -228,15 +238,18 @@ async function firstDifference(
   );
   const byOffset = Map.groupBy(stored, (s) => s.offset);
   const ids = new Set(await schemaIdsOf(avro, records, settingsOf(context, place)));
-  return records.find((record) => {
+  return records.map((record) => {
     const there = byOffset.get(record.offset);
-    if (record.value === null || there === undefined) return record.value !== null || there !== undefined;
-    return !there.some(({ checksum: stored, dead_time: deadTime }) =>
+    const { value } = record;
+    if (there === undefined) return value === null ? undefined : 'nothing';
+    if (value === null) return 'another';
+    const isSame = there.some(({ checksum: stored, dead_time: deadTime }) =>
       deadTime === null
-        ? stored === checksum({ ...record, value: storedText(context, place, record.value!, ids) })
+        ? stored === checksum({ ...record, value: storedText(context, place, value, ids) })
         : stored === checksum(record) && deadTime === record.time,
     );
-  })?.offset;
+    return isSame ? 'same' : 'another';
+  });
 }
 
 /** The text that a message is stored as; of one that is a dead letter now, its bytes. */

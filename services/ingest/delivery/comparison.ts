@@ -1,7 +1,7 @@
 import type { Fetched } from '../inbox.ts';
 import { checksum, type Record } from '../evaluate/record.ts';
-import type { Ended, RecordMark } from './ports.ts';
-import type { Compared } from './takeover.ts';
+import type { Ended, RecordMark, StoredAs } from './ports.ts';
+import type { Compared, Plan } from './takeover.ts';
 
 /** A record's time may be any 64-bit integer; the ledger keeps what a number holds exactly. */
 export function markOf(record: Record): RecordMark {
@@ -20,21 +20,21 @@ interface Compare {
   mark(life: number, before: number): Promise<RecordMark | undefined | Ended>;
   /** the records of the log from this offset on */
   peek(at: number): Promise<Fetched | Ended>;
-  /** the first offset of these records whose content is not stored in this life */
-  firstDifference(life: number, records: readonly Record[]): Promise<number | undefined | Ended>;
+  /** what is stored of each of these records in this life */
+  compare(life: number, records: readonly Record[]): Promise<readonly StoredAs[] | Ended>;
 }
 
 /**
- * Finds the first offset from `from` to `high` at which the log differs from what is stored. A log that was cut twice
- * may agree only with an older life.
+ * Finds the first offset in the plan's range at which the log differs from what is stored. A log that was cut twice may
+ * agree only with an older life. A record of which nothing is stored differs only if none follows that is stored: its
+ * row may be past retention. It does not prove that the life is over; another record does.
  */
 export async function compareLog(
   compare: Compare,
-  { incarnation, from }: { readonly incarnation: number; readonly from: number },
-  high: number,
+  { incarnation, from, to, isOver }: Omit<Extract<Plan, { kind: 'compare' }>, 'kind'>,
 ): Promise<Compared | Ended> {
-  for (let life = incarnation, bound = high; ; life--) {
-    const found = await compareLife(compare, life, from, bound);
+  for (let life = incarnation, bound = to; ; life--) {
+    const found = await compareLife(compare, life, from, bound, isOver || life < incarnation);
     if (typeof found === 'string') return found;
     const { differsFrom, begin } = found;
     if (differsFrom !== undefined || life === 0 || begin <= from) return { incarnation, differsFrom };
@@ -51,13 +51,14 @@ async function compareLife(
   life: number,
   from: number,
   bound: number,
+  isOver: boolean,
 ): Promise<{ readonly differsFrom: number | undefined; readonly begin: number } | Ended> {
   /** the newest mark that the log has */
   let same: number | undefined;
   /** the oldest mark that it has not */
   let begin = bound;
-  /** another record is there; a missing record (compaction) proves nothing */
-  let isOther = false;
+  /** the oldest mark at which it has another record; a missing record (compaction) proves nothing */
+  let other: number | undefined;
   for (let next = from; next < begin;) {
     const middle = next + Math.floor((begin - next) / 2);
     const mark = await compare.mark(life, middle + 1);
@@ -74,25 +75,30 @@ async function compareLife(
       next = middle + 1;
     } else {
       begin = mark.offset;
-      isOther = record !== undefined;
+      if (record !== undefined) other = begin;
     }
   }
-  if (same === undefined && (isOther || begin === bound)) {
+  if (same === undefined && (other === begin || begin === bound)) {
     const [before, any] = [await compare.mark(life, begin), await compare.mark(life, Number.MAX_SAFE_INTEGER)];
     if (typeof before === 'string') return before;
     if (typeof any === 'string') return any;
     if (before === undefined && any !== undefined) return { differsFrom: undefined, begin };
   }
-  for (let at = same === undefined ? from : same + 1; at < bound;) {
+  /** the first record after those that are stored */
+  let differsFrom: number | undefined;
+  const end = other ?? bound;
+  for (let at = same === undefined ? from : same + 1; at < end;) {
     const fetched = await compare.peek(at);
     if (typeof fetched === 'string') return fetched;
-    const differsFrom = await compare.firstDifference(
-      life,
-      fetched.records.filter((r) => r.offset < bound),
-    );
-    if (typeof differsFrom === 'string') return differsFrom;
-    if (differsFrom !== undefined) return { differsFrom, begin };
+    const records = fetched.records.filter((r) => r.offset < end);
+    const stored = await compare.compare(life, records);
+    if (typeof stored === 'string') return stored;
+    for (const [i, { offset }] of records.entries()) {
+      if (stored[i] === 'same') differsFrom = undefined;
+      else if (stored[i] !== undefined) differsFrom ??= offset;
+      if (stored[i] === 'another') return { differsFrom, begin };
+    }
     at = fetched.to + 1;
   }
-  return { differsFrom: bound, begin };
+  return { differsFrom: isOver || other !== undefined ? (differsFrom ?? end) : bound, begin };
 }

@@ -59,6 +59,8 @@ interface Setup {
   /** of the ledger, ascending */
   readonly marks?: readonly RecordMark[];
   readonly pageOfMarks?: number;
+  /** offsets whose rows are past retention */
+  readonly expired?: readonly number[];
   readonly chance?: number;
   /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
   readonly strayedBy?: number;
@@ -118,6 +120,7 @@ async function run(setup: Setup) {
     orphans = [],
     marks = [],
     pageOfMarks = 1_000,
+    expired = [],
     chance = 1,
     badAt,
     on = () => {},
@@ -237,7 +240,11 @@ async function run(setup: Setup) {
           (o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from),
         );
       },
-      firstDifference: async (_, found) => found.find((r) => r.value?.toString() !== `value ${r.offset}`)?.offset,
+      compare: async (_, found) =>
+        found.map(({ offset, value }) => {
+          if (value?.toString() === `value ${offset}`) return 'same';
+          return expired.includes(offset) || offset > (end?.last ?? -1) ? 'nothing' : 'another';
+        }),
       register: async () => ({ period: 50, owner: world.owner }),
       async claim(epoch) {
         act(`claim ${epoch}`);
@@ -734,6 +741,24 @@ describe('a log that is another', () => {
     const log = [1, 2, 3, 4, 6, 7].map((offset) => record(offset, offset === 1 ? 'expired' : `value ${offset}`));
     const { did } = await run({ end: endAt(5), marks: [0, 2, 4, 5].map(markAt), log: [...log, record(8, 'new')] });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:6-8 at ${NOW} of 6,7,8`]);
+  });
+
+  test('lost every mark to compaction, and raw a row of what is left: nothing that is stored is stored again', async () => {
+    const log = [record(2, 'expired'), record(5), record(11, 'new'), record(12, 'new')];
+    const { did } = await run({ end: endAt(10), marks: [markAt(0), markAt(10)], log, low: 0, expired: [2] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 0:11-12 at ${NOW} of 11,12`]);
+  });
+
+  test('has no record at any mark, and one where another is stored: it is read from the first record after those that are stored', async () => {
+    const log = [record(2, 'expired'), record(5), record(6, 'another'), record(7, 'another'), record(11, 'another')];
+    const { did } = await run({ end: endAt(10), marks: [markAt(0), markAt(10)], log, low: 0, expired: [2, 6] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:6-11 at ${NOW} of 6,7,11`]);
+  });
+
+  test('lost its end in an election, other records to compaction, and raw a row of what is left: nothing that is stored is stored again', async () => {
+    const log = [record(2, 'expired'), record(5), record(10, 'another'), record(11, 'another')];
+    const { did } = await run({ end: endAt(10), marks: [markAt(0), markAt(10)], log, low: 0, expired: [2] });
+    expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:10-11 at ${NOW} of 10,11`]);
   });
 
   test('lost ten thousand marks to compaction: a few fetches find the one that is left', async () => {

@@ -48,6 +48,9 @@ export interface OrphanRows {
   readonly minTimestamp: number | undefined;
 }
 
+/** What is stored of a record. Undefined: nothing, and that is right, because it has no value. */
+export type StoredAs = 'same' | 'another' | 'nothing' | undefined;
+
 /** What is stored of a batch. */
 export interface Stored {
   readonly rows: number;
@@ -106,11 +109,8 @@ export interface Store {
    * `period`: rows of earlier periods are not looked at.
    */
   orphans(incarnation: number, from: number, period: number): Promise<readonly OrphanRows[]>;
-  /**
-   * The first offset of these records whose content differs from what is stored of it, or of which nothing is.
-   * Undefined if there is none.
-   */
-  firstDifference(incarnation: number, records: readonly Record[]): Promise<number | undefined>;
+  /** What is stored of each of these records. */
+  compare(incarnation: number, records: readonly Record[]): Promise<readonly StoredAs[]>;
   /** At most two seconds old. `fresh`: read now. */
   register(fresh?: boolean): Promise<Register>;
   /** Claims the partition for our group under this epoch. Who has it afterwards is in the register. */

@@ -52,7 +52,7 @@ export async function takePartition(
     if ('epoch' in plan) claimed = Math.max(plan.epoch, claimed + 1);
     const done =
       plan.kind === 'compare'
-        ? await compare(ports, guard, intake, plan, facts.high)
+        ? await compare(ports, guard, intake, plan)
         : await own(ports, guard, intake, plan, claimed);
     if (typeof done === 'string') return done;
     compared = done ?? compared;
@@ -168,15 +168,14 @@ function compare(
   guard: Guard,
   intake: Intake,
   plan: Extract<Plan, { kind: 'compare' }>,
-  high: number,
 ): Promise<Compared | Ended> {
   const { store } = ports;
   const reads = {
     peek: peekOf(ports, guard, intake),
     mark: (life: number, before: number) =>
       guard.persistently('the comparison', async () => (await store.marks(life, before))[0]),
-    firstDifference: (life: number, of: Fetched['records']) =>
-      guard.persistently('the comparison', () => store.firstDifference(life, of)),
+    compare: (life: number, of: Fetched['records']) =>
+      guard.persistently('the comparison', () => store.compare(life, of)),
   };
-  return compareLog(reads, plan, high);
+  return compareLog(reads, plan);
 }

@@ -61,7 +61,8 @@ function brief(plan: Plan): string {
   if (plan.kind === 'wait_for_group') return `wait for ${plan.group}`;
   if (plan.kind === 'settle') return `settle ${plan.epoch}`;
   if (plan.kind === 'claim') return `claim ${plan.epoch}${plan.former === undefined ? '' : ` from ${plan.former}`}`;
-  if (plan.kind === 'compare') return `compare ${plan.incarnation} from ${plan.from}`;
+  if (plan.kind === 'compare')
+    return `compare ${plan.incarnation} from ${plan.from}${plan.isOver ? '' : ` before ${plan.to}, perhaps the same`}`;
   const batches = (of: typeof plan.recover): string =>
     of.map((b) => `${b.first}-${b.last}@${b.evaluatedAt}${b.intent === undefined ? '' : '!'}`).join(' ');
   return [
@@ -189,6 +190,22 @@ test.each<[string, Partial<Facts>, string]>([
     'so is one that ends before rows that are there',
     { end: end(4), orphans: [orphan(20, [20])], high: 10, low: 3 },
     'compare 0 from 3',
+  ],
+  [
+    'one without a record at any mark may be the same: it is compared up to the end of the ledger',
+    { end: end(9), atEnd: 'nothing', low: 3 },
+    'compare 0 from 3 before 10, perhaps the same',
+  ],
+  ['but not if it ends before the ledger', { end: end(9), atEnd: 'nothing', high: 2 }, 'compare 0 from 0'],
+  [
+    'it is the same if no other record was found: it goes on after the ledger',
+    { end: end(9), atEnd: 'nothing', compared: { incarnation: 0, differsFrom: 10 } },
+    '0:10',
+  ],
+  [
+    'and another one if one was found',
+    { end: end(9), atEnd: 'nothing', compared: { incarnation: 0, differsFrom: 6 } },
+    '1:6',
   ],
   [
     'nothing in common: a new life from its start',

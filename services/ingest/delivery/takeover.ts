@@ -52,8 +52,17 @@ export type Plan =
    * been killed since.
    */
   | { readonly kind: 'settle'; readonly epoch: number }
-  /** the log ends before what is stored of this life of the topic, or another record stands there */
-  | { readonly kind: 'compare'; readonly incarnation: number; readonly from: number }
+  /**
+   * The log ends before what is stored of this life of the topic, or another record stands there. Not `isOver`: it has
+   * no record at any mark, and may be the same log. `to`: nothing is stored from there on.
+   */
+  | {
+      readonly kind: 'compare';
+      readonly incarnation: number;
+      readonly from: number;
+      readonly to: number;
+      readonly isOver: boolean;
+    }
   | {
       readonly kind: 'go_on';
       readonly incarnation: number;
@@ -71,7 +80,7 @@ export type Plan =
 
 /** Decides how a partition is taken. */
 export function planTakeover(known: Facts): Plan {
-  const { group, end, orphans, low, atEnd } = known;
+  const { group, end, orphans, low, high, atEnd } = known;
   const owner =
     known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
   const former = owner?.group === group ? undefined : owner?.group;
@@ -92,14 +101,29 @@ export function planTakeover(known: Facts): Plan {
   );
   let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
   let begin = beginOf(facts, incarnation);
-  if (isOver(facts, incarnation)) {
+  const over = isOver(facts, incarnation);
+  if (over !== false) {
     const from = incarnation === inLedger ? low : Math.max(low, begin ?? low);
-    if (facts.compared?.incarnation !== incarnation) return { kind: 'compare', incarnation, from };
+    if (facts.compared?.incarnation !== incarnation)
+      return {
+        kind: 'compare',
+        incarnation,
+        from,
+        to: Math.min(high, lastKnown(facts, incarnation) + 1),
+        isOver: over === true,
+      };
     begin = facts.compared.differsFrom ?? low;
     incarnation++;
   } else if (begin === undefined) {
     // where this life begins is known from the one before; of its first records some may be gone by now
-    if (facts.compared?.incarnation !== inLedger) return { kind: 'compare', incarnation: inLedger, from: low };
+    if (facts.compared?.incarnation !== inLedger)
+      return {
+        kind: 'compare',
+        incarnation: inLedger,
+        from: low,
+        to: Math.min(high, lastKnown(facts, inLedger) + 1),
+        isOver: true,
+      };
     begin = Math.min(facts.compared.differsFrom ?? low, ...firstOf(orphans.find((o) => o.incarnation === incarnation)));
   }
 
@@ -134,17 +158,19 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
 
 /**
  * True if this life of the topic is over: the log ends before what is known of this life, or holds another record.
+ * 'perhaps' if it has no record by which that could be known, until a comparison has shown no other one.
  */
-function isOver({ end, intents, orphans, high, atEnd, compared }: Facts, incarnation: number): boolean {
+function isOver(facts: Facts, incarnation: number): boolean | 'perhaps' {
+  const { end, high, atEnd, compared } = facts;
   const inLedger = end?.incarnation === incarnation;
-  if (inLedger && atEnd === 'another') return true;
-  if (inLedger && atEnd === 'nothing' && (compared?.differsFrom ?? -1) <= end.last) return true;
-  const known = [
-    ...(inLedger ? [end.last] : []),
-    ...intents.filter((i) => i.incarnation === incarnation).map((i) => i.last),
-    ...orphans.filter((o) => o.incarnation === incarnation).map((o) => o.last),
-  ];
-  return Math.max(-1, ...known) >= high;
+  if ((inLedger && atEnd === 'another') || lastKnown(facts, incarnation) >= high) return true;
+  return inLedger && atEnd === 'nothing' && (compared?.differsFrom ?? -1) <= end.last && 'perhaps';
+}
+
+/** The last offset of this life that is in the ledger, was announced or has rows; -1 if there is none. */
+function lastKnown({ end, intents, orphans }: Facts, incarnation: number): number {
+  const known = [...(end === undefined ? [] : [end]), ...intents, ...orphans];
+  return Math.max(-1, ...known.filter((k) => k.incarnation === incarnation).map((k) => k.last));
 }
 
 /** First offset of this life that is not in the ledger. Undefined if only a comparison with the life before tells. */

@@ -12,7 +12,7 @@ import type { Row } from './tables.ts';
  */
 export function checkAccount(logs: readonly Log[], clickhouse: ClickHouse): void {
   const { ledger, late } = clickhouse;
-  const raw = clickhouse.rows('raw');
+  const raw = [...clickhouse.rows('raw'), ...clickhouse.expired];
   const dead = clickhouse.rows('dead');
   const times = new Map<Event, number>();
   for (const { event } of [...raw, ...dead]) times.set(event, (times.get(event) ?? 0) + 1);

@@ -63,6 +63,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   const ledger: LedgerRow[] = [];
   const owners: { partition: number; group: string; epoch: number; token: string }[] = [];
   const repairs: Repair[] = [];
+  /** rows that retention has taken */
+  const expired: Row[] = [];
   const registry = new Set<number>();
   let period = 0;
   let isDown = false;
@@ -75,6 +77,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         ledger: LedgerRow[];
         owners: typeof owners;
         repairs: Repair[];
+        expired: Row[];
         period: number;
         isSnapshot: boolean;
       }
@@ -94,7 +97,25 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     ledger,
     late,
     rows: tables.rows,
+    expired,
     ledgerEnd,
+    /** The offsets by which the ledger knows the present life of the partition. */
+    marks: (partition: number): number[] =>
+      marksOf(partition, ledgerEnd(partition)?.incarnation ?? 0, Infinity).map((m) => m.offset),
+    /** Rows of the present life that are in a batch of the ledger. */
+    finished: (partition: number): Row[] =>
+      (['raw', 'dead'] as const).flatMap((t) =>
+        tables
+          .rows(t)
+          .filter(
+            (r) =>
+              r.event.partition === partition && r.incarnation === ledgerEnd(partition)?.incarnation && isFinished(r),
+          ),
+      ),
+    expire(rows: readonly Row[]): void {
+      expired.push(...rows);
+      tables.expire(new Set(rows.map((r) => r.event)));
+    },
     isStored,
     storeOf,
     badShareOf,
@@ -136,6 +157,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
           ledger: rowsOfLedger,
           owners: claimed,
           repairs: [...repairs],
+          expired: [...expired],
           period: registered,
           isSnapshot: false,
         };
@@ -147,6 +169,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         ledger: [...ledger],
         owners: [...owners],
         repairs: [...repairs],
+        expired: [...expired],
         period,
         isSnapshot: true,
       };
@@ -162,6 +185,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       ledger.splice(0, ledger.length, ...backup!.ledger);
       owners.splice(0, owners.length, ...backup!.owners);
       repairs.splice(0, repairs.length, ...backup!.repairs);
+      expired.splice(0, expired.length, ...backup!.expired);
       period = Math.max(period, backup!.period);
     },
     /** The rollup service does the repairs that wait; with `all`, it compares every period with raw too. */
@@ -236,23 +260,20 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
                 isClosed: end.closes,
               };
         }),
-      marks: (incarnation, before) => request(client, 'marks', () => marksOf(partition, incarnation, before)),
+      marks: (incarnation, before) =>
+        request(client, 'marks', () => marksOf(partition, incarnation, before).slice(0, MARKS_PER_PAGE)),
       orphans: (incarnation, from, since) =>
         request(client, 'orphans', () => orphans(partition, incarnation, from, since)),
-      firstDifference: (incarnation, records) =>
-        request(
-          client,
-          'difference',
-          () =>
-            (records as readonly Event[]).find((event) => {
-              const stored = [...tables.rows('raw'), ...tables.rows('dead')].find(
-                (r) =>
-                  r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset,
-              );
-              return event.value === null
-                ? stored !== undefined
-                : stored === undefined || checksum(stored.event) !== checksum(event);
-            })?.offset,
+      compare: (incarnation, records) =>
+        request(client, 'difference', () =>
+          (records as readonly Event[]).map((event) => {
+            const stored = [...tables.rows('raw'), ...tables.rows('dead')].find(
+              (r) =>
+                r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset,
+            );
+            if (stored === undefined) return event.value === null ? undefined : 'nothing';
+            return checksum(stored.event) === checksum(event) ? 'same' : 'another';
+          }),
         ),
       async register(fresh) {
         if (fresh !== true && seen !== undefined && world.now - seen.at <= REGISTER_AGE_MS) return seen.register;
@@ -497,7 +518,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
   /** in a table and in a batch of the ledger */
   function isStored(event: Event): boolean {
-    return (['raw', 'dead'] as const).some((t) => tables.rows(t).some((r) => r.event === event && isFinished(r)));
+    const rows = [...tables.rows('raw'), ...tables.rows('dead'), ...expired];
+    return rows.some((r) => r.event === event && isFinished(r));
   }
 
   function ledgerEnd(partition: number): LedgerRow | undefined {
@@ -518,9 +540,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       .filter((r) => r.partition === partition && r.incarnation === incarnation)
       .flatMap((r) => [r.begin, r.end])
       .filter((m) => m !== undefined && m.offset < before) as RecordMark[];
-    return [...new Map(marks.map((m) => [m.offset, m])).values()]
-      .toSorted((a, b) => b.offset - a.offset)
-      .slice(0, MARKS_PER_PAGE);
+    return [...new Map(marks.map((m) => [m.offset, m])).values()].toSorted((a, b) => b.offset - a.offset);
   }
 
   function orphans(partition: number, incarnation: number, from: number, since: number): OrphanRows[] {

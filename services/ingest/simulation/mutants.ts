@@ -78,6 +78,14 @@ export const mutants = {
         marks: async (_, before) => (before > 0 ? [{ offset: 0, time: -1, checksum: 0 }] : []),
       }),
   },
+  /** a record of which nothing is stored is one of another log, also where retention may have taken its row */
+  'no-retention': {
+    ports: (ports) =>
+      withStore(ports, {
+        compare: async (incarnation, records) =>
+          (await ports.store.compare(incarnation, records)).map((as) => (as === 'nothing' ? 'another' : as)),
+      }),
+  },
   /** a partition belongs to whoever consumes it */
   'no-owner': {
     ports: (ports) =>

@@ -3,6 +3,7 @@ import { checkAccount, checkRollups } from './account.ts';
 import { createClickHouse, type LedgerRow } from './clickhouse.ts';
 import { createGroup, createLog, PARTITIONS, SESSION_MS, type Log } from './kafka.ts';
 import { startProcess, type Mutation, type Process } from './process.ts';
+import type { Row } from './tables.ts';
 import { createWorld, type Counts } from './world.ts';
 
 /** What happens from outside, and how often in proportion. */
@@ -176,9 +177,9 @@ export async function runSchedule(
       const kind = (['event', 'event', 'event', 'event', 'event', 'null', 'control', 'absent'] as const)[
         world.below(8)
       ]!;
-      // that a log was cut is seen by the records at its new end, and that it was recreated by its first one;
-      // a null value looks like one that was skipped before
-      const isSeen = isNoticed(to) || (to.isRecreated && to.high > 0 && kind !== 'null');
+      // that a log was cut is seen by the records at its new end, and that it was recreated by one that stands where
+      // another one is stored; a null value looks like one that was skipped before
+      const isSeen = isNoticed(to) || (to.isRecreated && proofOf(to) !== undefined && kind !== 'null');
       to.produce(isSeen ? kind : 'event');
     }
   }
@@ -198,6 +199,28 @@ export async function runSchedule(
     if (end?.end === undefined) return false;
     const slot = of.slot(end.end.offset);
     return typeof slot === 'object' && slot.time === end.end.time && of.high > end.last;
+  }
+
+  /** The last offset at which the log has another record than the ledger knows of or the tables hold. */
+  function proofOf(of: Log): number | undefined {
+    const end = clickhouse.ledgerEnd(of.partition)?.end;
+    const isAnother = (offset: number, time: number): boolean => {
+      const slot = of.slot(offset);
+      return typeof slot === 'object' && slot.time !== time;
+    };
+    return [
+      ...(end !== undefined && isAnother(end.offset, end.time) ? [end.offset] : []),
+      ...clickhouse
+        .finished(of.partition)
+        .flatMap(({ event }) => (isAnother(event.offset, event.time) ? [event.offset] : [])),
+    ].toSorted((a, b) => b - a)[0];
+  }
+
+  /** What stands before this offset can be told from new records: one that is stored follows those past retention. */
+  function isPrefixKnown(of: Log, to: number): boolean {
+    const lastOf = (rows: readonly Row[]): number =>
+      Math.max(-1, ...rows.map((r) => (of.has(r.event) && r.event.offset < to ? r.event.offset : -1)));
+    return lastOf(clickhouse.expired) <= lastOf(clickhouse.finished(of.partition));
   }
 
   /** Every process is dead or stopped, and no request is on its way any more. */
@@ -239,16 +262,14 @@ export async function runSchedule(
         return process.skewClock(CLOCK_JUMPS[size]!);
       case 'retention': {
         // of a log that is another, the record by which that is seen must not be gone
-        const to = Math.min(
-          of.low + size,
-          of.high,
-          isNoticed(of) ? Infinity : (clickhouse.ledgerEnd(partition)?.end?.offset ?? 0),
-        );
+        const to = Math.min(of.low + size, of.high, isNoticed(of) ? Infinity : (proofOf(of) ?? 0));
         return of.cutStart(to, clickhouse.isStored);
       }
       case 'compaction': {
+        if (!isNoticed(of)) return;
+        if (size > 4) return compactMarks(of);
         const offset = of.high - 2 - size;
-        if (offset >= of.low && isNoticed(of)) of.compact(offset, clickhouse.isStored);
+        if (offset >= of.low) of.compact(offset, clickhouse.isStored);
         return;
       }
       case 'topic_recreated':
@@ -261,7 +282,9 @@ export async function runSchedule(
         const end = clickhouse.ledgerEnd(partition);
         if (!isKnownByRecord(of, end)) return;
         // only a cut that takes the ledger's last record with it is seen, whatever comes then (ARCHITECTURE.md, Limits)
-        of.truncate(Math.max(of.low, Math.min(of.high - 1 - size, end!.end!.offset)), clickhouse.isStored);
+        const to = Math.max(of.low, Math.min(of.high - 1 - size, end!.end!.offset));
+        if (!isPrefixKnown(of, to)) return;
+        of.truncate(to, clickhouse.isStored);
         return logChanged(of, 'logs truncated', size);
       }
       case 'store_down':
@@ -303,6 +326,18 @@ export async function runSchedule(
       case 'restore':
         return restore();
     }
+  }
+
+  /** Of a log, compaction leaves no record by which the ledger knows it, and retention takes the oldest row of the rest. */
+  function compactMarks(of: Log): void {
+    const marks = clickhouse.marks(of.partition).filter((offset) => offset >= of.low && offset < of.high - 1);
+    for (const offset of marks) of.compact(offset, clickhouse.isStored);
+    const [oldest] = clickhouse
+      .finished(of.partition)
+      .filter((r) => of.has(r.event) && clickhouse.rows('raw').includes(r))
+      .toSorted((a, b) => a.event.offset - b.event.offset);
+    if (oldest !== undefined) clickhouse.expire([oldest]);
+    world.count('marks compacted');
   }
 
   function logChanged(of: Log, what: string, size: number): void {

@@ -101,6 +101,15 @@ export function createTables(
       }
     },
 
+    /** Retention takes the rows of these events, and what they added to rollups. */
+    expire(events: ReadonlySet<Event>): void {
+      for (const target of ['raw', 'rollup1m', 'rollup1h'] as const)
+        tables[target].parts = tables[target].parts.map((p) => ({
+          ...p,
+          rows: p.rows.filter((r) => !events.has(r.event)),
+        }));
+    },
+
     copy: (): Record<Target, Table> => copyOf(tables),
 
     /** Tables restored from a backup have no window, unless it was a snapshot. */
