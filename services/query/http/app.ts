@@ -113,8 +113,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const app = fastify({
     logger: false,
     genReqId: requestId,
-    // for a longer parameter Fastify runs no hook either
-    routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_REQUEST_LINE, querystringParser: () => ({}) },
+    // for a longer parameter Fastify runs no hook either, and `decodable` makes three characters of one
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 3 * MAX_HEADERS, querystringParser: () => ({}) },
     rewriteUrl: ({ url = '/' }) => decodable(url),
     ...listener,
     requestTimeout: 60_000,

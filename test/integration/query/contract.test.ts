@@ -1123,6 +1123,19 @@ describe.each(modes)('%s', (mode) => {
       expect([longest.status, longest.error.code, longest.error.status]).toEqual([431, 'too_large', 431]);
     });
 
+    it.each([
+      ['letters', 'a'.repeat(20_000)],
+      ['escapes', '%61'.repeat(10_000)],
+      ['percent signs', '%'.repeat(30_000)],
+    ])('refuses a path segment of too many %s like any other long address', async (_, segment) => {
+      const path = `/api/endpoints/${segment}`;
+      const longer = await send(service.address, path, { headers: key });
+      expect([longer.status, longer.error.code]).toEqual([414, 'too_large']);
+      expect([longer.headers['access-control-allow-origin'], longer.text.includes('%')]).toEqual(['*', false]);
+      const withoutKey = await send(service.address, path);
+      expect([withoutKey.status, withoutKey.error.code]).toEqual([401, 'unauthorized']);
+    });
+
     it('answers what is no HTTP with an envelope', async () => {
       const { hostname, port } = new URL(service.address);
       const answer = await new Promise<string>((resolve, reject) => {
