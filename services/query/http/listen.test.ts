@@ -1,9 +1,12 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { Server, type AddressInfo } from 'node:net';
+import { readFileSync } from 'node:fs';
+import { connect, Server, type AddressInfo } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import fastify from 'fastify';
 import { afterEach, expect, test, vi } from 'vitest';
+import { makeCertificate } from '../../../test/harness/certificates.ts';
+import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
 import { listenOnSockets } from './listen.ts';
 
 const HOST = '127.0.0.1';
@@ -84,4 +87,24 @@ test('the other sockets are closed when their requests are answered', async () =
   answering.resolve();
   expect(await Promise.all(answers)).toEqual(Array.from({ length: 16 }, () => 'ok'));
   await closed;
+});
+
+test('a caller that leaves before its TLS handshake leaves no socket open', async () => {
+  const folder = temporaryFolder();
+  ends.push(() => folder.remove());
+  const { cert, key } = makeCertificate(folder.path, 'own');
+  const app = fastify({ https: { cert: readFileSync(cert), key: readFileSync(key) } });
+  let [accepted, closed] = [0, 0];
+  app.server.on('connection', (socket) => {
+    accepted++;
+    socket.once('close', () => closed++);
+  });
+  const { close, destroyConnections } = await listenOnSockets(app, HOST, 0);
+  ends.push(async () => {
+    destroyConnections();
+    await Promise.all([app.close(), close()]);
+  });
+  const { port } = app.server.address() as AddressInfo;
+  for (let i = 0; i < CONNECTIONS; i++) connect(port, HOST).resume().end();
+  await vi.waitFor(() => expect([accepted, closed]).toEqual([CONNECTIONS, CONNECTIONS]), 3_000);
 });

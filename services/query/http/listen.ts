@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type ListenOptions, type Server, type Socket } from 'node:net';
+import { Server as TlsServer } from 'node:tls';
 import type { FastifyInstance } from 'fastify';
 
 /** How many sockets of one address accept connections. */
@@ -38,10 +39,11 @@ export async function listenOnSockets(app: FastifyInstance, host: string, port: 
   const address = await app.listen(at);
   // not the port of the address: a URL with the default port of its scheme has none
   at.port = (app.server.address() as AddressInfo).port;
+  // as Node's own servers
+  const options = { allowHalfOpen: !(app.server instanceof TlsServer), noDelay: true };
   const others: Server[] = [];
   for (let i = 1; i < SOCKETS; i++) {
-    // allowHalfOpen and noDelay: as Node's own HTTP servers
-    const socket = createServer({ allowHalfOpen: true, noDelay: true }, (one) => app.server.emit('connection', one));
+    const socket = createServer(options, (one) => app.server.emit('connection', one));
     others.push(await open(socket, at));
   }
   return { address, close: async () => void (await Promise.all(others.map(close))), destroyConnections };
