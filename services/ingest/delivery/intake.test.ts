@@ -33,6 +33,15 @@ test("a log without a record at the ledger's end is compared, whether records fo
   expect(intake.retake).toBe('missing');
 });
 
+test('what the client skipped before the offset that a comparison asked for is no answer', () => {
+  const { intake } = createIntake();
+  intake.peek(8);
+  expect(intake.moved(5)).toBe(false);
+  expect(intake.peeked).toBeUndefined();
+  expect(intake.moved(9)).toBe(true);
+  expect(intake.peeked).toEqual({ to: 9, records: [] });
+});
+
 test('a comparison goes on behind offsets without a record', () => {
   const { intake, asked } = createIntake();
   intake.peek(3);

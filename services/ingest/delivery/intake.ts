@@ -78,12 +78,16 @@ export class Intake {
     return true;
   }
 
-  /** The client skipped offsets without a record, up to this one. */
-  moved(to: number): void {
-    if (this.state === 'comparing') this.peeked ??= { to, records: [] };
-    else if (this.state === 'running' && this.awaited !== undefined && this.awaited.offset <= to)
-      this.retake = 'missing';
-    else if (this.state === 'running') this.#asked = Math.max(this.#asked, to + 1);
+  /** The client skipped offsets without a record, up to this one. True if that is what a comparison asked for. */
+  moved(to: number): boolean {
+    if (this.state === 'comparing' && this.peeked === undefined && to >= this.#asked) {
+      this.peeked = { to, records: [] };
+      return true;
+    }
+    if (this.state !== 'running') return false;
+    if (this.awaited !== undefined && this.awaited.offset <= to) this.retake = 'missing';
+    else this.#asked = Math.max(this.#asked, to + 1);
+    return false;
   }
 
   #ask(offset: number): void {

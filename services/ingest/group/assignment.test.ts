@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Admin, Consumer, EachBatchPayload } from '../../../common/kafka/client.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import type { Store } from '../delivery/ports.ts';
+import type { LedgerEnd, Store } from '../delivery/ports.ts';
 import { createIngestMetrics } from '../metrics.ts';
 import { Assignment } from './assignment.ts';
 import { createMembership, keyOf, type Membership } from './membership.ts';
@@ -30,15 +30,20 @@ interface World {
   readonly receive: (at: number, count: number) => string | undefined;
 }
 
-/** One partition of a topic of ten records that nobody ever took, assigned to this process. `inserting`: an insert. */
-function assign(inserting = Promise.resolve()): World {
+/**
+ * One partition of a topic of ten records, assigned to this process. `inserting`: an insert; `end`: of the ledger, by
+ * default nobody ever took it.
+ */
+function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<void>; end?: LedgerEnd } = {}): World {
   const did: string[] = [];
   const membership = createMembership(() => 0, 10_000);
   const wanted = Promise.withResolvers<() => void>();
   const store = {
     endRunning: async () => {},
     register: async () => ({ period: 0, owner: OWNER }),
-    ledgerEnd: async () => undefined,
+    ledgerEnd: async () => end,
+    marks: async (_, before) => (end?.record !== undefined && end.record.offset < before ? [end.record] : []),
+    compare: async () => [],
     orphans: async () => [],
     rulesFor: async () => RULES,
     insert: async ({ first, last }) => {
@@ -173,7 +178,7 @@ test('a lane that lost its partition while it waited for a permit announces and 
 
 test('a process that stops takes nothing more, and waits for the batch in flight', async () => {
   const inserting = Promise.withResolvers<void>();
-  const { assignment, did, receive, permit } = assign(inserting.promise);
+  const { assignment, did, receive, permit } = assign({ inserting: inserting.promise });
   await vi.advanceTimersByTimeAsync(0);
   receive(0, 5);
   permit();
@@ -193,4 +198,39 @@ test('a process that stops takes nothing more, and waits for the batch in flight
     'commit 5 e',
     'lane_over',
   ]);
+});
+
+/** of a log that has another record there */
+const END: LedgerEnd = {
+  incarnation: 0,
+  last: 4,
+  period: 0,
+  group: 'ours',
+  record: { offset: 4, time: 0, checksum: 0 },
+  isClosed: false,
+};
+
+test('a comparison goes on at once where the client skips offsets without a record; between its steps nothing is fetched', async () => {
+  const { assignment, did } = assign({ end: END });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(did.splice(0)).toEqual(['pause', 'seek 4', 'resume']);
+  const skipped = async (): Promise<string[]> => {
+    assignment.moved({ topic: TOPIC, partition: 0 }, 9);
+    await vi.advanceTimersByTimeAsync(0);
+    return did.splice(0);
+  };
+  expect(await skipped()).toEqual(['seek 4', 'resume']);
+  expect(await skipped()).toEqual(['pause', 'seek 4', 'resume']);
+  expect(await skipped()).toEqual(['pause', 'seek 0', 'resume']);
+  expect(await skipped()).toEqual(['pause', 'seek 5', 'resume']);
+});
+
+test('nor is anything fetched after records that a comparison asked for', async () => {
+  const { did, receive } = assign({ end: END });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(receive(4, 3)).toBeUndefined();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(did.splice(0)).toEqual(['pause', 'seek 4', 'resume', 'pause', 'seek 4', 'resume']);
+  expect(receive(4, 3)).toBe('6');
+  expect(did).toEqual(['pause']);
 });

@@ -168,6 +168,8 @@ export class Assignment {
       this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
       this.#turns.fetched(taken);
       this.arrange();
+      // moved() does not know where from: no fetch may be on its way when a comparison asks for the next offset
+      if (taken.lane.state === 'comparing') this.#pause(taken);
     } else {
       this.#pause(taken);
     }
@@ -221,7 +223,9 @@ export class Assignment {
 
   /** The client skips offsets without a record, and hands them to nobody. */
   moved({ topic, partition }: Place, to: number): void {
-    this.#taken.get(keyOf(topic, partition))?.lane.moved(to);
+    const taken = this.#taken.get(keyOf(topic, partition));
+    if (taken?.lane.moved(to) === true) this.#pause(taken);
+    taken?.wake();
   }
 
   /** `<topic> <partition>` of the lanes in this state. */
