@@ -106,7 +106,8 @@ export const settingsTable = {
     unit: 'bytes',
     description:
       'memory of HTTP push for bodies and events that Kafka has not acknowledged; one key gets at most half. More is refused with 429',
-    parse: parsers.integer(64 * 1024 * 1024, 1024 ** 4),
+    // half of it takes the largest request, whose pieces are network packets (EVENT_BYTES, PIECE_BYTES)
+    parse: parsers.integer(96 * 1024 * 1024, 1024 ** 4),
   }),
   CLICKHOUSE_URL: optional({
     shown: 'embedded engine',

@@ -6,6 +6,7 @@ import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startPush } from './service.ts';
 
+const MiB = 1024 * 1024;
 const ALL = { id: 'k', name: 'k', scopes: ['ingest'], projects: [] };
 
 /** Push to a Kafka that answers each call when it is told to. A caller waits for 20 ms. */
@@ -72,11 +73,23 @@ test('a body in pieces of a byte fills the share of its key, because each piece 
   const { admit, held } = await start();
   const releases: (() => void)[] = [];
   expect(() => {
-    for (let i = 0; i < 10 * 1024 * 1024; i++) releases.push(admit(1));
+    for (let i = 0; i < 10 * MiB; i++) releases.push(admit(1));
   }).toThrow('the push buffer is full');
   expect(releases.length).toBeLessThan(150_000);
   for (const release of releases) release();
   expect(await held()).toBe(0);
+});
+
+test('one request at the limits fits into the share of a key, in the smallest buffer and in packets of the smallest size', async () => {
+  const smallest = 96 * MiB;
+  expect(() => readSettings({ PUSH_BUFFER_BYTES: String(smallest - 1) })).toThrow('PUSH_BUFFER_BYTES');
+  const { push, held, admit } = await start({ PUSH_BUFFER_BYTES: String(smallest) });
+  const events = `${EVENT}\n`.repeat(100_000).padEnd(10 * MiB);
+  // in Ethernet's packets, of 1,428 bytes with IPv6
+  for (let left = events.length; left > 0; left -= 1_428) admit(Math.min(left, 1_428));
+  const received = await held();
+  await expect(push(events)).rejects.toMatchObject({ code: 'unavailable' });
+  expect((await held()) - received).toBe(10 * MiB + 100_000 * 256);
 });
 
 test('a source whose topic holds raw Avro takes no JSON, which ingest would make a dead letter', async () => {

@@ -78,6 +78,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     if (signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
     const decompressed = await decompressBody(body, single(headers['content-encoding']), BODY_LIMIT);
     metrics.bytes.inc({ source: source.name }, decompressed.length);
+    // for the events, which are copies: a body that is not compressed is counted as such too, until the answer
     const releaseBytes = memory.take(key.id, decompressed.length);
     try {
       const messages = await readEvents(decompressed, source, key.projects, settings.MAX_EVENT_BYTES, timestamp);
