@@ -192,6 +192,28 @@ test('a lost replica is not left out of what every node must do while Keeper is 
   for (const node of [0, 1]) await waitFor(() => hasKeeper(node, true), PATIENCE_MS, 'Keeper is there again');
 });
 
+test('a replica whose users lack rights delays takeovers, and ends no service', async () => {
+  const { server } = on.cluster.nodes[1]!;
+  const [ingest, rollup] = [await on.clientAs('ingest', [0, 1]), await on.clientAs('rollup', [0, 1])];
+  await rollup.execute({ sql: 'CREATE TABLE half (n UInt8) ENGINE = MergeTree ORDER BY n' });
+  await server.query(`DROP TABLE ${DATABASE}.half SYNC`);
+  await server.query('REVOKE SELECT ON system.processes FROM ingest');
+  await server.query(`REVOKE CREATE TABLE ON ${DATABASE}.* FROM rollup`);
+  try {
+    await expect(ingest.killInsert('none')).rejects.toMatchObject({ kind: 'retry', codeName: 'ACCESS_DENIED' });
+    await rollup.cluster!.complete();
+    const reason = expect.stringContaining('CREATE TABLE');
+    expect(on.log).toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_not_ready', reason }));
+  } finally {
+    await server.query('GRANT SELECT ON system.processes TO ingest');
+    await server.query(`GRANT CREATE TABLE ON ${DATABASE}.* TO rollup`);
+  }
+  await expect(ingest.killInsert('none')).resolves.toBeUndefined();
+  await rollup.cluster!.complete();
+  expect(await on.countOn(1, 'half')).toBe(0);
+  await rollup.execute({ sql: 'DROP TABLE half SYNC' });
+});
+
 test('ingest that starts without Keeper waits for it', async () => {
   let starting: Promise<RunningIngest>;
   await on.cluster.zookeeper.kill();

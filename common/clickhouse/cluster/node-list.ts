@@ -11,7 +11,10 @@ export interface NodeList {
   readonly hosts: readonly string[];
   /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
   open(at: number): Promise<ClickHouse>;
-  /** The same while statements run: a node that cannot be used, such as an empty one without the database, is lost. */
+  /**
+   * The same while statements run: a node that cannot be used, such as an empty one without the database, is lost, and
+   * one that could not be opened is not asked again for some seconds.
+   */
   openNow(at: number): Promise<ClickHouse>;
   /**
    * The results in the order of the urls; undefined for a lost node, and for one that refuses the work, which is logged.
@@ -26,16 +29,27 @@ export interface NodeList {
   close(): Promise<void>;
 }
 
-interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
+interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs' | 'firstAnswerMs'> {
   readonly urls: readonly string[];
   /** A node of another shard counts as lost: nobody knew its shard before it answered. */
   readonly shard: string | undefined;
 }
 
-/** `error`: the node is lost, or refuses */
-type Outcome<T> =
-  | { readonly clickhouse: ClickHouse; readonly answer: T }
-  | { readonly host: string; readonly error: ClickHouseError };
+interface Node {
+  readonly url: string;
+  readonly host: string;
+  opened?: Promise<ClickHouse>;
+  /** it could not be opened then */
+  failed?: { readonly at: number; readonly error: unknown };
+}
+
+/** The node is lost, or refuses. */
+interface Failed {
+  readonly host: string;
+  readonly error: ClickHouseError;
+}
+
+type Outcome<T> = { readonly clickhouse: ClickHouse; readonly answer: T } | Failed;
 
 /** The node has lost Keeper, and another may not have. */
 const WITHOUT_KEEPER = new Set(['TABLE_IS_READ_ONLY', 'NO_ZOOKEEPER', 'KEEPER_EXCEPTION']);
@@ -49,6 +63,10 @@ const UNUSABLE = new Set([
   'AUTHENTICATION_FAILED',
 ]);
 const CONNECT_RETRY_MS = 1_000;
+/** How long a node may take for its first answer, milliseconds: as long as for the questions that follow. */
+const OPEN_MS = 5_000;
+/** How long a node that could not be opened is left alone while statements run, milliseconds. */
+const OPEN_AGAIN_MS = 10_000;
 
 /** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
 const REPLICAS = `
@@ -57,10 +75,7 @@ FROM system.replicas
 WHERE database = currentDatabase() AND table NOT IN {shared:Array(String)}`;
 
 export function createNodeList({ urls, shard, ...options }: NodeListOptions): NodeList {
-  const nodes = urls.map((url): { readonly url: string; readonly host: string; opened?: Promise<ClickHouse> } => ({
-    url,
-    host: new URL(url).host,
-  }));
+  const nodes = urls.map((url): Node => ({ url, host: new URL(url).host }));
   return {
     hosts: nodes.map(({ host }) => host),
     open,
@@ -74,12 +89,15 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
 
   function open(at: number): Promise<ClickHouse> {
     const node = nodes[at]!;
-    node.opened ??= openServer({ ...options, url: node.url, wait: false, unreachablePatienceMs: 0 })
+    const own = { url: node.url, wait: false, unreachablePatienceMs: 0, firstAnswerMs: OPEN_MS };
+    node.opened ??= openServer({ ...options, ...own })
       .then(ofOurShard)
-      .catch((error: unknown) => {
+      .catch((failure: unknown) => {
+        const error = failure instanceof StartError && isLost(failure.cause) ? failure.cause : failure;
         delete node.opened;
-        if (error instanceof StartError && !isLost(error.cause)) notReady(node.host, error);
-        throw error instanceof StartError && isLost(error.cause) ? error.cause : error;
+        node.failed = { at: performance.now(), error };
+        if (error instanceof StartError) notReady(node.host, error);
+        throw error;
       });
     return node.opened;
   }
@@ -91,7 +109,10 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
   }
 
   async function openNow(at: number): Promise<ClickHouse> {
+    const { opened, failed } = nodes[at]!;
     try {
+      if (opened === undefined && failed !== undefined && performance.now() - failed.at < OPEN_AGAIN_MS)
+        throw failed.error;
       return await open(at);
     } catch (error) {
       throw error instanceof StartError ? lost(error, 'NODE_UNUSABLE') : error;
@@ -124,24 +145,26 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     const outcomes = await onNodes(work);
     const failure = outcomes.find((o) => 'error' in o);
     const answered = outcomes.filter((o) => 'answer' in o);
-    if (failure !== undefined) {
-      const replicas = await Promise.all(
-        answered.map(({ clickhouse }) =>
-          select<{ own: string; active: string[] }>(clickhouse, REPLICAS, { shared: [...SHARED_TABLES] }),
-        ),
+    if (failure !== undefined)
+      await assertEnded(
+        answered.map((o) => o.clickhouse),
+        failure,
       );
-      const rows = replicas.flat();
-      const own = new Set(rows.map((r) => r.own));
-      // a node without Keeper sees no session, not even its own, and one without tables sees none at all
-      const isBlind = !rows.some((r) => r.active.includes(r.own));
-      if (isBlind || rows.some((r) => r.active.some((name) => !own.has(name))))
-        throw lost(
-          new Error(`${failure.host}: ${failure.error.message}`, { cause: failure.error }),
-          failure.error.codeName,
-        );
-    }
     return answered.map((o) => o.answer);
   }
+}
+
+/** Throws if the session of a node in Keeper may go on. `answered`: all of its shard that answer. */
+async function assertEnded(answered: readonly Reader[], { host, error }: Failed): Promise<void> {
+  const replicas = await Promise.all(
+    answered.map((node) => select<{ own: string; active: string[] }>(node, REPLICAS, { shared: [...SHARED_TABLES] })),
+  );
+  const rows = replicas.flat();
+  const own = new Set(rows.map((r) => r.own));
+  // a node without Keeper sees no session, not even its own, and one without tables sees none at all
+  const isBlind = !rows.some((r) => r.active.includes(r.own));
+  if (isBlind || rows.some((r) => r.active.some((name) => !own.has(name))))
+    throw lost(new Error(`${host}: ${error.message}`, { cause: error }), error.codeName);
 }
 
 /** Retries at the start, while the nodes that are needed are lost. Throws StartError if nobody waits. */

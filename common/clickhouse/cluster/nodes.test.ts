@@ -159,6 +159,41 @@ describe('a lost node', () => {
   });
 });
 
+describe('a node whose packets vanish', () => {
+  const took = async (work: Promise<unknown>): Promise<number> => {
+    const since = performance.now();
+    await work;
+    return performance.now() - since;
+  };
+
+  test('delays a takeover by one question', { timeout: 90_000 }, async () => {
+    const nodes = [await startNode(replicas('s1-r1')), await startNode()] as const;
+    const clickhouse = await open(...nodes);
+    await clickhouse.killInsert('x');
+    nodes[1].answers = { '': null };
+    expect(await took(clickhouse.killInsert('x'))).toBeLessThan(8_000);
+  });
+
+  test('before it was used delays the first takeover, and none for some seconds', { timeout: 150_000 }, async () => {
+    const clickhouse = await open(await startNode(replicas('s1-r1')), await startNode({ '': null }));
+    expect(await took(clickhouse.killInsert('x'))).toBeLessThan(8_000);
+    expect(await took(clickhouse.killInsert('x'))).toBeLessThan(1_000);
+  });
+});
+
+test('an insert that ignores its end is awaited, though the server answers no KILL meanwhile', async () => {
+  const node = await startNode({ 'KILL QUERY': null, 'FROM system.processes': '1' });
+  const clickhouse = await open(node);
+  const killed = clickhouse.killInsert('x');
+  setTimeout(() => (node.answers = { 'FROM system.processes': '0' }), 6_000);
+  await expect(killed).resolves.toBeUndefined();
+}, 20_000);
+
+test('what our user may not end is said at once', async () => {
+  const clickhouse = await open(await startNode({ 'KILL QUERY': 497, 'FROM system.processes': 497 }));
+  await expect(clickhouse.killInsert('x')).rejects.toMatchObject({ codeName: 'ACCESS_DENIED' });
+});
+
 describe('tables of one name that are no replicas of each other', () => {
   test('stop the start, with the names of table and nodes', async () => {
     const nodes = [await startNode(table('a')), await startNode(table('b'))] as const;

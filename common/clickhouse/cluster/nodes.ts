@@ -14,7 +14,7 @@ import { identifier } from '../sql.ts';
  * lost is repeated there at once, and so is a statement that certainly did nothing. An insert is repeated by its caller
  * under the same token, which Keeper holds for all replicas.
  */
-export interface ClusterOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs'> {
+export interface ClusterOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs' | 'firstAnswerMs'> {
   readonly urls: readonly string[];
   /** its name in the servers' remote_servers */
   readonly cluster: string;
@@ -128,7 +128,7 @@ export async function openNodes({
     if (current !== at) return;
     current = (at + 1) % nodes.hosts.length;
     logger.warn({ left: nodes.hosts[at], now: nodes.hosts[current], reason: codeName }, 'clickhouse_node_changed');
-    used = await nodes.open(current).catch(() => used);
+    used = await nodes.openNow(current).catch(() => used);
   }
 }
 

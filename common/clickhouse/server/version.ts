@@ -20,6 +20,8 @@ export interface Waiting {
   /** for a server that is not up yet; false: StartError at once */
   readonly wait: boolean;
   readonly signal: AbortSignal | undefined;
+  /** how long the first answer may take; null: as long as any other */
+  readonly firstAnswerMs: number | null;
 }
 
 const OLDEST_VERSION = [25, 8] as const;
@@ -62,11 +64,11 @@ async function namesOfSettings(connection: Connection): Promise<Names> {
   return new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
 }
 
-async function firstAnswer(connection: Connection, { logger, wait, signal }: Waiting): Promise<string> {
+async function firstAnswer(connection: Connection, { logger, wait, signal, firstAnswerMs }: Waiting): Promise<string> {
   const { where, address } = connection;
   for (let attempt = 0; ; attempt++) {
     try {
-      return await connection.ask('SELECT version()', null);
+      return await connection.ask('SELECT version()', firstAnswerMs);
     } catch (error) {
       if (!(error instanceof ClickHouseError)) throw error;
       if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });

@@ -133,21 +133,27 @@ async function killAndWait(
   const condition = `current_database = ${quote(connection.database)} AND ${ids}`;
   const since = performance.now();
   for (;;) {
-    // SYNC waits for each; a statement that ignores it for too long is asked about again
-    const failure = await connection.ask(`KILL QUERY WHERE ${condition} SYNC`).then(
-      () => undefined,
-      (error: unknown) => error,
-    );
-    if (
-      failure === undefined &&
-      (await connection.ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0'
-    )
-      return;
-    const isUnreachable = failure instanceof ClickHouseError && failure.code === undefined;
-    if (performance.now() - since > (isUnreachable ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs))
+    let failure: unknown;
+    try {
+      if ((await connection.ask(`SELECT count() FROM system.processes WHERE ${condition}`)) === '0') return;
+      // SYNC waits for each; a statement that ignores it for too long is asked about again
+      await connection.ask(`KILL QUERY WHERE ${condition} SYNC`).catch((error: unknown) => {
+        if (!isUnanswered(error)) throw error;
+      });
+    } catch (error) {
+      failure = error;
+    }
+    if (failure instanceof ClickHouseError && failure.code !== undefined && failure.kind === 'fatal') throw failure;
+    const most = isUnanswered(failure) ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs;
+    if (performance.now() - since > most)
       throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
     await sleep(100);
   }
+}
+
+/** True of our own timeouts too. */
+function isUnanswered(error: unknown): boolean {
+  return error instanceof ClickHouseError && (error.code === undefined || error.codeName === 'QUERY_WAS_CANCELLED');
 }
 
 /** Waits. False if `over` fired meanwhile. */
