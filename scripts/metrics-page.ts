@@ -92,9 +92,9 @@ export function metricsMarkdown(): string {
   return `# Metrics and log events
 
 \`npm run metrics-page\` makes this page from what the services register and log; a test compares. \`npm start\` serves all metrics at \`/metrics\`. A query
-service serves its own there, or at \`METRICS_PORT\` if that is set. Ingest and rollup serve theirs only at \`METRICS_PORT\`. Names are
+service serves its own at \`/metrics\` of PORT, or of \`METRICS_PORT\` if that is set. Ingest and rollup serve theirs only at \`METRICS_PORT\`. Names are
 \`sluice_<service>_<what>_<unit>\`. No label contains text from a caller or a producer.
-Freshness is now minus the record's time in Kafka, at the moment at which the record became visible to queries. \`deploy/prometheus/\` has the scrape
+Freshness is the age of a record, by its time in Kafka, when it becomes visible to queries. \`deploy/prometheus/\` has the scrape
 configuration and the alerts (each in [runbook.md](runbook.md)), \`deploy/grafana/sluice.json\` the dashboard.
 
 ${sections.join('\n\n')}

@@ -22,7 +22,7 @@ ${asksService ? '  --url URL    the running npm start; default http://HOST:PORT,
   --help       this text
 ${
   asksService
-    ? `With CLICKHOUSE_URL set, the command works on ClickHouse directly. Without it, the command asks the running npm start, with the key in
+    ? `With CLICKHOUSE_URL set and no --url, the command works on ClickHouse directly. Otherwise it asks the running npm start, with the key in
 API_KEY, else the one in DATA_DIR; if none runs, it opens the data folder. `
     : ''
 }Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.

@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { afterEach, expect, test, vi } from 'vitest';
@@ -38,6 +40,22 @@ test.each([
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
   await runCommandLine(command, words);
   expect([process.exitCode, written.mock.calls.map(([text]) => text)]).toEqual([code, [line]]);
+});
+
+test.each([
+  [400, 64, 'refuses: it is wrong; see npm run ask -- --help'],
+  [403, 1, 'refuses: it is wrong'],
+])('a service that answers %i: exit code %i', async (status, code, line) => {
+  const server = createServer((_, response) => {
+    response.writeHead(status).end(JSON.stringify({ error: { message: 'it is wrong' } }));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const { needs: _, ...asking } = command;
+  await runCommandLine({ ...asking, name: 'ask' }, ['--url', url]);
+  server.close();
+  expect([process.exitCode, written.mock.calls.join('')]).toEqual([code, expect.stringContaining(line)]);
 });
 
 test('a reader that closes the pipe early ends no command with an error', async () => {

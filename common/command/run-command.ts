@@ -123,7 +123,8 @@ async function askService<Args, Result>(
   }
   const body = parsed(answer.text);
   if (answer.status === 200 && body !== undefined && 'result' in body) return body.result as Result;
-  throw new StartError(`the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`);
+  const message = `the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`;
+  throw answer.status === 400 ? new UsageError(message) : new StartError(message);
 }
 
 async function demandProof(connection: Connection, url: string, dataDir: string): Promise<void> {

@@ -41,7 +41,9 @@ export function yesOrNo(value: string): boolean {
 export function url(...protocols: string[]): (value: string) => string {
   return (value) => {
     const parsed = URL.parse(value);
-    if (parsed === null) throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost`);
+    // localhost:8123 is a URL too: of the protocol localhost
+    if (parsed === null || !value.includes('//'))
+      throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost`);
     for (const part of [parsed.username, parsed.password, parsed.pathname]) {
       try {
         decodeURIComponent(part);

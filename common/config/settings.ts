@@ -191,7 +191,7 @@ export const settingsTable = {
   METRICS_PORT: optional({
     shown: 'served on PORT',
     description:
-      'port for /metrics, /livez and /readyz, on HOST. Ingest and rollup serve them only there, and nowhere without it; on PORT, /livez and /readyz stay',
+      'port for /metrics, /livez and /readyz, on HOST. Without it, query and npm start serve all three on PORT, ingest and rollup none; with it, PORT keeps /livez and /readyz',
     parse: parsers.integer(0, 65535),
   }),
   TRUST_PROXY: setting<parsers.TrustProxy>({
@@ -309,8 +309,7 @@ export const settingsTable = {
   BAD_SHARE_WINDOW: setting({
     default: 10_000,
     unit: 'messages',
-    description:
-      'number of last messages that count for the share; if a partition never had as many, the rest counts as good',
+    description: 'number of last messages that count for the share; what a partition has fewer counts as good messages',
     parse: parsers.integer(10, 10_000_000),
   }),
   BAD_SHARE_PAUSE_SECONDS: setting({

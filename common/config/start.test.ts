@@ -64,6 +64,8 @@ describe('--check-config', () => {
       const wrong = await check('ingest', { KAFKA_BROKERS: 'nonsense', CLICKHOUSE_URL: `ftp://u:${SECRET}@x` });
       expect(wrong.code).toBe(78);
       for (const name of ['KAFKA_BROKERS', 'CLICKHOUSE_URL']) expect(wrong.stderr).toContain(name);
+      const bare = await check('ingest', { KAFKA_BROKERS: 'k:9092', CLICKHOUSE_URL: 'localhost:8123' });
+      expect(bare.stderr).toContain('CLICKHOUSE_URL is not a URL; use for instance http://localhost');
       expect(wrong.stderr + wrong.stdout).not.toContain(SECRET);
       const lacking = await check('rollup', {});
       expect(lacking.code).toBe(78);

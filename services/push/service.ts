@@ -243,7 +243,7 @@ const anError = (description: string): object => jsonAnswer(description, ERROR);
 const OPERATION: Operation = {
   operationId: 'push',
   summary: 'Pushes events of one source. The key needs the scope ingest',
-  description: `Answers once Kafka has acknowledged all events. After any other answer, or none, send the whole request again: an event may then arrive twice. Also at ${PATHS.slice(1).join(' and ')}. The body: a JSON list of events, {"batch": [...]}, one event, or one per line; up to 10 MB, also decompressed (gzip, deflate, br, zstd).`,
+  description: `Answers once Kafka has acknowledged all events. After 408, 429, 503 or no answer, send the whole request again: an event may then arrive twice. After another 4xx, correct the request first. Also at ${PATHS.slice(1).join(' and ')}. The body: a JSON list of events, {"batch": [...]}, one event, or one per line; up to 10 MiB, also decompressed (gzip, deflate, br, zstd).`,
   parameters: [
     optionalParameter('source_name', 'query', `${sources.map((s) => s.name).join(', ')}, or the alias of one`),
     optionalParameter('collection_name', 'query', 'the same'),
@@ -264,7 +264,7 @@ const OPERATION: Operation = {
     404: anError('No such source'),
     408: anError('No byte of the body arrived for 15 seconds, or the request took longer than a minute'),
     409: anError('The topic of the source holds raw Avro (KAFKA_RAW_AVRO_TOPICS)'),
-    413: anError('More than 10 MB, or than 100,000 events'),
+    413: anError("More than 10 MiB, or than 100,000 events, or an event is larger than the topic's max.message.bytes"),
     415: anError('Another Content-Encoding'),
     422: anError('Some events cannot be stored; `errors` lists them by index. Nothing of the request was taken'),
     429: anError('Too many events wait for Kafka, or too many requests; see retry-after'),

@@ -255,7 +255,7 @@ test('a key is rotated in the page: its new key is shown once, and both work unt
 
   const rotate = async (goesOnFor: string): Promise<string> => {
     await page.getByRole('button', { name: 'Rotate turned' }).first().click();
-    await page.getByLabel('The old key goes on for').selectOption(goesOnFor);
+    await page.getByLabel('The old key stays valid for').selectOption(goesOnFor);
     await page.getByRole('button', { name: 'Rotate the key' }).click();
     return await shown();
   };

@@ -21,7 +21,7 @@ export function takeFolder(dataDir: string): { readonly path: string; release():
   const holder = lockHolder(path);
   if (holder !== undefined || openFolders.has(path))
     throw new StartError(
-      `the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder`,
+      `the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder. A command asks that process: set HOST and PORT to its own, or use --url`,
     );
   openFolders.add(path);
   return { path, release: () => openFolders.delete(path) };

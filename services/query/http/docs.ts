@@ -29,13 +29,13 @@ function example(d: Definition): string {
       .filter((p) => p.required)
       .map((p): [string, string] => [p.name, p.examples[0] ?? p.values?.[0] ?? '...']),
   );
-  return `curl -H 'X-API-KEY: ...' '/api/endpoints/${d.name}?${query.toString()}'`;
+  return `curl -H "X-API-KEY: $KEY" "$SLUICE/api/endpoints/${d.name}?${query.toString()}"`;
 }
 
 function section(d: Definition): string {
   return `<section id="${html(d.name)}"><h2>${html(d.name)}</h2><p>${html(d.description)}</p>
 <pre>${html(example(d))}</pre>
-<p>Id <code>${html(d.id)}</code>. At most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}</p>
+<p>Id <code>${html(d.id)}</code>. At most ${Math.min(d.maxRows, d.parameters.find((p) => p.name === 'limit')?.maximum ?? Infinity)} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}</p>
 <h3>Parameters</h3><table>${parametersOf(d).map(parameterRow).join('')}</table>
 <h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
 }
@@ -47,6 +47,7 @@ export function docsPage(definitions: readonly Definition[], routes: readonly Ro
 <h1>Endpoints</h1>
 <p>Send your key as <code>X-API-KEY</code>, as <code>Authorization: Bearer</code>, or as <code>?api_key=</code>. Every parameter is a string. An answer is <code>{"result":[...]}</code>, a mistake <code>{"error":{...}}</code>. With <code>Accept: application/x-ndjson</code> it is a row a line, and with <code>Accept: text/csv</code> CSV, unless a column is nested.</p>
 <p><code>x-result-truncated</code> is ${html(TRUNCATED)}. <code>x-ignored-parameters</code> names what the endpoint does not take. Machines read <a href="/openapi.json">/openapi.json</a>.</p>
+<p>The calls below take address and key from the shell:</p><pre>SLUICE=http://127.0.0.1:4000 KEY=...</pre>
 <ul>${definitions.map((d) => `<li><a href="#${html(d.name)}">${html(d.name)}</a></li>`).join('')}</ul>
 ${definitions.map(section).join('\n')}
 ${documentedRoutes(routes)

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -71,4 +72,16 @@ it('the page escapes what definitions say', () => {
   const page = docsPage([{ ...first, description: '<script>alert("x")</script> & more' }]);
   expect(page).toContain('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more');
   expect(page).not.toContain('<script');
+});
+
+it('the calls of the page can be pasted, and the rows are those that a caller can get', () => {
+  const page = docsPage(all);
+  const text = page.replaceAll('&quot;', '"').replaceAll('&amp;', '&');
+  const [, given, call] = /<pre>(SLUICE=\S+ KEY=\S+)<\/pre>[^]*<pre>curl (.*logs\.all.*)<\/pre>/.exec(text)!;
+  const words = execFileSync('sh', ['-c', `${given!.replace(' ', '; ')}; printf '%s\\n' ${call!}`], {
+    encoding: 'utf8',
+  });
+  const [, header, url] = words.split('\n');
+  expect([header, new URL(url!).pathname]).toEqual(['X-API-KEY: ...', '/api/endpoints/logs.all']);
+  expect(page).toContain('At most 100 rows');
 });

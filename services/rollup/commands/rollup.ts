@@ -49,6 +49,8 @@ async function readStatus(clickhouse: Reader, rollups: readonly Rollup[]) {
   };
 }
 
+/** Only the service expires: its retentions may be longer than those of the process that runs the command. */
+const EXPIRES_NOTHING = { ROLLUP_1M_RETENTION_DAYS: 3650, ROLLUP_1H_RETENTION_DAYS: 3650 };
 /** How long to wait for open batches, milliseconds. */
 const PATIENCE_MS = 120_000;
 /** Unix seconds; ClickHouse's DateTime ends in 2106. */
@@ -76,7 +78,7 @@ const WHY: Readonly<Record<Repair['outcome'], string>> = {
 
 export const rollupCommand: Command<Args, Result> = {
   name: 'rollup',
-  about: `Without words: the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup).
+  about: `Without words: the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup); it takes --check-config.
   --from, --to    a day or an instant in UTC: 2026-03-01 or 2026-03-01T09:00:00Z
   --accept-loss   rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
   by: 'action',
@@ -86,7 +88,7 @@ export const rollupCommand: Command<Args, Result> = {
       read: (): Args => ({ action: 'status' }),
     }),
     rebuild: form({
-      help: 'rebuilds from raw what events of that time went into; answers stay right meanwhile',
+      help: 'rebuilds all buckets of that time from the raw tables; answers stay right meanwhile',
       options: {
         from: { value: 'TIME', isRequired: true },
         to: { value: 'TIME', isRequired: true },
@@ -119,7 +121,7 @@ export const rollupCommand: Command<Args, Result> = {
     if (chosen.length === 0) throw new UsageError(`there is no complete rollup ${args.rollup ?? ''}`.trimEnd());
     const context: Context = {
       clickhouse,
-      settings,
+      settings: { ...settings, ...EXPIRES_NOTHING },
       clock: systemClock,
       engineClock: () => engineClock(clickhouse),
       metrics: createRollupMetrics(undefined),

@@ -168,7 +168,13 @@ describe('backups', () => {
     evaluatedAt = made.last_evaluated_at;
     await world.produce({ edge_logs: 100, function_edge_logs: 50 });
     await ingestAll(embedded);
-    await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: increment, base: full });
+    const written = await createBackup(
+      { clickhouse: embedded, places, logger: testLogger },
+      { place: increment, base: full },
+    );
+    // what it has itself, without its base
+    expect(written.files).toBeLessThan(made.files);
+    expect(written.bytes).toBeLessThan(made.bytes);
     await expect(createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full })).rejects.toThrow(
       'local/full: there is a backup of this name already (BACKUP_FAILED)',
     );

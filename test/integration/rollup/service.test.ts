@@ -157,7 +157,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
         clickhouse: {
           ...world.clickhouse,
           execute: async (of) => {
-            if (/^INSERT INTO function_invocations_v1_build_/.test(of.sql)) {
+            if (of.sql.startsWith('INSERT INTO function_invocations_v1_build_')) {
               isBuilding = true;
               await built.promise;
             }
@@ -298,7 +298,8 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   });
 
   test('status and rebuild by hand', async () => {
-    await start();
+    const kept = { ROLLUP_1M_RETENTION_DAYS: 3650, ROLLUP_1H_RETENTION_DAYS: 3650 };
+    await start({ settings: { ...world.context.settings, ...kept } });
     const now = Date.now();
     await world.send('edge_logs', [edgeEvent(now - 86_400_000, `https://${REF}.supabase.co/rest/v1/t`)], {
       evaluatedAt: now - 86_400_000,
@@ -327,6 +328,26 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     expect(rollupCommand.print(rebuilt)).toBe('api_requests: 1 of 1 periods built\n');
     expect(await world.select('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600')).toEqual([
       { n: 1 },
+    ]);
+    // the process of the command does not know how long the service keeps what raw has lost
+    const old = floorTo(now / 1000, 86_400) - 450 * 86_400;
+    for (const width of [60, 3600])
+      await world.clickhouse.execute({
+        sql: `INSERT INTO api_requests_v1 (period, width, ref, at, requests) VALUES (${old}, ${width}, '${REF}', toDateTime64(${old + 3600}, 6, 'UTC'), 7)`,
+      });
+    await world.clickhouse.execute({
+      sql: statements.writeExpiredDay,
+      params: { source: 'edge_logs', before: old + 86_400, period: floorTo(now / 1000, 86_400) },
+      settings: WRITE_SETTINGS,
+    });
+    await rollupCommand.run(context, argsOf(rollupCommand, 'rebuild', '--from', day(-451), '--to', day(-449)));
+    expect(
+      await world.select(
+        `SELECT width, toUInt32(requests) AS n FROM api_requests WHERE period = toDateTime(${old}, 'UTC') ORDER BY width`,
+      ),
+    ).toEqual([
+      { width: 60, n: 7 },
+      { width: 3600, n: 7 },
     ]);
     await expect(
       rollupCommand.run(

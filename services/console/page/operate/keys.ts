@@ -214,7 +214,7 @@ const OVERLAPS = [
   ['3600', 'an hour'],
   ['86400', 'a day'],
   ['604800', 'a week'],
-  ['0', 'not at all'],
+  ['0', 'no time'],
 ] as const;
 
 function Rotate({ of, onClose, onDone }: ChangeProps<CreatedKey>): View {
@@ -230,7 +230,7 @@ function Rotate({ of, onClose, onDone }: ChangeProps<CreatedKey>): View {
   return html`<${Confirm} title=${`Rotate ${of.name}`} action="Rotate the key" tone="primary" onConfirm=${rotate} onClose=${onClose}
     ><p>Makes a new key with the same scopes and projects.</p>
     <div class="field">
-      <label for="overlap">The old key goes on for</label
+      <label for="overlap">The old key stays valid for</label
       ><select id="overlap" onChange=${onValue(setOverlap)}>
         ${OVERLAPS.map(([value, words]) => html`<option value=${value} selected=${value === overlap}>${words}</option>`)}
       </select>
