@@ -1,4 +1,5 @@
 import type { Intake } from './intake.ts';
+import type { Seat } from './joint.ts';
 import type { Ended, Ports, Service } from './ports.ts';
 
 const RETRY_FIRST_MS = 100;
@@ -57,6 +58,18 @@ export class Guard {
   /** Resolves when the lane holds a write permit. */
   async takePermit(): Promise<void> {
     this.#release ??= await this.#ports.permit();
+  }
+
+  /** A seat whose batch takes a permit before it is inserted alone: the others may have gone without it by then. */
+  permitted(seat: Seat | undefined): Seat | undefined {
+    if (seat === undefined) return undefined;
+    return {
+      ...seat,
+      insert: async (contribution) => {
+        if (!seat.isTaken()) await this.takePermit();
+        return await seat.insert(contribution);
+      },
+    };
   }
 
   releasePermit(): void {

@@ -77,6 +77,8 @@ interface Setup {
   readonly others?: readonly Companion[];
   /** of the lanes before it */
   readonly joints?: Joints;
+  /** called while it inserts dead letters; its rows are noted then */
+  readonly onDeadLetters?: () => Promise<void>;
   /** called when it ends inserts that may still run */
   readonly onEndRunning?: () => void;
   /** called when it looks for rows beyond the ledger, of this period and later ones */
@@ -129,6 +131,7 @@ async function run(setup: Setup) {
     onLinger,
     others = [],
     joints = new Joints(),
+    onDeadLetters,
     onEndRunning = () => {},
     onOrphans = () => {},
   } = setup;
@@ -261,6 +264,12 @@ async function run(setup: Setup) {
         act(
           `insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}${seat === undefined ? '' : ' with others'}`,
         );
+        await onDeadLetters?.();
+        const send = async () => {
+          if (onDeadLetters !== undefined) act('rows');
+          return 'done' as const;
+        };
+        await seat?.insert({ rows: offsets, fence, send });
         world.orphans = [
           ...world.orphans,
           {
@@ -516,6 +525,30 @@ describe('a joint insert', () => {
       },
     });
     expect(did.filter((d) => d === 'release' || d.startsWith('record'))).toEqual(['release', 'record 0:0-0']);
+  });
+
+  test('goes without a batch whose dead letters take too long, which is inserted alone with a permit', async () => {
+    const deadline = Promise.withResolvers<void>();
+    const seat = new Joints().begin(deadline.promise).seat();
+    const order: string[] = [];
+    const { did } = await run({
+      log: records(0, 0),
+      lingerMs: 500,
+      onPermit: () => void order.push('permit'),
+      onLinger: (lane) => void lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
+      async onDeadLetters() {
+        order.push('dead letters');
+        deadline.resolve();
+        await deadline.promise;
+      },
+      on: (what) => void order.push(what.split(' ')[0]!),
+    });
+    expect(order).toEqual(['commit', 'insert', 'dead letters', 'permit', 'rows', 'record', 'commit']);
+    expect(did.filter((d) => ['rows', 'release'].includes(d) || d.startsWith('record'))).toEqual([
+      'rows',
+      'release',
+      'record 0:0-0',
+    ]);
   });
 
   test('of lanes before it is ended before a lane looks what is stored', async () => {

@@ -368,7 +368,7 @@ export class Lane implements Companion {
     const least = Math.min(this.#period, rules.period);
     const searched: BatchStore = {
       ...store,
-      insert: (of, without, attempt, fence) => store.insert(of, without, attempt, fence, seat),
+      insert: (of, without, attempt, fence) => store.insert(of, without, attempt, fence, guard.permitted(seat)),
       found: async () => foundOf(await store.orphans(incarnation, first, least), batch),
       requestRepair: () => store.requestRepair(batch, least),
     };
