@@ -74,6 +74,7 @@ test('an answer that another process puts there between our look and our lock is
     { read: () => Promise.reject(new Error('a query was made')) },
     {
       get: () => Promise.resolve(there),
+      fetchedAt: () => Promise.resolve(there?.fetchedAt),
       put: () => Promise.resolve(),
       lock: () => {
         there = theirs;
@@ -96,6 +97,7 @@ test('what another process had is served for an hour while ClickHouse is away, a
     { read: () => Promise.reject(refusal(210, 'away')) },
     {
       get: () => Promise.resolve({ body: '{"result":[]}', truncated: false, fetchedAt }),
+      fetchedAt: () => Promise.resolve(fetchedAt),
       put: () => Promise.resolve(),
       lock: () => Promise.resolve(true),
       unlock: () => Promise.resolve(),
@@ -171,6 +173,7 @@ test('an answer of another process is kept warm from the moment at which its cal
     },
     {
       get: () => Promise.resolve(theirs),
+      fetchedAt: () => Promise.resolve(theirs.fetchedAt),
       put: () => Promise.resolve(),
       lock: () => Promise.resolve(true),
       unlock: () => Promise.resolve(),
@@ -336,6 +339,7 @@ test('an answer above 8 MiB is not shared with other processes', async () => {
       { read: () => Promise.resolve({ body: stored(size), readRows: 0, readBytes: 0 }) },
       {
         get: () => Promise.resolve(undefined),
+        fetchedAt: () => Promise.resolve(undefined),
         put: (_, { body }) => {
           put.push(body.length);
           return Promise.resolve();

@@ -45,6 +45,9 @@ function decode(secret: Buffer, key: string, text: string): SharedAnswer | undef
 }
 
 const MAC_CHARACTERS = 43;
+/** MAC and time */
+const HEAD = new RegExp(String.raw`^.{${MAC_CHARACTERS}} (\d{1,15}) `);
+const HEAD_BYTES = MAC_CHARACTERS + ' '.length + 15 + ' '.length;
 
 function mac(secret: Buffer, key: string, said: string): string {
   return createHmac('sha256', secret)
@@ -110,6 +113,13 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       const answer = decode(secret, key, text);
       if (answer === undefined) logger.warn('redis_answer_refused');
       return answer;
+    },
+    async fetchedAt(key) {
+      const head = await attempt(() => client.getRange(ANSWERS + hashed(key), 0, HEAD_BYTES - 1), null);
+      if (head === null || head === '') return undefined;
+      const [, fetchedAt] = HEAD.exec(head) ?? [];
+      if (fetchedAt === undefined) logger.warn('redis_answer_refused');
+      return fetchedAt === undefined ? undefined : Number(fetchedAt);
     },
     async put(key, answer) {
       const expiration = { type: 'PX', value: STALE_MS } as const;

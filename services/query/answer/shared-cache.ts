@@ -11,6 +11,8 @@ export type SharedAnswer = Pick<Answer, 'truncated' | 'fetchedAt'> & { readonly 
  */
 export interface SharedCache {
   get(key: string): Promise<SharedAnswer | undefined>;
+  /** Returns `fetchedAt` of an answer without reading and verifying all of it. */
+  fetchedAt(key: string): Promise<number | undefined>;
   put(key: string, answer: SharedAnswer): Promise<void>;
   /**
    * True if this process should run the query, which takes at most `queryMs`. False if another process is running it.
@@ -36,10 +38,12 @@ const CLOCKS_DIFFER_MS = 10_000;
 /** Without a shared cache, every process runs its own queries. */
 export function createSharedQueries(shared: SharedCache | undefined, clock: Clock) {
   async function look(key: string, newerThan: number): Promise<Landed | undefined> {
+    const counts = (at: number | undefined): boolean =>
+      at !== undefined && at > newerThan && at <= clock() + CLOCKS_DIFFER_MS;
+    // an old answer may be large, and is looked at until there is a newer one
+    if (!counts(await shared?.fetchedAt(key))) return undefined;
     const found = await shared?.get(key);
-    return found !== undefined && found.fetchedAt > newerThan && found.fetchedAt <= clock() + CLOCKS_DIFFER_MS
-      ? { answer: sharedAnswerOf(found), ran: false }
-      : undefined;
+    return found !== undefined && counts(found.fetchedAt) ? { answer: sharedAnswerOf(found), ran: false } : undefined;
   }
   return {
     /**

@@ -111,6 +111,26 @@ describe('two processes', () => {
     expect(performance.now() - from).toBeGreaterThan(500);
   });
 
+  it('read only the head of an old answer while one of them queries', async () => {
+    const client = createClient({ url: redis.url });
+    await client.connect();
+    await ask(0, 'old');
+    const [answer = ''] = await client.keys('sluice:answer:*');
+    now = START + 1_000_000;
+    await client.set(answer.replace('answer', 'lock'), 'of another process', {
+      expiration: { type: 'PX', value: 700 },
+    });
+    await client.configResetStat();
+    expect(told(await ask(1, 'old'))).toEqual([200, 'miss', '0']);
+    const stats = await client.info('commandstats');
+    const calls = (command: string): number =>
+      Number(new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+    expect(calls('getrange')).toBeGreaterThan(5);
+    // one is that of the script that releases the lock
+    expect(calls('get')).toBeLessThan(2);
+    client.destroy();
+  });
+
   it('leave the lock of a query as long as its endpoint lets it run', async () => {
     const client = createClient({ url: redis.url });
     await client.connect();
