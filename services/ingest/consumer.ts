@@ -66,7 +66,8 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
   consumer.on('consumer.start_batch_process', ({ payload }) => {
-    if (payload.batchSize === 0) assignment.moved(payload, Number(payload.lastOffset));
+    const { batchSize, lastOffset, highWatermark } = payload;
+    if (batchSize === 0) assignment.moved(payload, Number(lastOffset), Number(highWatermark));
   });
   consumer.on('consumer.heartbeat', () => membership.heartbeat());
   consumer.on('consumer.crash', ({ payload }) => {

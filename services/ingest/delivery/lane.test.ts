@@ -198,6 +198,7 @@ async function run(setup: Setup) {
       did.push(`fetch from ${offset}`);
       fetchFrom = offset;
     },
+    onTaken: () => {},
     onRoom: () => {},
     joints,
     after: () => new Promise((resolve) => void setImmediate(resolve)),

@@ -168,6 +168,7 @@ export class Lane implements Companion {
     if (low > next) ports.log('offsets_gone', { incarnation, first: next, last: low - 1 });
     ports.log('partition_taken', { incarnation, next, low, high });
     this.#intake.open(next, low, expected);
+    ports.onTaken(high);
   }
 
   async #recoverBatch({ first, last, evaluatedAt, intent, incarnation }: OpenBatch): Promise<Ended | undefined> {

@@ -194,6 +194,8 @@ export interface Ports {
   watermarks(): Promise<{ low: number; high: number }>;
   /** from now on the lane is offered what stands at `offset` and after */
   fetchFrom(offset: number): void;
+  /** called when it knows where it goes on; `high`: the offset after the last one in Kafka */
+  onTaken(high: number): void;
   /** called after every cut and after every batch: there is room in the inbox, then less is held */
   onRoom(): void;
   /** When a batch is cut that is not full by then; `since`: its first record was seen. Monotonic milliseconds. */

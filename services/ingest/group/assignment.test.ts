@@ -3,7 +3,7 @@ import type { Admin, Consumer, EachBatchPayload } from '../../../common/kafka/cl
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import type { LedgerEnd, Store } from '../delivery/ports.ts';
-import { createIngestMetrics } from '../metrics.ts';
+import { createIngestMetrics, type IngestMetrics } from '../metrics.ts';
 import { Assignment } from './assignment.ts';
 import { createMembership, keyOf, type Membership } from './membership.ts';
 
@@ -22,6 +22,7 @@ const RULES = {
 interface World {
   readonly assignment: Assignment;
   readonly membership: Membership;
+  readonly metrics: IngestMetrics;
   /** what the client was told, and what lanes commit, store and log, in order */
   readonly did: string[];
   /** lets the lane that waits for a permit go on */
@@ -36,6 +37,7 @@ interface World {
  */
 function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<void>; end?: LedgerEnd } = {}): World {
   const did: string[] = [];
+  const metrics = createIngestMetrics(createRegistry());
   const membership = createMembership(() => 0, 10_000);
   const wanted = Promise.withResolvers<() => void>();
   const store = {
@@ -67,7 +69,7 @@ function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<vo
           if (msg === 'lane_over') did.push(msg);
         },
       }),
-      metrics: createIngestMetrics(createRegistry()),
+      metrics,
       clock: Date.now,
     },
     {
@@ -101,6 +103,7 @@ function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<vo
   return {
     assignment,
     membership,
+    metrics,
     did,
     permit: () => wanted.resolve(() => {}),
     receive(at, count) {
@@ -215,7 +218,7 @@ test('a comparison goes on at once where the client skips offsets without a reco
   await vi.advanceTimersByTimeAsync(0);
   expect(did.splice(0)).toEqual(['pause', 'seek 4', 'resume']);
   const skipped = async (): Promise<string[]> => {
-    assignment.moved({ topic: TOPIC, partition: 0 }, 9);
+    assignment.moved({ topic: TOPIC, partition: 0 }, 9, 10);
     await vi.advanceTimersByTimeAsync(0);
     return did.splice(0);
   };
@@ -233,4 +236,34 @@ test('nor is anything fetched after records that a comparison asked for', async 
   expect(did.splice(0)).toEqual(['pause', 'seek 4', 'resume', 'pause', 'seek 4', 'resume']);
   expect(receive(4, 3)).toBe('6');
   expect(did).toEqual(['pause']);
+});
+
+const valuesOf = async (metric: { get(): Promise<{ values: { value: number }[] }> }): Promise<number[]> =>
+  (await metric.get()).values.map(({ value }) => value);
+
+test('a partition has a position and a lag from when it is taken until it is lost', async () => {
+  const { assignment, metrics } = assign({ end: END });
+  expect(await valuesOf(metrics.position)).toEqual([]);
+  await vi.advanceTimersByTimeAsync(0);
+  expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[5], [5]]);
+  assignment.endAll();
+  expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
+});
+
+test('offsets without a record at the end of the log are no lag', async () => {
+  const { assignment, metrics, receive } = assign();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(await valuesOf(metrics.lag)).toEqual([10]);
+  assignment.moved({ topic: TOPIC, partition: 0 }, 3, 10);
+  expect(await valuesOf(metrics.lag)).toEqual([6]);
+  receive(4, 2);
+  assignment.moved({ topic: TOPIC, partition: 0 }, 9, 10);
+  expect(await valuesOf(metrics.lag)).toEqual([10]);
+});
+
+test('a process that lost its partitions says nothing of their freshness', async () => {
+  const { assignment, metrics } = assign();
+  metrics.freshness.set({ source: 'edge_logs' }, 90);
+  assignment.endAll();
+  expect(await valuesOf(metrics.freshness)).toEqual([]);
 });

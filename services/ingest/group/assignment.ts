@@ -138,6 +138,7 @@ export class Assignment {
     metrics.lag.reset();
     metrics.paused.reset();
     metrics.waiting.reset();
+    metrics.freshness.reset();
   }
 
   /** Every lane finishes its batch in flight. Resolves when all have. */
@@ -221,11 +222,15 @@ export class Assignment {
         logger.info({ target }, 'inserts_resumed');
   }
 
-  /** The client skips offsets without a record, and hands them to nobody. */
-  moved({ topic, partition }: Place, to: number): void {
+  /** The client skips offsets without a record, up to `to`, and hands them to nobody. `end`: of the log. */
+  moved({ topic, partition }: Place, to: number, end: number): void {
     const taken = this.#taken.get(keyOf(topic, partition));
-    if (taken?.lane.moved(to) === true) this.#pause(taken);
-    taken?.wake();
+    if (taken === undefined) return;
+    if (taken.lane.moved(to)) this.#pause(taken);
+    const { inbox } = taken.lane;
+    if (isRunning(taken) && inbox.written === inbox.end)
+      this.#options.metrics.lag.set({ topic, partition }, Math.max(0, end - to - 1));
+    taken.wake();
   }
 
   /** `<topic> <partition>` of the lanes in this state. */
@@ -236,7 +241,7 @@ export class Assignment {
   }
 
   #portsOf(place: Place, taken: () => Taken): Ports {
-    const { groupId, clock, createStore, createBadShare, logger, metrics } = this.#options;
+    const { groupId, clock, createStore, createBadShare, logger } = this.#options;
     const { consumer, admin, membership, committer, permit } = this.#shared;
     const { topic, partition } = place;
     const epoch = membership.epoch;
@@ -270,11 +275,12 @@ export class Assignment {
         consumer.seek({ topic, partition, offset: String(offset) });
         this.#resume(taken());
       },
+      onTaken: (high) => {
+        if (!isOver()) this.#report(taken(), high);
+      },
       onRoom: () => {
         this.#roomAt = performance.now();
-        const { lane, end } = taken();
-        metrics.position.set(place, lane.inbox.written);
-        metrics.lag.set(place, Math.max(0, end - lane.inbox.written));
+        this.#report(taken(), taken().end);
         this.arrange();
       },
       permit,
@@ -306,6 +312,12 @@ export class Assignment {
     if (event === 'waiting_for_group' || event === 'partition_claimed')
       metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
     if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
+  }
+
+  #report({ topic, partition, lane }: Taken, end: number): void {
+    const { metrics } = this.#options;
+    metrics.position.set({ topic, partition }, lane.inbox.written);
+    metrics.lag.set({ topic, partition }, Math.max(0, end - lane.inbox.written));
   }
 
   #pause(taken: Taken): void {

@@ -258,6 +258,7 @@ export function startProcess({
         taken.isPaused = false;
         pump(taken);
       },
+      onTaken: () => {},
       onRoom: () => {
         taken.isPaused = false;
         pump(taken);

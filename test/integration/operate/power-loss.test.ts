@@ -230,6 +230,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
           monotonic: () => performance.now(),
           random: () => 0,
           log: () => {},
+          onTaken: () => {},
           onRoom: () => {},
           joints: new Joints(),
           after: () => new Promise(() => {}),
