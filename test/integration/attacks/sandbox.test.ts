@@ -43,6 +43,26 @@ const refused = [
   'SELECT JSONHas(message, id) AS c FROM edge',
   "SELECT replaceAll(message, id, '') AS c FROM edge",
   'SELECT substringUTF8(message, length(id)) AS c FROM edge',
+  "SELECT arrayCount(x -> CAST((range(10000), range(10000)), 'Map(UInt64, UInt64)')[x + n + 10000] = 1, range(10000)) AS c FROM (SELECT arrayJoin(range(1000)) AS n)",
+  "SELECT arrayCount(x -> CAST((range(10000), range(10000)), concat('Ma', 'p(UInt64, UInt64)'))[x + n + 10000] = 1, range(10000)) AS c FROM (SELECT arrayJoin(range(1000)) AS n)",
+  `SELECT map(${Array.from({ length: 900 }, (_, i) => `${i},1`).join()}) AS m, arrayCount(x -> m[toUInt16(x)] = 1, range(10000)) AS c FROM edge`,
+  // each of many short needles is searched by itself
+  "SELECT multiSearchAny(message, arrayMap(x -> concat('x', toString(length(id) % 10)), range(1000))) AS c FROM edge",
+  'SELECT multiSearchFirstIndex(message, [id]) AS c FROM edge',
+  // each row adds up its whole frame
+  ...[
+    'ROWS BETWEEN 1000000 PRECEDING AND CURRENT ROW',
+    'ROWS 1000000 PRECEDING',
+    'ROWS BETWEEN (999) PRECEDING AND CURRENT ROW',
+    'RANGE BETWEEN 1 PRECEDING AND CURRENT ROW',
+    'ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING',
+    'RANGE CURRENT ROW',
+  ].map((frame) => `SELECT corr(n, n) OVER (ORDER BY n ${frame}) AS c FROM (SELECT arrayJoin(range(10000)) AS n)`),
+  'SELECT corr(n, n) OVER w AS c FROM (SELECT arrayJoin(range(10000)) AS n) WINDOW w AS (ORDER BY n ROWS 1000 PRECEDING)',
+  // in a window
+  'SELECT count() OVER (ORDER BY editDistance(id, message)) AS c FROM edge',
+  'SELECT count() OVER (PARTITION BY position(message, id)) AS c FROM edge',
+  `SELECT ${doubled(11)}, count() OVER (ORDER BY s10, s10, s10, s10, s10, s10, s10, s10) AS c`,
   "SELECT match(message, '.{1000}.{500}!') FROM edge",
   'SELECT match(message, message) FROM edge',
   `SELECT message LIKE '${'%a'.repeat(150)}' FROM edge`,
