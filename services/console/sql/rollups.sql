@@ -8,7 +8,7 @@ LEFT JOIN
     FROM
     (
         SELECT source, maxIf(requested_at, done) >= maxIf(requested_at, not done) AS is_done, argMaxIf(outcome, requested_at, not done) AS last_outcome
-        FROM rollup_repairs
+        FROM rollup_repairs FINAL
         GROUP BY source, period, from_time, to_time
     )
     GROUP BY source

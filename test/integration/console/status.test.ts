@@ -77,6 +77,10 @@ describe.each(modes)('beside the engine %s', (mode) => {
       Array.from({ length: 40 }, (_, i) => (i < 25 ? `[${i}]` : '{')),
       { now: at },
     );
+    // a replay that was announced and killed has replayed nothing
+    await engine.clickhouse.execute({
+      sql: 'INSERT INTO dead_letter_replays (kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, done) SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset, false FROM dead_letters ORDER BY kafka_offset LIMIT 1',
+    });
   });
   afterAll(async () => {
     await service?.stop();

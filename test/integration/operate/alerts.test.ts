@@ -29,6 +29,8 @@ beforeAll(async () => {
 /** What is wrong in one minute; the defaults are a healthy system with traffic. */
 interface State {
   readonly clickhouse: boolean;
+  /** the check of ClickHouse by ingest fails every third minute */
+  readonly flickers: boolean;
   readonly kafka: boolean;
   /** `dead`: does not answer; `gone`: Docker's DNS does not name it either */
   readonly ingest: 'runs' | 'dead' | 'gone';
@@ -60,6 +62,7 @@ interface State {
 
 const HEALTHY: State = {
   clickhouse: true,
+  flickers: false,
   kafka: true,
   ingest: 'runs',
   traffic: true,
@@ -119,7 +122,7 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
 
     if (s.ingest !== 'gone') set('up', ingest, s.ingest === 'runs' ? 1 : 0);
     if (s.ingest === 'runs') {
-      set('sluice_ready', { ...ingest, check: 'clickhouse' }, Number(s.clickhouse));
+      set('sluice_ready', { ...ingest, check: 'clickhouse' }, Number(s.clickhouse && !(s.flickers && minute % 3 === 0)));
       set('sluice_ready', { ...ingest, check: 'consumer' }, Number(s.kafka));
       set('sluice_ingest_partitions', ingest, s.kafka ? 3 : 0);
       set('sluice_ingest_clock_ahead_seconds', ingest, s.clockAhead);
@@ -169,7 +172,8 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
         count('sluice_query_requests_total', { ...query, endpoint, status, cache }, times);
       };
       const [hits, rest] = [asked * s.hitShare, asked * (1 - s.hitShare)];
-      answered('usage.api-counts', '200', 'hit', s.clickhouse ? hits : 0);
+      // its series begins with the first hit
+      if (hits > 0) answered('usage.api-counts', '200', 'hit', s.clickhouse ? hits : 0);
       answered('usage.api-counts', '200', 'stale', s.clickhouse ? 0 : hits);
       answered('usage.api-counts', '200', 'miss', s.clickhouse ? rest - asked * s.failedShare : 0);
       answered('usage.api-counts', '503', '', s.clickhouse ? asked * s.failedShare : rest);
@@ -217,6 +221,8 @@ interface Scenario {
   /** minute of its end; never, where not given */
   readonly until?: number;
   readonly always?: Partial<State>;
+  /** from the cause to the alert, if it is not the time of the runbook */
+  readonly minutes?: number;
 }
 
 const scenarios: readonly Scenario[] = [
@@ -245,6 +251,11 @@ const scenarios: readonly Scenario[] = [
   },
   { cause: 'one partition does not move', fires: 'SluiceStalled', during: { stuck: true } },
   { cause: 'more is produced than written', fires: 'SluiceLag', during: { lag: 400_000 } },
+  {
+    cause: 'more is produced than written, and a check of ClickHouse fails now and then',
+    fires: 'SluiceLag',
+    during: { lag: 400_000, flickers: true },
+  },
   { cause: 'producers send late', fires: 'SluiceStale', during: { freshness: 900 } },
   { cause: 'five in a hundred messages are bad', fires: 'SluiceDeadLetters', during: { badShare: 0.05 } },
   {
@@ -263,6 +274,13 @@ const scenarios: readonly Scenario[] = [
   { cause: 'one request in twenty fails', fires: 'SluiceErrors', during: { failedShare: 0.05 } },
   { cause: 'queries take four seconds', fires: 'SluiceQueriesSlow', during: { querySeconds: 4 } },
   { cause: 'callers ask with ever new parameters', fires: 'SluiceCacheCold', during: { hitShare: 0.1 } },
+  {
+    cause: 'callers begin to ask, and no answer is ever a hit',
+    fires: 'SluiceCacheCold',
+    minutes: 63,
+    during: { traffic: true },
+    always: { traffic: false, hitShare: 0 },
+  },
   { cause: 'one push in ten is refused', fires: 'SluicePushRefused', during: { refusedShare: 0.1 } },
 ];
 
@@ -275,9 +293,9 @@ function minutesOf(alert: string): number {
 }
 
 /** Returns what promtool has to say against the scenario, and nothing where it agrees. */
-async function evaluate({ always = {}, during, until = END + 1, fires }: Scenario): Promise<string> {
+async function evaluate({ always = {}, during, until = END + 1, fires, minutes: after }: Scenario): Promise<string> {
   const series = scrapes((minute) => ({ ...HEALTHY, ...always, ...(minute >= CAUSE && minute < until ? during : {}) }));
-  const firesAt = fires === undefined ? END + 1 : CAUSE + minutesOf(fires);
+  const firesAt = fires === undefined ? END + 1 : CAUSE + (after ?? minutesOf(fires));
   // after the end of its cause an alert may go on for a minute: the next scrape and evaluation end it
   const minutes = Array.from({ length: END + 1 }, (_, i) => i).filter((minute) => minute !== until && minute > 5);
   const isFiring = (minute: number): boolean => minute >= firesAt && minute < until;
