@@ -14,7 +14,8 @@ type Result = { readonly paused: readonly PausedPartition[] } | { readonly resum
 
 export const ingestCommand: Command<Args, Result> = {
   name: 'ingest',
-  about: 'Without words: the service, which writes Kafka into the raw tables (npm run ingest); it takes --check-config.',
+  about:
+    'Without words: the service, which writes Kafka into the raw tables (npm run ingest); it takes --check-config.',
   by: 'action',
   forms: {
     paused: form({

@@ -26,7 +26,7 @@ export class Guard {
     return this.#ports.isDraining() ? 'over' : this.check();
   }
 
-  /** Right before an insert: no other process of our group, and no other group, can be the owner for long. */
+  /** Right before a write: no other process of our group, and no other group, can be the owner for long. */
   async fence(): Promise<Ended | undefined> {
     const { owner } = await this.#ports.store.register();
     if (owner?.group !== this.#ports.group) return 'retake';

@@ -902,6 +902,16 @@ describe('a partition of another group', () => {
     });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([]);
   });
+
+  test('nothing is recorded either, also of a batch that has nothing to insert', async () => {
+    const { did } = await run({
+      log: [record(0, null), record(1, null)],
+      on: (what, world) => {
+        if (what.startsWith('commit 0 b')) Object.assign(world, { owner: theirs, members: true, isDraining: true });
+      },
+    });
+    expect(did.filter((d) => d.startsWith('record'))).toEqual([]);
+  });
 });
 
 describe('a partition with too many bad messages', () => {

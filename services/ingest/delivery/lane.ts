@@ -222,7 +222,7 @@ export class Lane implements Companion {
   #record(what: string, entry: () => Promise<LedgerEntry>): Promise<Ended | undefined> {
     return this.#guard.persistently(what, async () => {
       const row = await entry();
-      const ended = await this.#guard.asMember();
+      const ended = await this.#guard.fence();
       if (ended === undefined) await this.#ports.store.record(row);
       return ended;
     });

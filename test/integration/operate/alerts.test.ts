@@ -122,7 +122,11 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
 
     if (s.ingest !== 'gone') set('up', ingest, s.ingest === 'runs' ? 1 : 0);
     if (s.ingest === 'runs') {
-      set('sluice_ready', { ...ingest, check: 'clickhouse' }, Number(s.clickhouse && !(s.flickers && minute % 3 === 0)));
+      set(
+        'sluice_ready',
+        { ...ingest, check: 'clickhouse' },
+        Number(s.clickhouse && !(s.flickers && minute % 3 === 0)),
+      );
       set('sluice_ready', { ...ingest, check: 'consumer' }, Number(s.kafka));
       set('sluice_ingest_partitions', ingest, s.kafka ? 3 : 0);
       set('sluice_ingest_clock_ahead_seconds', ingest, s.clockAhead);
