@@ -11,16 +11,12 @@ const folder = mkdtempSync(join(tmpdir(), "sluice's data "));
 afterAll(() => rmSync(folder, { recursive: true }));
 writeFileSync(keyFile(folder), 'kept-key\n', { mode: 0o600 });
 
-const of = (
-  createdKey: string | undefined,
-  file: string | undefined,
-  brokers: readonly string[] = ['127.0.0.1:9092'],
-): string =>
+const of = (createdKey: string | undefined, file: string | undefined): string =>
   welcome({
     address: 'http://127.0.0.1:4000',
     createdKey,
     keyFile: file,
-    brokers,
+    brokers: ['127.0.0.1:9092'],
     topics: readSettings({}).KAFKA_TOPICS,
   });
 
@@ -57,9 +53,4 @@ test('says where the key is, and shows it only where it was made just now', () =
   expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (created now, shown only this once,');
   expect(of(undefined, keyFile(folder))).toContain(`key: the one in ${keyFile(folder)}`);
   expect(of(undefined, undefined)).toContain('key: the one in API_KEY');
-});
-
-test('the demo goes to the same Kafka', () => {
-  expect(of(undefined, undefined)).toMatch(/^ {2}npm run demo$/m);
-  expect(of(undefined, undefined, ['a:9092', 'b:9092'])).toMatch(/^ {2}KAFKA_BROKERS='a:9092,b:9092' npm run demo$/m);
 });

@@ -24,18 +24,15 @@ export function welcome({ address, signInToken, createdKey, keyFile, brokers, to
   const key = createdKey ?? (keyFile === undefined ? '$API_KEY' : `$(cat ${quoted(keyFile)})`);
   // the busiest project of `npm run demo` with its default seed
   const project = createPopulation(1, 1, 0).project(0).ref;
-  // the demo knows only the default by itself
-  const kafka = brokers.join(',');
-  const demo = kafka === '127.0.0.1:9092' ? 'npm run demo' : `KAFKA_BROKERS=${quoted(kafka)} npm run demo`;
   const call = (endpoint: string): string => `curl -H "X-API-KEY: ${key}" '${address}/api/endpoints/${endpoint}'`;
   return `
 sluice is ready at ${address} (docs at ${address}/docs)
 ${signInToken === undefined ? `console: ${address}/ (sign in with the key)` : `console: ${address}/#token=${signInToken} (signs in once, within 10 minutes)`}
 ${createdKey !== undefined ? `key: ${createdKey} (created now, shown only this once, and stored in the data folder)` : `key: the one in ${keyFile === undefined ? 'API_KEY' : `${keyFile}, created on the first start`}`}
-Kafka: ${kafka}, for instance topic ${topics.edge_logs}
+Kafka: ${brokers.join(',')}, for instance topic ${topics.edge_logs}
 
-traffic to look at (in another terminal):
-  ${demo}
+traffic to look at (in another terminal, with the same settings):
+  npm run demo
 
 ${call(`logs.all?project=${project}`)}
 ${call(`functions.invocation-stats?project=${project}&interval=1hr`)}

@@ -28,6 +28,8 @@ export type RollupService = Required<Component>;
  */
 const AUDIT_EVERY_MS = 3_600_000;
 const CLUSTER_EVERY_MS = 60_000;
+/** History is built for this long before the other jobs of its list have their turn. */
+const HISTORY_TURN_MS = 60_000;
 const REPAIR_EVERY_MS = 5_000;
 /** Only another service that publishes an old state makes it necessary. */
 const PUBLISH_EVERY_MS = 15_000;
@@ -91,8 +93,8 @@ interface Job {
 }
 
 /**
- * Runs lists of jobs side by side, each job when it is due. Nothing waits for history, which may take hours. A repair
- * and a build of history on the same rollup do each other no harm (build.ts).
+ * Runs lists of jobs side by side, each job when it is due. A build of history may take hours: what must not wait for it
+ * is in another list. A repair and a build of history on the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
   const audit = createAudit(context);
@@ -115,9 +117,12 @@ async function run(context: Context): Promise<never> {
     // another service may have published an old state of the catalogue
     { everyMs: PUBLISH_EVERY_MS, work: () => publish(context) },
   ];
-  const history: Job[] = [{ everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) }];
-  const rest: Job[] = [
+  const watching: Job[] = [
     { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
+    { everyMs: AUDIT_EVERY_MS, work: () => audit.round() },
+  ];
+  // history retires versions: nothing else creates, or drops from, what it is about to remove
+  const rest: Job[] = [
     {
       everyMs: CLUSTER_EVERY_MS,
       work: async () => {
@@ -125,16 +130,17 @@ async function run(context: Context): Promise<never> {
         await context.clickhouse.cluster?.distribute?.();
       },
     },
-    { everyMs: AUDIT_EVERY_MS, work: () => audit.round() },
+    { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     { everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
   ];
-  await Promise.all([urgent, history, rest].map((jobs) => repeat(context, jobs)));
+  await Promise.all([urgent, watching, rest].map((jobs) => repeat(context, jobs)));
   throw new Error('the jobs of the rollup service never end');
 }
 
-/** Takes as many steps as possible now. */
+/** Takes as many steps as possible now, and checks the other jobs after a minute. */
 async function buildHistory(context: Context): Promise<void> {
-  while ((await nextStep(context)) === 0);
+  const until = performance.now() + HISTORY_TURN_MS;
+  while ((await nextStep(context)) === 0 && performance.now() < until);
 }
 
 /** Runs each job when it is due. A job that fails because the engine is unavailable is retried. */

@@ -32,10 +32,14 @@ interface World {
 }
 
 /**
- * One partition of a topic of ten records, assigned to this process. `inserting`: an insert; `end`: of the ledger, by
+ * One partition of a topic of ten records, assigned to this process. `inserting`: an insert; `recording`: a ledger row; `end`: of the ledger, by
  * default nobody ever took it.
  */
-function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<void>; end?: LedgerEnd } = {}): World {
+function assign({
+  inserting = Promise.resolve(),
+  recording = Promise.resolve(),
+  end,
+}: { inserting?: Promise<void>; recording?: Promise<void>; end?: LedgerEnd } = {}): World {
   const did: string[] = [];
   const metrics = createIngestMetrics(createRegistry());
   const membership = createMembership(() => 0, 10_000);
@@ -53,7 +57,10 @@ function assign({ inserting = Promise.resolve(), end }: { inserting?: Promise<vo
       await inserting;
       return { rows: last - first + 1, deadLetters: 0, minTimestamp: undefined };
     },
-    record: async ({ first, last }) => void did.push(`record ${first}-${last}`),
+    record: async ({ first, last }) => {
+      did.push(`record ${first}-${last}`);
+      await recording;
+    },
   } satisfies Partial<Store> as Partial<Store> as Store;
   const assignment = new Assignment(
     {
@@ -250,6 +257,21 @@ test('a partition has a position and a lag from when it is taken until it is los
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
 });
 
+test('a ledger row that arrives after a partition is lost brings back neither', async () => {
+  const recording = Promise.withResolvers<void>();
+  const { assignment, metrics, did, permit, receive } = assign({ recording: recording.promise });
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 10);
+  permit();
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(did).toContain('record 0-9');
+  assignment.endAll();
+  recording.resolve();
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(did).toContain('lane_over');
+  expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
+});
+
 test('offsets without a record at the end of the log are no lag', async () => {
   const { assignment, metrics, receive } = assign();
   await vi.advanceTimersByTimeAsync(0);
@@ -265,5 +287,9 @@ test('a process that lost its partitions says nothing of their freshness', async
   const { assignment, metrics } = assign();
   metrics.freshness.set({ source: 'edge_logs' }, 90);
   assignment.endAll();
+  expect(await valuesOf(metrics.freshness)).toEqual([]);
+  // by an insert in flight
+  metrics.freshness.set({ source: 'edge_logs' }, 90);
+  await vi.advanceTimersByTimeAsync(0);
   expect(await valuesOf(metrics.freshness)).toEqual([]);
 });

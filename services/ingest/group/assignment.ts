@@ -131,8 +131,11 @@ export class Assignment {
   endAll(): void {
     const { metrics } = this.#options;
     this.#shared.membership.lost();
-    for (const taken of this.#taken.values()) taken.wake();
+    const lost = [...this.#taken.values()];
+    for (const taken of lost) taken.wake();
     this.#taken.clear();
+    // an insert in flight still says how fresh its rows are
+    void Promise.allSettled(lost.map(({ ended }) => ended)).then(() => metrics.freshness.reset());
     metrics.partitions.set(0);
     metrics.position.reset();
     metrics.lag.reset();
@@ -280,7 +283,7 @@ export class Assignment {
       },
       onRoom: () => {
         this.#roomAt = performance.now();
-        this.#report(taken(), taken().end);
+        if (!isOver()) this.#report(taken(), taken().end);
         this.arrange();
       },
       permit,
