@@ -102,10 +102,11 @@ async function valuesOf(
 }
 
 test('a partition whose records are all in the ledger has no lag, and its position is the end of the ledger', async () => {
+  const ofAll = Object.keys(world.settings.KAFKA_TOPICS).length * world.settings.KAFKA_TOPIC_PARTITIONS;
   await waitFor(
     async () => {
       const lags = await valuesOf(registries.ingest, 'sluice_ingest_lag_records');
-      return lags.length === 4 && lags.every((l) => l.value === 0);
+      return lags.length === ofAll && lags.every((l) => l.value === 0);
     },
     10_000,
     'no lag is left',
@@ -120,7 +121,7 @@ test('a partition whose records are all in the ledger has no lag, and its positi
   for (const { topic, partition, next } of ends)
     expect(positions).toContainEqual({ labels: { topic, partition }, value: next });
   expect(beforeLedger.length).toBeGreaterThanOrEqual(ends.length);
-  for (const { position, first } of beforeLedger) expect(position ?? 0).toBe(first);
+  for (const { position, first } of beforeLedger) expect(position).toBe(first);
 });
 
 test('freshness is the age of the newest record of a source when it became visible', async () => {
