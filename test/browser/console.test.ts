@@ -132,6 +132,11 @@ test("a newcomer's first minute: the printed address signs in, the demo starts, 
     30_000,
     'the chart of events moves',
   );
+  await waitFor(
+    async () => (await askStatus()).system!.topics.every((t) => t.events_last_hour > 0),
+    30_000,
+    'every topic has events',
+  );
   await demo.end();
 
   // all of it is written: from here on nothing changes but the time
