@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { Readable } from 'node:stream';
+import { addAbortSignal, Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
 import type { Logger } from '../../logger.ts';
 import type { Param, StatementSettings } from '../clickhouse.ts';
@@ -220,6 +220,8 @@ async function exchange(
     ...(signal === undefined ? {} : { abort_signal: signal }),
     ...(pieces === undefined ? {} : { values: Readable.from(copies(pieces), { objectMode: false }) }),
   });
+  // the client listens to the signal only until the headers are there
+  if (signal !== undefined) addAbortSignal(signal, stream);
   const chunks: Buffer[] = [];
   for await (const chunk of stream) {
     chunks.push(chunk as Buffer);

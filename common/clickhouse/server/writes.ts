@@ -144,7 +144,10 @@ async function killAndWait(
       failure = error;
     }
     if (failure instanceof ClickHouseError && failure.code !== undefined && failure.kind === 'fatal') throw failure;
-    const most = isUnanswered(failure) ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs;
+    // a single server that is only slow gets its KILL; of a cluster's node, Keeper knows more
+    const isGivenUp =
+      isUnanswered(failure) && (unreachablePatienceMs === 0 || (failure as ClickHouseError).code === undefined);
+    const most = isGivenUp ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs;
     if (performance.now() - since > most)
       throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
     await sleep(100);

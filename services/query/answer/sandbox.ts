@@ -194,9 +194,10 @@ function windowsOf(sql: string): string | undefined {
     const inside = code.slice(at + 1, close);
     const said = inside.map((t) => t.text).join(' ');
     const frame = FRAME.exec(said)?.[0];
-    if (/\b(preceding|following|current row)\b/i.test(said.slice(0, said.length - (frame?.length ?? 0))))
-      throw wrongSql('must have window frames of all rows so far, or of rows at most 999 away');
     const ofFrame = frame?.trim().split(' ').length ?? 0;
+    const rest = inside.slice(0, inside.length - ofFrame).map((t) => (t.kind === 'word' ? t.text : ''));
+    if (/\b(preceding|following|current row)\b/i.test(rest.join(' ')))
+      throw wrongSql('must have window frames of all rows so far, or of rows at most 999 away');
     const [first] = inside;
     const isDivided = first !== undefined && /^partition$/i.test(first.text);
     return [

@@ -156,6 +156,10 @@ describe.each([
       ],
     ],
     [
+      "SELECT count() OVER (PARTITION BY toString(status_code) LIKE '% following') AS c FROM codes WHERE status_code < 500",
+      [{ c: 3 }, { c: 3 }, { c: 3 }],
+    ],
+    [
       'SELECT avg(status_code) OVER (ORDER BY id ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS a, row_number() OVER w AS r, max(id) OVER () AS m FROM edge WINDOW w AS (ORDER BY (SELECT count() FROM codes), id) ORDER BY id LIMIT 2',
       [
         { a: 200, r: 1, m: 'e3' },
