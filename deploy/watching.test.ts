@@ -50,8 +50,11 @@ const expressions = [
   ...queries,
 ];
 
-/** Names that a scrape has: a histogram has three. Prometheus itself adds `up`. */
-const series = new Map<string, readonly string[]>([['up', []]]);
+/** Names that a scrape has: a histogram has three. Prometheus itself adds `up` and `ALERTS`. */
+const series = new Map<string, readonly string[]>([
+  ['up', []],
+  ['ALERTS', ['alertname', 'alertstate']],
+]);
 for (const { name, type, labels } of Object.values(metricsOf()).flat())
   for (const [suffix, more] of suffixesOf(type)) series.set(name + suffix, [...labels, ...more]);
 

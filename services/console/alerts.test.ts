@@ -27,6 +27,9 @@ const prometheus = file.groups.flatMap((g) => g.rules);
 const secondsOf = (text: string): number =>
   Number(text.slice(0, -1)) * ({ s: 1, m: 60, h: 3600 }[text.slice(-1)] ?? Number.NaN);
 
+/** A clause of an expression about partitions that have an alert of their own. */
+const PAUSED_PARTITION = 'unless on (topic, partition) sluice_ingest_partition_paused == 1';
+
 // a service that is down cannot say so; an open page does, when its calls fail
 const LEFT_TO_PROMETHEUS = 'SluiceDown';
 
@@ -46,6 +49,7 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
     const { expr } = prometheus.find((r) => r.alert === alert)!;
     // what is compared: for quantiles the share beyond the quantile, and its bound
     const expected: Record<string, string[]> = {
+      SluiceLag: [`(sluice_ingest_lag_records ${PAUSED_PARTITION}) > ${threshold}`],
       SluiceStalled: ['> 0', `[${STALLED_SECONDS / 60}m]`],
       SluiceStale: ['> 60', '[5m]'],
       SluiceInsertsSlow: [`histogram_quantile(${1 - threshold}`, `> ${SLOW_INSERT_SECONDS}`, '[10m]'],
@@ -59,6 +63,18 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
       SluicePushRefused: ['> 0.02', '[5m]', '429|5..'],
     };
     for (const part of expected[alert] ?? [`> ${threshold}`]) expect(expr).toContain(part);
+  });
+
+  test.each(rules)('$alert: by the alerts that silence it', ({ alert, unless = [] }) => {
+    const { expr } = prometheus.find((r) => r.alert === alert)!;
+    // within a sum it says what is summed
+    const clauses = expr.replace(`${PAUSED_PARTITION})`, '').split(' unless on ').slice(1);
+    const causes = clauses.map((clause) =>
+      clause.includes('sluice_ingest_partition_paused == 1')
+        ? 'SluicePartitionPaused'
+        : /^\(\) ALERTS\{alertname="(\w+)", alertstate="firing"\}\s*$/.exec(clause)?.[1],
+    );
+    expect(unless).toEqual(causes);
   });
 
   test.each([LEFT_TO_PROMETHEUS, ...rules.map((r) => r.alert)])('%s has its section in the runbook', (alert) => {
@@ -125,6 +141,76 @@ describe('a rule', () => {
     });
     of.store.set('paused:edge_logs partition 3', NOW + 1, 0);
     expect(stateOf('SluicePartitionPaused', of, NOW + 1)).toEqual(ok);
+  });
+
+  describe('while an alert about its cause fires', () => {
+    /** A busy process in which all that needs ClickHouse fails; `isAway` says when the check of ClickHouse does. */
+    const failing = (isAway: (step: number) => boolean, until = NOW): Facts => {
+      const of = facts();
+      for (let step = NOW - 200; step <= until; step++) {
+        of.process.set('unreachable:ClickHouse', step, Number(isAway(step)));
+        of.process.set('apart:ingest', step, Number(step <= NOW));
+        of.process.set('stalled:edge_logs 3', step, Number(step <= NOW));
+        of.process.set('lag:edge_logs', step, step <= NOW ? 600_000 : 0);
+        of.process.set('unaudited:api_requests', step, step <= NOW ? 20_000 : 100);
+        of.process.set('requests:logs.all', step, 10);
+        of.process.set('errors:logs.all', step, step <= NOW + 1 ? 10 : 0);
+      }
+      return of;
+    };
+    const effects = ['SluiceNotConsuming', 'SluiceStalled', 'SluiceLag', 'SluiceAuditBehind', 'SluiceErrors'];
+    const firing = (of: Facts, step = NOW): string[] =>
+      evaluateAlerts(of, step, () => '')
+        .filter((a) => a.state === 'firing')
+        .map((a) => a.alert);
+
+    test('is silent from before it would fire until its effects are over', () => {
+      const began = NOW - 89;
+      const outage = failing((step) => step >= began && step <= NOW, NOW + 40);
+      // what failed already before the outage would fire
+      for (const name of outage.process.names(NOW - 200, NOW))
+        if (!name.startsWith('requests:'))
+          for (let step = NOW - 200; step < began; step++) outage.process.set(name, step, 0);
+      for (let step = began; step < began + 11; step++) expect(firing(outage, step)).toEqual([]);
+      for (let step = began + 11; step <= NOW; step++)
+        expect(firing(outage, step), `step ${step - began}`).toEqual(['SluiceClickHouseUnreachable']);
+      for (let step = NOW + 1; step <= NOW + 40; step++)
+        expect(firing(outage, step), `${step - NOW} after`).toEqual([]);
+    });
+
+    test('is not silenced by a check that fails now and then', () => {
+      expect(firing(failing((step) => step % 3 !== 0)).toSorted()).toEqual(effects.toSorted());
+    });
+
+    test('is silent for a paused partition and its topic only', () => {
+      const of = facts();
+      for (let step = NOW - 100; step <= NOW; step++) {
+        for (const topic of ['edge_logs', 'edge']) {
+          of.store.set(`events:${topic}`, step, 100);
+          of.store.set(`bad:${topic}`, step, 90);
+          of.process.set(`lag:${topic}`, step, 700_000);
+        }
+        for (const partition of [3, 33]) of.process.set(`stalled:edge_logs ${partition}`, step, 1);
+        of.process.set('paused lag:edge_logs', step, 650_000);
+      }
+      // a page has just begun to look
+      of.store.set('paused:edge_logs partition 3', NOW, 1);
+      expect(stateOf('SluicePartitionPaused', of)).toMatchObject({ subjects: ['edge_logs partition 3 firing'] });
+      expect(stateOf('SluiceStalled', of)).toMatchObject({ subjects: ['edge_logs 33 firing'] });
+      expect(stateOf('SluiceDeadLetters', of)).toMatchObject({ subjects: ['edge firing'] });
+      expect(stateOf('SluiceLag', of)).toMatchObject({ subjects: ['edge firing'] });
+    });
+
+    test('of refused pushes is silent while nothing is consumed', () => {
+      const of = facts();
+      for (let step = NOW - 100; step <= NOW; step++) {
+        of.process.set('pushes:push', step, 10);
+        of.process.set('refused pushes:push', step, 10);
+      }
+      expect(firing(of)).toEqual(['SluicePushRefused']);
+      for (let step = NOW - 100; step <= NOW; step++) of.process.set('apart:ingest', step, 1);
+      expect(firing(of)).toEqual(['SluiceNotConsuming']);
+    });
   });
 
   test('of shares counts over its window, and nothing at all is no share', () => {

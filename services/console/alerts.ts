@@ -28,6 +28,8 @@ interface Rule {
   /** undefined if unknown for this step; by default the value of the series itself */
   readonly value?: (history: History, subject: string, step: number) => number | undefined;
   readonly show: (value: number) => string;
+  /** alerts about its causes: while one of them fires, this one is silent */
+  readonly unless?: readonly string[];
   /** why this process cannot tell */
   readonly unknown?: (facts: Facts) => string | undefined;
 }
@@ -59,9 +61,12 @@ export const SLOW_QUERY_SECONDS = 2;
 /** A partition with records to take that has not moved for this long is stalled. */
 export const STALLED_SECONDS = 600;
 
+const UNREACHABLE = 'SluiceClickHouseUnreachable';
+const PAUSED = 'SluicePartitionPaused';
+
 export const rules: readonly Rule[] = [
   {
-    alert: 'SluiceClickHouseUnreachable',
+    alert: UNREACHABLE,
     severity: 'page',
     forSeconds: 120,
     threshold: 0,
@@ -79,6 +84,7 @@ export const rules: readonly Rule[] = [
     from: 'process',
     series: 'apart',
     show: () => 'is no member of its group',
+    unless: [UNREACHABLE],
     unknown: onlyIngest,
   },
   {
@@ -90,6 +96,7 @@ export const rules: readonly Rule[] = [
     from: 'process',
     series: 'stalled',
     show: () => 'does not move',
+    unless: [PAUSED, UNREACHABLE],
     unknown: onlyIngest,
   },
   {
@@ -100,7 +107,13 @@ export const rules: readonly Rule[] = [
     rule: 'a topic is more than 500,000 records behind',
     from: 'process',
     series: 'lag',
+    // what waits for the end of a pause is no part of it
+    value: (history, topic, step) => {
+      const lag = history.get(`lag:${topic}`, step);
+      return lag === undefined ? undefined : lag - sum(history, `paused lag:${topic}`, step, STEP_SECONDS);
+    },
     show: (value) => `${value.toLocaleString('en')} records behind`,
+    unless: [UNREACHABLE],
     unknown: onlyIngest,
   },
   {
@@ -125,9 +138,10 @@ export const rules: readonly Rule[] = [
     series: 'events',
     value: shareOf('bad', 'events', 600),
     show: percent,
+    unless: [PAUSED],
   },
   {
-    alert: 'SluicePartitionPaused',
+    alert: PAUSED,
     severity: 'page',
     forSeconds: 0,
     threshold: 0,
@@ -177,6 +191,7 @@ export const rules: readonly Rule[] = [
     from: 'process',
     series: 'unaudited',
     show: (value) => `${Math.round(value / 60)} min ago`,
+    unless: [UNREACHABLE],
     unknown: onlyRollup,
   },
   {
@@ -234,6 +249,7 @@ export const rules: readonly Rule[] = [
     series: 'requests',
     value: shareOf('errors', 'requests', 300),
     show: percent,
+    unless: [UNREACHABLE],
   },
   {
     alert: 'SluiceQueriesSlow',
@@ -261,6 +277,7 @@ export const rules: readonly Rule[] = [
         : 1 - sum(history, `hits:${subject}`, step, LONGEST_WINDOW_SECONDS) / asked;
     },
     show: (value) => `${percent(1 - value)} from the cache`,
+    unless: [UNREACHABLE],
   },
   {
     alert: 'SluicePushRefused',
@@ -272,9 +289,17 @@ export const rules: readonly Rule[] = [
     series: 'pushes',
     value: shareOf('refused pushes', 'pushes', 300),
     show: percent,
+    unless: ['SluiceNotConsuming'],
     unknown: ({ pushHere }) => (pushHere ? undefined : 'HTTP push does not run in this process.'),
   },
 ];
+
+/** What the rules are evaluated on: the facts, and the subjects of each rule within the last hour. */
+interface Evaluation {
+  readonly facts: Facts;
+  readonly oldest: number;
+  readonly subjects: ReadonlyMap<Rule, readonly string[]>;
+}
 
 /** Returns the state of every rule at the end of a step, firing ones first. */
 export function evaluateAlerts(
@@ -283,25 +308,25 @@ export function evaluateAlerts(
   runbook: (alert: string) => string | undefined,
 ): AlertStatus[] {
   const order = { firing: 0, pending: 1, unknown: 2, ok: 3 };
-  return rules.map((rule) => evaluateRule(rule, facts, step, runbook)).sort((a, b) => order[a.state] - order[b.state]);
+  const oldest = step - HISTORY_STEPS + 1;
+  const subjects = new Map(rules.map((rule) => [rule, facts[rule.from].subjects(rule.series, oldest, step)]));
+  return rules
+    .map((rule) => evaluateRule(rule, { facts, oldest, subjects }, step, runbook))
+    .sort((a, b) => order[a.state] - order[b.state]);
 }
 
 function evaluateRule(
   rule: Rule,
-  facts: Facts,
+  evaluation: Evaluation,
   step: number,
   runbook: (alert: string) => string | undefined,
 ): AlertStatus {
-  const { alert, severity, forSeconds, threshold } = rule;
+  const { alert, severity, forSeconds } = rule;
   const common = { alert, severity, rule: rule.rule };
-  const reason = rule.unknown?.(facts);
+  const reason = rule.unknown?.(evaluation.facts);
   if (reason !== undefined) return { ...common, state: 'unknown', subjects: [], reason };
-  const history = facts[rule.from];
-  const oldest = step - HISTORY_STEPS + 1;
-  const subjects = history.subjects(rule.series, oldest, step).flatMap((name) => {
-    const valueAt = (at: number): number | undefined =>
-      rule.value === undefined ? history.get(`${rule.series}:${name}`, at) : rule.value(history, name, at);
-    const held = heldFor(valueAt, threshold, forSeconds, step, oldest);
+  const subjects = (evaluation.subjects.get(rule) ?? []).flatMap((name) => {
+    const held = heldOf(rule, name, evaluation, step);
     if (held === undefined) return [];
     const state = held.seconds >= forSeconds ? ('firing' as const) : ('pending' as const);
     return [{ name, value: rule.show(held.value), state }];
@@ -314,6 +339,34 @@ function evaluateRule(
     subjects,
     ...(section !== undefined && { runbook: section }),
   };
+}
+
+/** Returns for how long up to a step the rule has held for a subject. Undefined if it does not, or if a cause fires. */
+function heldOf(rule: Rule, name: string, evaluation: Evaluation, step: number): ReturnType<typeof heldFor> {
+  const history = evaluation.facts[rule.from];
+  const valueAt = (at: number): number | undefined => {
+    const value = rule.value === undefined ? history.get(`${rule.series}:${name}`, at) : rule.value(history, name, at);
+    return value !== undefined && value > rule.threshold && hasCause(rule, name, evaluation, at)
+      ? rule.threshold
+      : value;
+  };
+  return heldFor(valueAt, rule.threshold, rule.forSeconds, step, evaluation.oldest);
+}
+
+/**
+ * Returns whether an alert about a cause fires in a step, or fired in the one before: a step in which a cause ends still
+ * has its effects. A pause is the cause for its own partition and topic only.
+ */
+function hasCause({ unless = [] }: Rule, name: string, evaluation: Evaluation, step: number): boolean {
+  const firesAt = (cause: Rule, of: string, at: number): boolean =>
+    (heldOf(cause, of, evaluation, at)?.seconds ?? -1) >= cause.forSeconds;
+  const concerns = (cause: Rule, of: string): boolean =>
+    cause.alert !== PAUSED || `${of.replace(' partition', '')} `.startsWith(`${name} `);
+  return [...evaluation.subjects].some(
+    ([cause, subjects]) =>
+      unless.includes(cause.alert) &&
+      subjects.some((of) => concerns(cause, of) && (firesAt(cause, of, step) || firesAt(cause, of, step - 1))),
+  );
 }
 
 /**

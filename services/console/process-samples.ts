@@ -87,6 +87,13 @@ async function ingest(counters: Counters, positions: Positions, step: number): P
   for (const [topic, lag] of await lagNow(counters)) history.set(`lag:${topic}`, step, lag);
   const partitionOf = ({ labels }: Sample): string => `${labels['topic']} ${labels['partition']}`;
   const lagOf = new Map((await read('sluice_ingest_lag_records')).map((lag) => [partitionOf(lag), lag.value]));
+  // a topic that was never paused needs no series
+  for (const [topic, of] of byLabel(await read('sluice_ingest_partition_paused'), 'topic'))
+    history.set(
+      `paused lag:${topic}`,
+      step,
+      of.reduce((sum, paused) => sum + paused.value * (lagOf.get(partitionOf(paused)) ?? 0), 0),
+    );
   for (const sample of await read('sluice_ingest_position_offset')) {
     const partition = partitionOf(sample);
     let last = positions.get(partition);
@@ -133,12 +140,12 @@ async function levels({ history, read, gains }: Counters, step: number): Promise
     history.set('refused commits:ingest', step, n);
 }
 
-/** Records what /readyz says. Without ClickHouse no member joins a group, so only ClickHouse is reported then. */
+/** Records what /readyz says. */
 async function readiness({ history, read }: Counters, step: number): Promise<void> {
   const ready = new Map((await read('sluice_ready')).map(({ labels, value }) => [labels['check'], value]));
   const [clickhouse, consumer] = [ready.get('clickhouse'), ready.get('consumer')];
   if (clickhouse !== undefined) history.set('unreachable:ClickHouse', step, 1 - clickhouse);
-  if (consumer !== undefined) history.set('apart:ingest', step, clickhouse === 0 ? 0 : 1 - consumer);
+  if (consumer !== undefined) history.set('apart:ingest', step, 1 - consumer);
 }
 
 /** Reads the counters of this process at the end of every step and records their increase. */

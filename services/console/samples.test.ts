@@ -85,6 +85,12 @@ test('a partition with records to take that has not moved for ten minutes is sta
     labelNames: ['topic', 'partition'],
     registers: [registry],
   });
+  const paused = new Gauge({
+    name: 'sluice_ingest_partition_paused',
+    help: 'x',
+    labelNames: ['topic', 'partition'],
+    registers: [registry],
+  });
   const samples = createProcessSamples(registry, history);
   lag.set({ topic: 't', partition: 0 }, 5);
   lag.set({ topic: 't', partition: 1 }, 0);
@@ -97,9 +103,13 @@ test('a partition with records to take that has not moved for ten minutes is sta
   await samples.take(61);
   expect(history.get('stalled:t 0', 61)).toBe(0);
   expect(history.values('lag:t', 60, 61, null)).toEqual([5, 5]);
+  paused.set({ topic: 't', partition: 0 }, 1);
+  paused.set({ topic: 't', partition: 1 }, 0);
+  await samples.take(62);
+  expect([history.get('lag:t', 62), history.get('paused lag:t', 62)]).toEqual([5, 5]);
 });
 
-test('levels are noted by subject, the largest of each; without ClickHouse a missing membership is no news', async () => {
+test('levels are noted by subject, the largest of each; a missing membership also without ClickHouse, which is for the rules', async () => {
   const registry = createRegistry();
   const history = createHistory();
   const gauge = (name: string, labelNames: string[]): Gauge =>
@@ -140,7 +150,7 @@ test('levels are noted by subject, the largest of each; without ClickHouse a mis
   ready.set({ check: 'clickhouse' }, 0);
   refused.inc(2);
   await samples.take(2);
-  expect(at(2)).toMatchObject({ 'unreachable:ClickHouse': 1, 'apart:ingest': 0, 'refused commits:ingest': 2 });
+  expect(at(2)).toMatchObject({ 'unreachable:ClickHouse': 1, 'apart:ingest': 1, 'refused commits:ingest': 2 });
 });
 
 test('the history keeps an hour and a half, and a late value of before does not replace one of now', () => {

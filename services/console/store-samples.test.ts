@@ -61,4 +61,6 @@ test('totals that take too long leave the rest as it is, and are not asked for a
   await samples.refresh(NOW + 1_000);
   expect(samples.facts.paused).toHaveLength(1);
   expect(asked).toBe(1);
+  // not that there are none
+  expect(samples.facts.totals).toBeNull();
 });

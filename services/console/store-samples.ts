@@ -27,7 +27,8 @@ const TOTALS_EVERY_MS = 2_000;
 
 interface StoreFacts {
   readonly sources: Map<string, string>;
-  totals: readonly DeadLetterTotal[];
+  /** null until they were read once */
+  totals: readonly DeadLetterTotal[] | null;
   paused: readonly PausedPartition[];
   rollups: readonly CataloguedRollup[];
 }
@@ -55,7 +56,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   /** first step that has not been read yet */
   let unread = 0;
   let wholeAt = Number.NEGATIVE_INFINITY;
-  const facts: StoreFacts = { sources: new Map(), totals: [], paused: [], rollups: [] };
+  const facts: StoreFacts = { sources: new Map(), totals: null, paused: [], rollups: [] };
 
   const read = <T>(sql: string, params: Readonly<Record<string, Param>> = {}): Promise<T[]> =>
     select<T>(clickhouse, sql, params, LIMITS);

@@ -64,7 +64,7 @@ export interface RollupStatus {
   readonly repairs: number;
   /** spans that still differ from raw after a rebuild */
   readonly differences: number;
-  /** unix seconds; null if not compared yet, or if the rollup service runs in another process */
+  /** unix seconds, of the first attempt before any comparison; null if none was tried, or another process runs rollups */
   readonly audited_to: number | null;
 }
 
@@ -108,7 +108,8 @@ interface KeyStatus {
 export interface SystemStatus {
   readonly topics: readonly TopicStatus[];
   readonly dead_letters: readonly DeadLetterStatus[];
-  readonly dead_letter_totals: readonly DeadLetterTotal[];
+  /** null until they have been read, which takes too long where there are very many */
+  readonly dead_letter_totals: readonly DeadLetterTotal[] | null;
   readonly paused: readonly PausedPartition[];
   readonly rollups: readonly RollupStatus[];
   readonly alerts: readonly AlertStatus[];

@@ -13,7 +13,7 @@ export function createRollupMetrics(registry: Registry | undefined) {
     built: counter('sluice_rollup_build_rows_total', 'Raw rows read to build rollups', 'rollup'),
     auditedTo: gauge(
       'sluice_rollup_audited_to_seconds',
-      'Event time up to which closed minutes have been compared with the raw table, unix time',
+      'Event time up to which closed minutes have been compared with the raw table, unix time; before the first comparison, the time of the first attempt',
       'rollup',
     ),
     auditSeconds: counter('sluice_rollup_audit_seconds_total', 'Time spent comparing', 'rollup'),

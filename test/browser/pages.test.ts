@@ -4,6 +4,7 @@ import { systemClock } from '../../common/clock.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole, type Console } from '../../services/console/console.ts';
+import type { Status } from '../../services/console/wire.ts';
 import { deadLetterRoutes } from '../../services/ingest/commands/dead-letter-routes.ts';
 import type { QueryService } from '../../services/query/service.ts';
 import {
@@ -240,6 +241,24 @@ describe('ten thousand', () => {
     expect(await page.locator('dialog pre').textContent()).toContain('000000  5b 35 30 2c 22 3c 62 3e 22 5d');
   });
 
+  test('dead letters that were not counted yet are no zero, and are listed, filtered and replayed all the same', async () => {
+    const { page } = await open('#/overview');
+    await page.route('**/api/status*', async (route) => {
+      const response = await route.fetch();
+      const json = (await response.json()) as { result: Status };
+      const system = { ...json.result.system, dead_letter_totals: null };
+      await route.fulfill({ response, json: { result: { ...json.result, system } } });
+    });
+    await page.locator('.tile', { hasText: 'Dead letters' }).getByText('unknown').waitFor();
+    await page.goto(`${service.address}/#/dead-letters`);
+    await page.getByText('How many there are is not known yet.').waitFor();
+    await page.getByRole('button', { name: 'Open auth_logs 0 7', exact: true }).waitFor();
+    await page.getByLabel('topic', { exact: true }).selectOption('auth_logs');
+    expect(await page.getByRole('button', { name: 'Replay all of auth_logs' }).isEnabled()).toBe(true);
+    expect(await page.getByText('There are no dead letters.').count()).toBe(0);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+  });
+
   test('keys are shown a page at a time, and found by their name', async () => {
     const { page } = await open('#/keys');
     await page.getByText('10,000 of 10,000').waitFor();
@@ -248,6 +267,23 @@ describe('ten thousand', () => {
     expect(await page.locator('tbody tr').count()).toBe(1);
     expect(await page.locator('tbody').textContent()).toContain('key 07777');
   });
+});
+
+test('an open page asks for the whole hour once a minute', async () => {
+  const { page } = await open('#/overview');
+  await page.locator('.tiles').waitFor();
+  await page.clock.install();
+  let whole = 0;
+  page.on('request', (request) => {
+    if (request.url().endsWith('/api/status')) whole++;
+  });
+  await page.reload();
+  await page.locator('.tiles').waitFor();
+  await page.clock.runFor(50_000);
+  expect(whole).toBe(1);
+  await page.clock.runFor(15_000);
+  await waitFor(() => whole > 1, 10_000, 'a request for the whole hour');
+  expect(whole).toBe(2);
 });
 
 test('a key limited to an endpoint and a project sees what it may, and is told what it may not', async () => {

@@ -7,6 +7,8 @@ const EVERY_MS = 1_000;
 const AFTER_FAILURE_MS = 1_500;
 /** Steps that are requested again, because late batches may have changed them. */
 const AGAIN_STEPS = 6;
+/** The whole hour is requested again this often, as often as the service reads it again. */
+const WHOLE_EVERY_MS = 60_000;
 
 /** The state of the page's connection to the service. */
 export interface Connection {
@@ -37,6 +39,7 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     if (!isOn) return undefined;
     const stop = new AbortController();
     let known: Status | undefined;
+    let wholeAt = 0;
     let awaySince: number | undefined;
     let timer = 0;
 
@@ -45,10 +48,13 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
       if (document.hidden) return again(EVERY_MS);
       try {
         const since =
-          known === undefined ? '' : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
+          known === undefined || performance.now() - wholeAt >= WHOLE_EVERY_MS
+            ? ''
+            : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
         const { result } = await callJson<{ result: Status }>(`/api/status${since}`, { signal: stop.signal });
         const notice = noticeOf(known, result, awaySince);
         known = mergeStatus(known, result);
+        if (since === '') wholeAt = performance.now();
         awaySince = undefined;
         setStatus(known);
         setConnection((before) => ({ awaySince: undefined, notice: notice ?? before.notice }));
@@ -89,13 +95,13 @@ function noticeOf(before: Status | undefined, now: Status, awaySince: number | u
   return awaySince === undefined ? undefined : 'The service answers again.';
 }
 
-/** Merges the known hour with the new answer, which is right about every step that it contains. */
+/** Merges the known hour with the new answer, which is right about every step that it knows. */
 export function mergeStatus(before: Status | undefined, now: Status): Status {
-  if (before === undefined || now.steps >= HISTORY_STEPS) return now;
+  // the service's clock may be set back
+  if (before === undefined || now.from < before.from) return now;
   const end = now.from + now.steps * now.step_seconds;
   const from = Math.max(before.from, end - HISTORY_STEPS * now.step_seconds);
   const steps = (end - from) / now.step_seconds;
-  const kept = Math.min(before.steps, Math.max(0, (now.from - from) / now.step_seconds));
   const skipped = (from - before.from) / now.step_seconds;
   /** Merges every series of an item. `missing`: what the new answer says of an item that it does not have. */
   function merged<T extends object>({ old, fresh, latest }: Pair<T>, missing: number | null = null): T {
@@ -103,28 +109,27 @@ export function mergeStatus(before: Status | undefined, now: Status): Status {
       const [earlier, later] = [old, fresh].map(
         (item) => (item as Readonly<Record<string, Series>> | undefined)?.[key],
       );
-      const values = later ?? Array.from({ length: now.steps }, () => missing);
-      const known = Array.from(
-        { length: steps - now.steps },
-        (_, i) => (i < kept ? earlier?.[skipped + i] : null) ?? null,
-      );
-      return [...known, ...values];
+      const first = steps - now.steps;
+      return Array.from({ length: steps }, (_, i) => {
+        const value = i < first ? null : later === undefined ? missing : later[i - first];
+        return value ?? earlier?.[skipped + i] ?? null;
+      });
     };
     return Object.fromEntries(
       Object.entries(latest).map(([key, value]) => [key, Array.isArray(value) ? series(key) : value]),
     ) as T;
   }
   const endpoints = union(before.endpoints, now.endpoints, (e) => e.endpoint).map((pair) => merged(pair));
+  // a service that has just started does not know what ClickHouse holds
+  const isSeen = now.system?.store_seen_at !== null;
   const system = now.system && {
     ...now.system,
     topics: union(before.system?.topics ?? [], now.system.topics, (t) => t.topic).map((pair) => {
-      // a service that has just started does not know what ClickHouse holds
-      const counted = now.system?.store_seen_at === null ? pair.old : pair.fresh;
-      const { events_last_hour = 0, newest_ms = null } = counted ?? {};
+      const { events_last_hour = 0, newest_ms = null } = (isSeen ? pair.fresh : pair.old) ?? {};
       return { ...merged(pair), events_last_hour, newest_ms };
     }),
     dead_letters: union(before.system?.dead_letters ?? [], now.system.dead_letters, (d) => d.reason).map((pair) =>
-      merged(pair, 0),
+      merged(pair, isSeen ? 0 : null),
     ),
   };
   return { ...now, from, steps, endpoints, system };

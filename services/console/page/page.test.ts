@@ -123,6 +123,15 @@ test('what is new replaces what was known of its steps, and the hour moves on', 
   expect([merged.from, merged.steps, merged.endpoints[0]!.requests.length]).toEqual([10_010, 360, 360]);
   expect(merged.endpoints[0]!.requests.slice(-4)).toEqual([357, 1000, 1001, 1002]);
   expect(merged.endpoints[0]!.requests[0]).toBe(1);
+  // late batches change older steps; what a service that was restarted does not know stays
+  const whole = mergeStatus(known, status(10_010, [7, null, ...hour.slice(3), 1000], 'a'));
+  expect([whole.from, whole.steps, whole.endpoints[0]!.requests]).toEqual([
+    10_010,
+    360,
+    [7, 2, ...hour.slice(3), 1000],
+  ]);
+  const setBack = status(5_000, hour, 'a');
+  expect(mergeStatus(known, setBack)).toEqual(setBack);
   // an endpoint that is new was not asked before; steps that nobody saw are unknown
   const gap = mergeStatus(known, status(10_000 + 362 * 10, [5], 'b'));
   expect(gap.endpoints.map((e) => [e.endpoint, e.requests.slice(-4)])).toEqual([
@@ -174,6 +183,9 @@ test('counts of the last hour stay until a service that was restarted knows them
   ]);
   // an hour without events
   expect(counts(mergeStatus(known, status(2, [])))).toEqual([['a', 0, null]]);
+  const bad = { ...known, system: { ...known.system!, dead_letters: [{ reason: 'r', letters: [3] }] } };
+  expect(mergeStatus(bad, status(null, [])).system!.dead_letters).toEqual([{ reason: 'r', letters: [3] }]);
+  expect(mergeStatus(bad, status(2, [])).system!.dead_letters).toEqual([{ reason: 'r', letters: [0] }]);
 });
 
 test('whole numbers beyond 2^53 keep their digits', () => {

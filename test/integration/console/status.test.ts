@@ -153,6 +153,19 @@ describe.each(modes)('beside the engine %s', (mode) => {
     });
   });
 
+  test('a repair that failed is counted as soon as its outcome is written', async () => {
+    const request = (outcome: string): Promise<void> =>
+      engine.clickhouse.execute({
+        sql: "INSERT INTO rollup_repairs (source, period, from_time, to_time, requested_at, outcome) SELECT 'edge_logs', '2026-01-01 00:00:00', '2026-01-01 00:00:00', '2026-01-01 00:01:00', '2026-01-02 00:00:00', {outcome:String}",
+        params: { outcome },
+      });
+    await request('');
+    await request('differs');
+    now += 20_000;
+    const { rollups } = (await status()).system!;
+    expect(rollups.find((r) => r.name === 'api_requests')).toMatchObject({ repairs: 1, differences: 1 });
+  });
+
   test('a paused partition fires at once and comes with its section of the runbook, until it goes on', async () => {
     await engine.clickhouse.execute({
       sql: "INSERT INTO paused_partitions SELECT 'edge_logs', 2, 1, 10, 6, 8, now64(3), now64(3) + INTERVAL 1 HOUR, 1",

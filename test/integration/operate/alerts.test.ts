@@ -31,6 +31,8 @@ interface State {
   readonly clickhouse: boolean;
   /** the check of ClickHouse by ingest fails every third minute */
   readonly flickers: boolean;
+  /** every third minute a process starts, whose first check of ClickHouse fails */
+  readonly starts: boolean;
   readonly kafka: boolean;
   /** `dead`: does not answer; `gone`: Docker's DNS does not name it either */
   readonly ingest: 'runs' | 'dead' | 'gone';
@@ -63,6 +65,7 @@ interface State {
 const HEALTHY: State = {
   clickhouse: true,
   flickers: false,
+  starts: false,
   kafka: true,
   ingest: 'runs',
   traffic: true,
@@ -143,7 +146,11 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
           const isStuck = topic === 'edge_logs' && partition === '1' && (s.stuck || s.paused);
           if (!s.kafka) continue;
           count('sluice_ingest_position_offset', here, writes && !isStuck ? 1_000 : 0);
-          set('sluice_ingest_lag_records', here, s.clickhouse && !isStuck ? s.lag : 700_000 * Number(s.paused) + 5_000);
+          set(
+            'sluice_ingest_lag_records',
+            here,
+            s.clickhouse && !isStuck ? s.lag : 700_000 * Number(s.paused) + Math.max(5_000, s.lag),
+          );
           if (s.paused) set('sluice_ingest_partition_paused', here, isStuck ? 1 : 0);
         }
         for (const source of ['edge_logs', 'auth_logs']) {
@@ -170,6 +177,7 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
     set('up', query, 1);
     set('sluice_ready', { ...query, check: 'clickhouse' }, Number(s.clickhouse));
     for (const check of ['endpoints', 'keys']) set('sluice_ready', { ...query, check }, 1);
+    if (s.starts && minute % 3 === 0) set('sluice_ready', { ...labelsOf(`query-${minute}`), check: 'clickhouse' }, 0);
     if (s.traffic) {
       const asked = 600;
       const answered = (endpoint: string, status: string, cache: string, times: number): void => {
@@ -242,6 +250,19 @@ const scenarios: readonly Scenario[] = [
   },
   { cause: 'ClickHouse is unreachable for good', fires: 'SluiceClickHouseUnreachable', during: { clickhouse: false } },
   {
+    cause: 'ClickHouse is unreachable for an hour, and meanwhile no member joins the group',
+    fires: 'SluiceClickHouseUnreachable',
+    during: { clickhouse: false, kafka: false },
+    until: CAUSE + 60,
+    always: { pushes: false },
+  },
+  {
+    cause: 'ClickHouse is unreachable for an hour, and records pile up',
+    fires: 'SluiceClickHouseUnreachable',
+    during: { clickhouse: false, lag: 400_000 },
+    until: CAUSE + 60,
+  },
+  {
     cause: 'Kafka is unreachable, and nobody pushes',
     fires: 'SluiceNotConsuming',
     during: { kafka: false },
@@ -276,6 +297,16 @@ const scenarios: readonly Scenario[] = [
   { cause: 'Kafka refuses commits', fires: 'SluiceCommitsRefused', during: { refusedCommits: 60 } },
   { cause: 'the audit stops', fires: 'SluiceAuditBehind', during: { audits: false } },
   { cause: 'one request in twenty fails', fires: 'SluiceErrors', during: { failedShare: 0.05 } },
+  {
+    cause: 'one request in twenty fails, and a check of ClickHouse fails now and then',
+    fires: 'SluiceErrors',
+    during: { failedShare: 0.05, flickers: true },
+  },
+  {
+    cause: 'one request in twenty fails, and processes start again and again',
+    fires: 'SluiceErrors',
+    during: { failedShare: 0.05, starts: true },
+  },
   { cause: 'queries take four seconds', fires: 'SluiceQueriesSlow', during: { querySeconds: 4 } },
   { cause: 'callers ask with ever new parameters', fires: 'SluiceCacheCold', during: { hitShare: 0.1 } },
   {

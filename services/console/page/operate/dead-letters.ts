@@ -10,8 +10,8 @@ import { Letter } from './letter.ts';
 interface Props {
   readonly place: Place;
   readonly zone: Zone;
-  /** by topic and reason, live */
-  readonly totals: readonly DeadLetterTotal[];
+  /** by topic and reason, live; null if unknown */
+  readonly totals: readonly DeadLetterTotal[] | null;
 }
 
 const PAGE_LETTERS = '100';
@@ -60,8 +60,9 @@ export function DeadLetters({ place, zone, totals }: Props): View {
       Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a
       message is stored once, however often it is replayed.
     </p>
-    ${totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Table} label="Dead letters by topic and reason" rows=${totals} rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`} columns=${totalColumns} />`}
-    <${Filters} filter=${filter} totals=${totals} />
+    ${totals === null && html`<${Empty} title="How many there are is not known yet." />`}
+    ${totals !== null && (totals.length === 0 ? html`<${Empty} title="There are no dead letters.">Every message so far could be stored.<//>` : html`<${Table} label="Dead letters by topic and reason" rows=${totals} rowKey=${(t: DeadLetterTotal) => `${t.topic} ${t.reason}`} columns=${totalColumns} />`)}
+    <${Filters} filter=${filter} known=${totals ?? rows} />
     <${ReplayAll}
       key=${`${filter.topic} ${filter.reason}`}
       topic=${filter.topic}
@@ -79,7 +80,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
         columns=${columnsOf(setShown)}
       />`
     }
-    ${rows.length === 0 && !isBusy && error === undefined && totals.length > 0 && html`<${Empty} title="No dead letter matches." />`}
+    ${rows.length === 0 && !isBusy && error === undefined && totals?.length !== 0 && html`<${Empty} title="No dead letter matches." />`}
     ${isBusy && html`<p class="quiet" aria-live="polite">Loading…</p>`}
     ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => void load(pages, query)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
     ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
@@ -114,21 +115,28 @@ interface Filter {
   readonly open: string;
 }
 
-function Filters({ filter, totals }: { readonly filter: Filter; readonly totals: Props['totals'] }): View {
+/** `known`: whose topics and reasons may be chosen. */
+function Filters({
+  filter,
+  known,
+}: {
+  readonly filter: Filter;
+  readonly known: readonly Pick<DeadLetterRow, 'topic' | 'reason'>[];
+}): View {
   const select = (change: Partial<Filter>): void => go(addressOf('dead-letters', '', { ...filter, ...change }));
   return html`<form class="form inline" onSubmit=${(e: Event) => e.preventDefault()}>
       <${Choice}
         name="topic"
         value=${filter.topic}
         all="every topic"
-        choices=${totals.map((t) => t.topic)}
+        choices=${known.map((k) => k.topic)}
         onChoose=${(topic: string) => select({ topic })}
       />
       <${Choice}
         name="reason"
         value=${filter.reason}
         all="every reason"
-        choices=${totals.map((t) => t.reason)}
+        choices=${known.map((k) => k.reason)}
         onChoose=${(reason: string) => select({ reason })}
       />
       <label class="check"
@@ -141,9 +149,9 @@ function Filters({ filter, totals }: { readonly filter: Filter; readonly totals:
     </form>`;
 }
 
-function openOf(totals: readonly DeadLetterTotal[], { topic, reason }: Filter): number {
+function openOf(totals: Props['totals'], { topic, reason }: Filter): number | undefined {
   return totals
-    .filter((t) => t.topic === topic && (reason === '' || t.reason === reason))
+    ?.filter((t) => t.topic === topic && (reason === '' || t.reason === reason))
     .reduce((sum, t) => sum + t.letters - t.replayed, 0);
 }
 
@@ -182,7 +190,8 @@ function Choice({ name, value, all, choices, onChoose }: ChoiceProps): View {
 
 interface Progress {
   readonly tried: number;
-  readonly of: number;
+  /** undefined if unknown */
+  readonly of: number | undefined;
   readonly outcomes: Readonly<Record<string, number>>;
   readonly state: 'running' | 'stopped' | 'done';
 }
@@ -201,7 +210,7 @@ function ReplayAll({
 }: {
   readonly topic: string;
   readonly reason: string;
-  readonly open: number;
+  readonly open: number | undefined;
   readonly onDone: () => void;
 }): View {
   const [progress, setProgress] = useState<Progress | undefined>(undefined);
@@ -222,7 +231,7 @@ function ReplayAll({
     let after: string | null = null;
     const of = open;
     const tell = (state: Progress['state']): void =>
-      setProgress({ tried, of: Math.max(of, tried), outcomes: { ...outcomes }, state });
+      setProgress({ tried, of: of === undefined ? of : Math.max(of, tried), outcomes: { ...outcomes }, state });
     try {
       tell('running');
       do {
@@ -249,7 +258,7 @@ function ReplayAll({
   const isRunning = progress?.state === 'running';
   return html`<div class="replay">
     <button type="button" class="primary" disabled=${isRunning || open === 0} onClick=${() => void replay()}>
-      ${open === 0 ? 'Nothing to replay' : `Replay ${open.toLocaleString('en')} of ${topic}${reason === '' ? '' : `, ${reason}`}`}
+      ${open === 0 ? 'Nothing to replay' : `Replay ${open?.toLocaleString('en') ?? 'all'} of ${topic}${reason === '' ? '' : `, ${reason}`}`}
     </button>
     ${
       isRunning &&
@@ -265,8 +274,8 @@ function ReplayAll({
     ${
       progress !== undefined &&
       html`<div class="progress" role="status">
-        <progress max=${Math.max(1, progress.of)} value=${progress.tried} aria-label="Replayed letters"></progress>
-        <span>${progress.tried.toLocaleString('en')} of ${progress.of.toLocaleString('en')} tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span
+        <progress max=${Math.max(1, progress.of ?? progress.tried)} value=${progress.tried} aria-label="Replayed letters"></progress>
+        <span>${progress.tried.toLocaleString('en')}${progress.of !== undefined && ` of ${progress.of.toLocaleString('en')}`} tried${progress.state !== 'running' && `, ${progress.state}`}: ${outcomeText(progress.outcomes)}</span
         >
       </div>`
     }

@@ -74,7 +74,7 @@ function Tiles({ system, status }: { readonly system: SystemStatus; readonly sta
   const events = system.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
   const newest = Math.max(0, ...system.topics.map((t) => t.newest_ms ?? 0));
   const lags = system.topics.map((t) => t.lag_now).filter((lag) => lag !== null);
-  const open = system.dead_letter_totals.reduce((sum, d) => sum + d.letters - d.replayed, 0);
+  const open = system.dead_letter_totals?.reduce((sum, d) => sum + d.letters - d.replayed, 0);
   const letters = system.dead_letters.reduce((sum, d) => sum + total(d.letters), 0);
   const sumOf = (name: 'requests' | 'errors' | 'hits' | 'cacheable'): number =>
     status.endpoints.reduce((sum, e) => sum + total(e[name]), 0);
@@ -89,7 +89,7 @@ function Tiles({ system, status }: { readonly system: SystemStatus; readonly sta
       : ['Lag', 'unknown', 'ingest runs in another process'],
     [
       'Dead letters',
-      compact(open),
+      open === undefined ? 'unknown' : compact(open),
       `not replayed; ${letters.toLocaleString('en')} in the last hour`,
       letters > 0 ? 'warn' : '',
     ],
