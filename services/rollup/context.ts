@@ -51,14 +51,8 @@ export async function agreedNow({ clock, engineClock }: Pick<Context, 'clock' | 
 /** Returns unix seconds as text, for log lines and messages. */
 export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();
 
-/**
- * Settings of a statement over a whole period: one thread, and spilling to disk instead of growing. The progress in the
- * headers of a server's answer keeps its socket from timing out. Node accepts 16 KiB of headers, which is an hour of
- * them.
- */
+/** Settings of a statement over a whole period: one thread, and spilling to disk instead of growing. */
 export const LONG_READ_SETTINGS = {
-  send_progress_in_http_headers: 1,
-  http_headers_progress_interval_ms: 45_000,
   max_threads: 1,
   max_memory_usage: 2 * 1024 ** 3,
   max_bytes_before_external_group_by: 512 * 1024 ** 2,

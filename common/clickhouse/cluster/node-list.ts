@@ -13,7 +13,7 @@ export interface NodeList {
   open(at: number): Promise<ClickHouse>;
   /**
    * The same while statements run: a node that cannot be used, such as an empty one without the database, is lost, and
-   * one that could not be opened is not asked again for some seconds.
+   * one that did not answer is not asked again for some seconds.
    */
   openNow(at: number): Promise<ClickHouse>;
   /**
@@ -39,7 +39,7 @@ interface Node {
   readonly url: string;
   readonly host: string;
   opened?: Promise<ClickHouse>;
-  /** it could not be opened then */
+  /** it could not be opened then, and to ask again would take long or be logged again */
   failed?: { readonly at: number; readonly error: unknown };
 }
 
@@ -65,7 +65,9 @@ const UNUSABLE = new Set([
 const CONNECT_RETRY_MS = 1_000;
 /** How long a node may take for its first answer, milliseconds: as long as for the questions that follow. */
 const OPEN_MS = 5_000;
-/** How long a node that could not be opened is left alone while statements run, milliseconds. */
+/** A node that refuses a connection does so at once, and may be asked again at once, milliseconds. */
+const REFUSED_MS = 1_000;
+/** How long another node that could not be opened is left alone while statements run, milliseconds. */
 const OPEN_AGAIN_MS = 10_000;
 
 /** Its replicas that have a session in Keeper, and its own name. One row per table that its shard has alone. */
@@ -89,13 +91,15 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
 
   function open(at: number): Promise<ClickHouse> {
     const node = nodes[at]!;
+    const since = performance.now();
     const own = { url: node.url, wait: false, unreachablePatienceMs: 0, firstAnswerMs: OPEN_MS };
     node.opened ??= openServer({ ...options, ...own })
       .then(ofOurShard)
       .catch((failure: unknown) => {
         const error = failure instanceof StartError && isLost(failure.cause) ? failure.cause : failure;
         delete node.opened;
-        node.failed = { at: performance.now(), error };
+        const now = performance.now();
+        if (error instanceof StartError || now - since > REFUSED_MS) node.failed = { at: now, error };
         if (error instanceof StartError) notReady(node.host, error);
         throw error;
       });

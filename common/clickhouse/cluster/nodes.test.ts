@@ -45,7 +45,14 @@ const EMPTY: Answers = {
 async function startNode(
   answers: Answers = {},
   certificate?: Certificate,
-): Promise<{ readonly url: string; readonly host: string; answers: Answers; replace(by: Certificate): void }> {
+  port = 0,
+): Promise<{
+  readonly url: string;
+  readonly host: string;
+  answers: Answers;
+  replace(by: Certificate): void;
+  stop(): void;
+}> {
   const answer = (request: IncomingMessage, response: ServerResponse): void => {
     let sql = '';
     request.on('data', (chunk) => (sql += chunk));
@@ -62,16 +69,18 @@ async function startNode(
     });
   };
   const server = certificate === undefined ? createServer(answer) : createTlsServer(read(certificate), answer);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  ends.push(() => {
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  const stop = (): void => {
     server.closeAllConnections();
     server.close();
-  });
+  };
+  ends.push(stop);
   const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   const node = {
     url: `${certificate === undefined ? 'http' : 'https'}://u:p@${host}/sluice`,
     host,
     answers,
+    stop,
     replace(by: Certificate) {
       if (server instanceof TlsServer) server.setSecureContext(read(by));
       server.closeAllConnections();
@@ -157,6 +166,18 @@ describe('a lost node', () => {
       if (isLeftOut) await expect(work()).resolves.toBeUndefined();
       else await expect(work()).rejects.toMatchObject({ kind: 'retry', message: expect.stringContaining(LOST.host) });
   });
+});
+
+test('a node that refused connections is used as soon as it takes them', async () => {
+  const away = await startNode();
+  away.stop();
+  const first = await startNode(replicas('s1-r1'));
+  const clickhouse = await open(first, away);
+  // asks all nodes
+  await clickhouse.killInsert('x');
+  await startNode({}, undefined, Number(new URL(away.url).port));
+  first.stop();
+  await expect(clickhouse.ping()).resolves.toBeUndefined();
 });
 
 describe('a node whose packets vanish', () => {

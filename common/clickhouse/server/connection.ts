@@ -30,7 +30,10 @@ export interface Connection {
   has(channel: Channel): boolean;
   /** Resolves with the whole answer, else throws ClickHouseError. */
   request(channel: Channel, request: Request): Promise<Answer>;
-  /** Returns the answer of a small statement past the pools, as text. Each of them may run twice. */
+  /**
+   * Returns the answer of a small statement past the pools, as text. Each of them may run twice. `timeoutMs`: five
+   * seconds by default; null for `requestTimeoutMs`.
+   */
   ask(sql: string, timeoutMs?: number | null): Promise<string>;
   close(): Promise<void>;
 }
@@ -66,8 +69,9 @@ const CONTROL_SETTINGS = {
   output_format_tsv_crlf_end_of_line: 0,
 } as const;
 const PING_TIMEOUT_MS = 5_000;
-/** What changes as long as a read makes progress. Between two blocks of a long one, its memory does. */
-const PROGRESS = 'SELECT toString((read_rows, read_bytes, memory_usage)) FROM system.processes WHERE query_id = ';
+/** What changes as long as a statement makes progress. While it sorts or merges groups, only its memory does. */
+export const PROGRESS =
+  "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, memory_usage, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
 /** The client's `request_timeout` for reads and writes, which are watched: the longest value of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 

@@ -38,8 +38,8 @@ export interface ServerOptions {
   readonly sandboxUrl?: string | undefined;
   /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
   readonly unreachablePatienceMs?: number;
-  /** how long its first answer may take; null, the default: as long as any other */
-  readonly firstAnswerMs?: number | null;
+  /** how long its first answer may take; by default `requestTimeoutMs` */
+  readonly firstAnswerMs?: number;
   /** PEM: the authorities of the server's certificate, if the url is https; Node's own list by default */
   readonly authorities?: Buffer | undefined;
 }
@@ -67,7 +67,7 @@ const NO_SESSIONS = {
 export async function openServer(options: ServerOptions): Promise<ClickHouse> {
   const { logger, wait = true, signal, readers = 16, writers = 64, requestTimeoutMs = 60_000 } = options;
   const { url, unreachablePatienceMs = UNREACHABLE_PATIENCE_MS, sandboxUrl, authorities } = options;
-  const waiting = { logger, wait, signal, firstAnswerMs: options.firstAnswerMs ?? null };
+  const waiting = { logger, wait, signal, firstAnswerMs: options.firstAnswerMs };
   const connection = createConnection({ url, logger, readers, writers, requestTimeoutMs, sandboxUrl, authorities });
   const { where } = connection;
   const server = await readVersion(connection, waiting).catch(async (error: unknown) => {

@@ -20,8 +20,7 @@ export interface Waiting {
   /** for a server that is not up yet; false: StartError at once */
   readonly wait: boolean;
   readonly signal: AbortSignal | undefined;
-  /** how long the first answer may take; null: as long as any other */
-  readonly firstAnswerMs: number | null;
+  readonly firstAnswerMs: number | undefined;
 }
 
 const OLDEST_VERSION = [25, 8] as const;
@@ -68,7 +67,7 @@ async function firstAnswer(connection: Connection, { logger, wait, signal, first
   const { where, address } = connection;
   for (let attempt = 0; ; attempt++) {
     try {
-      return await connection.ask('SELECT version()', firstAnswerMs);
+      return await connection.ask('SELECT version()', firstAnswerMs ?? null);
     } catch (error) {
       if (!(error instanceof ClickHouseError)) throw error;
       if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });

@@ -4,7 +4,7 @@ import type { Logger } from '../../logger.ts';
 import { abandoned, ClickHouseError, refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
 import { CLOSE_GRACE_MS } from '../pool.ts';
-import { hasFired, type Connection, type Request } from './connection.ts';
+import { hasFired, PROGRESS, type Connection, type Request } from './connection.ts';
 import type { ServerVersion } from './version.ts';
 import { quote } from '../sql.ts';
 
@@ -40,9 +40,6 @@ const STALLED_TIMES = 10;
 const KILL_PATIENCE_MS = 30_000;
 /** How long an answer may still be in transit after the server no longer knows the write, milliseconds. */
 const ANSWER_GRACE_MS = 1_000;
-/** What grows as long as a write makes progress. */
-const PROGRESS =
-  "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
 
 export function createWrites(options: WritesOptions): Writes {
   const { connection, server, logger, ended } = options;
@@ -145,8 +142,7 @@ async function killAndWait(
     }
     if (failure instanceof ClickHouseError && failure.code !== undefined && failure.kind === 'fatal') throw failure;
     // a single server that is only slow gets its KILL; of a cluster's node, Keeper knows more
-    const isGivenUp =
-      isUnanswered(failure) && (unreachablePatienceMs === 0 || (failure as ClickHouseError).code === undefined);
+    const isGivenUp = isUnanswered(failure) && (unreachablePatienceMs === 0 || failure.code === undefined);
     const most = isGivenUp ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs;
     if (performance.now() - since > most)
       throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
@@ -155,7 +151,7 @@ async function killAndWait(
 }
 
 /** True of our own timeouts too. */
-function isUnanswered(error: unknown): boolean {
+function isUnanswered(error: unknown): error is ClickHouseError {
   return error instanceof ClickHouseError && (error.code === undefined || error.codeName === 'QUERY_WAS_CANCELLED');
 }
 

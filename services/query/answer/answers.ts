@@ -129,8 +129,9 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     }
   }
   /** Returns the same answer in another form. A cached answer is converted once. Throws `unavailable` without memory. */
-  const inForm: typeof join = (...call) => twiceIfJoined(call[3], () => join(...call));
-  async function join(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
+  const inForm: typeof joinForm = (answer, format, definition, owner) =>
+    twiceIfJoined(owner, () => joinForm(answer, format, definition, owner));
+  async function joinForm(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
     let form = answer.forms.get(format);
     if (form === undefined) {
       form = convert(answer, format, definition, owner);
