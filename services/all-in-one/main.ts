@@ -19,6 +19,10 @@ import { startRollup } from '../rollup/service.ts';
 import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 
+// above the start: what stands below it is never initialized, because runProcess does not return
+const JOIN_CHECK_MS = 50;
+const JOIN_WAIT_MS = 10_000;
+
 let logger: Logger | undefined;
 
 // `npm start`: everything in one process, on the embedded engine unless CLICKHOUSE_URL names a server.
@@ -110,9 +114,6 @@ await runProcess(
     );
   },
 );
-
-const JOIN_CHECK_MS = 50;
-const JOIN_WAIT_MS = 10_000;
 
 /** Resolves when the consumer has joined its group, or after ten seconds. */
 async function whenJoined(ingest: RunningIngest): Promise<void> {

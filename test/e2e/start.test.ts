@@ -162,6 +162,16 @@ describe('npm start', () => {
     expect(oneLine(second.stderr())).toMatch(/data folder .* is in use by process \d+/);
     expect(await sluice.end('SIGINT')).toBe(0);
   });
+
+  test('in a terminal the welcome comes last, after the group was joined', async () => {
+    const folder = temporaryFolder();
+    folders.push(folder);
+    const terminal = join(folder.path, 'terminal.cjs');
+    writeFileSync(terminal, "Object.defineProperty(process.stdout, 'isTTY', { value: true })");
+    const sluice = await startSluice({ ...settings, NODE_OPTIONS: `--require ${terminal}`, LOG_LEVEL: 'info' });
+    expect(sluice.stderr()).toContain('group_joined');
+    expect(await sluice.end()).toBe(0);
+  });
 });
 
 describe('mistakes end in one clear line', () => {
