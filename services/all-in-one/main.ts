@@ -20,8 +20,8 @@ import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 
 // above the start: what stands below it is never initialized, because runProcess does not return
-const JOIN_CHECK_MS = 50;
-const JOIN_WAIT_MS = 10_000;
+const SETTLE_CHECK_MS = 50;
+const SETTLE_WAIT_MS = 10_000;
 
 let logger: Logger | undefined;
 
@@ -100,8 +100,8 @@ await runProcess(
     add(ingest);
 
     await query.ready;
-    // in a terminal the welcome should be the last lines, so log lines of the joining group come first
-    if (process.stdout.isTTY) await whenJoined(ingest);
+    // in a terminal the welcome should be the last lines: a first start logs a line for each partition
+    if (process.stdout.isTTY) await whenSettled(ingest);
     process.stdout.write(
       welcome({
         address: query.address,
@@ -115,8 +115,9 @@ await runProcess(
   },
 );
 
-/** Resolves when the consumer has joined its group, or after ten seconds. */
-async function whenJoined(ingest: RunningIngest): Promise<void> {
-  const until = performance.now() + JOIN_WAIT_MS;
-  while (!ingest.isJoined() && performance.now() < until) await sleep(JOIN_CHECK_MS);
+/** Resolves when the consumer has joined its group and taken its partitions, or after ten seconds. */
+async function whenSettled(ingest: RunningIngest): Promise<void> {
+  const until = performance.now() + SETTLE_WAIT_MS;
+  const isSettled = (): boolean => ingest.isJoined() && ingest.taking().length === 0;
+  while (!isSettled() && performance.now() < until) await sleep(SETTLE_CHECK_MS);
 }

@@ -104,6 +104,8 @@ export async function startConsumer(options: ConsumerOptions) {
 
   return {
     isJoined: () => membership.joined,
+    /** `<topic> <partition>` of what is assigned, while it is looked up where to go on */
+    taking: () => assignment.inState('taking'),
     /** `<topic> <partition>` of what is paused for its share of bad messages */
     paused: () => assignment.inState('paused'),
     /** `<topic> <partition>` of what members of another group still consume */

@@ -163,13 +163,13 @@ describe('npm start', () => {
     expect(await sluice.end('SIGINT')).toBe(0);
   });
 
-  test('in a terminal the welcome comes last, after the group was joined', async () => {
-    const folder = temporaryFolder();
-    folders.push(folder);
-    const terminal = join(folder.path, 'terminal.cjs');
+  test('in a terminal, the welcome of a first start comes after the lines of all its partitions', async () => {
+    const { settings: first } = settingsOf();
+    const terminal = join(first['DATA_DIR']!, 'terminal.cjs');
     writeFileSync(terminal, "Object.defineProperty(process.stdout, 'isTTY', { value: true })");
-    const sluice = await startSluice({ ...settings, NODE_OPTIONS: `--require ${terminal}`, LOG_LEVEL: 'info' });
-    expect(sluice.stderr()).toContain('group_joined');
+    const sluice = await startSluice({ ...first, NODE_OPTIONS: `--require ${terminal}`, LOG_LEVEL: 'info' });
+    const claimed = sluice.stderr().match(/partition_claimed/g)?.length;
+    expect(claimed).toBe(3 * sources.length);
     expect(await sluice.end()).toBe(0);
   });
 });
