@@ -205,7 +205,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
   };
 
-  /** A period's rollups made from raw and swapped in, where every row of it is of a finished batch. */
+  /**
+   * A period's rollups made from raw and swapped in, if the ledger has the batch of every row, as unfinished_batches.sql
+   * looks for it: by its last offset.
+   */
   async function build(of: number, begun: number): Promise<boolean> {
     if (life !== begun) return false;
     if (of >= period) period = of + 1;
@@ -213,9 +216,11 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     if (life !== begun) return false;
     const rows = tables.rows('raw').filter((r) => r.period === of);
     // nobody finishes what an owner sent too late for a life of the topic that is over
-    const isOver = (r: (typeof rows)[number]): boolean =>
-      r.incarnation < (ledgerEnd(r.event.partition)?.incarnation ?? 0);
-    if (rows.some((r) => !isFinished(r) && !isOver(r))) return false;
+    const isOver = ({ event, incarnation }: Row): boolean =>
+      incarnation < (ledgerEnd(event.partition)?.incarnation ?? 0);
+    const isRecorded = ({ event, incarnation, batchLast }: Row): boolean =>
+      ledger.some((b) => b.partition === event.partition && b.incarnation === incarnation && b.last === batchLast);
+    if (rows.some((r) => !isRecorded(r) && !isOver(r))) return false;
     await world.hop('repair');
     if (life !== begun || countIn(of) !== rows.length) return false;
     tables.replaceRollups(of, rows);

@@ -113,6 +113,23 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([6, 6, 6]);
   });
 
+  // a request of a former owner that reaches raw when nobody finishes its batch any more
+  test.each([
+    ['a batch that the ledger has without them: Kafka had lost their records', 0, 3],
+    ['a life of the topic that is over', 1, 0],
+  ])('a period is built with rows that came too late for %s', async (_, incarnation, first) => {
+    const late = world.announce('edge_logs', eventsOf(4));
+    const { partition, last } = late;
+    await insertWithoutView(late);
+    await ask(today(), today(), today() + DAY);
+    expect(await repairOpen(world.context)).toBe(1);
+    await world.clickhouse.execute({
+      sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, dead_lettered) VALUES ('edge_logs', ${incarnation}, ${partition}, ${first}, ${first === 0 ? 0 : last}, 'edge_logs', 1)`,
+    });
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await held()).toEqual([4, 4, 4]);
+  });
+
   test('a batch in flight after the rebuild is no difference that the rebuild has left', async () => {
     await world.send('edge_logs', eventsOf(4));
     await ask(today(), today(), today() + DAY);
