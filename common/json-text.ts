@@ -66,7 +66,7 @@ export function valueEnd(text: string, at: number): number {
 }
 
 /** Returns the characters of a string literal; two keys are equal if these are. */
-function unquoted(literal: string): string {
+export function unquoted(literal: string): string {
   return literal.includes('\\') ? String(JSON.parse(literal)) : literal.slice(1, -1);
 }
 
@@ -86,8 +86,11 @@ export function elements(list: string): string[] {
   return [...eachElement(list)];
 }
 
-/** Yields the texts of each member's key and value, in order. A text that is no object has no members. */
-export function* eachMember(object: string): Generator<readonly [key: string, value: string], void> {
+/**
+ * Yields the texts of each member's key and value, in order, and the position after the value. A text that is no object
+ * has no members.
+ */
+export function* eachMember(object: string): Generator<readonly [key: string, value: string, end: number], void> {
   let i = skipBlanks(object, 0);
   if (object.charCodeAt(i) !== OPEN_OBJECT) return;
   i = skipBlanks(object, i + 1);
@@ -95,7 +98,7 @@ export function* eachMember(object: string): Generator<readonly [key: string, va
     const keyEnd = stringEnd(object, i);
     const value = skipBlanks(object, skipBlanks(object, keyEnd) + 1);
     const end = valueEnd(object, value);
-    yield [object.slice(i, keyEnd), object.slice(value, end)];
+    yield [object.slice(i, keyEnd), object.slice(value, end), end];
     i = skipBlanks(object, end);
     if (object.charCodeAt(i) === COMMA) i = skipBlanks(object, i + 1);
   }

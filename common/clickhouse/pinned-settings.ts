@@ -93,6 +93,9 @@ const EVERY_STATEMENT = {
   additional_table_filters: '{}',
   additional_result_filter: '',
   skip_unavailable_shards: 0,
+  // what a statement reads twice of a shard comes from one replica: another one may lag behind it
+  load_balancing: 'in_order',
+  prefer_localhost_replica: 1,
   // a subquery or a join of two tables that read all shards sees all shards on both sides
   distributed_product_mode: 'global',
   distributed_group_by_no_merge: 0,

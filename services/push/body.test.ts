@@ -57,6 +57,10 @@ describe('the events of a body', () => {
     ['a list that another bracket ends', '[{"a":1}}'],
     ['a batch without end', '{"batch":[{"a":1},{"a":2}'],
     ['a batch whose object has no end', '{"batch":[{"a":1},{"a":2}]'],
+    ['a second batch', '{"batch":[{"a":1}],"x":1,"b\\u0061tch":[{"a":2}]}'],
+    ['a list behind a batch', '{"batch":[{"a":1}] [{"a":2}]}'],
+    ['a list behind the comma of a batch', '{"batch":[{"a":1}],[{"a":2}]}'],
+    ['an object behind a batch', '{"batch":[{"a":1}] {"a":2}}'],
     ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])],
   ])('is refused with 400: %s', (_, body) => {
     expect(refusal(() => texts(body)).status).toBe(400);

@@ -1,7 +1,7 @@
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import { ApiError } from '../../common/http/errors.ts';
-import { eachElement, isBlank, members, skipBlanks, valueEnd } from '../../common/json-text.ts';
+import { eachElement, eachMember, isBlank, skipBlanks, unquoted, valueEnd } from '../../common/json-text.ts';
 
 type Unpack = (data: Buffer, options: { maxOutputLength: number; chunkSize: number; info: true }) => Promise<unknown>;
 
@@ -77,20 +77,31 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   if (text[at] !== '{' || !alone) return yield* lines(text);
   const event = text.slice(at, end);
   const batch = batchOf(event);
-  if (batch?.startsWith('[') !== true) return yield event;
-  // the same holds for a batch: a truncated one would lose the events behind the cut
-  if (!batch.endsWith(']') || !event.endsWith('}'))
-    throw new ApiError('invalid_request', 'the body is not a JSON object');
+  if (batch === undefined) return yield event;
   return yield* eachElement(batch);
 }
 
-/** Undefined too if a key before it is no JSON text: then the event is refused. */
-function batchOf(event: string): string | undefined {
+/**
+ * Returns the list of a batch. Undefined if the object is an event; also if a key is no JSON text, because then the event
+ * is refused. Throws ApiError (400) if events would be lost: behind a cut, in a second batch, or behind the list.
+ */
+function batchOf(object: string): string | undefined {
+  const batches: string[] = [];
+  let end = 0;
   try {
-    return members(event, ['batch']).get('batch');
+    for (const [key, value, to] of eachMember(object)) {
+      if (unquoted(key) === 'batch') batches.push(value);
+      end = to;
+    }
   } catch {
     return undefined;
   }
+  const [batch] = batches;
+  if (batch?.startsWith('[') !== true) return undefined;
+  const isWhole = batch.endsWith(']') && object.endsWith('}') && skipBlanks(object, end) === object.length - 1;
+  if (!isWhole || batches.length > 1)
+    throw new ApiError('invalid_request', 'the body is not a JSON object with one batch');
+  return batch;
 }
 
 function* lines(text: string): Generator<string, void> {

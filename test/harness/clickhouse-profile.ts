@@ -94,6 +94,8 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   force_index_by_date: 1,
   force_optimize_skip_unused_shards: 2,
   select_sequential_consistency: 1,
+  load_balancing: 'random',
+  prefer_localhost_replica: 0,
   min_execution_speed: 1_000_000_000,
   timeout_before_checking_execution_speed: 1,
   max_columns_to_read: 1,

@@ -171,6 +171,11 @@ test('a replica lags behind while the partitions of its shard change their owner
     await on.world.finished(clickhouse, PATIENCE_MS);
     await first.stop();
     expect(await on.countOn(3, 'batches')).toBeLessThan(await on.countOn(2, 'batches'));
+    for (let i = 0; i < 20; i++) {
+      const twice = 'SELECT (SELECT count() FROM batches) AS one, (SELECT sum(1) FROM batches) AS other';
+      const [found] = await select<{ one: number; other: number }>(clickhouse, twice);
+      expect(found!.one, 'a statement reads a shard from one replica').toBe(found!.other);
+    }
     const second = await on.ingestFrom(1, 0, 3, 2);
     await on.world.produce(LOAD);
     await on.world.finished(clickhouse, PATIENCE_MS);

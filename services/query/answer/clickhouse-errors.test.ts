@@ -89,6 +89,13 @@ describe('what a caller is told of a failed query', () => {
       'Query memory limit exceeded: would use 1.00 GiB: (while reading from part /srv/clickhouse-server/data/a/: user)',
       'timeout',
     ],
+    ...['clickhouse-server-2', 'ch-0.clickhouse-server.logs.svc', 'user-logs-1'].flatMap((host) => [
+      [
+        `Received from ${host}:9000, 10.0.0.7. DB::Exception: Query memory limit exceeded: would use 1.00 GiB`,
+        'timeout',
+      ],
+      [`Received from ${host}:9000. DB::Exception: User memory limit exceeded: would use 1.00 GiB`, 'unavailable'],
+    ]),
   ])('memory of all queries may be free later, that of one is its limit: %s', (said, code) => {
     expect(apiErrorOf(engineSays(241, said), definition).code).toBe(code);
   });

@@ -23,10 +23,12 @@ export function passedLimit(error: unknown): string | undefined {
 
 /**
  * Whether the memory that ran out is that of all queries, or of all of our user's: later there may be enough. Only the
- * text before `exceeded` is looked at, because a path follows (`while reading from part /srv/server/..`).
+ * engine's own words count: the host of another shard stands before them (`Received from clickhouse-server-2:9000.
+ * DB::Exception: ..`), a path behind them (`while reading from part /srv/server/..`).
  */
 function isShared(message: string): boolean {
-  return /\(total\)|\b(?:server|user)\b/i.test(message.split(' exceeded', 1)[0] ?? '');
+  const said = message.split(' exceeded', 1)[0]!.split('DB::Exception: ').at(-1)!;
+  return /\(total\)|\b(?:server|user)\b/i.test(said);
 }
 
 const BAD_PATTERN = 427;

@@ -164,8 +164,14 @@ describe('push', () => {
       ].map((path) => post(next(), { path })),
       post(next(), { path: '/api/logs', headers: { 'x-collection': 'cloudflare.logs.prod' } }),
       post(next(), { path: `/api/logs?source_name=edge_logs&api_key=${API_KEY}`, key: '' }),
-      // curl -d says this of any body
-      post(next(), { headers: { 'content-type': 'application/x-www-form-urlencoded' } }),
+      // curl -d says the first of any body
+      ...[
+        'application/x-www-form-urlencoded',
+        'json',
+        '',
+        'application/json, application/json',
+        'application/json charset=utf-8',
+      ].map((type) => post(next(), { headers: { 'content-type': type } })),
     ]);
     for (const reply of replies) expect(reply).toMatchObject(logged);
     const records = (await recordsOf('edge_logs')).filter(({ key }) => key === project);
