@@ -1,11 +1,16 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { parser } from '@prometheus-io/lezer-promql';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { all } from '../cli.ts';
 import { settingsTable } from '../common/config/settings.ts';
-import { loggedEvents, meanings } from '../scripts/log-events.ts';
-import { METRICS_PAGE, metricsMarkdown, metricsOf, type Metric } from '../scripts/metrics-page.ts';
+import { createRegistry, type Registry } from '../common/metrics.ts';
+import { watchReadiness } from '../common/readiness.ts';
+import { LANE_EVENTS } from '../services/ingest/delivery/ports.ts';
+import { createIngestMetrics } from '../services/ingest/metrics.ts';
+import { createPushMetrics } from '../services/push/metrics.ts';
+import { createQueryMetrics } from '../services/query/metrics.ts';
+import { createRollupMetrics } from '../services/rollup/metrics.ts';
 
 // Dashboard, alerts, runbook and the page of metrics say the same, and what the processes do.
 // test/integration/operate/: what Prometheus makes of them (alerts.test.ts, dashboard.test.ts).
@@ -50,12 +55,56 @@ const expressions = [
   ...queries,
 ];
 
+interface Metric {
+  readonly name: string;
+  readonly type: string;
+  readonly help: string;
+  readonly labels: readonly string[];
+}
+
+const services: Readonly<Record<string, (registry: Registry) => unknown>> = {
+  ingest: createIngestMetrics,
+  rollup: createRollupMetrics,
+  query: (registry) =>
+    createQueryMetrics(registry, {
+      cacheEntries: () => 0,
+      cacheBytes: () => 0,
+      queriesRunning: () => 0,
+      queriesWaiting: () => 0,
+      requestsInFlight: () => 0,
+      responseMemoryBytes: () => 0,
+    }),
+  push: (registry) => createPushMetrics(registry, () => 0),
+  readiness: (registry) => watchReadiness(registry, {}),
+};
+
+/** The metrics that every process has. */
+const ofProcess = metricsIn(createRegistry());
+/** The metrics of each service, without those that every process has. */
+const ofServices = Object.entries(services).map(([service, create]) => {
+  const registry = createRegistry();
+  create(registry);
+  const known = new Set(ofProcess.map((m) => m.name));
+  return { service, metrics: metricsIn(registry).filter((m) => !known.has(m.name)) };
+});
+
+function metricsIn(registry: Registry): Metric[] {
+  return (
+    registry.getMetricsAsArray() as unknown as {
+      name: string;
+      help: string;
+      labelNames?: readonly string[];
+      constructor: { name: string };
+    }[]
+  ).map((m) => ({ name: m.name, type: m.constructor.name.toLowerCase(), help: m.help, labels: m.labelNames ?? [] }));
+}
+
 /** Names that a scrape has: a histogram has three. Prometheus itself adds `up` and `ALERTS`. */
 const series = new Map<string, readonly string[]>([
   ['up', []],
   ['ALERTS', ['alertname', 'alertstate']],
 ]);
-for (const { name, type, labels } of Object.values(metricsOf()).flat())
+for (const { name, type, labels } of [...ofProcess, ...ofServices.flatMap((s) => s.metrics)])
   for (const [suffix, more] of suffixesOf(type)) series.set(name + suffix, [...labels, ...more]);
 
 function suffixesOf(type: Metric['type']): [string, string[]][] {
@@ -106,10 +155,6 @@ test('the reader of expressions sees names, labels and mistakes', () => {
 });
 
 describe('metrics', () => {
-  test('docs/metrics.md is what the services register (npm run metrics-page)', () => {
-    expect(readFileSync(METRICS_PAGE, 'utf8')).toBe(metricsMarkdown());
-  });
-
   test.each(expressions)('of "$where" exist, with the labels it names', ({ expr, shows }) => {
     const { mistakes, selectors, grouped } = readExpression(expr);
     expect(mistakes).toEqual([]);
@@ -182,9 +227,74 @@ describe('metrics', () => {
   });
 });
 
-test('every event that the product logs has a meaning in scripts/log-events.ts, and every meaning an event', () => {
-  expect(Object.keys(meanings).toSorted()).toEqual([...loggedEvents().keys()].toSorted());
-  for (const [event, levels] of loggedEvents()) expect(levels.length, `the level of ${event}`).toBeGreaterThan(0);
+/** What a process logs: tests, and the model that `npm run simulate` runs, are none of it. */
+const IS_PRODUCT = /^(?!.*\.test\.ts$|ingest\/simulation\/).*\.ts$/;
+/** A call of a logger up to its event: its only argument, or the last one. `[level]`: the level is computed. */
+const CALL =
+  /[lL]ogger(?:\(\))?\??(?:\.(debug|info|warn|error|fatal)|\[level\])\((?:[^]*?,\s+)??(?:[^',(]*\? '([a-z_]+)' : )?'([a-z_]+)',?\s*\)/g;
+const LEVELS = ['debug', 'info', 'warn', 'error', 'fatal'];
+/** Levels of the events whose calls compute them. */
+const COMPUTED: Readonly<Record<string, readonly string[]>> = {
+  commit_refused: ['debug', 'warn'],
+  kafka_client: ['debug', 'warn', 'error'],
+};
+
+/** Returns every event that the product logs, with its levels. */
+function loggedEvents(): [event: string, levels: readonly string[]][] {
+  const found = new Map<string, Set<string>>();
+  const add = (event: string, levels: readonly string[]): void => {
+    found.set(event, new Set([...(found.get(event) ?? []), ...levels]));
+  };
+  for (const folder of ['common', 'services'])
+    for (const name of readdirSync(new URL(folder, ROOT), { recursive: true, encoding: 'utf8' })) {
+      if (!IS_PRODUCT.test(name)) continue;
+      for (const [, level, other, event = ''] of read(`${folder}/${name}`).matchAll(CALL))
+        for (const one of other === undefined ? [event] : [other, event])
+          add(one, level === undefined ? (COMPUTED[one] ?? []) : [level]);
+    }
+  for (const [event, level] of Object.entries(LANE_EVENTS)) add(event, [level]);
+  return [...found]
+    .toSorted(([a], [b]) => a.localeCompare(b))
+    .map(([event, levels]) => [event, LEVELS.filter((level) => levels.has(level))]);
+}
+
+describe('docs/metrics.md', () => {
+  const page = read('docs/metrics.md');
+  const sections = new Map(
+    page
+      .split(/^## /m)
+      .slice(1)
+      .map((section) => [section.slice(0, section.indexOf('\n')), section]),
+  );
+  const tableUnder = (title: string): string[] => sections.get(title)?.match(/^\|.*$/gm) ?? [];
+
+  test('has a section for every service, and no other', () => {
+    expect([...sections.keys()]).toEqual([...Object.keys(services), 'Every process', 'Log events', 'Renamed']);
+  });
+
+  test.each(ofServices)('has the metrics of $service as they are registered', ({ service, metrics }) => {
+    expect(tableUnder(service)).toEqual([
+      '| metric | type | labels | meaning |',
+      '|---|---|---|---|',
+      ...metrics.map((m) => `| \`${m.name}\` | ${m.type} | ${m.labels.join(', ')} | ${m.help} |`),
+    ]);
+  });
+
+  test('has the metrics that every process registers', () => {
+    const names = ofProcess.map((m) => `\`${m.name}\``).join(', ');
+    expect(sections.get('Every process')).toBe(`Every process\nprom-client registers ${names}.\n\n`);
+  });
+
+  test('has every log event with its levels and a meaning', () => {
+    const events = loggedEvents();
+    for (const [event, levels] of events) expect(levels.length, `the level of ${event}`).toBeGreaterThan(0);
+    const rows = tableUnder('Log events').map((row) => row.replace(/ [^|\s][^|]* \|$/, ' MEANING |'));
+    expect(rows).toEqual([
+      '| event | level | MEANING |',
+      '|---|---|---|',
+      ...events.map(([event, levels]) => `| \`${event}\` | ${levels.join(', ')} | MEANING |`),
+    ]);
+  });
 });
 
 describe('runbook', () => {
