@@ -4,7 +4,7 @@ import type { Clock } from '../../common/clock.ts';
 import type { SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { tokenOf } from './delivery/intent.ts';
-import { send, type Contribution, type Seat } from './delivery/joint.ts';
+import { insertAllowed, type Contribution, type Seat } from './delivery/joint.ts';
 import type { Ledger } from './delivery/ledger.ts';
 import type {
   Batch,
@@ -173,10 +173,10 @@ async function insert(
   const contribution: Contribution<RawRows> = {
     rows: { queryId, token, pieces: evaluated.rows },
     fence,
-    send: (contributions) => insertRaw(clickhouse, source, contributions),
+    insertAll: (contributions) => insertRaw(clickhouse, source, contributions),
   };
   if (rowOffsets.length > 0) {
-    const inserted = (await seat?.insert(contribution)) ?? (await send([contribution]))[0]!;
+    const inserted = (await seat?.insert(contribution)) ?? (await insertAllowed([contribution]))[0]!;
     if (inserted !== 'done') return inserted;
   }
   done();

@@ -31,10 +31,10 @@ interface Compare {
  */
 export async function compareLog(
   compare: Compare,
-  { incarnation, from, to, isOver }: Omit<Extract<Plan, { kind: 'compare' }>, 'kind'>,
+  { incarnation, from, to, lifeEnded }: Omit<Extract<Plan, { kind: 'compare' }>, 'kind'>,
 ): Promise<Compared | Ended> {
   for (let life = incarnation, bound = to; ; life--) {
-    const found = await compareLife(compare, life, from, bound, isOver || life < incarnation);
+    const found = await compareLife(compare, life, from, bound, lifeEnded === 'yes' || life < incarnation);
     if (typeof found === 'string') return found;
     const { differsFrom, begin } = found;
     if (differsFrom !== undefined || life === 0 || begin <= from) return { incarnation, differsFrom };

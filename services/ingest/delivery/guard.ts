@@ -26,7 +26,7 @@ export class Guard {
     return this.#ports.isDraining() ? 'over' : this.check();
   }
 
-  /** Right before a write: no other process of our group, and no other group, can be the owner for long. */
+  /** Asked right before a write. Undefined if our group owns the partition and this process is surely a member. */
   async fence(): Promise<Ended | undefined> {
     const { owner } = await this.#ports.store.register();
     if (owner?.group !== this.#ports.group) return 'retake';
@@ -66,7 +66,7 @@ export class Guard {
     return {
       ...seat,
       insert: async (contribution) => {
-        if (!seat.isTaken()) await this.takePermit();
+        if (!seat.isAwaited()) await this.takePermit();
         return await seat.insert(contribution);
       },
     };

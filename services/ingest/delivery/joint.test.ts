@@ -16,7 +16,7 @@ function inserts() {
     ({
       rows: text,
       fence: async () => fence(),
-      async send(contributions) {
+      async insertAll(contributions) {
         sent.push(contributions.map(({ rows }) => rows));
         return outcome();
       },
@@ -60,9 +60,9 @@ describe('a joint insert', () => {
   test('has nothing of a batch that left: what is completed by itself goes in alone', async () => {
     const { sent, of } = inserts();
     const [a, b] = seats(2);
-    expect(a!.isTaken()).toBe(true);
+    expect(a!.isAwaited()).toBe(true);
     a!.leave();
-    expect(a!.isTaken()).toBe(false);
+    expect(a!.isAwaited()).toBe(false);
     expect(await a!.insert(of('a'))).toBe('done');
     expect(await b!.insert(of('b'))).toBe('done');
     expect(sent).toEqual([['a'], ['b']]);
@@ -76,7 +76,7 @@ describe('a joint insert', () => {
     deadline.resolve();
     await settled();
     // it needs a permit of its own now
-    expect(b!.isTaken()).toBe(false);
+    expect(b!.isAwaited()).toBe(false);
     expect(await first).toBe('done');
     expect(await b!.insert(of('b'))).toBe('done');
     expect(sent).toEqual([['a'], ['b']]);

@@ -6,7 +6,7 @@ export interface Contribution<Rows> {
   /** asked right before the insert */
   readonly fence: Fence;
   /** Inserts the rows of these contributions. 'unfinished': an error after the raw rows. */
-  send(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
+  insertAll(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
 }
 
 /** The part of one batch in a joint insert. */
@@ -16,8 +16,8 @@ export interface Seat {
    * Throws what the insert throws.
    */
   insert<Rows>(contribution: Contribution<Rows>): Promise<'done' | 'unfinished' | Ended>;
-  /** The others wait for this batch: it has neither come nor left, and the deadline is not over. */
-  isTaken(): boolean;
+  /** True while the others wait for this batch: it has neither come nor left, and the deadline is not over. */
+  isAwaited(): boolean;
   /** The batch does not come, if it has not come before. */
   leave(): void;
 }
@@ -60,12 +60,12 @@ export class Joint {
     return {
       insert: async (contribution) => {
         const own = contribution as Contribution<unknown>;
-        if (this.#isClosed || !isTaken) return (await send([own]))[0]!;
+        if (this.#isClosed || !isTaken) return (await insertAllowed([own]))[0]!;
         const at = this.#contributions.push(own) - 1;
         giveBack();
         return (await this.#sent.promise)[at]!;
       },
-      isTaken: () => isTaken && !this.#isClosed,
+      isAwaited: () => isTaken && !this.#isClosed,
       leave: giveBack,
     };
   }
@@ -73,7 +73,7 @@ export class Joint {
   #close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    send(this.#contributions).then(this.#sent.resolve, this.#sent.reject);
+    insertAllowed(this.#contributions).then(this.#sent.resolve, this.#sent.reject);
   }
 }
 
@@ -100,13 +100,13 @@ export class Joints {
   }
 }
 
-/** Inserts what may be written. Returns what has become of each contribution. */
-export async function send<Rows>(
+/** Inserts the contributions whose fence lets them. Returns what has become of each. */
+export async function insertAllowed<Rows>(
   contributions: readonly Contribution<Rows>[],
 ): Promise<readonly ('done' | 'unfinished' | Ended)[]> {
   const refusals: (Ended | undefined)[] = [];
   for (const { fence } of contributions) refusals.push(await fence());
   const allowed = contributions.filter((_, at) => refusals[at] === undefined);
-  const outcome = (await allowed[0]?.send(allowed)) ?? 'done';
+  const outcome = (await allowed[0]?.insertAll(allowed)) ?? 'done';
   return refusals.map((refusal) => refusal ?? outcome);
 }

@@ -266,11 +266,11 @@ async function run(setup: Setup) {
           `insert ${batch.incarnation}:${batch.first}-${batch.last} at ${batch.rules.evaluatedAt} of ${offsets.join(',')}${attempt === 0 ? '' : ` under ${attempt}`}${seat === undefined ? '' : ' with others'}`,
         );
         await onDeadLetters?.();
-        const send = async () => {
+        const insertAll = async () => {
           if (onDeadLetters !== undefined) act('rows');
           return 'done' as const;
         };
-        await seat?.insert({ rows: offsets, fence, send });
+        await seat?.insert({ rows: offsets, fence, insertAll });
         world.orphans = [
           ...world.orphans,
           {
@@ -444,7 +444,7 @@ describe('a joint insert', () => {
       lingerMs: 500,
       onPermit: () => expect.fail('it goes with the permit of the other'),
       onLinger(lane) {
-        const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => left++ };
+        const seat = { insert: async () => 'done' as const, isAwaited: () => true, leave: () => left++ };
         const invite = (maxRecords: number, maxBytes: number): boolean =>
           lane.invite({ maxRecords, maxBytes }, () => seat);
         answers.push(invite(1, 1_000), invite(2, 10), invite(2, 1_000), invite(2, 1_000));
@@ -467,7 +467,7 @@ describe('a joint insert', () => {
       log: records(0, 0),
       onPermit: (_world, _offer, lane) =>
         queueMicrotask(() => {
-          const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => {} };
+          const seat = { insert: async () => 'done' as const, isAwaited: () => true, leave: () => {} };
           expect(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat)).toBe(true);
         }),
     });
@@ -487,7 +487,7 @@ describe('a joint insert', () => {
     let lingers = 0;
     let offer: (more: readonly Record[]) => void = () => {};
     const invite = (lane: Lane): void => {
-      const seat = { insert: async () => 'done' as const, isTaken: () => true, leave: () => {} };
+      const seat = { insert: async () => 'done' as const, isAwaited: () => true, leave: () => {} };
       answers.push(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat));
     };
     const { did } = await run({
@@ -522,7 +522,7 @@ describe('a joint insert', () => {
       onLinger: (lane) => void lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat),
       on(what) {
         if (what.startsWith('insert') && tries++ === 0) away();
-        if (what === 'wait 100') expect(seat.isTaken()).toBe(false);
+        if (what === 'wait 100') expect(seat.isAwaited()).toBe(false);
       },
     });
     expect(did.filter((d) => d === 'release' || d.startsWith('record'))).toEqual(['release', 'record 0:0-0']);
@@ -581,7 +581,7 @@ describe('a joint insert', () => {
       onLinger(invited, world) {
         invited.invite({ maxRecords: 3, maxBytes: 1_000 }, () => ({
           insert: async () => 'done',
-          isTaken: () => true,
+          isAwaited: () => true,
           leave: () => left++,
         }));
         world.isOver = true;

@@ -7,7 +7,7 @@ import { encodeIntent, type Intent } from './intent.ts';
 import type { Joint, Seat } from './joint.ts';
 import { ledgerEntry } from './ledger-entry.ts';
 import { foundOf, storeBatch, type BatchStore, type Progress } from './store-batch.ts';
-import { IDLE_WAIT_MS, takePartition, type Taken } from './take.ts';
+import { IDLE_WAIT_MS, takePartition, type Takeover } from './take.ts';
 import type { OpenBatch } from './takeover.ts';
 import type { Batch, Companion, Ended, LaneState, LedgerEntry, Ports, RecordMark } from './ports.ts';
 
@@ -146,7 +146,7 @@ export class Lane implements Companion {
     return undefined;
   }
 
-  #begin({ plan, facts, committedEnd }: Taken): void {
+  #begin({ plan, facts, committedEnd }: Takeover): void {
     const { incarnation, next, dropped, recover, close, lastRecord, expected } = plan;
     const { end, orphans, low, high } = facts;
     const ports = this.#ports;
@@ -376,7 +376,7 @@ export class Lane implements Companion {
     const name = `batch ${incarnation}:${first}-${last}`;
     const stored = await guard.persistently(`the insert of ${name}`, async () => {
       // who was invited goes with the permit of another lane
-      if (seat?.isTaken() !== true) await guard.takePermit();
+      if (seat?.isAwaited() !== true) await guard.takePermit();
       try {
         return await storeBatch(searched, batch, progress, () => guard.fence());
       } finally {

@@ -87,7 +87,7 @@ export interface Owner {
   readonly isSettled: boolean;
 }
 
-/** What ingest reads again at most two seconds later, before every insert. */
+/** What ingest checks before every insert. A read is used again for at most two seconds. */
 interface Register {
   /** unix seconds; new batches write at least to this period */
   readonly period: number;

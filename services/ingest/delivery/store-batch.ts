@@ -17,11 +17,11 @@ export interface Progress {
 const NONE: ReadonlySet<number> = new Set();
 
 /**
- * Stores every record of the batch that has a value exactly once. It serves new batches, batches that a former owner
- * left, and batches whose insert ended in an unknown way:
- * 1. It ends inserts of the batch that may still run.
- * 2. It looks which offsets are stored. They stay as they are.
- * 3. It inserts what is missing, and looks again.
+ * Stores every record of the batch that has a value exactly once. A new batch is inserted at once. Any other may be
+ * there in part: a former owner left it, or its insert ended in an unknown way. For it:
+ * 1. End the partition's inserts that may still run.
+ * 2. Look which offsets are stored. They stay as they are.
+ * 3. Insert the rest, and repeat from 1.
  * Throws what the store throws; the next call continues.
  */
 export async function storeBatch(
@@ -38,6 +38,7 @@ export async function storeBatch(
     const inserted = await store.insert(batch, NONE, 0, fence);
     if (inserted !== 'unfinished') return inserted;
   }
+  // attempt 0 again: the batch's own token
   for (let attempt = 0; ; attempt++) {
     const ended = await fence();
     if (ended !== undefined) return ended;

@@ -18,7 +18,7 @@ const MAX_LOOKS = 20;
 /** An offer or the end of the lane ends a wait earlier; this is only its bound, milliseconds. */
 export const IDLE_WAIT_MS = 60_000;
 
-export interface Taken {
+export interface Takeover {
   readonly plan: Extract<Plan, { kind: 'go_on' }>;
   readonly facts: Facts;
   /** offset of our group's commit if no batch is announced with it */
@@ -34,7 +34,7 @@ export async function takePartition(
   guard: Guard,
   intake: Intake,
   announced: Intent | undefined,
-): Promise<Taken | Ended> {
+): Promise<Takeover | Ended> {
   const { retake } = intake;
   const atEnd =
     retake === 'missing' ? await seenBefore(ports, guard, intake) : retake === 'another' ? retake : undefined;
@@ -64,7 +64,7 @@ async function look(
   announced: Intent | undefined,
   atEnd: SeenAtEnd,
   compared: Compared | undefined,
-): Promise<Pick<Taken, 'facts' | 'committedEnd'>> {
+): Promise<Pick<Takeover, 'facts' | 'committedEnd'>> {
   const { group, store } = ports;
   await store.endRunning();
   const { owner } = await store.register(true);

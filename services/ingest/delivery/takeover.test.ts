@@ -62,7 +62,7 @@ function brief(plan: Plan): string {
   if (plan.kind === 'settle') return `settle ${plan.epoch}`;
   if (plan.kind === 'claim') return `claim ${plan.epoch}${plan.former === undefined ? '' : ` from ${plan.former}`}`;
   if (plan.kind === 'compare')
-    return `compare ${plan.incarnation} from ${plan.from}${plan.isOver ? '' : ` before ${plan.to}, perhaps the same`}`;
+    return `compare ${plan.incarnation} from ${plan.from}${plan.lifeEnded === 'yes' ? '' : ` before ${plan.to}, perhaps the same`}`;
   const batches = (of: typeof plan.recover): string =>
     of.map((b) => `${b.first}-${b.last}@${b.evaluatedAt}${b.intent === undefined ? '' : '!'}`).join(' ');
   return [

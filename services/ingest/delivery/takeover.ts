@@ -53,7 +53,7 @@ export type Plan =
    */
   | { readonly kind: 'settle'; readonly epoch: number }
   /**
-   * The log ends before what is stored of this life of the topic, or another record stands there. Not `isOver`: it has
+   * The log ends before what is stored of this life of the topic, or another record stands there. 'perhaps': it has
    * no record at any mark, and may be the same log. `to`: nothing is stored from there on.
    */
   | {
@@ -61,7 +61,7 @@ export type Plan =
       readonly incarnation: number;
       readonly from: number;
       readonly to: number;
-      readonly isOver: boolean;
+      readonly lifeEnded: 'yes' | 'perhaps';
     }
   | {
       readonly kind: 'go_on';
@@ -101,8 +101,8 @@ export function planTakeover(known: Facts): Plan {
   );
   let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
   let begin = beginOf(facts, incarnation);
-  const over = isOver(facts, incarnation);
-  if (over !== false) {
+  const ended = lifeEnded(facts, incarnation);
+  if (ended !== 'no') {
     const from = incarnation === inLedger ? low : Math.max(low, begin ?? low);
     if (facts.compared?.incarnation !== incarnation)
       return {
@@ -110,7 +110,7 @@ export function planTakeover(known: Facts): Plan {
         incarnation,
         from,
         to: Math.min(high, lastKnown(facts, incarnation) + 1),
-        isOver: over === true,
+        lifeEnded: ended,
       };
     begin = facts.compared.differsFrom ?? low;
     incarnation++;
@@ -122,7 +122,7 @@ export function planTakeover(known: Facts): Plan {
         incarnation: inLedger,
         from: low,
         to: Math.min(high, lastKnown(facts, inLedger) + 1),
-        isOver: true,
+        lifeEnded: 'yes',
       };
     begin = Math.min(facts.compared.differsFrom ?? low, ...firstOf(orphans.find((o) => o.incarnation === incarnation)));
   }
@@ -157,14 +157,14 @@ function closedBatches(facts: Facts, inLedger: number, incarnation: number): Ope
 }
 
 /**
- * True if this life of the topic is over: the log ends before what is known of this life, or holds another record.
+ * Whether this life of the topic ended: the log ends before what is known of this life, or holds another record.
  * 'perhaps' if it has no record by which that could be known, until a comparison has shown no other one.
  */
-function isOver(facts: Facts, incarnation: number): boolean | 'perhaps' {
+function lifeEnded(facts: Facts, incarnation: number): 'yes' | 'no' | 'perhaps' {
   const { end, high, atEnd, compared } = facts;
   const inLedger = end?.incarnation === incarnation;
-  if ((inLedger && atEnd === 'another') || lastKnown(facts, incarnation) >= high) return true;
-  return inLedger && atEnd === 'nothing' && (compared?.differsFrom ?? -1) <= end.last && 'perhaps';
+  if ((inLedger && atEnd === 'another') || lastKnown(facts, incarnation) >= high) return 'yes';
+  return inLedger && atEnd === 'nothing' && (compared?.differsFrom ?? -1) <= end.last ? 'perhaps' : 'no';
 }
 
 /** The last offset of this life that is in the ledger, was announced or has rows; -1 if there is none. */

@@ -84,7 +84,7 @@ function writeRecordColumns(
   out.uint16(version);
 }
 
-/** The columns of DEAD_LETTERS in the order of EvaluatedBatch.deadLetters. */
+/** The columns of dead_letters in the order of EvaluatedBatch.deadLetters. */
 export const DEAD_LETTER_COLUMNS: readonly string[] = [
   'source',
   ...RECORD_COLUMNS,
@@ -113,8 +113,8 @@ const HOUR_SECONDS = 3_600;
 const DAY_SECONDS = 86_400;
 
 /**
- * An event belongs to a period that begins no earlier than its UTC day, so queries may leave out older ones. The hour
- * is what an event may be ahead.
+ * The least period of an event at X is the start of the UTC day of X - 1 hour, so queries skip older periods. The hour
+ * is how far ahead an event may be. `least`: of its batch.
  */
 export function periodOf(timestamp: number, least: number): number {
   return Math.max(least, Math.floor((timestamp / 1_000_000 - HOUR_SECONDS) / DAY_SECONDS) * DAY_SECONDS);

@@ -26,7 +26,8 @@ function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): bool
 }
 
 /**
- * Where each distinct window of 20 lower-case letters in bytes[from, to) starts; undefined where there are too many.
+ * Returns where each distinct window of 20 lower-case letters in bytes[from, to) starts. Undefined if there are more
+ * than MAX_REFS, or more than MAX_LETTERS letters in runs of 20 and more.
  */
 export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | undefined {
   const starts: number[] = [];

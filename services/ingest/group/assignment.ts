@@ -67,7 +67,7 @@ interface Shared {
   readonly fail: (error: unknown) => void;
 }
 
-interface Taken extends Place, Partition {
+interface AssignedPartition extends Place, Partition {
   readonly lane: Lane;
   readonly ended: Promise<void>;
   /** ends the wait of the lane */
@@ -81,12 +81,12 @@ interface Taken extends Place, Partition {
 /** The partitions that the group gave to this process: a lane for each, and which of them are fetched. */
 export class Assignment {
   isDraining = false;
-  readonly #taken = new Map<string, Taken>();
+  readonly #taken = new Map<string, AssignedPartition>();
   readonly #options: AssignmentOptions;
   readonly #shared: Shared;
   /** of one batch */
   readonly #limits: CutLimits;
-  readonly #turns: Turns<Taken>;
+  readonly #turns: Turns<AssignedPartition>;
   readonly #joints = new Joints();
   /** when a lane last made room: it cut or stored a batch, or dropped what it held; monotonic milliseconds */
   #roomAt = -Infinity;
@@ -108,7 +108,7 @@ export class Assignment {
       this.#portsOf(place, () => taken),
       this.#limits,
     );
-    const taken: Taken = {
+    const taken: AssignedPartition = {
       ...place,
       get target() {
         return `${topic} ${shardOf(topic, partition) ?? ''}`.trimEnd();
@@ -214,7 +214,7 @@ export class Assignment {
       .map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
-  #reportStuck(all: readonly Taken[]): void {
+  #reportStuck(all: readonly AssignedPartition[]): void {
     const { logger } = this.#options;
     const before = this.#stuckTargets;
     const { targets } = this.#turns.stuck;
@@ -243,7 +243,7 @@ export class Assignment {
       .map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
-  #portsOf(place: Place, taken: () => Taken): Ports {
+  #portsOf(place: Place, taken: () => AssignedPartition): Ports {
     const { groupId, clock, createStore, createBadShare, logger } = this.#options;
     const { consumer, admin, membership, committer, permit } = this.#shared;
     const { topic, partition } = place;
@@ -317,18 +317,18 @@ export class Assignment {
     if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
   }
 
-  #report({ topic, partition, lane }: Taken, end: number): void {
+  #report({ topic, partition, lane }: AssignedPartition, end: number): void {
     const { metrics } = this.#options;
     metrics.position.set({ topic, partition }, lane.inbox.written);
     metrics.lag.set({ topic, partition }, Math.max(0, end - lane.inbox.written));
   }
 
-  #pause(taken: Taken): void {
+  #pause(taken: AssignedPartition): void {
     this.#shared.consumer.pause([{ topic: taken.topic, partitions: [taken.partition] }]);
     taken.isPaused = true;
   }
 
-  #resume(taken: Taken): void {
+  #resume(taken: AssignedPartition): void {
     this.#shared.consumer.resume([{ topic: taken.topic, partitions: [taken.partition] }]);
     taken.isPaused = false;
   }

@@ -1,5 +1,5 @@
 import { tokenOf } from '../delivery/intent.ts';
-import { send, type Contribution, type Seat } from '../delivery/joint.ts';
+import { insertAllowed, type Contribution, type Seat } from '../delivery/joint.ts';
 import type {
   BadShare,
   Batch,
@@ -401,7 +401,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     const contribution: Contribution<{ readonly partition: number; readonly good: readonly Row[] }> = {
       rows: { partition, good },
       fence,
-      async send(contributions) {
+      async insertAll(contributions) {
         if (contributions.length > 1) world.count('joint inserts');
         const rows = contributions.flatMap((c) => c.rows.good);
         const parts = tables.partsOf(rows, token);
@@ -410,7 +410,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       },
     };
     if (good.length > 0) {
-      const inserted = (await seat?.insert(contribution)) ?? (await send([contribution]))[0]!;
+      const inserted = (await seat?.insert(contribution)) ?? (await insertAllowed([contribution]))[0]!;
       if (inserted !== 'done') return inserted;
     }
     return { rows: good.length, deadLetters: dead.length, minTimestamp: undefined };

@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import type * as timers from 'node:timers/promises';
 import { pino } from 'pino';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
@@ -20,16 +20,36 @@ import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 const REF = 'abcdefghijklmnopqrst';
 const MINUTE_MS = 60_000;
 
+/** Clocks of the service: how far they are ahead, and its longest wait, after which it looks what is due. */
+const time = vi.hoisted(() => ({ aheadMs: 0, longestWaitMs: Infinity }));
+vi.mock('node:timers/promises', async (original) => {
+  const real = await original<typeof timers>();
+  const setTimeout: typeof timers.setTimeout = (ms, ...rest) =>
+    real.setTimeout(Math.min(ms ?? 0, time.longestWaitMs), ...rest);
+  return { ...real, setTimeout };
+});
+const sleep = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+
 describe('the rollup service', { timeout: 240_000 }, () => {
   let world: World;
   let service: RollupService | undefined;
 
+  // once for the file: a second spy of the same function does nothing
+  beforeAll(() => {
+    const now = performance.now.bind(performance);
+    vi.spyOn(performance, 'now').mockImplementation(() => now() + time.aheadMs);
+  });
+  afterAll(() => vi.restoreAllMocks());
   beforeEach(async () => {
     world = await openWorld({ now: Date.now(), migrated: false });
   });
   afterEach(async () => {
     await service?.stop();
     service = undefined;
+    Object.assign(time, { aheadMs: 0, longestWaitMs: Infinity });
     await world.close();
   });
 
@@ -105,41 +125,35 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   });
 
   test('compares closed minutes every hour, and not more often', async () => {
-    let aheadMs = 0;
-    const now = performance.now.bind(performance);
-    const monotonic = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
-    try {
-      const registry = createRegistry();
-      let turns = 0;
-      await start({
-        registry,
-        clock: () => Date.now() + aheadMs,
-        clickhouse: {
-          ...world.clickhouse,
-          read: async (of) => {
-            if (of.sql === statements.tableSizes) turns++;
-            if (of.sql !== statements.engineClock) return await world.clickhouse.read(of);
-            return { body: Buffer.from(`{"now":${Date.now() + aheadMs}}\n`), readRows: 1, readBytes: 8 };
-          },
+    time.longestWaitMs = 500;
+    const registry = createRegistry();
+    let turns = 0;
+    await start({
+      registry,
+      clock: () => Date.now() + time.aheadMs,
+      clickhouse: {
+        ...world.clickhouse,
+        read: async (of) => {
+          if (of.sql === statements.tableSizes) turns++;
+          if (of.sql !== statements.engineClock) return await world.clickhouse.read(of);
+          return { body: Buffer.from(`{"now":${Date.now() + time.aheadMs}}\n`), readRows: 1, readBytes: 8 };
         },
-      });
-      const audited = async (): Promise<string[]> =>
-        (await registry.metrics()).match(/^sluice_rollup_audited_to_seconds\{.*$/gm) ?? [];
-      await waitFor(async () => (await audited()).length === 2, 20_000, 'the first comparison of both rollups');
-      // after the second one nothing is left of the round to wait for
-      await sleep(1_000);
-      const first = await audited();
-      aheadMs = 58 * MINUTE_MS;
-      turns = 0;
-      // tables are measured right before rollups are compared, if that is due
-      await waitFor(() => Promise.resolve(turns > 0), 60_000, 'the tables are measured');
-      await sleep(2_000);
-      expect(await audited()).toEqual(first);
-      aheadMs = 61 * MINUTE_MS;
-      await waitFor(async () => (await audited()).every((line) => !first.includes(line)), 40_000, 'the second one');
-    } finally {
-      monotonic.mockRestore();
-    }
+      },
+    });
+    const audited = async (): Promise<string[]> =>
+      (await registry.metrics()).match(/^sluice_rollup_audited_to_seconds\{.*$/gm) ?? [];
+    await waitFor(async () => (await audited()).length === 2, 20_000, 'the first comparison of both rollups');
+    // after the second one nothing is left of the round to wait for
+    await sleep(1_000);
+    const first = await audited();
+    time.aheadMs = 58 * MINUTE_MS;
+    turns = 0;
+    // tables are measured right before rollups are compared, if that is due
+    await waitFor(() => Promise.resolve(turns > 0), 60_000, 'the tables are measured');
+    await sleep(2_000);
+    expect(await audited()).toEqual(first);
+    time.aheadMs = 61 * MINUTE_MS;
+    await waitFor(async () => (await audited()).every((line) => !first.includes(line)), 40_000, 'the second one');
   });
 
   test('while a build of history takes long, tables are measured and complete rollups compared', async () => {
@@ -148,9 +162,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     const built = Promise.withResolvers<void>();
     let isBuilding = false;
     let measured = 0;
-    let aheadMs = 0;
-    const now = performance.now.bind(performance);
-    const monotonic = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    time.longestWaitMs = 500;
     try {
       await start({
         registry,
@@ -171,12 +183,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       });
       await waitFor(() => Promise.resolve(isBuilding), 20_000, 'history is being built');
       measured = 0;
-      aheadMs = 31_000;
+      time.aheadMs = 31_000;
       await waitFor(() => Promise.resolve(measured > 0), 40_000, 'tables are measured again');
       expect(await registry.metrics()).toMatch(/^sluice_rollup_audited_to_seconds\{rollup="api_requests"\}/m);
       expect(await states('function_invocations')).toEqual(['building']);
     } finally {
-      monotonic.mockRestore();
       built.resolve();
     }
   });
