@@ -11,7 +11,7 @@ import type { Traffic } from '../demo/traffic.ts';
 import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
 import { readRollups } from '../services/rollup/catalogue.ts';
 import type { Context } from '../services/rollup/context.ts';
-import { tableName } from '../services/rollup/definition.ts';
+import { tableName } from '../services/rollup/view-sql.ts';
 import { admitNew } from '../services/rollup/history.ts';
 import { createRollupMetrics } from '../services/rollup/metrics.ts';
 

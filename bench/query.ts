@@ -87,7 +87,7 @@ async function planning({ clickhouse, now }: Filled, call: string): Promise<numb
   for (let i = 0; i < CALLS / 10; i++) {
     const from = performance.now();
     await clickhouse.read({
-      sql: `EXPLAIN ${statementFor(definition.parts, params)}`,
+      sql: `EXPLAIN ${statementFor(definition.fragments, params)}`,
       params,
       format: 'TSV',
       fewRows: definition.fewRows,

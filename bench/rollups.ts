@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util';
 import { select, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../services/rollup/context.ts';
-import { publicView, readDefinition } from '../services/rollup/definition.ts';
+import { publicView, readRollupDefinition } from '../services/rollup/view-sql.ts';
 import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';
 import { readParams } from '../services/query/definition/params.ts';
@@ -205,7 +205,7 @@ async function whilePending<T>(
   const definitions = await Promise.all(
     (await readRollups(clickhouse))
       .filter(({ name }) => names.includes(name))
-      .map((rollup) => readDefinition(clickhouse, rollup)),
+      .map((rollup) => readRollupDefinition(clickhouse, rollup)),
   );
   const publish = async (pending: readonly number[]): Promise<void> => {
     for (const definition of definitions) await clickhouse.execute({ sql: publicView(definition, pending, 'bench') });
@@ -245,7 +245,7 @@ async function cost(
     if (n === WARM_UP) cpu = process.cpuUsage();
     const since = performance.now();
     const result = await clickhouse.read({
-      sql: statementFor(definition.parts, params),
+      sql: statementFor(definition.fragments, params),
       params,
       format: RESULT_FORMAT,
       settings: { ...RESULT_SETTINGS, max_execution_time: 0, ...settings },

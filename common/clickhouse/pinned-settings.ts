@@ -9,10 +9,18 @@ import type { StatementSettings } from './clickhouse.ts';
  */
 
 /**
- * What exceeds a limit is an error and never truncates the answer. Every version knows these: our own questions to a
- * server carry them before its settings are known.
+ * An answer is whole: nothing filters or shortens it, and what exceeds a limit is an error. Every version knows these:
+ * our own questions to a server carry them before its settings are known.
  */
-export const noLimits = {
+export const wholeAnswer = {
+  use_query_cache: 0,
+  additional_table_filters: '{}',
+  additional_result_filter: '',
+  // a count of nothing is 0
+  empty_result_for_aggregation_by_empty_set: 0,
+  limit: 0,
+  offset: 0,
+  extremes: 0,
   max_execution_time: 0,
   timeout_overflow_mode: 'throw',
   max_execution_time_leaf: 0,
@@ -72,7 +80,6 @@ const EVERY_STATEMENT = {
   group_by_use_nulls: 0,
   transform_null_in: 0,
   aggregate_functions_null_for_empty: 0,
-  empty_result_for_aggregation_by_empty_set: 0,
   cast_keep_nullable: 0,
   cast_string_to_date_time_mode: 'best_effort',
   date_time_input_format: 'best_effort',
@@ -90,8 +97,6 @@ const EVERY_STATEMENT = {
   force_index_by_date: 0,
   force_optimize_skip_unused_shards: 0,
   select_sequential_consistency: 0,
-  additional_table_filters: '{}',
-  additional_result_filter: '',
   skip_unavailable_shards: 0,
   // what a statement reads twice of a shard comes from one replica: another one may lag behind it
   load_balancing: 'in_order',
@@ -100,15 +105,11 @@ const EVERY_STATEMENT = {
   distributed_product_mode: 'global',
   distributed_group_by_no_merge: 0,
   enable_parallel_replicas: 0,
-  limit: 0,
-  offset: 0,
-  extremes: 0,
-  use_query_cache: 0,
   max_query_size: 1_048_576,
   // rows and bytes of one step: a profile with tiny ones would make a statement take a thousand times as long
   max_block_size: 65_409,
   preferred_block_size_bytes: 1_000_000,
-  ...noLimits,
+  ...wholeAnswer,
 } as const satisfies StatementSettings;
 
 /** The form of an answer. */

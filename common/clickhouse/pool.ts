@@ -1,16 +1,6 @@
 import { refusal } from './errors.ts';
 
-/** A pool of sessions of the engine; one statement at a time uses a session. */
-export interface Pool<S> {
-  /**
-   * Runs `work` alone on a session of that key, in the order of calls. Throws 202 if too many wait, 394 if `signal`
-   * fires while waiting. After an error of `work`, `recover` gets the session before it is used again, and its place
-   * stays taken until then.
-   */
-  use<T>(key: string, work: (session: S) => Promise<T>, signal?: AbortSignal): Promise<T>;
-  /** Refuses new work, waits for running work, and closes all sessions. */
-  close(): Promise<void>;
-}
+export type Pool<S> = ReturnType<typeof createPool<S>>;
 
 /** Reads that may wait for a reader; more are refused with 202. */
 export const READ_QUEUE = 64;
@@ -30,8 +20,11 @@ export interface PoolOptions<S> {
   readonly close: (session: S) => void;
 }
 
-/** Opens no session before the first statement. A session is reused by the next statement of the same key. */
-export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>): Pool<S> {
+/**
+ * A pool of sessions of the engine; one statement at a time uses a session. It opens no session before the first
+ * statement. A session is reused by the next statement of the same key.
+ */
+export function createPool<S>({ size, queueLimit, idleLimit, open, recover, close }: PoolOptions<S>) {
   /** in the order of calls */
   const waiting = new Set<PromiseWithResolvers<void>>();
   /** oldest first */
@@ -41,7 +34,12 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
   const { promise: drained, resolve: onDrained } = Promise.withResolvers<void>();
 
   return {
-    async use(key, work, signal) {
+    /**
+     * Runs `work` alone on a session of that key, in the order of calls. Throws 202 if too many wait, 394 if `signal`
+     * fires while waiting. After an error of `work`, `recover` gets the session before it is used again, and its place
+     * stays taken until then.
+     */
+    async use<T>(key: string, work: (session: S) => Promise<T>, signal?: AbortSignal): Promise<T> {
       await turn(signal);
       try {
         const session = await take(key);
@@ -65,7 +63,8 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
       }
     },
 
-    async close() {
+    /** Refuses new work, waits for running work, and closes all sessions. */
+    async close(): Promise<void> {
       closing = true;
       for (const place of waiting) place.reject(refusal(236, 'Aborted: the engine is closing'));
       waiting.clear();

@@ -64,7 +64,7 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
 test('a difference is repaired with its whole hour, also in the first minute, which stands for the bucket of the hour', async () => {
   for (const minutes of [[NOON - HOUR], [NOON - HOUR + 5 * MINUTE], [NOON - HOUR, NOON - MINUTE]]) {
     const { audit, repairs } = auditWith([minutes, minutes]);
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
     expect(repairs).toEqual([[minutes[0], NOON]]);
   }
 });
@@ -75,21 +75,21 @@ test('a difference counts if two looks agree on it', async () => {
     [a, b],
     [b, c],
   ]);
-  expect(await audit.round()).toBe(1);
+  expect(await audit()).toBe(1);
   expect(repairs).toEqual([[b, NOON]]);
   const calm = auditWith([[a], [b]]);
-  expect([await calm.audit.round(), calm.repairs]).toEqual([0, []]);
+  expect([await calm.audit(), calm.repairs]).toEqual([0, []]);
 });
 
 test('minutes with batches in flight are compared again in the next round, others are not', async () => {
   let isInFlight = true;
   const { audit, repairs, spans, time } = auditWith([[NOON - HOUR]], () => isInFlight);
-  expect(await audit.round()).toBe(0);
+  expect(await audit()).toBe(0);
   isInFlight = false;
   time.now = NOON + HOUR;
-  await audit.round();
+  await audit();
   time.now = NOON + 2 * HOUR;
-  await audit.round();
+  await audit();
   const to = NOON - 2 * MINUTE;
   expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 2 * HOUR}-${to + HOUR}`, `${to + HOUR}-${to + 2 * HOUR}`]);
   expect(repairs).toEqual([]);
@@ -97,7 +97,7 @@ test('minutes with batches in flight are compared again in the next round, other
 
 test('each of two versions that serve is compared', async () => {
   const { audit, spans } = auditWith([], undefined, [1, 2]);
-  await audit.round();
+  await audit();
   const to = NOON - 2 * MINUTE;
   expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 3 * HOUR}-${to}`]);
 });
@@ -106,7 +106,7 @@ test('closed periods are compared an hour after the first round, then every nigh
   const { audit, nights, time } = auditWith([]);
   const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
   const rounds = [NOON, NOON + HOUR - 1, NOON + HOUR, NOON + 5 * HOUR, twoAtNight - 1, twoAtNight, twoAtNight + HOUR];
-  for (time.now of rounds) await audit.round();
+  for (time.now of rounds) await audit();
   expect(nights).toEqual([NOON + HOUR, twoAtNight]);
 });
 
@@ -114,7 +114,7 @@ test('a service that starts after 23:00 compares at night, when batches of the l
   const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
   for (const start of [twoAtNight - 3 * HOUR, twoAtNight - HOUR - 1, twoAtNight - MINUTE]) {
     const { audit, nights, time } = auditWith([]);
-    for (time.now of [start, start + HOUR, twoAtNight].filter((t) => t <= twoAtNight)) await audit.round();
+    for (time.now of [start, start + HOUR, twoAtNight].filter((t) => t <= twoAtNight)) await audit();
     expect(nights).toEqual([twoAtNight]);
   }
 });
@@ -122,7 +122,7 @@ test('a service that starts after 23:00 compares at night, when batches of the l
 test('a service that is restarted at that hour compares an hour later', async () => {
   const { audit, nights, time } = auditWith([]);
   const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
-  for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit.round();
+  for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit();
   expect(nights).toEqual([twoAtNight + HOUR]);
 });
 
@@ -133,20 +133,20 @@ test('a clock that is ahead for a moment, ours or that of the whole host, puts n
   ] as const) {
     const { audit, spans, nights, time, auditedTo } = auditWith([]);
     [time.now, time.ahead] = [NOON + host, ours];
-    await audit.round();
+    await audit();
     [time.now, time.ahead] = [NOON + HOUR, 0];
-    await audit.round();
+    await audit();
     const to = NOON + HOUR - 2 * MINUTE;
     expect(spans.at(-1)!.split('-')[1]).toBe(String(to));
     expect(await auditedTo()).toBe(to);
     const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
-    for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit.round();
+    for (time.now of [twoAtNight, twoAtNight + HOUR]) await audit();
     expect(nights).toContain(twoAtNight);
   }
 });
 
 test('where no comparison succeeds, the time up to which minutes are compared is that of the first attempt', async () => {
   const { audit, time, auditedTo } = auditWith([[NOON - HOUR], [NOON - HOUR]], () => true);
-  for (time.now of [NOON, NOON + 5 * HOUR]) await audit.round();
+  for (time.now of [NOON, NOON + 5 * HOUR]) await audit();
   expect(await auditedTo()).toBe(NOON - 2 * MINUTE);
 });

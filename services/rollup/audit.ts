@@ -1,7 +1,7 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
 import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, type Context } from './context.ts';
-import { ALL_TIME, tableName, type Span } from './definition.ts';
+import { ALL_TIME, tableName, type Span } from './view-sql.ts';
 import { newestPeriod } from './periods.ts';
 import { requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
 
@@ -17,59 +17,47 @@ const NIGHT_HOUR = 2;
 
 /**
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
- * side that lacks rows.
+ * side that lacks rows. Returns a function that runs one round: it compares the minutes since the last one, by event
+ * time, in buckets of up to a minute. At night, and once soon after the first round, it also compares the closed periods
+ * of the last days. It returns the number of requested repairs.
  */
-export interface Audit {
-  /**
-   * Runs one round: it compares the minutes since the last one, by event time, in buckets of up to a minute. At night,
-   * and once soon after the first round, it also compares the closed periods of the last days. Returns the number of
-   * requested repairs.
-   */
-  round(): Promise<number>;
-  /** Compares the closed periods of the last days now. */
-  compareDays(days: number): Promise<number>;
-}
-
-export function createAudit(context: Context): Audit {
+export function createAudit(context: Context) {
   const { metrics, settings } = context;
   let nextNight: number | undefined;
   /** for each version of a rollup, by its table: event time up to which its minutes were compared */
   const audited = new Map<string, number>();
-  return {
-    compareDays: (days) => compareDays(context, days),
-    async round() {
-      let asked = 0;
-      // a clock that is ahead for a moment must not put comparisons off
-      const now = await agreedNow(context);
-      const to = floorTo(now - LAG, MINUTE);
-      for (const rollup of await serving(context)) {
-        const last = audited.get(tableName(rollup));
-        if (last === undefined) {
-          audited.set(tableName(rollup), to - CATCH_UP);
-          // the alert about audits counts from here, also if none ever succeeds
-          metrics.auditedTo.set({ rollup: rollup.name }, to);
-        }
-        const from = last === undefined || last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
-        let isInFlight = false;
-        for (const shard of from < to ? onShards(context) : []) {
-          const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
-          if ('unfinished' in found) isInFlight = true;
-          else asked += await ask(context, rollup, found);
-        }
-        // batches in flight may explain the difference: the next round compares the minutes again
-        if (isInFlight) continue;
-        audited.set(tableName(rollup), to);
+  return async (): Promise<number> => {
+    let asked = 0;
+    // a clock that is ahead for a moment must not put comparisons off
+    const now = await agreedNow(context);
+    const to = floorTo(now - LAG, MINUTE);
+    for (const rollup of await serving(context)) {
+      const last = audited.get(tableName(rollup));
+      if (last === undefined) {
+        audited.set(tableName(rollup), to - CATCH_UP);
+        // the alert about audits counts from here, also if none ever succeeds
         metrics.auditedTo.set({ rollup: rollup.name }, to);
       }
-      nextNight ??= firstNight(now);
-      nextNight = Math.min(nextNight, nightAfter(now));
-      if (now >= nextNight) {
-        asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
-        // only now: a comparison that failed because the engine was unavailable is retried
-        nextNight = nightAfter(now);
+      const from = last === undefined || last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
+      let isInFlight = false;
+      for (const shard of from < to ? onShards(context) : []) {
+        const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
+        if ('unfinished' in found) isInFlight = true;
+        else asked += await ask(context, rollup, found);
       }
-      return asked;
-    },
+      // batches in flight may explain the difference: the next round compares the minutes again
+      if (isInFlight) continue;
+      audited.set(tableName(rollup), to);
+      metrics.auditedTo.set({ rollup: rollup.name }, to);
+    }
+    nextNight ??= firstNight(now);
+    nextNight = Math.min(nextNight, nightAfter(now));
+    if (now >= nextNight) {
+      asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
+      // only now: a comparison that failed because the engine was unavailable is retried
+      nextNight = nightAfter(now);
+    }
+    return asked;
   };
 }
 
@@ -77,7 +65,8 @@ async function serving({ clickhouse }: Context): Promise<Rollup[]> {
   return (await readRollups(clickhouse)).filter((r) => r.state === 'serving');
 }
 
-async function compareDays(context: Context, days: number): Promise<number> {
+/** Compares the closed periods of the last days now. Returns the number of requested repairs. */
+export async function compareDays(context: Context, days: number): Promise<number> {
   const now = await agreedNow(context);
   const newest = await newestPeriod(context);
   let asked = 0;

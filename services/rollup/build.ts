@@ -5,7 +5,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
-import { ALL_TIME, carryOver, fill, readDefinition, type Definition, type Span } from './definition.ts';
+import { ALL_TIME, carryOver, fill, readRollupDefinition, type RollupDefinition, type Span } from './view-sql.ts';
 import { narrowestOf } from './periods.ts';
 
 /**
@@ -97,12 +97,12 @@ async function attempt(
   { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions,
 ): Promise<Built> {
   const { clickhouse, settings, logger, metrics } = context;
-  const definition = await readDefinition(clickhouse, rollup);
+  const definition = await readRollupDefinition(clickhouse, rollup);
   const carried = !rollup.pending.includes(period)
     ? definition
     : older === undefined
       ? undefined
-      : await readDefinition(clickhouse, older);
+      : await readRollupDefinition(clickhouse, older);
   // each look sees what was stored before, whichever node of a cluster stored it
   const reader = fresh(clickhouse, [
     ...new Set([definition.source, definition.table, ...(carried === undefined ? [] : [carried.table]), ...LEDGER]),
@@ -154,9 +154,9 @@ async function attempt(
 }
 
 interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
-  readonly definition: Definition;
+  readonly definition: RollupDefinition;
   /** what the rows outside of the span are copied from; undefined if there are none */
-  readonly carried: Definition | undefined;
+  readonly carried: RollupDefinition | undefined;
   readonly reader: Reader;
   readonly period: number;
   readonly now: number;
@@ -261,7 +261,7 @@ async function look(reader: Reader, source: string, period: number) {
 /** Returns the side tables that builds of a period, or of any period, have or have left. */
 export async function sideTables(
   clickhouse: Reader,
-  { table }: Pick<Definition, 'table'>,
+  { table }: Pick<RollupDefinition, 'table'>,
   period: number | '[0-9]+' = '[0-9]+',
 ): Promise<string[]> {
   const pattern = `^${table}_(build|repair)_${period}_[0-9a-f]{8}$`;

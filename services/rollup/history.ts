@@ -5,7 +5,7 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, type BuildOptions, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
 import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
-import { ALL_TIME, columnsOf, publicView, readDefinition, tableName, viewName } from './definition.ts';
+import { ALL_TIME, columnsOf, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
 import { closePeriod } from './periods.ts';
 import { differencesOf, readClosedRepairs, requestRepair } from './repairs.ts';
 
@@ -90,7 +90,9 @@ export async function publish(context: Context): Promise<void> {
       if (views.find((view) => view.name === name)?.comment === comment) continue;
       published++;
       try {
-        await clickhouse.execute({ sql: publicView(await readDefinition(shard, rollup), rollup.pending, comment) });
+        await clickhouse.execute({
+          sql: publicView(await readRollupDefinition(shard, rollup), rollup.pending, comment),
+        });
         logger.info({ rollup: name, version: rollup.version, pending: rollup.pending.length }, 'rollup_published');
       } catch (error) {
         // the version was retired since the catalogue was read

@@ -12,7 +12,7 @@ import {
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
-import { differences, during, isIn, isSince, readDefinition, type Span } from './definition.ts';
+import { differences, during, isIn, isSince, readRollupDefinition, type Span } from './view-sql.ts';
 import { closePeriod, leastPeriod, narrowestOf } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
@@ -223,29 +223,22 @@ export async function differencesOf(
   span: Span,
   widest = rollup.widest,
 ): Promise<Difference[]> {
-  return (await unlessReplaced(context, rollup, () => compare(context, rollup, period, span, widest))) ?? [];
-}
-
-async function compare(
-  context: Parameters<typeof differencesOf>[0],
-  rollup: Rollup,
-  period: number | undefined,
-  span: Span,
-  widest: number,
-): Promise<Difference[]> {
   const { clickhouse } = context;
-  const definition = await readDefinition(clickhouse, rollup);
-  const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
-  const from = Math.max(span.from, await readHorizon(reader, rollup.source, period));
-  if (from >= span.to) return [];
-  // a rollup has no index of times, so without a period all that retention keeps would be read
-  const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);
-  const condition = (column: 'timestamp' | 'at'): string => `${periods} AND ${during(column, { from, to: span.to })}`;
-  const narrowest = period === undefined ? 0 : narrowestOf(period, context, await agreedNow(context));
-  return await select<Difference>(
-    reader,
-    differences(definition, condition('timestamp'), condition('at'), widest, narrowest),
-    {},
-    LONG_READ_SETTINGS,
-  );
+  const found = await unlessReplaced(context, rollup, async () => {
+    const definition = await readRollupDefinition(clickhouse, rollup);
+    const reader = fresh(clickhouse, ['expired_days', definition.source, definition.table]);
+    const from = Math.max(span.from, await readHorizon(reader, rollup.source, period));
+    if (from >= span.to) return [];
+    // a rollup has no index of times, so without a period all that retention keeps would be read
+    const periods = period === undefined ? isSince(leastPeriod(from)) : isIn(period);
+    const condition = (column: 'timestamp' | 'at'): string => `${periods} AND ${during(column, { from, to: span.to })}`;
+    const narrowest = period === undefined ? 0 : narrowestOf(period, context, await agreedNow(context));
+    return await select<Difference>(
+      reader,
+      differences(definition, condition('timestamp'), condition('at'), widest, narrowest),
+      {},
+      LONG_READ_SETTINGS,
+    );
+  });
+  return found ?? [];
 }

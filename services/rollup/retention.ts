@@ -3,7 +3,7 @@ import { sources } from '../../common/sources.ts';
 import { build, sideTables } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
 import { agreedNow, DAY, DROP_SETTINGS, floorTo, HOUR, onShards, WRITE_SETTINGS, type Context } from './context.ts';
-import { NO_TIME, tableName } from './definition.ts';
+import { NO_TIME, tableName } from './view-sql.ts';
 import { isExpired, newestPeriod } from './periods.ts';
 
 /**

@@ -97,7 +97,6 @@ interface Job {
  * is in another list. A repair and a build of history on the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
-  const audit = createAudit(context);
   let today = 0;
   // Open repairs after the last round. A round with none sets the gauges to 0: one at the start, one after any were open.
   let repairs = Infinity;
@@ -119,7 +118,7 @@ async function run(context: Context): Promise<never> {
   ];
   const watching: Job[] = [
     { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
-    { everyMs: AUDIT_EVERY_MS, work: () => audit.round() },
+    { everyMs: AUDIT_EVERY_MS, work: createAudit(context) },
   ];
   // history retires versions: nothing else creates, or drops from, what it is about to remove
   const rest: Job[] = [

@@ -8,7 +8,7 @@ import { readPauses, resumePartition } from '../../services/ingest/bad-share-pau
 import { statements } from '../../services/ingest/statements.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
-import { ALL_TIME } from '../../services/rollup/definition.ts';
+import { ALL_TIME } from '../../services/rollup/view-sql.ts';
 import { differencesOf } from '../../services/rollup/repairs.ts';
 import type { Context } from '../../services/rollup/context.ts';
 import { createRollupMetrics } from '../../services/rollup/metrics.ts';

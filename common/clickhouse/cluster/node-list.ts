@@ -6,33 +6,12 @@ import { SHARED_TABLES } from './cluster.ts';
 import { ClickHouseError, type Failure } from '../errors.ts';
 import { openServer, type ServerOptions } from '../server/server.ts';
 
-/** The nodes of one list of urls. Each is opened when it is first needed, and again after it could not be opened. */
-export interface NodeList {
-  readonly hosts: readonly string[];
-  /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
-  open(at: number): Promise<ClickHouse>;
-  /**
-   * The same while statements run: a node that cannot be used, such as an empty one without the database, is lost, and
-   * one that did not answer is not asked again for some seconds.
-   */
-  openNow(at: number): Promise<ClickHouse>;
-  /**
-   * The results in the order of the urls; undefined for a lost node, and for one that refuses the work, which is logged.
-   * Throws if no node does it: the refusal, unless one is lost.
-   */
-  onLive<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]>;
-  /**
-   * The same on all nodes. One that is lost, or refuses, may be left out as soon as Keeper has ended its session, because
-   * an insert on it can no longer be committed. Throws if it has not.
-   */
-  onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]>;
-  close(): Promise<void>;
-}
+export type NodeList = ReturnType<typeof createNodeList>;
 
-interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs' | 'firstAnswerMs'> {
+export interface NodeListOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs' | 'firstAnswerMs'> {
   readonly urls: readonly string[];
   /** A node of another shard counts as lost: nobody knew its shard before it answered. */
-  readonly shard: string | undefined;
+  readonly shard?: string | undefined;
 }
 
 interface Node {
@@ -76,19 +55,26 @@ SELECT replica_name AS own, mapKeys(mapFilter((name, active) -> active = 1, repl
 FROM system.replicas
 WHERE database = currentDatabase() AND table NOT IN {shared:Array(String)}`;
 
-export function createNodeList({ urls, shard, ...options }: NodeListOptions): NodeList {
+/** The nodes of one list of urls. Each is opened when it is first needed, and again after it could not be opened. */
+export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
   const nodes = urls.map((url): Node => ({ url, host: new URL(url).host }));
   return {
     hosts: nodes.map(({ host }) => host),
     open,
     openNow,
-    onLive: async (work) => (await onNodes(work)).map((o) => ('answer' in o ? o.answer : undefined)),
+    /**
+     * The results in the order of the urls; undefined for a lost node, and for one that refuses the work, which is
+     * logged. Throws if no node does it: the refusal, unless one is lost.
+     */
+    onLive: async <T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<(T | undefined)[]> =>
+      (await onNodes(work)).map((o) => ('answer' in o ? o.answer : undefined)),
     onEvery,
-    async close() {
+    async close(): Promise<void> {
       await Promise.all(nodes.map(async ({ opened }) => (await opened?.catch(() => undefined))?.close()));
     },
   };
 
+  /** Opens a node, once it can be. Throws ClickHouseError if it does not answer, StartError if it cannot be used. */
   function open(at: number): Promise<ClickHouse> {
     const node = nodes[at]!;
     const since = performance.now();
@@ -112,6 +98,10 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     throw lost(new Error(`it is no node of the shard ${shard}`), 'OTHER_SHARD');
   }
 
+  /**
+   * Opens a node while statements run: one that cannot be used, such as an empty one without the database, is lost, and
+   * one that did not answer is not asked again for some seconds.
+   */
   async function openNow(at: number): Promise<ClickHouse> {
     const { opened, failed } = nodes[at]!;
     try {
@@ -145,6 +135,10 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions): No
     return outcomes;
   }
 
+  /**
+   * The results of all nodes. One that is lost, or refuses, may be left out as soon as Keeper has ended its session,
+   * because an insert on it can no longer be committed. Throws if it has not.
+   */
   async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
     const outcomes = await onNodes(work);
     const failure = outcomes.find((o) => 'error' in o);

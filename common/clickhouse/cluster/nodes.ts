@@ -3,9 +3,9 @@ import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } f
 import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
-import { asLoss, createNodeList, isLost, lost, untilAnswered, type NodeList } from './node-list.ts';
+import { asLoss, createNodeList, isLost, lost, untilAnswered } from './node-list.ts';
+import type { NodeList, NodeListOptions } from './node-list.ts';
 import { databaseIn } from '../server/connection.ts';
-import type { ServerOptions } from '../server/server.ts';
 import { identifier } from '../sql.ts';
 
 /**
@@ -14,15 +14,12 @@ import { identifier } from '../sql.ts';
  * lost is repeated there at once, and so is a statement that certainly did nothing. An insert is repeated by its caller
  * under the same token, which Keeper holds for all replicas.
  */
-export interface ClusterOptions extends Omit<ServerOptions, 'url' | 'unreachablePatienceMs' | 'firstAnswerMs'> {
-  readonly urls: readonly string[];
+export interface ClusterOptions extends Omit<NodeListOptions, 'shard'> {
   /** its name in the servers' remote_servers */
   readonly cluster: string;
 }
 
-export interface NodesOptions extends ClusterOptions {
-  /** A node of another shard counts as lost: nobody knew its shard before it answered. */
-  readonly shard?: string;
+export interface NodesOptions extends ClusterOptions, NodeListOptions {
   /** where the replicated tables are, if the database of the urls has tables that read them on all shards */
   readonly database?: string;
   /** Throws if no statement may run any more. */
@@ -57,16 +54,13 @@ export async function openNodes({
   const { logger } = options;
   const tablesIn = identifier(database ?? databaseIn(new URL(urls[0]!)));
   const nodes = createNodeList({ ...options, urls, shard });
-  let { current, used } = await untilAnswered(nodes, options, () => firstAnswer(nodes));
+  const { at: first, used } = await untilAnswered(nodes, options, () => firstAnswer(nodes));
+  let current = first;
 
   return {
     where: nodes.hosts.join(','),
-    get version() {
-      return used.version;
-    },
-    get writers() {
-      return used.writers;
-    },
+    version: used.version,
+    writers: used.writers,
     read: ({ everyNode, ...read }) =>
       everyNode === true
         ? nodes.onEvery((clickhouse) => clickhouse.read(read)).then(concatenated)
@@ -114,7 +108,7 @@ export async function openNodes({
       } catch (caught) {
         const error = asLoss(caught);
         if (!isLost(error, ofCaller) && !isOfOtherNode(error)) throw error;
-        await leave(at, error);
+        leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
     }
@@ -124,11 +118,10 @@ export async function openNodes({
     return database !== undefined && error instanceof ClickHouseError && WITHOUT_OTHER_NODE.has(error.codeName);
   }
 
-  async function leave(at: number, { codeName }: ClickHouseError): Promise<void> {
+  function leave(at: number, { codeName }: ClickHouseError): void {
     if (current !== at) return;
     current = (at + 1) % nodes.hosts.length;
     logger.warn({ left: nodes.hosts[at], now: nodes.hosts[current], reason: codeName }, 'clickhouse_node_changed');
-    used = await nodes.openNow(current).catch(() => used);
   }
 }
 
@@ -162,11 +155,11 @@ function inCluster<S extends { readonly settings?: StatementSettings }>(statemen
 }
 
 /** Throws StartError if a node cannot be used and no other one can; waiting would not help. */
-async function firstAnswer(nodes: NodeList): Promise<{ readonly current: number; readonly used: ClickHouse }> {
+async function firstAnswer(nodes: NodeList): Promise<{ readonly at: number; readonly used: ClickHouse }> {
   const failures: unknown[] = [];
-  for (const current of nodes.hosts.keys())
+  for (const at of nodes.hosts.keys())
     try {
-      return { current, used: await nodes.open(current) };
+      return { at, used: await nodes.open(at) };
     } catch (error) {
       failures.push(error);
     }

@@ -134,12 +134,8 @@ async function openShards(
   return {
     shards: shards satisfies readonly Shard[],
     where: nodes.where,
-    get version() {
-      return nodes.version;
-    },
-    get writers() {
-      return nodes.writers;
-    },
+    version: nodes.version,
+    writers: nodes.writers,
     read,
     async execute(statement) {
       if (!isForAllShards(statement.sql)) throw ofOneShard(statement.sql);

@@ -254,17 +254,10 @@ async function loadChdb(): Promise<typeof ChdbSession> {
     return (await import('chdb')).Session;
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const instead = 'set CLICKHOUSE_URL to use a ClickHouse server instead';
-    if (code === 'ERR_MODULE_NOT_FOUND')
-      throw new StartError(`the embedded ClickHouse is not installed (npm install chdb); ${instead}`, { cause: error });
+    let reason = `the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}`;
+    if (code === 'ERR_MODULE_NOT_FOUND') reason = 'the embedded ClickHouse is not installed (npm install chdb)';
     if (code === 'CHDB_PLATFORM')
-      throw new StartError(
-        `there is no embedded ClickHouse for ${process.platform}-${process.arch} (Linux with glibc and macOS, x64 and arm64); ${instead}`,
-        { cause: error },
-      );
-    throw new StartError(
-      `the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}; ${instead}`,
-      { cause: error },
-    );
+      reason = `there is no embedded ClickHouse for ${process.platform}-${process.arch} (Linux with glibc and macOS, x64 and arm64)`;
+    throw new StartError(`${reason}; set CLICKHOUSE_URL to use a ClickHouse server instead`, { cause: error });
   }
 }

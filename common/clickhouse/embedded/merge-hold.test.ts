@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createLogger } from '../../logger.ts';
-import { createMergeHold, type MergeHold } from './merge-hold.ts';
+import { createMergeHold } from './merge-hold.ts';
 
 const LARGE = 16_777_216;
 const SECOND = 1_000;
@@ -10,7 +10,7 @@ const START = 'SYSTEM START MERGES';
 let may: string;
 let failing: string | undefined;
 let did: string[];
-let merges: MergeHold;
+let merges: ReturnType<typeof createMergeHold>;
 beforeEach(() => {
   vi.useFakeTimers();
   [may, failing, did] = ['1\n', undefined, []];

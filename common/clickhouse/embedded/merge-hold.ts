@@ -16,19 +16,12 @@ const MAY_HOLD = `
 SELECT (SELECT count() FROM system.merges) = 0
    AND (SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active GROUP BY table, partition_id)) < ${MOST_PARTS}`;
 
-export interface MergeHold {
-  /** An insert ended. */
-  inserted(table: string, bytes: number): void;
-  /** Resolves when none of its statements runs. */
-  close(): Promise<void>;
-}
-
 /**
  * Lets merges and mutations wait while a backlog comes in: merges take a quarter of the CPU of an edge event. They go on
  * when the backlog ends, and when one table has got MOST_INSERTS. A merge that runs is not interrupted: the hold begins
  * only when none does. The engine forgets it when the process ends. `run` executes a statement and gives its text.
  */
-export function createMergeHold(run: (sql: string) => Promise<string>, logger: Logger): MergeHold {
+export function createMergeHold(run: (sql: string) => Promise<string>, logger: Logger) {
   /** large inserts of each table since merges are held; undefined: they are not */
   let held: Map<string, number> | undefined;
   let changing: Promise<void> | undefined;
@@ -36,7 +29,8 @@ export function createMergeHold(run: (sql: string) => Promise<string>, logger: L
   let watch: NodeJS.Timeout | undefined;
 
   return {
-    inserted(table, bytes) {
+    /** An insert ended. */
+    inserted(table: string, bytes: number): void {
       if (bytes < LARGE_BYTES) return;
       lastAt = performance.now();
       if (held === undefined) return change(hold);
@@ -44,7 +38,8 @@ export function createMergeHold(run: (sql: string) => Promise<string>, logger: L
       held.set(table, inserts);
       if (inserts >= MOST_INSERTS) change(release);
     },
-    async close() {
+    /** Resolves when none of its statements runs. */
+    async close(): Promise<void> {
       clearInterval(watch);
       await changing;
     },

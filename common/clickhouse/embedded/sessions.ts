@@ -8,34 +8,7 @@ import { fromEngine, fromSystem, refusal, type ClickHouseError } from '../errors
 import { cancelled, createPool, READ_QUEUE, type Pool } from '../pool.ts';
 import { quote } from '../sql.ts';
 
-/**
- * Sessions of the embedded engine, through chdb. How they behave, and what follows (engine 26.7.2.1, each checked on
- * the engine):
- * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, with readers
- * apart from writers.
- * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them.
- * So after any error the session is drained until a known answer comes back exactly, or else replaced, before it is
- * used again.
- * - SET and parameters last as long as the session. A reader session is opened with its settings, readonly=1 as the
- * last one, so no text can change them; it serves only reads with the same settings. A writer session sets what differs
- * from its last statement: all of the hundred settings of an insert would take 2 ms of CPU each time. Parameters must be
- * given with the statement that names them.
- * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x
- * does not.
- * - On abort, chdb settles a call early while the engine continues. Here the call is awaited, and KILL QUERY ends it
- * (2-7 ms if the query checks for it between blocks; max_execution_time is the backstop if the caller sets it). The
- * log_comment identifies the session.
- */
-export interface Sessions {
-  /** for statements that never wait behind reads and writes */
-  readonly control: Pool<Session>;
-  readers(size: number): Pool<Session>;
-  writers(size: number): Pool<Session>;
-  /** Runs a statement that changes nothing, alone on a session. Settles when the engine has really ended it. */
-  read(session: Session, text: string, format: string, ended: AbortSignal): Promise<ChdbResult>;
-  /** The same of any other statement, under these settings. */
-  write(session: Session, text: string, settings: StatementSettings, ended: AbortSignal): Promise<void>;
-}
+export type Sessions = ReturnType<typeof createSessions>;
 
 export interface Session {
   readonly chdb: ChdbSession;
@@ -78,18 +51,41 @@ interface SessionsOptions {
   readonly logger: Logger;
 }
 
-/** Opens no session before the first statement. */
-export function createSessions({ Session, folder, dataDir, isolated, logger }: SessionsOptions): Sessions {
+/**
+ * Sessions of the embedded engine, through chdb. How they behave, and what follows (engine 26.7.2.1, each checked on
+ * the engine):
+ * - A session runs one statement at a time; several sessions on one folder run side by side. Hence pools, with readers
+ * apart from writers.
+ * - A statement that fails after producing rows leaves them in its session, and the next result there begins with them.
+ * So after any error the session is drained until a known answer comes back exactly, or else replaced, before it is
+ * used again.
+ * - SET and parameters last as long as the session. A reader session is opened with its settings, readonly=1 as the
+ * last one, so no text can change them; it serves only reads with the same settings. A writer session sets what differs
+ * from its last statement: all of the hundred settings of an insert would take 2 ms of CPU each time. Parameters must be
+ * given with the statement that names them.
+ * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x
+ * does not.
+ * - On abort, chdb settles a call early while the engine continues. Here the call is awaited, and KILL QUERY ends it
+ * (2-7 ms if the query checks for it between blocks; max_execution_time is the backstop if the caller sets it). The
+ * log_comment identifies the session.
+ * No session is opened before the first statement.
+ */
+export function createSessions({ Session, folder, dataDir, isolated, logger }: SessionsOptions) {
   let sessions = 0;
+  const openWriter = (): Promise<Session> => openSession('writer', Object.entries(BASE_SETTINGS));
   const control = poolOf({ size: 1, idleLimit: 1 }, openWriter);
 
   return {
+    /** for statements that never wait behind reads and writes */
     control,
     // of several settings, each of which needs its own
-    readers: (size) => poolOf({ size, queueLimit: READ_QUEUE, idleLimit: size * 4 }, openReader),
-    writers: (size) => poolOf({ size, idleLimit: size }, openWriter),
-    read: (session, text, format, ended) => run(session, text, format, false, ended),
-    async write(session, text, settings, ended) {
+    readers: (size: number) => poolOf({ size, queueLimit: READ_QUEUE, idleLimit: size * 4 }, openReader),
+    writers: (size: number) => poolOf({ size, idleLimit: size }, openWriter),
+    /** Runs a statement that changes nothing, alone on a session. Settles when the engine has really ended it. */
+    read: (session: Session, text: string, format: string, ended: AbortSignal): Promise<ChdbResult> =>
+      run(session, text, format, false, ended),
+    /** The same of any other statement, under these settings. */
+    async write(session: Session, text: string, settings: StatementSettings, ended: AbortSignal): Promise<void> {
       const wanted = settingsAfter(session, settings);
       const changed = [...wanted].filter(([name, value]) => session.settings.get(name) !== value);
       const set =
@@ -157,10 +153,6 @@ export function createSessions({ Session, folder, dataDir, isolated, logger }: S
       throw toError(error, false);
     }
     return { chdb, id, settings: new Map() };
-  }
-
-  function openWriter(): Promise<Session> {
-    return openSession('writer', Object.entries(BASE_SETTINGS));
   }
 
   function openReader(key: string): Promise<Session> {

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { addAbortSignal, Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
-import type { Logger } from '../../logger.ts';
 import type { Param, StatementSettings } from '../clickhouse.ts';
 import { abandoned, ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
-import { noLimits } from '../pinned-settings.ts';
+import { wholeAnswer } from '../pinned-settings.ts';
 import { cancelled } from '../pool.ts';
 import { quote } from '../sql.ts';
+import type { ServerOptions } from './server.ts';
 
 /**
  * Sockets of their own for reads and for writes; control is for statements that must get through when both are stuck.
@@ -14,39 +14,12 @@ import { quote } from '../sql.ts';
  */
 type Channel = 'read' | 'write' | 'control' | 'sandbox';
 
-/** HTTP to one server. */
-export interface Connection {
-  /** of the url, without credentials */
-  readonly where: string;
-  readonly address: URL;
-  readonly database: string;
-  readonly user: string;
-  /**
-   * When the server last answered anything, monotonic milliseconds; 0 after a broken connection, because the server may
-   * then have another version.
-   */
-  readonly lastAnswerAt: number;
-  /** False for a sandbox without its url. */
-  has(channel: Channel): boolean;
-  /** Resolves with the whole answer, else throws ClickHouseError. */
-  request(channel: Channel, request: Request): Promise<Answer>;
-  /**
-   * Returns the answer of a small statement past the pools, as text. Each of them may run twice. `timeoutMs`: five
-   * seconds by default; null for `requestTimeoutMs`.
-   */
-  ask(sql: string, timeoutMs?: number | null): Promise<string>;
-  close(): Promise<void>;
-}
+export type Connection = ReturnType<typeof createConnection>;
 
-interface ConnectionOptions {
-  readonly url: string;
-  readonly logger: Logger;
-  readonly readers: number;
-  readonly writers: number;
-  readonly requestTimeoutMs: number;
-  readonly sandboxUrl: string | undefined;
-  readonly authorities: Buffer | undefined;
-}
+type ConnectionOptions = Pick<
+  Required<ServerOptions>,
+  'url' | 'logger' | 'readers' | 'writers' | 'requestTimeoutMs' | 'sandboxUrl' | 'authorities'
+>;
 
 /** Settings of the transport: the answer is complete before its first byte, so its status tells the truth. */
 const COMMON_SETTINGS = {
@@ -56,18 +29,7 @@ const COMMON_SETTINGS = {
   http_response_headers: '{}',
 } as const;
 /** Settings of our own questions to the server, which no profile can disturb. */
-const CONTROL_SETTINGS = {
-  ...noLimits,
-  use_query_cache: 0,
-  additional_table_filters: '{}',
-  additional_result_filter: '',
-  // a count of nothing is 0
-  empty_result_for_aggregation_by_empty_set: 0,
-  limit: 0,
-  offset: 0,
-  extremes: 0,
-  output_format_tsv_crlf_end_of_line: 0,
-} as const;
+const CONTROL_SETTINGS = { ...wholeAnswer, output_format_tsv_crlf_end_of_line: 0 } as const;
 const PING_TIMEOUT_MS = 5_000;
 /** What changes as long as a statement makes progress. While it sorts or merges groups, only its memory does. */
 export const PROGRESS =
@@ -91,8 +53,8 @@ export interface Request {
   readonly queryId?: string;
 }
 
-/** Opens no socket before the first request. */
-export function createConnection(options: ConnectionOptions): Connection {
+/** HTTP to one server. Opens no socket before the first request. */
+export function createConnection(options: ConnectionOptions) {
   const { url, logger, readers, writers, requestTimeoutMs, sandboxUrl } = options;
   const address = new URL(url);
   const database = databaseIn(address);
@@ -107,21 +69,28 @@ export function createConnection(options: ConnectionOptions): Connection {
   let lastAnswerAt = 0;
 
   return {
+    /** of the url, without credentials */
     where: `${address.protocol}//${address.host}/${database}`,
     address,
     database,
     user: userOf(address),
+    /**
+     * When the server last answered anything, monotonic milliseconds; 0 after a broken connection, because the server
+     * may then have another version.
+     */
     get lastAnswerAt() {
       return lastAnswerAt;
     },
-    has: (channel) => clients[channel] !== undefined,
+    /** False for a sandbox without its url. */
+    has: (channel: Channel): boolean => clients[channel] !== undefined,
     request,
     ask,
-    async close() {
+    async close(): Promise<void> {
       for (const client of Object.values(clients)) await client?.close();
     },
   };
 
+  /** Resolves with the whole answer, else throws ClickHouseError. */
   async function request(channel: Channel, { queryId = randomUUID(), ...statement }: Request): Promise<Answer> {
     const { signal: ended } = statement;
     const writes = channel === 'write';
@@ -146,6 +115,10 @@ export function createConnection(options: ConnectionOptions): Connection {
     }
   }
 
+  /**
+   * Returns the answer of a small statement past the pools, as text. Each of them may run twice. `timeoutMs`: null for
+   * `requestTimeoutMs`.
+   */
   async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
     const once = (): Promise<Answer> =>
       request('control', {
@@ -174,7 +147,7 @@ export function createConnection(options: ConnectionOptions): Connection {
  * A read takes as long as the server works on it. It is given up when for `timeoutMs` neither bytes of its answer arrive
  * nor the server knows of any progress.
  */
-function watchRead(queryId: string, ask: Connection['ask'], timeoutMs: number) {
+function watchRead(queryId: string, ask: (sql: string) => Promise<string>, timeoutMs: number) {
   const givenUp = new AbortController();
   let progress = '';
   let quiet = 0;

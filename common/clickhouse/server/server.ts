@@ -1,11 +1,11 @@
 import type { Logger } from '../../logger.ts';
-import type { ClickHouse, Read, ReadResult, Rights } from '../clickhouse.ts';
+import type { ClickHouse, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
 import { refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
-import { CLOSE_GRACE_MS, createPool, READ_QUEUE, type Pool } from '../pool.ts';
+import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
 import { createConnection, type Answer, type Connection } from './connection.ts';
-import { readVersion, type ServerVersion } from './version.ts';
+import { readVersion } from './version.ts';
 import { createWrites } from './writes.ts';
 import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
@@ -65,12 +65,11 @@ const NO_SESSIONS = {
  * database, too old, TLS on one side only.
  */
 export async function openServer(options: ServerOptions): Promise<ClickHouse> {
-  const { logger, wait = true, signal, readers = 16, writers = 64, requestTimeoutMs = 60_000 } = options;
-  const { url, unreachablePatienceMs = UNREACHABLE_PATIENCE_MS, sandboxUrl, authorities } = options;
-  const waiting = { logger, wait, signal, firstAnswerMs: options.firstAnswerMs };
+  const { url, logger, readers = 16, writers = 64, requestTimeoutMs = 60_000, sandboxUrl, authorities } = options;
+  const { unreachablePatienceMs = UNREACHABLE_PATIENCE_MS } = options;
   const connection = createConnection({ url, logger, readers, writers, requestTimeoutMs, sandboxUrl, authorities });
   const { where } = connection;
-  const server = await readVersion(connection, waiting).catch(async (error: unknown) => {
+  const server = await readVersion(connection, options).catch(async (error: unknown) => {
     await connection.close();
     throw error;
   });
@@ -88,9 +87,25 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
     get version() {
       return server.version;
     },
-    read: ({ signal: ofCaller, ...read }) => {
-      const ended = ofCaller === undefined ? closing.signal : AbortSignal.any([ofCaller, closing.signal]);
-      return readFrom(connection, server, reading, read, ended);
+    async read({ sql, params = {}, settings = {}, format, signal: ofCaller, isolated, fewRows }) {
+      const signal = ofCaller === undefined ? closing.signal : AbortSignal.any([ofCaller, closing.signal]);
+      const statement = statementToRead(sql, params, isolated);
+      const channel = isolated === true ? 'sandbox' : 'read';
+      if (!connection.has(channel))
+        throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
+      const written = writeLongValues(statement, params, LONGEST_PARAMETER);
+      const ask = async (): Promise<Answer> => {
+        if (connection.lastAnswerAt === 0) await server.learn();
+        const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
+        return await connection.request(channel, {
+          ...written,
+          settings: { ...pinned, cancel_http_readonly_queries_on_client_close: 1, ...settings, readonly: 1 },
+          format,
+          signal,
+        });
+      };
+      const { body, summary } = await reading.use('', () => withinTimeLimit(settings, ask), signal);
+      return { body, readRows: numberOf(summary?.read_rows), readBytes: numberOf(summary?.read_bytes) };
     },
     async execute({ sql, params = {}, settings = {} }) {
       const statement = statementToRun(sql, params);
@@ -114,32 +129,6 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       await connection.close();
     },
   };
-}
-
-async function readFrom(
-  connection: Connection,
-  server: ServerVersion,
-  reading: Pool<undefined>,
-  { sql, params = {}, settings = {}, format, isolated, fewRows }: Read,
-  signal: AbortSignal,
-): Promise<ReadResult> {
-  const statement = statementToRead(sql, params, isolated);
-  const channel = isolated === true ? 'sandbox' : 'read';
-  if (!connection.has(channel))
-    throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
-  const written = writeLongValues(statement, params, LONGEST_PARAMETER);
-  const ask = async (): Promise<Answer> => {
-    if (connection.lastAnswerAt === 0) await server.learn();
-    const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
-    return await connection.request(channel, {
-      ...written,
-      settings: { ...pinned, cancel_http_readonly_queries_on_client_close: 1, ...settings, readonly: 1 },
-      format,
-      signal,
-    });
-  };
-  const { body, summary } = await reading.use('', () => withinTimeLimit(settings, ask), signal);
-  return { body, readRows: numberOf(summary?.read_rows), readBytes: numberOf(summary?.read_bytes) };
 }
 
 async function rightsOf(connection: Connection, wanted: readonly string[]): Promise<Rights> {

@@ -1,33 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
-import type { Logger } from '../../logger.ts';
 import { isCertificateError, speaksTls } from '../../tls.ts';
 import { ClickHouseError } from '../errors.ts';
 import type { Names } from '../pinned-settings.ts';
 import type { Connection } from './connection.ts';
+import type { ServerOptions } from './server.ts';
 
 /** What is known of a server. It may be replaced by one of another version at any time. */
-export interface ServerVersion {
-  readonly version: string;
-  /** names of the server's settings */
-  readonly settings: Names;
-  /** Reads the version again, and if it changed, the settings. */
-  learn(): Promise<void>;
-}
+export type ServerVersion = Awaited<ReturnType<typeof readVersion>>;
 
-export interface Waiting {
-  readonly logger: Logger;
-  /** for a server that is not up yet; false: StartError at once */
-  readonly wait: boolean;
-  readonly signal: AbortSignal | undefined;
-  readonly firstAnswerMs: number | undefined;
-}
+type Waiting = Pick<ServerOptions, 'logger' | 'wait' | 'signal' | 'firstAnswerMs'>;
 
 const OLDEST_VERSION = [25, 8] as const;
 const CONNECT_RETRY_MS = 1_000;
 
 /** Resolves when the server has answered. Throws StartError (one line) if waiting cannot help. */
-export async function readVersion(connection: Connection, waiting: Waiting): Promise<ServerVersion> {
+export async function readVersion(connection: Connection, waiting: Waiting) {
   const { where } = connection;
   let version = await firstAnswer(connection, waiting);
   let settings = await namesOfSettings(connection);
@@ -41,10 +29,12 @@ export async function readVersion(connection: Connection, waiting: Waiting): Pro
     get version() {
       return version;
     },
+    /** names of the server's settings */
     get settings() {
       return settings;
     },
-    learn() {
+    /** Reads the version again, and if it changed, the settings. */
+    learn(): Promise<void> {
       learning ??= (async () => {
         const found = await connection.ask('SELECT version()');
         if (found === version) return;
@@ -63,7 +53,10 @@ async function namesOfSettings(connection: Connection): Promise<Names> {
   return new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
 }
 
-async function firstAnswer(connection: Connection, { logger, wait, signal, firstAnswerMs }: Waiting): Promise<string> {
+async function firstAnswer(
+  connection: Connection,
+  { logger, wait = true, signal, firstAnswerMs }: Waiting,
+): Promise<string> {
   const { where, address } = connection;
   for (let attempt = 0; ; attempt++) {
     try {

@@ -8,18 +8,6 @@ import { hasFired, PROGRESS, type Connection, type Request } from './connection.
 import type { ServerVersion } from './version.ts';
 import { quote } from '../sql.ts';
 
-/**
- * Writes take as long as the server works on them: it is asked whether it still does, and about its progress. An
- * abandoned write (no answer and no progress, a broken connection, our own shutdown) is killed by its query_id and
- * awaited, so nothing it does comes after its error.
- */
-export interface Writes {
-  /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
-  write(kind: 'write' | 'insert', statement: Request, queryIds?: readonly string[]): Promise<void>;
-  /** Kills every attempt at the inserts that have this id among theirs. Resolves when none of them runs, else throws. */
-  kill(queryId: string): Promise<void>;
-}
-
 interface WritesOptions {
   readonly connection: Connection;
   readonly server: ServerVersion;
@@ -41,10 +29,21 @@ const KILL_PATIENCE_MS = 30_000;
 /** How long an answer may still be in transit after the server no longer knows the write, milliseconds. */
 const ANSWER_GRACE_MS = 1_000;
 
-export function createWrites(options: WritesOptions): Writes {
+/**
+ * Writes take as long as the server works on them: it is asked whether it still does, and about its progress. An
+ * abandoned write (no answer and no progress, a broken connection, our own shutdown) is killed by its query_id and
+ * awaited, so nothing it does comes after its error.
+ */
+export function createWrites(options: WritesOptions) {
   const { connection, server, logger, ended } = options;
-  return { write, kill: (queryId) => killAndWait(options, `has(splitByChar('#', query_id), ${quote(queryId)})`) };
+  return {
+    write,
+    /** Kills every attempt at the inserts that have this id among theirs. Resolves when none of them runs, else throws. */
+    kill: (queryId: string): Promise<void> =>
+      killAndWait(options, `has(splitByChar('#', query_id), ${quote(queryId)})`),
+  };
 
+  /** One attempt at a write. It has ended when it settles, unless the server cannot be asked (then it logs so). */
   async function write(
     kind: 'write' | 'insert',
     { settings = {}, ...statement }: Request,

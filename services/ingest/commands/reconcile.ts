@@ -1,19 +1,5 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { ORPHANS, reconcile, type PartitionAccount, type Reconciliation } from '../reconcile.ts';
-
-const columns = [
-  'topic',
-  'incarnation',
-  'partition',
-  'first',
-  'last',
-  'consumed',
-  'stored',
-  'dead_lettered',
-  'skipped',
-  'gap',
-  'replayed',
-] as const satisfies readonly (keyof PartitionAccount)[];
+import { ORPHANS, reconcile, type Reconciliation } from '../reconcile.ts';
 
 const UNFINISHED = `
 A process that was killed leaves such rows of its last batches. The next start of ingest completes them: start it, then repeat.`;
@@ -30,12 +16,13 @@ export const reconcileCommand: Command<Record<string, never>, Reconciliation> = 
   run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),
   print: ({ ok, partitions, faults }) => {
     const hint = faults.some((f) => f.endsWith(ORPHANS)) ? UNFINISHED : '';
-    const table = [columns.map(String), ...partitions.map((row) => columns.map((c) => String(row[c])))];
-    const widths = columns.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
+    // the columns are the keys of a row, in the order of reconcile.sql
+    const table = [Object.keys(partitions[0] ?? {}), ...partitions.map((row) => Object.values(row).map(String))];
+    const widths = table[0]!.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));
     const lines = table.map((row) =>
       row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
     );
-    return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}${hint}`}\n`;
+    return `${lines.join('\n')}\n\n${ok ? 'every offset is accounted for, once' : `NOT accounted for:\n${faults.map((f) => `  ${f}`).join('\n')}${hint}`}\n`.trimStart();
   },
   exitCode: ({ ok }) => (ok ? 0 : 1),
   json: ({ ok, partitions, faults }) => ({ ok, partitions, ...(ok ? {} : { faults }) }),

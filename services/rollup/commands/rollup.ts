@@ -5,7 +5,7 @@ import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { engineClock, readRollups, statements, type Rollup } from '../catalogue.ts';
 import { isoTime, type Context } from '../context.ts';
-import { tableName } from '../definition.ts';
+import { tableName } from '../view-sql.ts';
 import { createRollupMetrics } from '../metrics.ts';
 import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
 
@@ -31,20 +31,12 @@ type Result = Awaited<ReturnType<typeof readStatus>> | { readonly rebuilt: reado
 
 async function readStatus(clickhouse: Reader, rollups: readonly Rollup[]) {
   return {
-    rollups: rollups.map(({ name, version, source, state, pending }) => ({
-      name,
-      version,
-      source,
-      state,
-      pending: pending.map(isoTime),
-    })),
-    repairs: (await readOpenRepairs(clickhouse)).map(({ source, period, from, to, reason, outcome }) => ({
-      source,
-      period: isoTime(period),
-      from: isoTime(from),
-      to: isoTime(to),
-      reason,
-      outcome,
+    rollups: rollups.map(({ widest: _, ...rollup }) => ({ ...rollup, pending: rollup.pending.map(isoTime) })),
+    repairs: (await readOpenRepairs(clickhouse)).map(({ requested_at: _, accept_loss: __, ...repair }) => ({
+      ...repair,
+      period: isoTime(repair.period),
+      from: isoTime(repair.from),
+      to: isoTime(repair.to),
     })),
   };
 }

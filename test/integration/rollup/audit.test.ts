@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Read } from '../../../common/clickhouse/clickhouse.ts';
-import { createAudit, type Audit } from '../../../services/rollup/audit.ts';
+import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
-import { differences, during, readDefinition } from '../../../services/rollup/definition.ts';
+import { differences, during, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
@@ -26,7 +26,7 @@ function letters(count: number): string {
 
 describe('the audit', { timeout: 240_000 }, () => {
   let world: World;
-  let audit: Audit;
+  let audit: ReturnType<typeof createAudit>;
 
   beforeAll(async () => {
     world = await openWorld({ now: START, migrated: false });
@@ -75,9 +75,9 @@ describe('the audit', { timeout: 240_000 }, () => {
 
   test('finds nothing where nothing is wrong, and follows the closed minutes', async () => {
     await traffic(5);
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     world.now += MINUTE_MS;
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     expect(await world.registry.metrics()).toContain(
       `sluice_rollup_audited_to_seconds{rollup="api_requests"} ${Math.floor((world.now - 2 * MINUTE_MS) / MINUTE_MS) * 60}`,
     );
@@ -116,7 +116,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     const right = await everything();
     await damage(statement);
     world.now += 2 * MINUTE_MS;
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
     expect((await rollupNote(world.clickhouse))?.note).toMatch(
       /^rollups of (edge_logs|function_edge_logs) await repair from 2028-02-28T2/,
     );
@@ -139,7 +139,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     const rollup = (await readRollups(clickhouse)).find((r) => r.name === 'api_requests')!;
     const to = Math.ceil(world.now / MINUTE_MS) * 60;
     const held = during('at', { from: to - 600, to });
-    const sql = differences(await readDefinition(clickhouse, rollup), 'false', held, 60);
+    const sql = differences(await readRollupDefinition(clickhouse, rollup), 'false', held, 60);
     const { readRows } = await clickhouse.read({ sql, format: 'JSONCompact' });
     // since 26.4 it skips parts by their statistics
     const [year = 0, month = 0] = clickhouse.version.split('.').map(Number);
@@ -151,12 +151,12 @@ describe('the audit', { timeout: 240_000 }, () => {
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 60');
     world.now = START + 3 * HOUR_MS + 10 * MINUTE_MS;
     await beginToday(world.context);
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     world.now = START + 2 * HOUR_MS + 55 * MINUTE_MS;
-    expect(await createAudit(world.context).round()).toBe(1);
+    expect(await createAudit(world.context)()).toBe(1);
     world.now = START + 4 * HOUR_MS + MINUTE_MS;
     const info = vi.spyOn(world.context.logger, 'info');
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
     const compared = info.mock.calls.filter((call) => call.includes('rollup_days_compared'));
     expect(compared.map(([fields]) => fields)).toMatchObject([
       { rollup: 'api_requests', asked: 1 },
@@ -170,11 +170,11 @@ describe('the audit', { timeout: 240_000 }, () => {
     await world.send('edge_logs', [edgeEvent(world.now - 40 * DAY_MS, `https://${REF}.supabase.co/rest/v1/t`)]);
     await damage("ALTER TABLE api_requests_v1 DELETE WHERE at < '2028-02-01 00:00:00'");
     world.now += 5 * MINUTE_MS;
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     // the first round after two in the morning
     world.now = Date.parse('2028-02-29T02:00:30Z');
     await beginToday(world.context);
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
     expect(await repairOpen(world.context)).toBe(0);
     expect(
       await world.select(
@@ -197,13 +197,13 @@ describe('the audit', { timeout: 240_000 }, () => {
         },
       },
     });
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600');
     world.now = Date.parse('2028-02-29T02:00:30Z');
     await beginToday(world.context);
-    await expect(audit.round()).rejects.toThrow('unavailable');
+    await expect(audit()).rejects.toThrow('unavailable');
     isAway = false;
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
   });
 
   test('names batches that nobody finishes, and so keep a closed period from being compared', async () => {
@@ -216,7 +216,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     world.now = Date.parse('2028-02-29T02:00:30Z');
     await beginToday(world.context);
     const error = vi.spyOn(world.context.logger, 'error');
-    expect(await createAudit(world.context).compareDays(2)).toBe(0);
+    expect(await compareDays(world.context, 2)).toBe(0);
     expect(error.mock.calls).toEqual([
       [
         {
@@ -229,7 +229,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     ]);
     error.mockRestore();
     await abandoned.record();
-    expect(await createAudit(world.context).compareDays(2)).toBe(1);
+    expect(await compareDays(world.context, 2)).toBe(1);
   });
 
   test('finds at night that raw has lost a whole period', async () => {
@@ -237,7 +237,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     await damage('TRUNCATE TABLE edge_logs');
     world.now = Date.parse('2028-02-29T02:00:30Z');
     await beginToday(world.context);
-    expect(await audit.compareDays(2)).toBe(1);
+    expect(await compareDays(world.context, 2)).toBe(1);
     expect(await repairOpen(world.context)).toBe(1);
     expect((await readOpenRepairs(world.clickhouse)).map((r) => r.outcome)).toEqual(['incomplete']);
   });
@@ -248,7 +248,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     world.now += 410 * DAY_MS;
     await beginToday(world.context);
     const settings = { ...world.context.settings, ROLLUP_1H_RETENTION_DAYS: 3650 };
-    expect(await createAudit({ ...world.context, settings }).compareDays(500)).toBe(1);
+    expect(await compareDays({ ...world.context, settings }, 500)).toBe(1);
     expect(await repairOpen({ ...world.context, settings })).toBe(0);
   });
 
@@ -259,15 +259,15 @@ describe('the audit', { timeout: 240_000 }, () => {
     await batch.insert();
     await world.clickhouse.execute({ sql: 'ATTACH TABLE api_requests_v1_mv' });
     world.now += 3 * MINUTE_MS;
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     await batch.insert();
     await batch.record();
     world.now += MINUTE_MS;
-    expect(await audit.round()).toBe(0);
+    expect(await audit()).toBe(0);
     // the minutes were not passed over: what is wrong in them is found now
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 60');
     audit = createAudit(world.context);
-    expect(await audit.round()).toBe(1);
+    expect(await audit()).toBe(1);
   });
 
   test('-0, NaN, infinities and the rounding of Float32 are no differences', async () => {

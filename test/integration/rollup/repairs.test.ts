@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
-import { createAudit } from '../../../services/rollup/audit.ts';
+import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { build } from '../../../services/rollup/build.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
@@ -219,7 +219,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     await beginToday(world.context);
     await dropExpired(world.context);
     expect(await held()).toEqual([10]);
-    expect(await createAudit(world.context).compareDays(60)).toBe(0);
+    expect(await compareDays(world.context, 60)).toBe(0);
     await ask(period, period, period + DAY);
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([10]);
@@ -233,7 +233,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     world.now += 12 * DAY_MS;
     await beginToday(world.context);
     await dropExpired(context);
-    expect(await createAudit(context).compareDays(30)).toBe(0);
+    expect(await compareDays(context, 30)).toBe(0);
     await ask(period, period, period + DAY);
     expect(await repairOpen(context)).toBe(0);
     expect(await held()).toEqual([]);
@@ -304,7 +304,7 @@ describe('repairs', { timeout: 240_000 }, () => {
       );
       await lose();
       world.now += 3 * MINUTE_MS;
-      expect(await createAudit(world.context).round()).toBe(1);
+      expect(await createAudit(world.context)()).toBe(1);
       expect(await repairOpen(world.context)).toBe(1);
       expect(await held()).toEqual([40, 40, 40]);
       expect([await outcomes(), await metric()]).toEqual([['incomplete'], '1']);
@@ -361,7 +361,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     test('a loss accepted for a day ends what the audit asked for within it', async () => {
       await lose();
       world.now += 3 * MINUTE_MS;
-      expect(await createAudit(world.context).round()).toBe(1);
+      expect(await createAudit(world.context)()).toBe(1);
       expect(await repairOpen(world.context)).toBe(1);
       await ask(today(), today(), today() + DAY, { accept_loss: true });
       await repairOpen(world.context);
@@ -399,7 +399,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect((await world.select<{ n: number }>('SELECT toUInt32(count()) AS n FROM edge_logs'))[0]!.n).toBe(30);
     await world.send('edge_logs', eventsOf(1, world.now - 20 * DAY_MS));
     await beginToday(world.context);
-    expect(await createAudit(keeping(30)).compareDays(10)).toBe(0);
+    expect(await compareDays(keeping(30), 10)).toBe(0);
     for (let d = 0; d < 7; d++) await ask(today() - d * DAY, today() - 30 * DAY, today() + DAY);
     expect(await repairOpen(keeping(30))).toBe(0);
     expect(await held()).toEqual([61, 61, 61]);
@@ -435,7 +435,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     });
     world.now += DAY_MS;
     await beginToday(world.context);
-    expect(await createAudit(keeping(30)).compareDays(10)).toBe(1);
+    expect(await compareDays(keeping(30), 10)).toBe(1);
     expect(await repairOpen(keeping(30))).toBe(0);
     expect(await held()).toEqual([62, 62, 62]);
   });

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
-import { publicView, readDefinition } from '../../../services/rollup/definition.ts';
+import { publicView, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
 import { DAY } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
@@ -228,7 +228,7 @@ describe('a changed definition is built beside the old one and takes its place',
     const before = await answers(now);
     await migrate(world.clickhouse, testLogger, SECOND_VERSION);
     const [, first] = await readRollups(world.clickhouse);
-    const stale = publicView(await readDefinition(world.clickhouse, first!), [], 'version 1, raw for []');
+    const stale = publicView(await readRollupDefinition(world.clickhouse, first!), [], 'version 1, raw for []');
     await admitNew(world.context);
     for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context))
       await world.context.wait(ms);

@@ -213,7 +213,7 @@ export async function openWorld({
     async ask(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
       const result = await clickhouse.read({
-        sql: statementFor(definition.parts, params),
+        sql: statementFor(definition.fragments, params),
         params,
         format: RESULT_FORMAT,
         settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 },
@@ -227,7 +227,7 @@ export async function openWorld({
     async explain(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
       const result = await clickhouse.read({
-        sql: `EXPLAIN ESTIMATE ${statementFor(definition.parts, params)}`,
+        sql: `EXPLAIN ESTIMATE ${statementFor(definition.fragments, params)}`,
         params,
         format: 'JSONEachRow',
         fewRows: definition.fewRows,
@@ -238,7 +238,7 @@ export async function openWorld({
     async explainPartitions(endpoint, given, at = world.now) {
       const { definition, params } = call(endpoint, given, at);
       const { body } = await clickhouse.read({
-        sql: `EXPLAIN json = 1, indexes = 1, description = 1 ${statementFor(definition.parts, params)}`,
+        sql: `EXPLAIN json = 1, indexes = 1, description = 1 ${statementFor(definition.fragments, params)}`,
         params,
         format: 'TSVRaw',
         fewRows: definition.fewRows,

@@ -5,7 +5,7 @@ import { statements, type Rollup } from './catalogue.ts';
  * The definition of a rollup, read from the engine itself: the SELECT of its view is the only one. What is built,
  * compared or answered from raw is this SELECT with another input instead of the raw table.
  */
-export interface Definition {
+export interface RollupDefinition {
   readonly name: string;
   readonly source: string;
   /** the table itself: <name>_v<version> */
@@ -13,10 +13,10 @@ export interface Definition {
   /** the SELECT of its view */
   readonly select: string;
   /** in the order in which the view makes them */
-  readonly columns: readonly Column[];
+  readonly columns: readonly RollupColumn[];
 }
 
-interface Column {
+interface RollupColumn {
   readonly name: string;
   readonly type: string;
   /**
@@ -47,10 +47,10 @@ export const viewName = (rollup: Pick<Rollup, 'name' | 'version'>): string => `$
  * Throws if the table or the view of the rollup is missing, the view does not read its raw table exactly once, or it
  * makes a column that the table lacks.
  */
-export async function readDefinition(
+export async function readRollupDefinition(
   clickhouse: Reader,
   rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
-): Promise<Definition> {
+): Promise<RollupDefinition> {
   const { name, version, source } = rollup;
   const [table, view] = [tableName(rollup), viewName(rollup)];
   const [found] = await select<{ select: string }>(clickhouse, statements.tables, { names: [view] });
@@ -66,11 +66,11 @@ export async function readDefinition(
 }
 
 /** Returns the columns of a table or view, in its order. */
-export async function columnsOf(clickhouse: Reader, table: string): Promise<Pick<Column, 'name' | 'type'>[]> {
+export async function columnsOf(clickhouse: Reader, table: string): Promise<Pick<RollupColumn, 'name' | 'type'>[]> {
   return await select(clickhouse, statements.columns, { table });
 }
 
-function columnOf({ name, type }: { name: string; type: string }): Column {
+function columnOf({ name, type }: { name: string; type: string }): RollupColumn {
   const [, merge, argument] = /^SimpleAggregateFunction\((\w+), (.+)\)$/.exec(type) ?? [];
   const valueType = argument ?? type;
   const kind = type.startsWith('AggregateFunction(')
@@ -89,10 +89,10 @@ const isFloat = (type: string): boolean => /^(Nullable\()?(Float|BFloat)/.test(t
 /** The engine quotes the name of a database such as my-logs. */
 const readsOf = (source: string): RegExp =>
   new RegExp(`\\bFROM (?:(?:\\w+|\`(?:[^\`\\\\]|\\\\.)+\`)\\.)?${source}\\b(?: AS \\w+)?`, 'g');
-const names = (columns: readonly Column[]): string => columns.map((c) => c.name).join(', ');
+const names = (columns: readonly RollupColumn[]): string => columns.map((c) => c.name).join(', ');
 
 /** Returns the SELECT of the view over the rows of the raw table for which `condition` is true. */
-function madeFromRaw({ select: text, source }: Definition, condition: string): string {
+function madeFromRaw({ select: text, source }: RollupDefinition, condition: string): string {
   return text.replace(readsOf(source), (from) => `${from} PREWHERE ${condition}`);
 }
 
@@ -112,7 +112,7 @@ export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
  * Returns what queries read under the rollup's name: its table, and for pending periods the raw table. It includes
  * `period`, so that a condition on it skips whole partitions.
  */
-export function publicView(definition: Definition, pending: readonly number[], comment: string): string {
+export function publicView(definition: RollupDefinition, pending: readonly number[], comment: string): string {
   const { name, table, columns } = definition;
   const periods = pending.map((p) => `toDateTime(${p}, 'UTC')`).join(', ');
   const stored = `SELECT ${names(columns)} FROM ${table}`;
@@ -127,7 +127,13 @@ export function publicView(definition: Definition, pending: readonly number[], c
  * Returns the statement that fills a side table with what the view makes of the period's raw rows within the span,
  * without buckets narrower than `narrowest`.
  */
-export function fill(definition: Definition, side: string, period: number, span: Span, narrowest: number): string {
+export function fill(
+  definition: RollupDefinition,
+  side: string,
+  period: number,
+  span: Span,
+  narrowest: number,
+): string {
   return `INSERT INTO ${side} (${names(definition.columns)}) SELECT * FROM (${madeFromRaw(definition, `${isIn(period)} AND ${during('timestamp', span)}`)}) WHERE width >= ${narrowest}`;
 }
 
@@ -136,9 +142,9 @@ export function fill(definition: Definition, side: string, period: number, span:
  * from another version. It copies the columns that both have; the others get their defaults.
  */
 export function carryOver(
-  definition: Definition,
+  definition: RollupDefinition,
   side: string,
-  other: Definition,
+  other: RollupDefinition,
   period: number,
   span: Span,
   narrowest: number,
@@ -159,9 +165,15 @@ const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : t
  * column can hold of it. Buckets wider than `widest` are skipped: if a span ends within a bucket, raw has a part of it
  * and the rollup all of it. So are buckets narrower than `narrowest`, which have expired.
  */
-export function differences(definition: Definition, raw: string, held: string, widest: number, narrowest = 0): string {
+export function differences(
+  definition: RollupDefinition,
+  raw: string,
+  held: string,
+  widest: number,
+  narrowest = 0,
+): string {
   const compared = definition.columns.filter((c) => c.kind !== 'state');
-  const by = (kind: Column['kind']): Column[] => compared.filter((c) => c.kind === kind);
+  const by = (kind: RollupColumn['kind']): RollupColumn[] => compared.filter((c) => c.kind === kind);
   const [keys, counts, sums] = [by('key'), by('count'), by('sum')];
   const isMerged = counts.length === 0 || compared.some((c) => c.kind === 'exact' || c.kind === 'sum');
   const made = `SELECT ${compared.map((c) => `CAST(r.${c.name}, '${c.valueType.replaceAll("'", "\\'")}') AS ${c.name}`).join(', ')} FROM (${madeFromRaw(definition, raw)}) AS r WHERE r.width BETWEEN ${narrowest} AND ${widest}`;
