@@ -12,19 +12,16 @@ export interface MetricsServer extends Component {
   readonly address: string;
 }
 
-interface MetricsServerOptions {
-  readonly registry: Registry;
-  readonly host: string;
-  /** 0 for any free one */
-  readonly port: number;
-  readonly checks: Readonly<Record<string, Check>>;
-}
-
 /**
  * Serves GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else. Ingest and rollup, which have no HTTP of
- * their own, are watched through it. Throws StartError if the port is not available.
+ * their own, are watched through it. Port 0 is any free one. Throws StartError if the port is not available.
  */
-export async function serveMetrics({ registry, host, port, checks }: MetricsServerOptions): Promise<MetricsServer> {
+export async function serveMetrics(
+  registry: Registry,
+  host: string,
+  port: number,
+  checks: Readonly<Record<string, Check>>,
+): Promise<MetricsServer> {
   watchReadiness(registry, checks);
   const server = createServer((request, response) => {
     const [path = ''] = (request.url ?? '').split('?', 1);

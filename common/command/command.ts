@@ -92,6 +92,6 @@ export interface Command<Args = unknown, Result = unknown> {
   print(result: Result): string | Buffer;
   /** Returns 0 for success, which is the default. */
   exitCode?(result: Result): number;
-  /** Returns what --json prints; the result itself by default. */
+  /** Returns what --json prints: a value, or a string that is JSON text. The result itself by default. */
   json?(result: Result): unknown;
 }

@@ -58,6 +58,50 @@ test.each([
   expect([process.exitCode, written.mock.calls.join('')]).toEqual([code, expect.stringContaining(line)]);
 });
 
+test('a service that runs no commands is told from one that refuses, and the operator learns what to set', async () => {
+  const server = createServer((_, response) => {
+    response.writeHead(404).end(JSON.stringify({ error: { message: 'there is nothing at this path' } }));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}`;
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const { needs: _, ...asking } = command;
+  const hint = 'set CLICKHOUSE_URL to the ClickHouse that it uses\n';
+  await runCommandLine({ ...asking, name: 'ask' }, ['--url', url]);
+  const named = `sluice: the service at ${url} runs no commands: ${hint}`;
+  expect([process.exitCode, written.mock.calls.join('')]).toEqual([1, named]);
+  written.mockClear();
+  vi.stubEnv('CLICKHOUSE_URL', undefined);
+  vi.stubEnv('HOST', '127.0.0.1');
+  vi.stubEnv('PORT', String(port));
+  await runCommandLine({ ...asking, name: 'ask' }, []);
+  server.close();
+  expect([process.exitCode, written.mock.calls.join('')]).toEqual([
+    1,
+    expect.stringMatching(/does not prove .* If it is npm run query, which runs no commands, /),
+  ]);
+  expect(written.mock.calls.join('')).toContain(hint);
+});
+
+test('JSON text of a command is printed as it is, and any other result as JSON', async () => {
+  const server = createServer((_, response) => {
+    response.end('{"result":{"a":1}}');
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const written = vi.spyOn(process.stdout, 'write').mockImplementation((_text, done) => {
+    (done as unknown as () => void)();
+    return true;
+  });
+  const { needs: _, ...asking } = command;
+  const text = '{"n":12345678901234567,"f":1.10}';
+  await runCommandLine({ ...asking, json: () => text }, ['--json', '--url', url]);
+  await runCommandLine(asking, ['--json', '--url', url]);
+  server.close();
+  expect(written.mock.calls.map(([line]) => line)).toEqual([`${text}\n`, '{"a":1}\n']);
+});
+
 test('a reader that closes the pipe early ends no command with an error', async () => {
   const child = spawn(process.execPath, [fileURLToPath(new URL('../../cli.ts', import.meta.url)), 'move', '--help']);
   child.stdout.destroy();

@@ -17,6 +17,9 @@ import { helpOf, readCommandLine } from './command-line.ts';
 import { COMMAND_TIMEOUT_MS, type Command } from './command.ts';
 import { printable } from './printable.ts';
 
+/** What to do about npm run query, which is no npm start. */
+const WITHOUT_COMMANDS = 'set CLICKHOUSE_URL to the ClickHouse that it uses';
+
 /** Runs a command line, given the words behind the command's name, and sets the exit code. Never throws. */
 export async function runCommandLine<Args, Result>(
   command: Command<Args, Result>,
@@ -34,7 +37,7 @@ export async function runCommandLine<Args, Result>(
       return;
     }
     const result = await resultOf(command, line.args, readSettings(), line.url);
-    const text = line.isJson ? `${JSON.stringify(command.json?.(result) ?? result)}\n` : command.print(result);
+    const text = line.isJson ? `${jsonOf(command, result)}\n` : command.print(result);
     // foreign bytes go to a file unchanged, to a terminal as safe text
     const shown = typeof text === 'string' || process.stdout.isTTY ? printable(text.toString('utf8')) : text;
     await new Promise<void>((resolve) => {
@@ -51,6 +54,11 @@ export async function runCommandLine<Args, Result>(
     process.exitCode = exitCode;
     process.stderr.write(printable(`${line}\n`));
   }
+}
+
+function jsonOf<Args, Result>(command: Command<Args, Result>, result: Result): string {
+  const json = command.json?.(result);
+  return typeof json === 'string' ? json : JSON.stringify(json ?? result);
 }
 
 async function resultOf<Args, Result>(
@@ -123,13 +131,14 @@ async function askService<Args, Result>(
   }
   const body = parsed(answer.text);
   if (answer.status === 200 && body !== undefined && 'result' in body) return body.result as Result;
+  if (answer.status === 404) throw new StartError(`the service at ${url} runs no commands: ${WITHOUT_COMMANDS}`);
   const message = `the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`;
   throw answer.status === 400 ? new UsageError(message) : new StartError(message);
 }
 
 async function demandProof(connection: Connection, url: string, dataDir: string): Promise<void> {
   const nonce = newNonce();
-  const { text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
+  const { status, text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
   const secret = readProofSecret(dataDir);
   const { port, protocol } = new URL(url);
   if (
@@ -138,7 +147,7 @@ async function demandProof(connection: Connection, url: string, dataDir: string)
   )
     return;
   throw new StartError(
-    `the listener at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}`,
+    `the listener at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}${status === 404 ? `. If it is npm run query, which runs no commands, ${WITHOUT_COMMANDS}` : ''}`,
   );
 }
 

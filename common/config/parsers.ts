@@ -160,26 +160,20 @@ export function headerText(value: string): string {
  */
 export type TrustProxy = false | number | readonly string[];
 
+const PROXIES = 'use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)';
+
 export function trustProxy(value: string): TrustProxy {
   if (value === 'false' || value === '0') return false;
-  if (value === 'true')
-    throw new Error(
-      'is "true", which would let every caller choose its own address; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
-    );
+  if (value === 'true') throw new Error(`is "true", which would let every caller choose its own address; ${PROXIES}`);
   if (/^[1-9]\d?$/.test(value)) return Number(value);
   const networks = names(value);
   for (const network of networks) {
     const [, address = '', bits = '1'] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(network) ?? [];
     const version = isIP(address);
     if (version === 0 || Number(bits) < 1 || Number(bits) > (version === 4 ? 32 : 128))
-      throw new Error(
-        `has ${JSON.stringify(network)}; use how many proxies stand in front (1 to 99), or their networks (10.0.0.0/8,127.0.0.1)`,
-      );
+      throw new Error(`has ${JSON.stringify(network)}; ${PROXIES}`);
   }
-  if (networks.length === 0)
-    throw new Error(
-      'names no network; use how many proxies stand in front (1), or their networks (10.0.0.0/8,127.0.0.1)',
-    );
+  if (networks.length === 0) throw new Error(`names no network; ${PROXIES}`);
   return networks;
 }
 

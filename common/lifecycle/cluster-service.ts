@@ -41,15 +41,10 @@ export async function runClusterService<Args, Result, Needed extends SettingName
       let clickhouse: ClickHouse | undefined;
       if (settings.METRICS_PORT !== undefined) {
         add(
-          await serveMetrics({
-            registry,
-            host: settings.HOST,
-            port: settings.METRICS_PORT,
-            checks: {
-              clickhouse: async () =>
-                clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
-              ...Object.fromEntries(Object.entries(checks).map(([name, check]) => [name, () => check(clickhouse)])),
-            },
+          await serveMetrics(registry, settings.HOST, settings.METRICS_PORT, {
+            clickhouse: async () =>
+              clickhouse === undefined ? 'does not answer' : await clickhouse.ping().then(() => undefined),
+            ...Object.fromEntries(Object.entries(checks).map(([name, check]) => [name, () => check(clickhouse)])),
           }),
         );
       }

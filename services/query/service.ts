@@ -14,10 +14,10 @@ import type { RedisCache } from './answer/redis-cache.ts';
 import { createApp, type AppOptions } from './http/app.ts';
 import { listenOnSockets, type Listening } from './http/listen.ts';
 import { foldersOf } from './definition/definition-files.ts';
-import { serveDefinitions, type ServedDefinitions } from './definition/served-definitions.ts';
+import { serveDefinitions } from './definition/served-definitions.ts';
 import { firstKey } from './keys/first-key.ts';
 import { keyRoutes } from './keys/key-routes.ts';
-import { startKeyLoader, type KeyLoader } from './keys/key-loader.ts';
+import { startKeyLoader } from './keys/key-loader.ts';
 import { createKeyRing, hashKey } from './keys/key-ring.ts';
 import { createQueryMetrics } from './metrics.ts';
 import { limitsOf } from './answer/query.ts';
@@ -60,12 +60,7 @@ const IDLE_CHECK_MS = 20;
  */
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
-  const definitions = serveDefinitions({
-    folders: foldersOf(settings),
-    clickhouse,
-    logger,
-    onReload: ({ all }) => answers.keep(all),
-  });
+  const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger, ({ all }) => answers.keep(all));
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
@@ -77,9 +72,14 @@ export async function startQuery(options: QueryOptions) {
     () => app.inFlight(),
   );
   const ring = createKeyRing([first.key]);
-  const loader = startKeyLoader({ clickhouse, ring, clock, logger });
+  const loader = startKeyLoader(clickhouse, ring, clock, logger);
 
-  const checks = checksOf(options, definitions, loader);
+  const checks: Readonly<Record<string, Check>> = {
+    clickhouse: () => clickhouse.ping().then(() => undefined),
+    endpoints: async () => (definitions.areChecked() ? undefined : 'are not checked yet'),
+    keys: () => loader.check(),
+    ...options.checks,
+  };
   const app = await createApp({
     definitions: definitions.current,
     answers,
@@ -91,7 +91,7 @@ export async function startQuery(options: QueryOptions) {
     keys: ring,
     loader,
     checks,
-    routes: [...keyRoutes({ clickhouse, loader, clock }), ...(options.routes ?? [])],
+    routes: [...keyRoutes(clickhouse, loader, clock), ...(options.routes ?? [])],
     openRoutes: options.openRoutes,
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
@@ -147,22 +147,6 @@ export async function startQuery(options: QueryOptions) {
   };
 }
 
-function checksOf(
-  { clickhouse, checks }: QueryOptions,
-  definitions: ServedDefinitions,
-  loader: KeyLoader,
-): Readonly<Record<string, Check>> {
-  return {
-    clickhouse: async () => {
-      await clickhouse.ping();
-      return undefined;
-    },
-    endpoints: async () => (definitions.areChecked() ? undefined : 'are not checked yet'),
-    keys: () => loader.check(),
-    ...checks,
-  };
-}
-
 /** Builds everything between a request and ClickHouse: slots, memory, metrics and cache. */
 async function startAnswers(
   { clickhouse, settings, logger, registry, clock }: QueryOptions & { readonly clock: Clock },
@@ -176,7 +160,7 @@ async function startAnswers(
     queue: settings.QUERY_QUEUE,
     waitMs: QUEUE_WAIT_MS,
   });
-  const responseMemory = createResponseMemory({ shares });
+  const responseMemory = createResponseMemory(shares);
   const metrics = createQueryMetrics(registry, {
     cacheEntries: () => answers.cache.size,
     cacheBytes: () => answers.cache.bytes,
@@ -235,7 +219,7 @@ async function listen(
   });
   if (METRICS_PORT === undefined) return { listening };
   try {
-    const metricsServer = await serveMetrics({ registry, host, port: METRICS_PORT, checks });
+    const metricsServer = await serveMetrics(registry, host, METRICS_PORT, checks);
     return { listening, metricsServer };
   } catch (error) {
     await Promise.all([app.close(), listening.close()]);

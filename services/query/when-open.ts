@@ -6,36 +6,27 @@ import { refusal } from '../../common/clickhouse/errors.ts';
  * NETWORK_ERROR, which callers see as 503.
  */
 export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
-  let opened: ClickHouse | undefined;
-  void (async () => {
-    opened = await opening;
-  })().catch(() => undefined);
-  const get = (): ClickHouse => {
-    if (opened === undefined) throw refusal(210, 'ClickHouse is not connected yet');
-    return opened;
+  const refuse = async (): Promise<never> => {
+    throw refusal(210, 'ClickHouse is not connected yet');
   };
-  return {
-    get where() {
-      return opened?.where ?? 'not connected yet';
-    },
-    get version() {
-      return opened?.version ?? 'unknown';
-    },
-    get writers() {
-      return opened?.writers ?? 0;
-    },
-    get shards() {
-      return opened?.shards;
-    },
-    get shard() {
-      return opened?.shard;
-    },
-    ping: async () => await get().ping(),
-    read: async (read) => await get().read(read),
-    execute: async (statement) => await get().execute(statement),
-    insertRows: async (rows) => await get().insertRows(rows),
-    killInsert: async (queryId) => await get().killInsert(queryId),
-    rights: async (wanted) => await get().rights(wanted),
-    close: async () => await opened?.close(),
+  const closed: ClickHouse = {
+    where: 'not connected yet',
+    version: 'unknown',
+    writers: 0,
+    shards: undefined,
+    shard: undefined,
+    ping: refuse,
+    read: refuse,
+    execute: refuse,
+    insertRows: refuse,
+    killInsert: refuse,
+    rights: refuse,
+    close: async () => {},
   };
+  let now = closed;
+  opening.then(
+    (opened) => (now = opened),
+    () => undefined,
+  );
+  return new Proxy(closed, { get: (_, name) => Reflect.get(now, name) as unknown });
 }

@@ -24,13 +24,8 @@ export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
 export type Encoding = 'br' | 'gzip';
 
 /** Returns an answer made of a body. All answers are made here. */
-export function answerOf({
-  body,
-  truncated,
-  fetchedAt,
-  etag,
-}: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
-  return { body, bytes: Buffer.byteLength(body), truncated, fetchedAt, etag, copies: new Map(), forms: new Map() };
+export function answerOf(made: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
+  return { ...made, bytes: Buffer.byteLength(made.body), copies: new Map(), forms: new Map() };
 }
 
 /** Returns the answer in another form than JSON. */

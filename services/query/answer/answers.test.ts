@@ -48,7 +48,7 @@ function make(
   return createAnswers({
     clickhouse,
     slots: createQuerySlots({ shares, ...slots }),
-    responseMemory: reserve === undefined ? createResponseMemory({ shares }) : { reserve },
+    responseMemory: reserve === undefined ? createResponseMemory(shares) : { reserve },
     shares,
     clock,
     logger: createLogger('silent'),
@@ -60,7 +60,12 @@ function make(
       requestsInFlight: zero,
       responseMemoryBytes: zero,
     }),
-    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes },
+    limits: {
+      max_execution_time: 1,
+      max_memory_usage: 1,
+      max_rows_to_read: 1,
+      max_result_bytes: maxResultBytes,
+    },
     cacheLimits: { maxEntries: 1, maxBytes },
     ...(shared && { shared }),
   });
@@ -273,7 +278,7 @@ test('a large cached answer reserves memory while it is converted, and a refused
 /** Reserves memory of which the key `full` has its share already, while another key may have some. */
 function reserveBeside(): (signal: AbortSignal, owner: string) => Promise<() => void> {
   const shares = createShares();
-  const memory = createResponseMemory({ shares });
+  const memory = createResponseMemory(shares);
   const reply = { raw: { destroyed: false, once: () => undefined } } as unknown as FastifyReply;
   memory.hold(reply, 60 * 1024 * 1024, 'full');
   for (const key of ['b', 'full']) shares.note(key);

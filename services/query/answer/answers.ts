@@ -11,16 +11,20 @@ import { createCache } from './cache.ts';
 import { NoRoom, type QuerySlots } from './query-slots.ts';
 import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
-import { createSharedQueries, type Landed, type SharedCache } from './shared-cache.ts';
+import { createSharedQueries, type QueryOutcome, type SharedCache } from './shared-cache.ts';
 import type { Shares } from './shares.ts';
 import { createSingleFlight } from './single-flight.ts';
 
-/** A cached answer and the call that it answers. */
-interface Kept {
-  readonly key: string;
-  readonly answer: Answer;
+/** A call of an endpoint with its canonical parameters. */
+interface Call {
   readonly definition: Definition;
   readonly params: Params;
+}
+
+/** A cached answer and the call that it answers. */
+interface Kept extends Call {
+  readonly key: string;
+  readonly answer: Answer;
 }
 
 interface AnswersOptions {
@@ -68,13 +72,8 @@ async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T
 
 /** Runs queries, for a caller in a slot of its key, and requeries in a slot that their caller has taken. */
 function createQueries({ clickhouse, slots, responseMemory, clock, limits, metrics }: AnswersOptions) {
-  async function query(
-    definition: Definition,
-    params: Params,
-    signal: AbortSignal,
-    owner: string,
-    format?: OtherFormat,
-  ): Promise<Answer> {
+  async function query(call: Call, signal: AbortSignal, owner: string, format?: OtherFormat): Promise<Answer> {
+    const { definition, params } = call;
     const fetchedAt = clock();
     const { body, truncated, etag, readRows, readBytes } = await runQuery(clickhouse, {
       definition,
@@ -90,18 +89,12 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
     return answerOf({ body, truncated, fetchedAt, etag });
   }
 
-  async function queryInSlot(
-    definition: Definition,
-    params: Params,
-    signal: AbortSignal,
-    owner: string,
-    format?: OtherFormat,
-  ): Promise<Answer> {
+  async function queryInSlot(call: Call, signal: AbortSignal, owner: string, format?: OtherFormat): Promise<Answer> {
     const since = performance.now();
     const release = await slots.acquire(signal, owner);
     metrics.queueSeconds.observe((performance.now() - since) / 1000);
     try {
-      return await query(definition, params, signal, owner, format);
+      return await query(call, signal, owner, format);
     } finally {
       release();
     }
@@ -161,28 +154,28 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
 }
 
 /** One query at a time for each answer, shared by all who wait for it here and in other processes. */
-function createLandings({ shared, clock, limits }: AnswersOptions, put: (kept: Kept, ask: Ask | undefined) => void) {
-  const flights = createSingleFlight<Landed>();
+function createQueryJoins({ shared, clock, limits }: AnswersOptions, put: (kept: Kept, ask: Ask | undefined) => void) {
+  const flights = createSingleFlight<QueryOutcome>();
   const sharedQueries = createSharedQueries(shared, clock);
   /** Joins the query of an answer, or runs it and caches its answer. */
-  const fly = (
+  const joinOnce = (
     { key, definition, params }: Omit<Kept, 'answer'>,
     caller: AbortSignal,
     newerThan: number,
     run: (signal: AbortSignal) => Promise<Answer>,
     ask: Ask | undefined,
-  ): Promise<Landed> =>
+  ): Promise<QueryOutcome> =>
     flights.fly(key, caller, async (signal) => {
       // a small answer is requested first, and then perhaps a large one
       const longestMs = 2 * secondsOf(definition, limits) * 1000;
-      const landed = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
-      put({ key, definition, params, answer: landed.answer }, ask);
-      return landed;
+      const outcome = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
+      put({ key, definition, params, answer: outcome.answer }, ask);
+      return outcome;
     });
 
-  const land: typeof fly = (call, caller, newerThan, run, ask) =>
-    twiceIfJoined(ask?.owner, () => fly(call, caller, newerThan, run, ask));
-  return { flights, sharedQueries, land };
+  const joinOrRun: typeof joinOnce = (call, caller, newerThan, run, ask) =>
+    twiceIfJoined(ask?.owner, () => joinOnce(call, caller, newerThan, run, ask));
+  return { flights, sharedQueries, joinOrRun };
 }
 
 export type Answers = ReturnType<typeof createAnswers>;
@@ -192,16 +185,16 @@ export function createAnswers(options: AnswersOptions) {
   const { slots, shares, clock, logger, metrics } = options;
   const { query, queryInSlot } = createQueries(options);
   const { cache, put, inForm, encoded } = createKeptAnswers(options);
-  const { flights, sharedQueries, land } = createLandings(options, put);
+  const { flights, sharedQueries, joinOrRun } = createQueryJoins(options, put);
   const closing = new AbortController();
 
   async function requeryOne(kept: Kept): Promise<void> {
-    const { key, definition, params } = kept;
+    const { key, definition } = kept;
     try {
       // another process may have queried it a moment ago
       const newerThan = clock() - definition.requerySeconds * 500;
-      const run = (signal: AbortSignal): Promise<Answer> => query(definition, params, signal, BACKGROUND);
-      await land(kept, new AbortController().signal, newerThan, run, undefined);
+      const run = (signal: AbortSignal): Promise<Answer> => query(kept, signal, BACKGROUND);
+      await joinOrRun(kept, new AbortController().signal, newerThan, run, undefined);
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'ok' });
     } catch (error) {
       cache.failed(key, clock());
@@ -241,7 +234,7 @@ export function createAnswers(options: AnswersOptions) {
       shares.note(owner);
       if (definition.cacheSeconds === 0) {
         const signal = AbortSignal.any([caller(), closing.signal]);
-        return { answer: await queryInSlot(definition, params, signal, owner, format), cache: 'none' };
+        return { answer: await queryInSlot({ definition, params }, signal, owner, format), cache: 'none' };
       }
       const key = cacheKey(definition, params);
       const asked = clock();
@@ -249,9 +242,9 @@ export function createAnswers(options: AnswersOptions) {
       if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
       try {
         const newerThan = asked - definition.cacheSeconds * 1000;
-        const run = (signal: AbortSignal): Promise<Answer> => queryInSlot(definition, params, signal, owner);
-        const ask = { owner, at: asked };
-        const { answer, ran } = await land({ key, definition, params }, caller(), newerThan, run, ask);
+        const call = { key, definition, params };
+        const run = (signal: AbortSignal): Promise<Answer> => queryInSlot(call, signal, owner);
+        const { answer, ran } = await joinOrRun(call, caller(), newerThan, run, { owner, at: asked });
         return { answer, cache: ran ? 'miss' : 'hit' };
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'unavailable') throw error;

@@ -1,4 +1,4 @@
-import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
+import type { Reader, ReadResult } from '../../../common/clickhouse/clickhouse.ts';
 import type { Settings } from '../../../common/config/settings.ts';
 import { statementFor } from '../statement/branches.ts';
 import { apiErrorOf, passedLimit } from './clickhouse-errors.ts';
@@ -10,12 +10,7 @@ import { render } from '../render/renderer.ts';
 import { runSandboxed } from './sandbox.ts';
 import { clickhouseTimestamp } from '../definition/timestamp.ts';
 
-export interface ReadLimits {
-  readonly timeoutSeconds: number;
-  readonly maxMemoryBytes: number;
-  readonly maxRowsToRead: number;
-  readonly maxResultBytes: number;
-}
+export type ReadLimits = ReturnType<typeof limitsOf>;
 
 const MAX_RESULT_BYTES = 128 * 1024 * 1024;
 /**
@@ -35,25 +30,21 @@ const BLOCKS = {
   output_format_parallel_formatting: 0,
 } as const;
 
-/** Returns the limits of every query. A definition may set its own time limit. */
-export function limitsOf(settings: Settings): ReadLimits {
+/** Returns the limits of every query, as ClickHouse names them. A definition may set its own time limit. */
+export function limitsOf(settings: Settings) {
   return {
-    timeoutSeconds: settings.QUERY_TIMEOUT_SECONDS,
-    maxMemoryBytes: settings.QUERY_MAX_MEMORY_BYTES,
-    maxRowsToRead: settings.QUERY_MAX_ROWS_READ,
-    maxResultBytes: MAX_RESULT_BYTES,
+    max_execution_time: settings.QUERY_TIMEOUT_SECONDS,
+    max_memory_usage: settings.QUERY_MAX_MEMORY_BYTES,
+    max_rows_to_read: settings.QUERY_MAX_ROWS_READ,
+    max_result_bytes: MAX_RESULT_BYTES,
   };
 }
 
-interface QueryResult extends Body {
-  /** undefined if the engine does not report it */
-  readonly readRows: number | undefined;
-  readonly readBytes: number | undefined;
-}
+type QueryResult = Body & Omit<ReadResult, 'body'>;
 
 /** Returns how long a statement of an endpoint may run. */
 export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: ReadLimits): number {
-  return definition.maxSeconds ?? limits.timeoutSeconds;
+  return definition.maxSeconds ?? limits.max_execution_time;
 }
 
 /**
@@ -66,12 +57,10 @@ export function readSettings(
   return {
     ...RESULT_SETTINGS,
     ...BLOCKS,
+    ...limits,
     // one row more than is sent shows whether the result was cut
     limit: definition.maxRows + 1,
     max_execution_time: secondsOf(definition, limits),
-    max_memory_usage: limits.maxMemoryBytes,
-    max_rows_to_read: limits.maxRowsToRead,
-    max_result_bytes: limits.maxResultBytes,
   };
 }
 
@@ -99,7 +88,7 @@ export async function runQuery(
 ): Promise<QueryResult> {
   const own = params[RESERVED.sql] ?? '';
   const bound = { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
-  const sql = statementFor(definition.parts, params);
+  const sql = statementFor(definition.fragments, params);
 
   async function run(within: ReadLimits): Promise<QueryResult> {
     const settings = readSettings(definition, within);
@@ -121,18 +110,18 @@ export async function runQuery(
   try {
     const small = {
       ...limits,
-      maxResultBytes: Math.min(limits.maxResultBytes, SMALL_RESULT_BYTES),
-      maxMemoryBytes: definition.columns.some(isOfJson)
-        ? Math.min(limits.maxMemoryBytes, SMALL_MEMORY_BYTES)
-        : limits.maxMemoryBytes,
+      max_result_bytes: Math.min(limits.max_result_bytes, SMALL_RESULT_BYTES),
+      max_memory_usage: definition.columns.some(isOfJson)
+        ? Math.min(limits.max_memory_usage, SMALL_MEMORY_BYTES)
+        : limits.max_memory_usage,
     };
     try {
       return await run(small);
     } catch (error) {
       const limit = passedLimit(error);
       const isLarge =
-        (limit === 'size of the answer' && small.maxResultBytes < limits.maxResultBytes) ||
-        (limit === 'memory' && small.maxMemoryBytes < limits.maxMemoryBytes);
+        (limit === 'size of the answer' && small.max_result_bytes < limits.max_result_bytes) ||
+        (limit === 'memory' && small.max_memory_usage < limits.max_memory_usage);
       if (!isLarge || signal.aborted) throw error;
     }
     const giveBack = await reserve(signal);

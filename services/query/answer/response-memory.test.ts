@@ -1,10 +1,11 @@
 import { expect, test, vi } from 'vitest';
 import { createResponseMemory } from './response-memory.ts';
+import { createShares } from './shares.ts';
 
 test('the next large answer is made a second after the last one was released, when the engine has returned its memory', async () => {
   vi.useFakeTimers();
   try {
-    const memory = createResponseMemory();
+    const memory = createResponseMemory(createShares());
     const { signal } = new AbortController();
     const release = await memory.reserve(signal, 'a');
     let isNext = false;

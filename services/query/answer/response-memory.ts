@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify';
 import { whenClosed } from '../http/request.ts';
-import { createShares, type Shares } from './shares.ts';
+import type { Shares } from './shares.ts';
 import { createQuerySlots, NoRoom } from './query-slots.ts';
 
 /**
@@ -24,11 +24,7 @@ export type ResponseMemory = ReturnType<typeof createResponseMemory>;
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
  * minute would keep its memory for ever.
  */
-export function createResponseMemory({
-  roomBytes = ROOM_BYTES,
-  readWithinMs = READ_WITHIN_MS,
-  shares = createShares(),
-}: { roomBytes?: number; readWithinMs?: number; shares?: Shares } = {}) {
+export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, readWithinMs = READ_WITHIN_MS) {
   const usedBy = new Map<string, number>();
   let used = 0;
   // four at a time took 1.5 GB

@@ -22,7 +22,7 @@ export interface SharedCache {
 }
 
 /** The result of a query that one of several processes ran. */
-export interface Landed {
+export interface QueryOutcome {
   readonly answer: Answer;
   /** true if this process ran the query, false if another process had the answer */
   readonly ran: boolean;
@@ -37,7 +37,7 @@ const CLOCKS_DIFFER_MS = 10_000;
 
 /** Without a shared cache, every process runs its own queries. */
 export function createSharedQueries(shared: SharedCache | undefined, clock: Clock) {
-  async function look(key: string, newerThan: number): Promise<Landed | undefined> {
+  async function look(key: string, newerThan: number): Promise<QueryOutcome | undefined> {
     const counts = (at: number | undefined): boolean =>
       at !== undefined && at > newerThan && at <= clock() + CLOCKS_DIFFER_MS;
     // an old answer may be large, and is looked at until there is a newer one
@@ -56,7 +56,7 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
       queryMs: number,
       run: () => Promise<Answer>,
       signal: AbortSignal,
-    ): Promise<Landed> {
+    ): Promise<QueryOutcome> {
       if (shared === undefined) return { answer: await run(), ran: true };
       for (;;) {
         signal.throwIfAborted();

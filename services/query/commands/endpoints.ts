@@ -110,8 +110,6 @@ export const endpointsCommand: Command<Args, Result> = {
     return `${result.rows.map((row) => `${row}\n`).join('')}${result.truncated ? '(cut at max rows)\n' : ''}`;
   },
   json: (result) =>
-    'rows' in result
-      ? { result: result.rows.map((row) => JSON.parse(row) as unknown), truncated: result.truncated }
-      : result,
+    'rows' in result ? `{"result":[${result.rows.join(',')}],"truncated":${result.truncated}}` : result,
   exitCode: (result) => ('mistakes' in result && result.mistakes !== '' ? 1 : 0),
 };

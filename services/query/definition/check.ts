@@ -154,7 +154,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       fewRows: definition.fewRows,
     });
     const described = await clickhouse.read({
-      sql: `DESCRIBE (\n${statementFor(definition.parts, params).replace(/;\s*$/, '')}\n)`,
+      sql: `DESCRIBE (\n${statementFor(definition.fragments, params).replace(/;\s*$/, '')}\n)`,
       params,
       format: 'JSONCompactEachRow',
       fewRows: definition.fewRows,

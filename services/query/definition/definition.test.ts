@@ -22,8 +22,8 @@ columns:
 const sql =
   'select count() as n from t where p = @project and k = @kind and (@since is null or at > @since) and at < @now';
 
-const sentOf = (definition: { readonly parts: Parameters<typeof statementFor>[0] } | undefined): string =>
-  statementFor(definition?.parts ?? [], {});
+const sentOf = (definition: { readonly fragments: Parameters<typeof statementFor>[0] } | undefined): string =>
+  statementFor(definition?.fragments ?? [], {});
 
 function parse(y: string, s = sql): { name?: string; boundSql?: string; mistakes: string[] } {
   const parsed = parseDefinition('a.b.yaml', y, 'a.b.sql', s);

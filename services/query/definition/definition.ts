@@ -3,7 +3,7 @@ import type { Fragment } from '../statement/branches.ts';
 
 /**
  * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers see
- * (definition.schema.json). `@now` belongs to the engine: one instant per query. Everything here is checked without
+ * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. Everything here is checked without
  * ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
 export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
@@ -72,7 +72,7 @@ export interface Definition {
   /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
   /** of boundSql, for statementFor */
-  readonly parts: readonly Fragment[];
+  readonly fragments: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;
   readonly sqlFile: string;

@@ -68,12 +68,15 @@ export function readValue(p: Parameter, given: readonly string[]): Verdict {
   const verdict = convert[p.format](value);
   if ('value' in verdict && p.format === 'integer') {
     const { minimum = -Infinity, maximum = Infinity } = p;
-    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum)
-      return {
-        message: `must be ${Number.isFinite(minimum) ? `from ${minimum}` : 'up'}${Number.isFinite(maximum) ? ` to ${maximum}` : ' on'}`,
-      };
+    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum) return { message: `must be ${rangeOf(p)}` };
   }
   return verdict;
+}
+
+/** Returns the range of an integer for people, such as `from 1 to 100`. Undefined if it has none. */
+export function rangeOf({ minimum, maximum }: Parameter): string | undefined {
+  if (minimum === undefined && maximum === undefined) return undefined;
+  return `${minimum === undefined ? 'up' : `from ${minimum}`}${maximum === undefined ? ' on' : ` to ${maximum}`}`;
 }
 
 const SANDBOX_SQL: Parameter = {

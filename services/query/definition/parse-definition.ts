@@ -113,7 +113,7 @@ export function parseDefinition(
       parameters,
       boundSql,
       // a caller's own SELECT may read any of them
-      parts: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
+      fragments: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,
@@ -244,7 +244,7 @@ function checkSandbox(file: DefinitionFile, sql: string, sqlFile: string, wrong:
 /** Returns what the YAML file alone declares, with its defaults. */
 function declared(
   file: DefinitionFile,
-): Omit<Definition, 'parameters' | 'boundSql' | 'parts' | 'hash' | 'sqlFile' | 'yamlFile'> {
+): Omit<Definition, 'parameters' | 'boundSql' | 'fragments' | 'hash' | 'sqlFile' | 'yamlFile'> {
   return {
     id: file.id,
     name: file.name,

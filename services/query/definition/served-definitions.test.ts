@@ -9,12 +9,12 @@ test('a reload is told with the definitions that are served from then on; of wro
   const folder = temporaryFolder();
   try {
     const told: unknown[] = [];
-    const served = serveDefinitions({
-      folders: [folder.path],
-      clickhouse: { read: () => Promise.reject(new Error('there is no definition to check')) },
-      logger: createLogger('silent'),
-      onReload: (definitions) => told.push(definitions),
-    });
+    const served = serveDefinitions(
+      [folder.path],
+      { read: () => Promise.reject(new Error('there is no definition to check')) },
+      createLogger('silent'),
+      (definitions) => told.push(definitions),
+    );
     const first = served.current();
     writeFileSync(join(folder.path, 'mine.yaml'), 'id: 1\n');
     await served.reload();

@@ -8,23 +8,16 @@ import { refuseMistakes } from './definition.ts';
 
 const RETRY_MS = 1_000;
 
-export type ServedDefinitions = ReturnType<typeof serveDefinitions>;
-
 /**
  * Keeps the definitions that are served, checked against ClickHouse and reloaded on demand. Reads the folders. Throws
- * StartError that lists every mistake. `onReload` is called with new definitions.
+ * StartError that lists every mistake. `onChange` is called with new definitions.
  */
-export function serveDefinitions({
-  folders,
-  clickhouse,
-  logger,
-  onReload,
-}: {
-  readonly folders: readonly string[];
-  readonly clickhouse: Reader;
-  readonly logger: Logger;
-  readonly onReload: (definitions: Definitions) => void;
-}) {
+export function serveDefinitions(
+  folders: readonly string[],
+  clickhouse: Reader,
+  logger: Logger,
+  onChange: (definitions: Definitions) => void,
+) {
   let definitions = readDefinitions(folders);
   let areChecked = false;
   /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
@@ -34,7 +27,7 @@ export function serveDefinitions({
       const next = readDefinitions(folders);
       refuseMistakes(await checkDefinitions(clickhouse, next.all));
       definitions = next;
-      onReload(next);
+      onChange(next);
       logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
     } catch (error) {
       logger.error({ err: error }, 'endpoints_reload_failed');

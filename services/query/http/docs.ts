@@ -1,7 +1,7 @@
 import type { Route } from '../../../common/http/route.ts';
 import type { Definition, Parameter } from '../definition/definition.ts';
-import { TRUNCATED, documentedRoutes } from './openapi.ts';
-import { parametersOf } from '../definition/params.ts';
+import { TRUNCATED, documentedRoutes, sizeAndAge } from './openapi.ts';
+import { parametersOf, rangeOf } from '../definition/params.ts';
 
 const entities: Readonly<Record<string, string>> = {
   '&': '&amp;',
@@ -18,9 +18,10 @@ function parameterRow(p: Parameter): string {
   const notes = [
     p.required ? 'required' : 'optional',
     ...(p.values ? [`one of ${[...p.values, ...Object.keys(p.aliases)].join(', ')}`] : []),
+    rangeOf(p) ?? [],
     ...(p.default !== undefined ? [`default ${p.default}`] : []),
   ];
-  return `<tr><td><code>${html(p.name)}</code></td><td>${html(p.description)}</td><td>${html(notes.join('; '))}</td></tr>`;
+  return `<tr><td><code>${html(p.name)}</code></td><td>${html(p.description)}</td><td>${html(notes.flat().join('; '))}</td></tr>`;
 }
 
 function example(d: Definition): string {
@@ -35,7 +36,7 @@ function example(d: Definition): string {
 function section(d: Definition): string {
   return `<section id="${html(d.name)}"><h2>${html(d.name)}</h2><p>${html(d.description)}</p>
 <pre>${html(example(d))}</pre>
-<p>Id <code>${html(d.id)}</code>. At most ${Math.min(d.maxRows, d.parameters.find((p) => p.name === 'limit')?.maximum ?? Infinity)} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}</p>
+<p>Id <code>${html(d.id)}</code>. ${sizeAndAge(d)}</p>
 <h3>Parameters</h3><table>${parametersOf(d).map(parameterRow).join('')}</table>
 <h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
 }

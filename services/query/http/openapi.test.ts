@@ -38,6 +38,28 @@ describe('openapi', () => {
     expect(JSON.stringify(openapi(all))).not.toMatch(/SELECT|\.sql|function_invocations_1m/);
   });
 
+  it('says how many rows a caller can get, and the range of an integer', () => {
+    type Endpoint = {
+      description: string;
+      parameters: { name: string; description: string }[];
+      responses: {
+        200: { content: { 'application/json': { schema: { properties: { result: { maxItems: number } } } } } };
+      };
+    };
+    const endpointOf = (definitions: typeof all): Endpoint =>
+      (openapi(definitions) as { paths: Record<string, { get: Endpoint }> }).paths['/api/endpoints/logs.all']!.get;
+    const rowsOf = ({ description, responses }: Endpoint): unknown[] => [
+      /At most \d+ rows/.exec(description)?.[0],
+      responses[200].content['application/json'].schema.properties.result.maxItems,
+    ];
+    expect(rowsOf(endpointOf(all))).toEqual(['At most 100 rows', 100]);
+    expect(endpointOf(all).parameters.find((p) => p.name === 'limit')?.description).toMatch(/; from 1 to 100$/);
+    expect(docsPage(all)).toContain('from 1 to 100');
+    // a statement of the caller's own may ignore the parameter
+    const sandboxed = all.map((d) => ({ ...d, sandboxed: true }));
+    expect(rowsOf(endpointOf(sandboxed))).toEqual(['At most 1000 rows', 1000]);
+  });
+
   it('describes errors as they are: of wrong parameters, of events that are not taken, of neither', () => {
     const { components } = openapi(all) as { components: { schemas: { Error: object } } };
     const isError = new Ajv2020({ strictSchema: false }).compile(components.schemas.Error);

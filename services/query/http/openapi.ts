@@ -2,7 +2,7 @@ import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation
 import type { Operation, Route } from '../../../common/http/route.ts';
 import { RESERVED, isOfJson, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
-import { parametersOf } from '../definition/params.ts';
+import { parametersOf, rangeOf } from '../definition/params.ts';
 
 /** Columns as JSON Schema, as they are rendered. */
 const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> =
@@ -29,7 +29,7 @@ function parameterObject(p: Parameter): object {
     name: p.name,
     in: 'query',
     required: p.required,
-    description: p.description,
+    description: [p.description, rangeOf(p) ?? []].flat().join('; '),
     schema: {
       type: 'string',
       // if any other text stands for a value, the list shows what is worth sending, not what is accepted
@@ -62,6 +62,18 @@ const errors = {
 export const TRUNCATED =
   '`true` if the statement had more rows than the endpoint returns and the rest was cut. A LIMIT of the statement or of the caller is no cut';
 
+/** Returns how many rows a caller can get: a parameter `limit` may allow fewer than the endpoint. */
+function mostRows({ maxRows, sandboxed, parameters }: Definition): number {
+  // a statement of the caller's own may ignore the parameter
+  if (sandboxed) return maxRows;
+  return Math.min(maxRows, parameters.find((p) => p.name === 'limit')?.maximum ?? maxRows);
+}
+
+/** Returns how many rows an answer has and how old it is, for people. */
+export function sizeAndAge(d: Definition): string {
+  return `At most ${mostRows(d)} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'}`;
+}
+
 function operation(d: Definition): object {
   const row = {
     type: 'object',
@@ -72,7 +84,7 @@ function operation(d: Definition): object {
   return {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
-    description: `${d.description}\n\nAt most ${d.maxRows} rows. ${d.cacheSeconds > 0 ? `Answers are up to ${d.cacheSeconds} s old.` : 'Never cached.'} Also at /api/endpoints/query/${d.id}.`,
+    description: `${d.description}\n\n${sizeAndAge(d)} Also at /api/endpoints/query/${d.id}.`,
     parameters: parametersOf(d).map(parameterObject),
     responses: {
       200: {
@@ -99,7 +111,7 @@ function operation(d: Definition): object {
               type: 'object',
               required: ['result'],
               properties: {
-                result: { type: 'array', maxItems: d.maxRows, items: d.sandboxed ? { type: 'object' } : row },
+                result: { type: 'array', maxItems: mostRows(d), items: d.sandboxed ? { type: 'object' } : row },
               },
             },
           },

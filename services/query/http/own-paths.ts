@@ -49,22 +49,14 @@ export function serveOwnPaths(
       ({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)),
     );
   };
-  get(
-    '/openapi.json',
-    true,
-    async (request, reply) =>
-      await send(reply, JSON_TYPE, JSON.stringify(openapi(definitions().all, await shown(request)))),
-  );
-  get(
-    '/docs',
-    true,
-    async (request, reply) =>
-      await send(
-        reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`),
-        'text/html; charset=utf-8',
-        docsPage(definitions().all, await shown(request)),
-      ),
-  );
+  get('/openapi.json', true, async (request, reply) => {
+    const body = JSON.stringify(openapi(definitions().all, await shown(request)));
+    return await send(reply, JSON_TYPE, body);
+  });
+  get('/docs', true, async (request, reply) => {
+    reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`);
+    return await send(reply, 'text/html; charset=utf-8', docsPage(definitions().all, await shown(request)));
+  });
   if (serveMetrics) {
     watchReadiness(registry, checks);
     serveProbe('/metrics', '/metrics');

@@ -16,7 +16,7 @@ const failure = async (body: ReturnType<typeof receiveBody>): Promise<unknown> =
 test('a body passes as it came, and every piece is counted when it comes', async () => {
   const payload = new PassThrough();
   const taken: number[] = [];
-  const body = text(receiveBody(payload, { take: (bytes) => taken.push(bytes) }));
+  const body = text(receiveBody(payload, (bytes) => taken.push(bytes)));
   payload.write('abc');
   payload.end('de');
   expect(await body).toBe('abcde');
@@ -25,7 +25,7 @@ test('a body passes as it came, and every piece is counted when it comes', async
 
 test('a body that stops for 15 seconds ends with 408, and every byte begins them anew', async () => {
   const payload = new PassThrough();
-  const body = receiveBody(payload, { take: () => undefined });
+  const body = receiveBody(payload, () => undefined);
   const ended = failure(body);
   for (let i = 0; i < 4; i++) {
     payload.write('x');
@@ -42,10 +42,8 @@ test('a body that stops for 15 seconds ends with 408, and every byte begins them
 test('a piece that is refused ends the body', async () => {
   const payload = new PassThrough();
   const body = failure(
-    receiveBody(payload, {
-      take: () => {
-        throw new ApiError('rate_limited', 'full');
-      },
+    receiveBody(payload, () => {
+      throw new ApiError('rate_limited', 'full');
     }),
   );
   payload.write('x');
@@ -54,11 +52,11 @@ test('a piece that is refused ends the body', async () => {
 
 test('a caller that leaves ends the body, and a body that is whole leaves no timer', async () => {
   const gone = new PassThrough();
-  const body = failure(receiveBody(gone, { take: () => undefined }));
+  const body = failure(receiveBody(gone, () => undefined));
   gone.destroy();
   expect(await body).toBeInstanceOf(ApiError);
   const unread = new PassThrough();
-  receiveBody(unread, { take: () => undefined });
+  receiveBody(unread, () => undefined);
   unread.end();
   await new Promise((resolve) => {
     setImmediate(resolve);

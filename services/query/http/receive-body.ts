@@ -11,13 +11,10 @@ const IDLE_BODY_MS = 15_000;
 const LINGER_MS = 1_000;
 
 /**
- * Returns the body as it arrives. `take` is called for every piece and ends the body by throwing. A pause of `idleMs`
- * ends it with 408. Announced bytes cost nothing.
+ * Returns the body as it arrives. `take` is called for every piece and ends the body by throwing. A pause of
+ * IDLE_BODY_MS ends it with 408. Announced bytes cost nothing.
  */
-export function receiveBody(
-  payload: Readable,
-  { take, idleMs = IDLE_BODY_MS }: { readonly take: (bytes: number) => void; readonly idleMs?: number },
-): Readable {
+export function receiveBody(payload: Readable, take: (bytes: number) => void): Readable {
   const body = new Transform({
     transform(chunk: Buffer, _encoding, done) {
       idle.refresh();
@@ -31,8 +28,9 @@ export function receiveBody(
     },
   });
   const idle = setTimeout(
-    () => body.destroy(new ApiError('request_timeout', `no byte of the body arrived for ${idleMs / 1000} seconds`)),
-    idleMs,
+    () =>
+      body.destroy(new ApiError('request_timeout', `no byte of the body arrived for ${IDLE_BODY_MS / 1000} seconds`)),
+    IDLE_BODY_MS,
   );
   // the reader may have gone; then nobody needs the error
   body.on('error', () => undefined);

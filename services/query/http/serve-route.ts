@@ -44,14 +44,10 @@ export function serveRoutes(
       whenClosed(reply, () => {
         for (const release of releases.splice(0)) release();
       });
-      done(
-        null,
-        receiveBody(payload, {
-          take: (bytes) => {
-            if (route.admit !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, key));
-          },
-        }),
-      );
+      const take = (bytes: number): void => {
+        if (route.admit !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, key));
+      };
+      done(null, receiveBody(payload, take));
     },
     handler: async (request, reply) => {
       const route = routeOf(request);

@@ -24,7 +24,7 @@ function load(read: () => Promise<readonly string[]>) {
     execute: async (statement: Statement) => void executed.push(statement),
   } as unknown as ClickHouse;
   const ring = createKeyRing([]);
-  const loader = startKeyLoader({ clickhouse, ring, clock: () => NOW, logger: createLogger('silent') });
+  const loader = startKeyLoader(clickhouse, ring, () => NOW, createLogger('silent'));
   return { loader, ring, executed };
 }
 

@@ -22,17 +22,7 @@ export type KeyLoader = ReturnType<typeof startKeyLoader>;
 /**
  * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
  */
-export function startKeyLoader({
-  clickhouse,
-  ring,
-  clock,
-  logger,
-}: {
-  clickhouse: ClickHouse;
-  ring: KeyRing;
-  clock: Clock;
-  logger: Logger;
-}) {
+export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clock, logger: Logger) {
   const known = new Set<string>();
   /** when each key was used last, since the last save */
   let uses = new Map<string, number>();

@@ -53,15 +53,7 @@ const DOCUMENTED = {
   },
 } as const;
 
-export function keyRoutes({
-  clickhouse,
-  loader,
-  clock,
-}: {
-  clickhouse: ClickHouse;
-  loader: KeyLoader;
-  clock: Clock;
-}): Route[] {
+export function keyRoutes(clickhouse: ClickHouse, loader: KeyLoader, clock: Clock): Route[] {
   const admin = { scope: 'admin', bodyLimit: BODY_LIMIT } as const;
   return [
     {

@@ -16,14 +16,11 @@ function free({ buffer }: Uint8Array): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
 
+/** Throws what is wrong with the job, which ends the thread: renderer.ts starts another one. */
 function work(job: Job): void {
-  try {
-    const { body, truncated, etag } = bodyOf(job);
-    free('result' in job ? job.result : job.body);
-    parentPort?.postMessage({ body, truncated, etag } satisfies Done, [body.buffer as ArrayBuffer]);
-  } catch (error) {
-    parentPort?.postMessage({ error: error instanceof Error ? error.message : String(error) } satisfies Done, []);
-  }
+  const { body, truncated, etag } = bodyOf(job);
+  free('result' in job ? job.result : job.body);
+  parentPort?.postMessage({ body, truncated, etag } satisfies Done, [body.buffer as ArrayBuffer]);
 }
 
 parentPort?.on('message', work);

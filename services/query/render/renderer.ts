@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { JSON_LAYOUT, layoutOf, type OtherFormat } from './formats.ts';
 import type { Column } from '../definition/definition.ts';
@@ -10,23 +11,15 @@ import { bufferOf, renderBody, type Body, type Shape } from './render.ts';
 export type Job =
   | { readonly result: Uint8Array; readonly shape: Shape; readonly format: OtherFormat | undefined }
   | { readonly body: Uint8Array; readonly format: OtherFormat; readonly columns: readonly Column[] };
-export type Done =
-  | { readonly body: Uint8Array; readonly truncated: boolean; readonly etag: string }
-  | { readonly error: string };
+export type Done = Omit<Body, 'body'> & { readonly body: Uint8Array };
 
 /** bytes; 512 KiB of empty objects take 50 ms */
 const LARGE_RESULT = 512 * 1024;
 const WORKER_HEAP_MB = 512;
 
-interface Waiting {
-  readonly job: Job;
-  readonly resolve: (body: Body) => void;
-  readonly reject: (error: Error) => void;
-}
-
-const queue: Waiting[] = [];
 let worker: Worker | undefined;
-let current: Waiting | undefined;
+/** settles when the last job has ended */
+let last: Promise<void> = Promise.resolve();
 
 /**
  * Returns the body of a result in RESULT_FORMAT, as JSON if no other format is given. It takes over the buffer, which must
@@ -43,50 +36,35 @@ export async function convert(body: Buffer, format: OtherFormat, columns: readon
   return await inThread({ body, format, columns });
 }
 
-function inThread(job: Job): Promise<Body> {
-  return new Promise((resolve, reject) => {
-    queue.push({ job, resolve, reject });
-    if (current === undefined) next();
-  });
-}
-
-function next(): void {
-  current = queue.shift();
-  if (current === undefined) {
+async function inThread(job: Job): Promise<Body> {
+  const [before, ended] = [last, Promise.withResolvers<void>()];
+  last = ended.promise;
+  await before;
+  try {
+    worker ??= startWorker();
+    worker.ref();
+    const given = 'result' in job ? job.result : job.body;
+    // transferred if the buffer has its own memory and is no longer needed here
+    worker.postMessage(
+      job,
+      'result' in job && given.byteLength === given.buffer.byteLength && given.buffer instanceof ArrayBuffer
+        ? [given.buffer]
+        : [],
+    );
+    const [done] = (await once(worker, 'message')) as [Done];
+    return { ...done, body: bufferOf(done.body) };
+  } finally {
     worker?.unref();
-    return;
+    ended.resolve();
   }
-  worker ??= startWorker();
-  worker.ref();
-  const given = 'result' in current.job ? current.job.result : current.job.body;
-  // transferred if the buffer has its own memory and is no longer needed here
-  worker.postMessage(
-    current.job,
-    'result' in current.job && given.byteLength === given.buffer.byteLength && given.buffer instanceof ArrayBuffer
-      ? [given.buffer]
-      : [],
-  );
 }
 
-function settle(done: (waiting: Waiting) => void): void {
-  const waiting = current;
-  if (waiting !== undefined) done(waiting);
-  next();
-}
-
+/** A job that throws ends its worker, and rejects with that error. */
 function startWorker(): Worker {
   const started = new Worker(new URL('render-worker.ts', import.meta.url), {
     resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MB },
   });
-  started.on('message', (done: Done) =>
-    settle(({ resolve, reject }) => {
-      if ('error' in done) reject(new Error(done.error));
-      else resolve({ ...done, body: bufferOf(done.body) });
-    }),
-  );
-  started.on('error', (error) => {
+  return started.once('error', () => {
     worker = undefined;
-    settle(({ reject }) => reject(error instanceof Error ? error : new Error(String(error))));
   });
-  return started;
 }

@@ -80,8 +80,7 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
         return { branches: [...branches, { text: sql.slice(begin, token.start), conditions }], end: i };
       else if (depth === 0 && token.kind === 'word' && token.text.toUpperCase() === 'UNION') {
         const all = tokens.findIndex((t, at) => at > i && t.kind === 'word');
-        if (tokens[all]?.text.toUpperCase() !== 'ALL')
-          throw refusal(62, `Syntax error: "-- only" is only for UNION ALL, at position ${token.start + 1}`);
+        if (tokens[all]?.text.toUpperCase() !== 'ALL') throw wrong('"-- only" is only for UNION ALL', token.start);
         branches.push({ text: sql.slice(begin, token.start), conditions });
         [begin, conditions, begun, i] = [tokens[all].end, [], false, all];
         continue;
@@ -92,22 +91,20 @@ export function fragmentsOf(sql: string, parameters: readonly string[]): Fragmen
   }
 
   function misplaced(at: number): Error {
-    return refusal(
-      62,
-      `Syntax error: "-- only" must begin a branch of a UNION ALL in brackets, at position ${tokens[at]!.start + 1}`,
-    );
+    return wrong('"-- only" must begin a branch of a UNION ALL in brackets', tokens[at]!.start);
   }
+}
+
+/** Says what is wrong as ClickHouse does, with a position from 1. */
+function wrong(message: string, position: number): Error {
+  return refusal(62, `Syntax error: ${message}, at position ${position + 1}`);
 }
 
 function conditionOf(said: string, parameters: readonly string[], position: number): Condition {
   const [, parameter, operator, operand] = /^([A-Za-z_]\w*)\s*(:|!~|~)\s*(.+)$/.exec(said) ?? [];
   if (parameter === undefined || operand === undefined)
-    throw refusal(
-      62,
-      `Syntax error: "-- only ${said}" is none of "name: value, value", "name ~ pattern", "name !~ pattern", at position ${position + 1}`,
-    );
-  if (!parameters.includes(parameter))
-    throw refusal(62, `Syntax error: "-- only ${said}": ${parameter} is no parameter, at position ${position + 1}`);
+    throw wrong(`"-- only ${said}" is none of "name: value, value", "name ~ pattern", "name !~ pattern"`, position);
+  if (!parameters.includes(parameter)) throw wrong(`"-- only ${said}": ${parameter} is no parameter`, position);
   if (operator === ':') {
     const values = operand.split(',').map((v) => v.trim());
     return { parameter, holds: (value) => value !== null && value !== undefined && values.includes(value) };
@@ -116,10 +113,7 @@ function conditionOf(said: string, parameters: readonly string[], position: numb
   try {
     matches = compilePattern(operand);
   } catch (error) {
-    throw refusal(
-      62,
-      `Syntax error: "-- only ${said}": the pattern ${(error as Error).message}, at position ${position + 1}`,
-    );
+    throw wrong(`"-- only ${said}": the pattern ${(error as Error).message}`, position);
   }
   return { parameter, holds: (value) => matches(value ?? '') === (operator === '~') };
 }

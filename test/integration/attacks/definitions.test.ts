@@ -166,7 +166,7 @@ describe('the pattern of a parameter', () => {
     ]);
     const good = definitionOf(sql('^(a+)+$'), PROJECT);
     if (!('definition' in good)) throw new Error(JSON.stringify(good));
-    const [, branches] = good.definition.parts;
+    const [, branches] = good.definition.fragments;
     const from = performance.now();
     expect(typeof branches === 'object' && branches[0]?.conditions[0]?.holds(`${'a'.repeat(8000)}!`)).toBe(false);
     expect(performance.now() - from).toBeLessThan(2_000);

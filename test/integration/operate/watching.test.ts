@@ -163,11 +163,9 @@ test('a service without HTTP of its own is alive, and ready when its checks say 
   let server: MetricsServer | undefined;
   let problem: string | undefined = 'has not joined its group';
   try {
-    server = await serveMetrics({
-      registry: registries.ingest,
-      host: '127.0.0.1',
-      port: 0,
-      checks: { consumer: async () => problem, clickhouse: () => engine.clickhouse.ping().then(() => undefined) },
+    server = await serveMetrics(registries.ingest, '127.0.0.1', 0, {
+      consumer: async () => problem,
+      clickhouse: () => engine.clickhouse.ping().then(() => undefined),
     });
     const get = async (path: string): Promise<[number, string]> =>
       fetch(server!.address + path).then(async (r) => [r.status, await r.text()]);

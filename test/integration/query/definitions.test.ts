@@ -263,7 +263,9 @@ describe('npm run endpoints', () => {
     expect(command.print(ran)).toBe(
       `{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}\n`,
     );
-    expect(command.json?.(ran)).toMatchObject({ result: [{ id: 'x' }], truncated: false });
+    expect(command.json?.(ran)).toBe(
+      `{"result":[{"id":"x","timestamp":${now * 1000},"event_message":"","metadata":[{"n":12345678901234567890}]}],"truncated":false}`,
+    );
     await expect(command.run(context, { action: 'run', endpoint: 'logs.all', parameters: {} })).rejects.toThrow(
       'project is required',
     );

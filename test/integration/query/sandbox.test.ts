@@ -11,7 +11,7 @@ import { call, openEngine, startService, store, type Engine } from './service.ts
 /** A caller's own SELECT sees the named subqueries of its endpoint and nothing else: two walls, each tried alone. */
 const NOW = Date.UTC(2026, 2, 1, 9, 0, 0);
 const SECRET = 'secretofsomebodyelse';
-const LIMITS = { timeoutSeconds: 1, maxMemoryBytes: 1e9, maxRowsToRead: 1e9, maxResultBytes: 1e8 };
+const LIMITS = { max_execution_time: 1, max_memory_usage: 1e9, max_rows_to_read: 1e9, max_result_bytes: 1e8 };
 /** together more than what the engines take as the text of a query or as an address */
 const LARGE = 10;
 const LARGE_BYTES = 300_000;

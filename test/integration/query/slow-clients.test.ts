@@ -37,7 +37,7 @@ const keys = createKeyRing([
   { id: 'o', name: 'o', hash: hashKey(OTHER_KEY), scopes: ['query'], projects: [], expiresAt: undefined },
 ]);
 const shares = createShares();
-let responseMemory = createResponseMemory({ roomBytes: 2.5 * ANSWER_BYTES });
+let responseMemory = createResponseMemory(createShares(), 2.5 * ANSWER_BYTES);
 let app: Awaited<ReturnType<typeof createApp>>;
 let port = 0;
 /** what happens while the list of keys is read for a caller with an unknown key */
@@ -70,7 +70,7 @@ beforeAll(async () => {
     clock: systemClock,
     logger,
     metrics,
-    limits: { timeoutSeconds: 1, maxMemoryBytes: 1, maxRowsToRead: 1, maxResultBytes: 2 * ANSWER_BYTES },
+    limits: { max_execution_time: 1, max_memory_usage: 1, max_rows_to_read: 1, max_result_bytes: 2 * ANSWER_BYTES },
     cacheLimits: { maxEntries: 1, maxBytes: 1 },
   });
   app = await createApp({
@@ -208,7 +208,7 @@ describe('large answers that nobody reads', () => {
   });
 
   it('are sent where one alone is larger than the bound; HEAD holds nothing', async () => {
-    responseMemory = createResponseMemory({ roomBytes: ANSWER_BYTES / 2 });
+    responseMemory = createResponseMemory(createShares(), ANSWER_BYTES / 2);
     expect((await ask())[0]).toBe(200);
     const one = await askAndWait();
     expect((await ask())[0]).toBe(503);
@@ -220,7 +220,7 @@ describe('large answers that nobody reads', () => {
   });
 
   it('of one key take half of the room at most while another key asks', async () => {
-    responseMemory = createResponseMemory({ roomBytes: 5 * ANSWER_BYTES, shares });
+    responseMemory = createResponseMemory(shares, 5 * ANSWER_BYTES);
     expect((await ask(OTHER_KEY))[0]).toBe(200);
     const held = [await askAndWait(), await askAndWait()];
     expect(responseMemory.used()).toBeGreaterThan(2 * ANSWER_BYTES);
@@ -231,7 +231,7 @@ describe('large answers that nobody reads', () => {
   });
 
   it('have to be read in time', async () => {
-    responseMemory = createResponseMemory({ readWithinMs: 500 });
+    responseMemory = createResponseMemory(createShares(), undefined, 500);
     const closed = Promise.withResolvers<number>();
     const socket = await askAndWait();
     let read = 0;
