@@ -46,7 +46,7 @@ export async function benchEvaluate(): Promise<void> {
     period: 0,
   };
   const schemas = readKnownSchemas(undefined);
-  const decoderOf = (source: SourceName) => createAvroDecoder({ source, schemas, registry: undefined });
+  const decoderOf = (source: SourceName) => createAvroDecoder(source, schemas);
   const valuesOf = (source: SourceName, count: number): Buffer[] => {
     const traffic = createTraffic({ seed: SEED, projects: 50, functionsPerProject: 3, shares: { [source]: 1 } });
     return Array.from({ length: count }, () => Buffer.from(traffic.next(now * 1000).json));

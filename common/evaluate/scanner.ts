@@ -1,4 +1,4 @@
-import { createPaths, MAX_NAME, type Paths } from './paths.ts';
+import { createPaths, MAX_NAME } from './paths.ts';
 
 /**
  * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested at most MAX_DEPTH deep. It
@@ -6,24 +6,7 @@ import { createPaths, MAX_NAME, type Paths } from './paths.ts';
  * copied. It leaves the values that the paths name in `found`: of duplicate keys the first, and for a list whose first
  * element is an object, that object. Keys may contain escapes.
  */
-export interface Scanner {
-  readonly paths: Paths;
-  /**
-   * three numbers per node: the kind of its value, its start and its end. Strings have no quotes. Only texts and
-   * numbers have a start and an end
-   */
-  readonly found: Int32Array;
-  /**
-   * Returns the node of the member of `node` whose key stands in bytes[from, to), or 0 if no path names it or it was
-   * there before.
-   */
-  memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number;
-  /**
-   * Returns VALID, TOO_DEEP, or the offset from `start` of the byte where bytes[start, limit) stops being a JSON
-   * object.
-   */
-  scan(bytes: Uint8Array, start: number, limit: number): number;
-}
+export type Scanner = ReturnType<typeof createScanner>;
 
 export const VALID = -1;
 export const TOO_DEEP = -2;
@@ -64,12 +47,20 @@ const open = new Uint16Array(MAX_DEPTH);
 /** Whether the string that was read last has escapes. */
 let hasEscape = false;
 
-export function createScanner(wanted: readonly string[]): Scanner {
+export function createScanner(wanted: readonly string[]) {
   const paths = createPaths(wanted);
+  /**
+   * three numbers per node: the kind of its value, its start and its end. Strings have no quotes. Only texts and
+   * numbers have a start and an end
+   */
   const found = new Int32Array(paths.size * 3);
   const name = new Uint8Array(MAX_NAME);
   return { paths, found, memberOf, scan };
 
+  /**
+   * Returns the node of the member of `node` whose key stands in bytes[from, to), or 0 if no path names it or it was
+   * there before.
+   */
   function memberOf(node: number, bytes: Uint8Array, from: number, to: number, isEscaped: boolean): number {
     const child = isEscaped ? escapedChildOf(node, bytes, from, to) : paths.childOf(node, bytes, from, to - from);
     return found[child * 3] === ABSENT ? child : 0;
@@ -97,6 +88,10 @@ export function createScanner(wanted: readonly string[]): Scanner {
     return paths.childOf(node, name, 0, length);
   }
 
+  /**
+   * Returns VALID, TOO_DEEP, or the offset from `start` of the byte where bytes[start, limit) stops being a JSON
+   * object.
+   */
   function scan(bytes: Uint8Array, start: number, limit: number): number {
     found.fill(0);
     if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);

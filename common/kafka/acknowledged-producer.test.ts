@@ -51,7 +51,7 @@ function scripted(
     },
   };
   return {
-    producer: createAcknowledgedProducer({ kafka, logger: createLogger('silent'), acknowledgeMs }),
+    producer: createAcknowledgedProducer(kafka, createLogger('silent'), acknowledgeMs),
     calls,
     disconnected,
     atOnce: () => most,

@@ -15,26 +15,13 @@ import { isAcknowledged } from './wire/kafkajs-internals.ts';
  *   (sendMessages.js:71-73). If the unanswered partition has moved to the broker that answered, nobody is asked and the
  *   call succeeds. So we look for the acknowledgement of every partition.
  */
-export interface AcknowledgedProducer {
-  /**
-   * `acknowledged` rejects with NotAcknowledged; some of the messages may be in Kafka all the same. `finished` resolves
-   * when none of them is held in memory any more, which may be later.
-   */
-  send(topic: string, messages: readonly OutgoingMessage[]): Delivery;
-  /** Ends calls in flight or waits for them, a few seconds at most. Unsent messages are rejected. */
-  stop(): Promise<void>;
-}
+export type AcknowledgedProducer = ReturnType<typeof createAcknowledgedProducer>;
 
 export interface OutgoingMessage {
   readonly key: string | null;
   readonly value: Buffer;
   /** unix milliseconds */
   readonly timestamp: number;
-}
-
-interface Delivery {
-  readonly acknowledged: Promise<void>;
-  readonly finished: Promise<void>;
 }
 
 /**
@@ -85,19 +72,19 @@ interface Piece {
 }
 
 /** Opens no connection before the first message. `acknowledgeMs`: how long a caller waits, 10 s by default. */
-export function createAcknowledgedProducer({
-  kafka,
-  logger,
+export function createAcknowledgedProducer(
+  kafka: Pick<KafkaClient, 'producer'>,
+  logger: Logger,
   acknowledgeMs = ACKNOWLEDGE_MS,
-}: {
-  kafka: Pick<KafkaClient, 'producer'>;
-  logger: Logger;
-  acknowledgeMs?: number | undefined;
-}): AcknowledgedProducer {
+) {
   const lanes = new Map<string, Lane>();
   let stopping = false;
   return {
-    send(topic, messages) {
+    /**
+     * `acknowledged` rejects with NotAcknowledged; some of the messages may be in Kafka all the same. `finished`
+     * resolves when none of them is held in memory any more, which may be later.
+     */
+    send(topic: string, messages: readonly OutgoingMessage[]) {
       let lane = lanes.get(topic);
       if (lane === undefined) lanes.set(topic, (lane = createLane(topic, kafka, logger)));
       const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
@@ -124,7 +111,8 @@ export function createAcknowledgedProducer({
       else lane.add(pieces);
       return { acknowledged, finished };
     },
-    async stop() {
+    /** Ends calls in flight or waits for them, a few seconds at most. Unsent messages are rejected. */
+    async stop(): Promise<void> {
       stopping = true;
       await within(STOP_MS, Promise.all([...lanes.values()].map((lane) => lane.stop())), undefined);
     },

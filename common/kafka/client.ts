@@ -14,10 +14,10 @@ import kafkajs, {
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
 import { installCodecs } from './wire/codecs.ts';
-import type { Place } from './wire/fetch-response.ts';
-import { produceOnce, readFetchesWith, scheduleOnlyWhilePending } from './wire/kafkajs-internals.ts';
+import type { FetchedBlock, Place } from './wire/fetch-response.ts';
+import { readFetchesWith } from './wire/kafkajs-internals.ts';
 import { partitionOf } from './partitioner.ts';
-import { FetchedRecord, type FetchedBlock } from './wire/record-batch.ts';
+import { FetchedRecord } from './wire/record-batch.ts';
 
 export type { FetchedRecord } from './wire/record-batch.ts';
 
@@ -36,32 +36,26 @@ export type {
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
 
-interface FetchedRecords {
-  /** the offset that they were fetched from; the request may be older than the last rejoin */
-  readonly at: number;
-  readonly records: readonly FetchedRecord[];
-  /** the last offset that the records cover; some offsets may have no record */
-  readonly to: number;
-  /** one after the last offset that can be read now; what open transactions wrote comes after it */
-  readonly end: number;
-  /** Frees the memory of the records at once. No key or value can be read afterwards. */
-  free(): void;
-}
-
 /**
  * Returns the records of a batch that a consumer received. Its messages differ from kafkajs's types
  * (kafkajs-internals.ts).
  */
-export function fetchedRecords(batch: Batch): FetchedRecords {
+export function fetchedRecords(batch: Batch) {
   const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
   const block = messages.find((message) => 'records' in message);
   return {
-    // kafkajs's types lack the field (src/consumer/batch.js:12)
+    /**
+     * the offset that they were fetched from; the request may be older than the last rejoin; kafkajs's types lack the
+     * field (src/consumer/batch.js:12)
+     */
     at: Number((batch as Batch & { readonly fetchedOffset: string }).fetchedOffset),
     records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
+    /** the last offset that the records cover; some offsets may have no record */
     to: Number(batch.lastOffset()),
+    /** one after the last offset that can be read now; what open transactions wrote comes after it */
     end: block === undefined ? Number(batch.highWatermark) : block.stableEnd,
-    free: () => {
+    /** Frees the memory of the records at once. No key or value can be read afterwards. */
+    free(): void {
       for (const message of messages) if ('records' in message) message.free();
     },
   };
@@ -116,19 +110,7 @@ interface ConsumerOptions extends Omit<ConsumerConfig, 'maxWaitTimeInMs' | 'retr
 }
 
 /** Creates producers, consumers and admins. It opens no connection itself. */
-export interface KafkaClient {
-  readonly brokers: readonly string[];
-  readonly ssl: boolean | ConnectionOptions;
-  readonly sasl: Sasl | undefined;
-  admin(): Admin;
-  /** kafkajs's defaults except for `retry`. consumer-facts.md beside this file describes how its consumer behaves. */
-  consumer(config: ConsumerOptions): Consumer;
-  /**
-   * Chooses partitions by murmur2 of the key, as Kafka's Java producer does. It writes the choice into the message, so
-   * a retry goes to the same partition.
-   */
-  producer(config?: Omit<ProducerConfig, 'createPartitioner'>): Producer;
-}
+export type KafkaClient = ReturnType<typeof createKafka>;
 
 /**
  * Always set, because kafkajs has other defaults if NODE_ENV is `test`, and the consumer's default of 5 overrides the
@@ -174,16 +156,7 @@ function unreadableReporter(logger: Logger): (place: Place, error: Error) => voi
 }
 
 /** Creates a Kafka client. Nothing else does. */
-export function createKafka({
-  brokers,
-  clientId,
-  logger,
-  maxDecompressedBytes,
-  ssl = false,
-  sasl,
-}: KafkaOptions): KafkaClient {
-  scheduleOnlyWhilePending();
-  produceOnce();
+export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, ssl = false, sasl }: KafkaOptions) {
   readFetchesWith({ maxBytes: maxDecompressedBytes, onUnreadable: unreadableReporter(logger) });
   installCodecs(maxDecompressedBytes);
   const kafka = new kafkajs.Kafka({
@@ -203,15 +176,20 @@ export function createKafka({
     brokers,
     ssl,
     sasl,
-    admin: () => kafka.admin(),
-    consumer: ({ maxWaitTimeInMs: wait, ...config }) =>
+    admin: (): Admin => kafka.admin(),
+    /** kafkajs's defaults except for `retry`. consumer-facts.md beside this file describes how its consumer behaves. */
+    consumer: ({ maxWaitTimeInMs: wait, ...config }: ConsumerOptions): Consumer =>
       kafka.consumer({
         ...config,
         retry,
         // kafkajs keeps what it is given, and makes it a number when it fetches (src/consumer/consumerGroup.js:491, 498)
         ...(wait !== undefined && { maxWaitTimeInMs: { valueOf: wait } as unknown as number }),
       }),
-    producer: (config) =>
+    /**
+     * Chooses partitions by murmur2 of the key, as Kafka's Java producer does. It writes the choice into the message,
+     * so a retry goes to the same partition.
+     */
+    producer: (config?: Omit<ProducerConfig, 'createPartitioner'>): Producer =>
       kafka.producer({ allowAutoTopicCreation: false, ...config, createPartitioner: pinningPartitioner }),
   };
 }

@@ -55,7 +55,7 @@ describe('the ledger is looked at', () => {
 });
 
 test('a pause does not repeat its partition, which each log line of a lane has', async () => {
-  const decision = { incarnation: 1, next: 9, bad: 60, messages: 100, pausedUntil: '2028-01-01T00:00:00Z', leftMs: 5 };
+  const decision = { incarnation: 1, next: 9, bad: 60, messages: 100, paused_until: '2028-01-01T00:00:00Z', leftMs: 5 };
   const body = Buffer.from(JSON.stringify({ topic: 't', partition: 3, ...decision }));
   const clickhouse = { read: async () => ({ body, readRows: undefined, readBytes: undefined }) } as Partial<ClickHouse>;
   const badShare = createBadShare(clickhouse as ClickHouse, 't', 3, { percent: 50, window: 100, pauseSeconds: 60 });

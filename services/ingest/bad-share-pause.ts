@@ -13,7 +13,7 @@ export interface Pause {
   readonly bad: number;
   readonly messages: number;
   /** ISO 8601 */
-  readonly pausedUntil: string;
+  readonly paused_until: string;
   /** milliseconds; 0 = the pause is over */
   readonly leftMs: number;
 }
@@ -75,8 +75,8 @@ export function createBadShare(
     async paused() {
       [last] = await readPauses(clickhouse, where);
       if (last === undefined || last.leftMs <= 0) return undefined;
-      const { incarnation, next, bad, messages, pausedUntil, leftMs } = last;
-      return { incarnation, next, bad, messages, pausedUntil, leftMs };
+      const { topic: _, partition: __, ...pause } = last;
+      return pause;
     },
 
     add: (deadLetters) => count.add(deadLetters),

@@ -6,7 +6,7 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { storeBatch } from './delivery/store-batch.ts';
 import { evaluateBatch, rawColumns, rulesFor, type Rules } from './evaluate/evaluate.ts';
-import type { Reason, Record } from './evaluate/record.ts';
+import type { Reason } from './evaluate/record.ts';
 import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
 import { statements } from './statements.ts';
@@ -29,18 +29,14 @@ export interface DeadLetter extends LetterPlace {
   readonly replayed_at: string | null;
 }
 
-interface DeadLetterContent extends Omit<DeadLetter, 'replayed_at'> {
-  readonly source: SourceName;
-  readonly batchLast: number;
-  readonly record: Record;
-}
+type DeadLetterContent = NonNullable<Awaited<ReturnType<typeof readDeadLetter>>>;
 
 export interface DeadLetterFilter {
   /** absent = any */
-  readonly topic?: string;
-  readonly reason?: Reason;
+  readonly topic?: string | undefined;
+  readonly reason?: Reason | undefined;
   /** only those that were not replayed */
-  readonly open?: boolean;
+  readonly open?: boolean | undefined;
 }
 
 const PAGE = 500;
@@ -78,8 +74,8 @@ export async function listDeadLetters(
  */
 export async function readDeadLetter(
   clickhouse: ClickHouse,
-  { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number },
-): Promise<DeadLetterContent | undefined> {
+  { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number | undefined },
+) {
   type Row = Pick<DeadLetter, 'incarnation' | 'reason' | 'detail'> & {
     source: string;
     batch_last: number;

@@ -64,7 +64,7 @@ export function createDecoders(
     settings.SCHEMA_REGISTRY_URL === undefined
       ? undefined
       : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
-  return new Map(sources.map(({ name }) => [name, createAvroDecoder({ source: name, schemas, registry })]));
+  return new Map(sources.map(({ name }) => [name, createAvroDecoder(name, schemas, registry)]));
 }
 
 /**

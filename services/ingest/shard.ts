@@ -8,11 +8,7 @@ import { statements } from './statements.ts';
  * one shard: rows, dead letters, replays, ledger. Its first claim (partition_owners) names the shard for ever. So a
  * cluster that gets another shard sends only partitions there that nobody has claimed before.
  */
-export interface ShardOf {
-  (topic: string, partition: number): Promise<ClickHouse>;
-  /** Returns the shard's name. Undefined before it was found, and without shards. */
-  nameOf(topic: string, partition: number): string | undefined;
-}
+export type ShardOf = ReturnType<typeof createShardOf>;
 
 /** Returns the shard of a partition that nobody has claimed. The partitions of a topic take turns. */
 export function chooseShard(topic: string, partition: number, shards: readonly string[]): string {
@@ -41,7 +37,7 @@ export async function findShard(clickhouse: ClickHouse, topic: string, partition
 }
 
 /** Finds each shard once: it never changes. */
-export function createShardOf(clickhouse: ClickHouse): ShardOf {
+export function createShardOf(clickhouse: ClickHouse) {
   const known = new Map<string, ClickHouse>();
   const keyOf = (topic: string, partition: number): string => `${topic}:${partition}`;
   return Object.assign(
@@ -51,7 +47,10 @@ export function createShardOf(clickhouse: ClickHouse): ShardOf {
       known.set(place, shard);
       return shard;
     },
-    { nameOf: (topic: string, partition: number) => known.get(keyOf(topic, partition))?.shard },
+    {
+      /** Returns the shard's name. Undefined before it was found, and without shards. */
+      nameOf: (topic: string, partition: number): string | undefined => known.get(keyOf(topic, partition))?.shard,
+    },
   );
 }
 

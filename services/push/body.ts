@@ -2,15 +2,7 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import { ApiError } from '../../common/http/errors.ts';
 import { eachElement, eachMember, isBlank, skipBlanks, unquoted, valueEnd } from '../../common/json-text.ts';
-
-type Unpack = (data: Buffer, options: { maxOutputLength: number; chunkSize: number; info: true }) => Promise<unknown>;
-
-/** What Node returns with `info`, which its types lack. */
-interface Unpacked {
-  readonly buffer: Buffer;
-  /** `bytesWritten`: the number of bytes that it has read */
-  readonly engine: { readonly bytesWritten: number };
-}
+import { unzip, type Unpack } from '../../common/unzip.ts';
 
 const inflate: Unpack = promisify(zlib.inflate);
 const inflateRaw: Unpack = promisify(zlib.inflateRaw);
@@ -24,9 +16,6 @@ const encodings: Readonly<Record<string, Unpack>> = {
   zstd: promisify(zlib.zstdDecompress),
 };
 
-/** With zlib's default of 16 KiB, each 16 KiB of output would go through the thread pool once more. */
-const CHUNK_BYTES = 256 * 1024;
-
 /**
  * Returns the body without its Content-Encoding. Throws ApiError: 415 if the encoding is none of gzip, deflate, br and
  * zstd, 413 if the result exceeds maxBytes, 400 if the data is broken or goes on after its end.
@@ -37,16 +26,11 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
   const unpack = Object.hasOwn(encodings, name) ? encodings[name] : undefined;
   if (unpack === undefined)
     throw new ApiError('unsupported_encoding', 'Content-Encoding may be gzip, deflate, br or zstd');
-  let unpacked: Unpacked;
-  try {
-    unpacked = (await unpack(body, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES, info: true })) as Unpacked;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE')
-      throw new ApiError('payload_too_large', `the body has more than ${maxBytes} bytes when decompressed`, {
-        cause: error,
-      });
+  const unpacked = await unzip(unpack, body, maxBytes).catch((error: unknown) => {
     throw new ApiError('invalid_request', `the body is not ${name}`, { cause: error });
-  }
+  });
+  if (unpacked === undefined)
+    throw new ApiError('payload_too_large', `the body has more than ${maxBytes} bytes when decompressed`);
   // Node stops at the end of the first zstd frame, and at the end of deflate and br: events behind it would be lost
   if (unpacked.engine.bytesWritten < body.length)
     throw new ApiError('invalid_request', `the body goes on after the end of its ${name}`);

@@ -39,17 +39,10 @@ export function readEvent(
   if (value.length > maxEventBytes) return { mistake: `is larger than ${maxEventBytes} bytes` };
   if (!text.startsWith('{')) return { mistake: 'is not a JSON object' };
   const reader = eventReaderOf(source);
-  switch (reader.read(value, 0, ANY_TIME)) {
-    case 'malformed_json':
-      return { mistake: `is ${reader.detail}` };
-    case 'missing_project':
-      return { mistake: `has no ${source.project}` };
-    case 'bad_timestamp':
-    case 'timestamp_out_of_range':
-      return { mistake: 'has an invalid timestamp' };
-    case undefined:
-      break;
-  }
+  const refusal = reader.read(value, 0, ANY_TIME);
+  if (refusal === 'malformed_json') return { mistake: `is ${reader.detail}` };
+  if (refusal === 'missing_project') return { mistake: `has no ${source.project}` };
+  if (refusal !== undefined) return { mistake: 'has an invalid timestamp' };
   const project = reader.textAt(reader.nodes.project, true) ?? '';
   if (Buffer.byteLength(project) > MAX_PROJECT_BYTES)
     return { mistake: `has a ${source.project} of more than ${MAX_PROJECT_BYTES} bytes` };

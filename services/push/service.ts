@@ -61,7 +61,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
   let producer: AcknowledgedProducer | undefined;
   let stopped = false;
   kafka.then(
-    (client) => (producer = createAcknowledgedProducer({ kafka: client, logger, acknowledgeMs })),
+    (client) => (producer = createAcknowledgedProducer(client, logger, acknowledgeMs)),
     () => undefined, // the owner of the promise reports the error
   );
 

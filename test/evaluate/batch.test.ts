@@ -6,7 +6,7 @@ import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { eventWith } from './messages.ts';
 import { outcomesOf, recordsOf, RULES, type Content } from './outcomes.ts';
 
-const avro = createAvroDecoder({ source: 'auth_logs', schemas: readKnownSchemas(undefined), registry: undefined });
+const avro = createAvroDecoder('auth_logs', readKnownSchemas(undefined));
 const evaluate = (contents: readonly Content[], without?: ReadonlySet<number>): Promise<EvaluatedBatch> =>
   evaluateBatch(
     'auth_logs',

@@ -56,7 +56,7 @@ const decoders = new Map<SourceName, AvroDecoder>();
 
 /** The messages as one batch of the topic. */
 export function evaluated(source: SourceName, topic: string, contents: readonly Content[]): Promise<EvaluatedBatch> {
-  if (!decoders.has(source)) decoders.set(source, createAvroDecoder({ source, schemas, registry: undefined }));
+  if (!decoders.has(source)) decoders.set(source, createAvroDecoder(source, schemas));
   return evaluateBatch(
     source,
     { topic, partition: PARTITION, incarnation: INCARNATION, batchLast: contents.length - 1 },

@@ -10,7 +10,7 @@ const schemas = readKnownSchemas(undefined);
 
 /** The decoder of a topic as ingest makes it with default settings. */
 export function testDecoder(source: SourceName, { registry }: { registry?: Registry } = {}): AvroDecoder {
-  return createAvroDecoder({ source, schemas, registry });
+  return createAvroDecoder(source, schemas, registry);
 }
 
 export interface RecordSchema {

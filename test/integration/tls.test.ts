@@ -162,7 +162,7 @@ describe('Kafka', () => {
       const kafka = kafkaOf({ ...tls(), ...user(mechanism) });
       const topic = uniqueName('tls');
       await ensureTopics(kafka, [topic], 1);
-      const producer = createAcknowledgedProducer({ kafka, logger: testLogger });
+      const producer = createAcknowledgedProducer(kafka, testLogger);
       await producer.send(topic, [{ key: null, value: Buffer.from(mechanism), timestamp: 1 }]).acknowledged;
       await producer.stop();
       expect((await readAll(topic, { brokers: broker.brokers })).map(({ message }) => String(message.value))).toEqual([

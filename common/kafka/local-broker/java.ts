@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, renameSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -6,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from '../../logger.ts';
 import { makeFolder } from '../../make-folder.ts';
 import { Unavailable, type Backend } from './backend.ts';
-import { commandOf, lastError, lastLine, run, startDetached } from './process.ts';
+import { commandOf, lastError, lastLine, run } from './process.ts';
 import {
   KAFKA_VERSION,
   formatArguments,
@@ -120,10 +121,20 @@ export async function startWithJava(
       throw new Unavailable(`is installed, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
   }
   const output = openSync(join(home, 'broker.log'), 'w');
-  const { pid, exited } = startDetached(java, javaArguments(classpath, serverClass, properties), home, output);
+  // in its own process group, so it survives a ctrl-C in our terminal
+  const child = spawn(java, javaArguments(classpath, serverClass, properties), {
+    cwd: home,
+    detached: true,
+    stdio: ['ignore', output, output],
+  });
   closeSync(output);
-  if (pid === undefined) throw new Unavailable(`cannot be started: ${await exited}`);
-  return backend(pid, home, exited);
+  child.unref();
+  const exited = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', (code, killedBy) => resolve(killedBy ?? `exit code ${code}`));
+  });
+  if (child.pid === undefined) throw new Unavailable(`cannot be started: ${await exited}`);
+  return backend(child.pid, home, exited);
 }
 
 /** Returns the broker with this pid if it still runs in `home`, whoever started it. */

@@ -1,4 +1,4 @@
-import { spawn, execFile } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 
@@ -72,23 +72,4 @@ export async function commandOf(pid: number): Promise<string | undefined> {
     stdout: '',
   }));
   return stdout.trim() || undefined;
-}
-
-/**
- * Starts a program in its own process group, so it survives a ctrl-C in our terminal. Its output goes to an open file.
- * `exited` tells how it ended.
- */
-export function startDetached(
-  command: string,
-  args: readonly string[],
-  cwd: string,
-  output: number,
-): { readonly pid: number | undefined; readonly exited: Promise<string> } {
-  const child = spawn(command, args, { cwd, detached: true, stdio: ['ignore', output, output] });
-  child.unref();
-  const exited = new Promise<string>((resolve) => {
-    child.once('error', (error) => resolve(error.message));
-    child.once('exit', (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
-  });
-  return { pid: child.pid, exited };
 }

@@ -1,4 +1,4 @@
-import { pipeline, type Duplex } from 'node:stream';
+import { pipeline } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import kafkajs from 'kafkajs';
@@ -8,6 +8,7 @@ import {
   uncompress as snappyUncompress,
   uncompressSync as snappyUncompressSync,
 } from 'snappy';
+import { CHUNK_BYTES, unzip, type Unpack } from '../../unzip.ts';
 
 /** The compressions of Kafka's record batches; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
@@ -82,24 +83,19 @@ const compressors: Record<Codec, (data: Buffer) => Promise<Buffer>> = {
 };
 
 const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<Buffer>> = {
-  gzip: (data, maxBytes) => unzip('gzip', promisify(zlib.unzip), data, maxBytes),
+  gzip: async (data, maxBytes) => (await unpacked('gzip', promisify(zlib.unzip), data, maxBytes)).buffer,
   snappy: decompressSnappy,
   lz4: decompressLz4,
   zstd: decompressZstd,
 };
 
 const chunkers: Record<Codec, (data: Buffer) => AsyncIterable<Buffer>> = {
-  gzip: (data) => streamed(zlib.createUnzip({ chunkSize: CHUNK_BYTES }), data),
+  // breaking out of the loop ends the stream
+  gzip: (data) => zlib.createUnzip({ chunkSize: CHUNK_BYTES }).end(data),
   snappy: snappyChunks,
   lz4: lz4Chunks,
   zstd: zstdChunks,
 };
-
-/** Breaking out of the loop ends the stream. */
-function streamed(stream: Duplex, data: Buffer): AsyncIterable<Buffer> {
-  stream.end(data);
-  return stream;
-}
 
 const ZSTD_MAGIC = 0xfd2fb528;
 /** 16 magics, with any last four bits */
@@ -146,7 +142,7 @@ function zstdFrameEnd(data: Buffer, from: number): number {
 }
 
 async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer> {
-  const first = await unzip('zstd', unpackZstd, data, maxBytes);
+  const first = await unpacked('zstd', promisify(zlib.zstdDecompress), data, maxBytes);
   if (first.engine.bytesWritten >= data.length) return first.buffer;
   const parts: Buffer[] = [];
   let total = 0;
@@ -158,16 +154,10 @@ async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer> {
   return Buffer.concat(parts, total);
 }
 
-/** What zlib's functions resolve to with the option `info`, which Node's types do not know. */
-interface Unpacked {
-  readonly buffer: Buffer;
-  /** bytesWritten: of the input, to the end of its first frame */
-  readonly engine: { readonly bytesWritten: number };
-}
-
-async function unpackZstd(data: Buffer, options: UnpackOptions): Promise<Unpacked> {
-  const unpacked: unknown = await promisify(zlib.zstdDecompress)(data, { ...options, info: true });
-  return unpacked as Unpacked;
+async function unpacked(codec: Codec, unpack: Unpack, data: Buffer, maxBytes: number) {
+  const all = await unzip(unpack, data, maxBytes);
+  if (all === undefined) throw tooLarge(codec, data.length, maxBytes);
+  return all;
 }
 
 /**
@@ -176,29 +166,6 @@ async function unpackZstd(data: Buffer, options: UnpackOptions): Promise<Unpacke
  * back late what another thread frees: it held 570 MB where the event loop's own heap holds 120 MB.
  */
 const AT_ONCE_BYTES = 4 * 1024 * 1024;
-
-/** zlib's default of 16 KiB costs a turn through the thread pool per 16 KiB of output. */
-const CHUNK_BYTES = 256 * 1024;
-
-interface UnpackOptions {
-  readonly maxOutputLength: number;
-  readonly chunkSize: number;
-}
-
-async function unzip<T>(
-  codec: Codec,
-  unpack: (data: Buffer, options: UnpackOptions) => Promise<T>,
-  data: Buffer,
-  maxBytes: number,
-): Promise<T> {
-  try {
-    return await unpack(data, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES });
-  } catch (error) {
-    throw (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE'
-      ? tooLarge(codec, data.length, maxBytes)
-      : error;
-  }
-}
 
 /**
  * Java's snappy stream (xerial): these 8 bytes, two 32-bit versions, then blocks of up to 32 KiB, each after its 32-bit

@@ -8,7 +8,6 @@ import {
   recordReader,
   type BatchHeader,
   type Budget,
-  type FetchedBlock,
   type FetchedRecord,
 } from './record-batch.ts';
 
@@ -120,17 +119,31 @@ interface Taken {
   readonly buffers: ArrayBuffer[];
 }
 
-function blocksOf({ records, whole, buffers }: Taken, stableEnd: number): FetchedBlock[] {
+/**
+ * The records that one fetch returned for one partition, shaped as a single message. kafkajs reads the offsets of
+ * messages, moves its position behind the last one, and passes the messages on.
+ * The objects that kafkajs makes per record (offsets as text, BigInt, Long) cost as much as reading it.
+ */
+export type FetchedBlock = ReturnType<typeof blocksOf>[number];
+
+function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
   // a batch that the budget cut off, or that is damaged inside, still yields and covers the records before that
   const to = Math.max(whole ?? -1, records.at(-1)?.offset ?? -1);
   if (to < 0) return [];
   return [
     {
+      /** as text; the block covers the offsets up to this one, including those without a record */
       offset: String(to),
+      /** may be empty; then kafkajs passes the block to nobody */
       records,
       isControlRecord: records.length === 0,
+      /** the partition's last stable offset: records from there on cannot be read yet */
       stableEnd,
-      free: () => {
+      /**
+       * Frees the memory of the records at once. No key or value can be read afterwards. Otherwise the garbage
+       * collector frees it.
+       */
+      free(): void {
         for (const buffer of buffers) buffer.transfer(0);
       },
     },

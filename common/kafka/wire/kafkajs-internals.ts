@@ -11,24 +11,16 @@ interface RequestQueue {
   scheduleCheckPendingRequests: (this: RequestQueue) => void;
 }
 
-let timersStopped = false;
-
-/**
- * Stops a timer of kafkajs that never ends. After every response RequestQueue.scheduleCheckPendingRequests sets a timer
- * for `throttledUntil - Date.now()`, which is about minus 55 years unless the broker throttles. Node prints a
- * TimeoutNegativeWarning and makes it 1 ms, and the callback schedules the next one. So each connection wakes a
- * thousand times a second (three idle connections: 4 % of a core; without the timer 0.3 %). Only requests that wait for
- * a throttled broker need a timer, and a request that begins to wait schedules its own (push, line 167).
- */
-export function scheduleOnlyWhilePending(): void {
-  if (timersStopped) return;
-  timersStopped = true;
-  const { prototype } = require('kafkajs/src/network/requestQueue/index.js') as { prototype: RequestQueue };
-  const schedule = prototype.scheduleCheckPendingRequests;
-  prototype.scheduleCheckPendingRequests = function (this: RequestQueue): void {
-    if (this.pending.length > 0) schedule.call(this);
-  };
-}
+// Stops a timer of kafkajs that never ends. After every response RequestQueue.scheduleCheckPendingRequests sets a timer
+// for `throttledUntil - Date.now()`, which is about minus 55 years unless the broker throttles. Node prints a
+// TimeoutNegativeWarning and makes it 1 ms, and the callback schedules the next one. So each connection wakes a
+// thousand times a second (three idle connections: 4 % of a core; without the timer 0.3 %). Only requests that wait for
+// a throttled broker need a timer, and a request that begins to wait schedules its own (push, line 167).
+const queues = (require('kafkajs/src/network/requestQueue/index.js') as { prototype: RequestQueue }).prototype;
+const schedule = queues.scheduleCheckPendingRequests;
+queues.scheduleCheckPendingRequests = function (this: RequestQueue): void {
+  if (this.pending.length > 0) schedule.call(this);
+};
 
 /** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */
 interface Broker {
@@ -43,7 +35,6 @@ export interface ProduceRequest {
 /** of a producer that is not idempotent (src/producer/eosManager/index.js:10) */
 const NO_PRODUCER_ID = -1;
 
-let producesOnce = false;
 /** messages that a broker acknowledged to an idempotent producer */
 const acknowledged = new WeakSet<object>();
 
@@ -52,39 +43,33 @@ export function isAcknowledged(message: object): boolean {
   return acknowledged.has(message);
 }
 
-/**
- * Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats
- * itself when the first one fails (src/producer/sendMessages.js:65, 133). The repetition takes the next sequence
- * numbers, so brokers take it for new messages. Two cases:
- * - Some brokers have not answered yet, and are asked again. So a refusal waits until the other requests of its call
- *   have ended. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
- * - A partition that was acknowledged has moved to a broker that is asked again. Then the call fails.
- */
-export function produceOnce(): void {
-  if (producesOnce) return;
-  producesOnce = true;
-  const { prototype } = require('kafkajs/src/broker/index.js') as { prototype: Broker };
-  const { produce } = prototype;
-  const running = new Map<Promise<unknown>, unknown>();
-  prototype.produce = async function (this: Broker, request) {
-    if (request.producerId === NO_PRODUCER_ID) return await produce.call(this, request);
-    const messages = request.topicData.flatMap(({ partitions }) => partitions.flatMap((of) => of.messages));
-    if (messages.some(isAcknowledged))
-      throw new Error('the leader of an acknowledged partition has moved to a broker that is asked again');
-    const own = produce.call(this, request);
-    running.set(own, request.producerId);
-    try {
-      const answer = await own;
-      for (const message of messages) acknowledged.add(message);
-      return answer;
-    } catch (error) {
-      await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));
-      throw error;
-    } finally {
-      running.delete(own);
-    }
-  };
-}
+// Keeps a call of an idempotent producer from storing messages twice. A call sends a request to each broker and repeats
+// itself when the first one fails (src/producer/sendMessages.js:65, 133). The repetition takes the next sequence
+// numbers, so brokers take it for new messages. Two cases:
+// - Some brokers have not answered yet, and are asked again. So a refusal waits until the other requests of its call
+//   have ended. A producer makes one call at a time (acknowledged-producer.ts), so a call is known by its producer.
+// - A partition that was acknowledged has moved to a broker that is asked again. Then the call fails.
+const brokers = (require('kafkajs/src/broker/index.js') as { prototype: Broker }).prototype;
+const { produce } = brokers;
+const running = new Map<Promise<unknown>, unknown>();
+brokers.produce = async function (this: Broker, request) {
+  if (request.producerId === NO_PRODUCER_ID) return await produce.call(this, request);
+  const messages = request.topicData.flatMap(({ partitions }) => partitions.flatMap((of) => of.messages));
+  if (messages.some(isAcknowledged))
+    throw new Error('the leader of an acknowledged partition has moved to a broker that is asked again');
+  const own = produce.call(this, request);
+  running.set(own, request.producerId);
+  try {
+    const answer = await own;
+    for (const message of messages) acknowledged.add(message);
+    return answer;
+  } catch (error) {
+    await Promise.allSettled([...running.keys()].filter((other) => running.get(other) === request.producerId));
+    throw error;
+  } finally {
+    running.delete(own);
+  }
+};
 
 /**
  * kafkajs's definition of the Fetch request (src/protocol/requests/fetch/index.js): for a version and the parameters of

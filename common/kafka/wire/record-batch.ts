@@ -14,19 +14,7 @@ import type { Codec } from './codecs.ts';
  * - holds all partitions of a response decompressed at once, and every record keeps the whole response in memory;
  * - ignores checksums.
  */
-export interface BatchHeader {
-  readonly baseOffset: number;
-  readonly lastOffset: number;
-  readonly baseTimestamp: number;
-  /** of the whole batch if the broker set the time (LogAppendTime), else undefined */
-  readonly appendTime: number | undefined;
-  readonly codec: Codec | undefined;
-  readonly producerId: bigint;
-  readonly transactional: boolean;
-  readonly control: boolean;
-  /** number of records; with compaction fewer than offsets */
-  readonly count: number;
-}
+export type BatchHeader = ReturnType<typeof batchHeader>;
 
 /** Bytes before the records. */
 export const HEADER_BYTES = 61;
@@ -51,7 +39,7 @@ export function batchSize(data: Buffer, at: number): number | undefined {
  * Returns the header of a complete batch. Throws if its bytes differ from what was written: the checksum covers
  * everything after itself.
  */
-export function batchHeader(batch: Buffer): BatchHeader {
+export function batchHeader(batch: Buffer) {
   if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
   if (crc32c(batch, 21) !== batch.readUInt32BE(17)) throw new Error('a record batch does not match its checksum');
@@ -63,11 +51,13 @@ export function batchHeader(batch: Buffer): BatchHeader {
     baseOffset,
     lastOffset: baseOffset + batch.readInt32BE(23),
     baseTimestamp: Number(batch.readBigInt64BE(27)),
+    /** of the whole batch if the broker set the time (LogAppendTime), else undefined */
     appendTime: (attributes & 0x08) === 0 ? undefined : Number(batch.readBigInt64BE(35)),
     codec: CODECS[codec],
     producerId: batch.readBigInt64BE(43),
     transactional: (attributes & 0x10) !== 0,
     control: (attributes & 0x20) !== 0,
+    /** number of records; with compaction fewer than offsets */
     count: batch.readInt32BE(57),
   };
 }
@@ -164,26 +154,6 @@ type Span = readonly [number, number];
 const NULL: Span = [-1, -1];
 const NO_HEADERS: FetchedHeaders = Object.freeze([]);
 
-/**
- * The records that one fetch returned for one partition, shaped as a single message. kafkajs reads the offsets of
- * messages, moves its position behind the last one, and passes the messages on.
- * The objects that kafkajs makes per record (offsets as text, BigInt, Long) cost as much as reading it.
- */
-export interface FetchedBlock {
-  /** as text; the block covers the offsets up to this one, including those without a record */
-  readonly offset: string;
-  /** may be empty; then kafkajs passes the block to nobody */
-  readonly records: readonly FetchedRecord[];
-  readonly isControlRecord: boolean;
-  /** the partition's last stable offset: records from there on cannot be read yet */
-  readonly stableEnd: number;
-  /**
-   * Frees the memory of the records at once. No key or value can be read afterwards. Otherwise the garbage collector
-   * frees it.
-   */
-  free(): void;
-}
-
 /** A producer may write any 64 bits as a time. A time beyond exact integers becomes this one, in the year 287,396. */
 const LATEST_TIME = Number.MAX_SAFE_INTEGER;
 
@@ -199,16 +169,6 @@ export interface Budget {
   left: number;
 }
 
-interface RecordReader {
-  /**
-   * Takes the next decompressed bytes of the batch. Returns false if it needs no more: all records are read, or the
-   * budget is used up. Throws if they are not records.
-   */
-  push(chunk: Buffer): boolean;
-  /** whether all records were read */
-  isDone(): boolean;
-}
-
 /**
  * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`. It begins at offset `from`
  * and ends when the budget is used up, after at least one record; the rest is fetched again. Of a record above
@@ -221,15 +181,23 @@ export function recordReader(
   budget: Budget,
   maxRecordBytes: number,
   records: FetchedRecord[],
-): RecordReader {
+) {
   let read = 0;
   let waiting: Buffer[] = [];
   let waitingBytes = 0;
   /** no complete record is possible before that many bytes */
   let needed = 1;
   let toSkip = 0;
-  return { push, isDone: () => read === header.count && toSkip === 0 };
+  return {
+    push,
+    /** whether all records were read */
+    isDone: (): boolean => read === header.count && toSkip === 0,
+  };
 
+  /**
+   * Takes the next decompressed bytes of the batch. Returns false if it needs no more: all records are read, or the
+   * budget is used up. Throws if they are not records.
+   */
   function push(chunk: Buffer): boolean {
     let data = chunk;
     if (toSkip > 0) {

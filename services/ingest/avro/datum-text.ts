@@ -195,16 +195,8 @@ const byteClass = Uint8Array.from({ length: 256 }, (_, byte) => {
 });
 /** The letter of a short escape, 0 where there is none. */
 const shortEscape = new Uint8Array(0x60);
-for (const [byte, letter] of [
-  [0x08, 'b'],
-  [0x09, 't'],
-  [0x0a, 'n'],
-  [0x0c, 'f'],
-  [0x0d, 'r'],
-  [0x22, '"'],
-  [0x5c, '\\'],
-] as const)
-  shortEscape[byte] = letter.charCodeAt(0);
+for (const [letter, meaning] of ['b\b', 't\t', 'n\n', 'f\f', 'r\r', '""', '\\\\'])
+  shortEscape[meaning!.charCodeAt(0)] = letter!.charCodeAt(0);
 
 /** Returns whether it has escapes. */
 export function writeString(): boolean {

@@ -41,7 +41,7 @@ type Bound = Pick<AvroDecoder, 'usableIds' | 'load'> & {
 };
 /** A decoder whose texts are as long as an event may be. */
 function decoderOf(registry?: Registry): Bound {
-  const decoder = createAvroDecoder({ source: 'edge_logs', schemas, registry });
+  const decoder = createAvroDecoder('edge_logs', schemas, registry);
   return {
     ...decoder,
     raw: (value) => decoder.raw(value, maxEventBytes),

@@ -20,12 +20,6 @@ const MAX_ID = 2 ** 31 - 1;
 const LOOKUPS_AT_A_TIME = 8;
 const MAX_LOOKUPS = 1_000;
 
-interface AvroDecoderOptions {
-  readonly source: SourceName;
-  readonly schemas: KnownSchemas;
-  readonly registry: Registry | undefined;
-}
-
 export type AvroDecoder = ReturnType<typeof createAvroDecoder>;
 
 /**
@@ -35,7 +29,7 @@ export type AvroDecoder = ReturnType<typeof createAvroDecoder>;
  * namespace), or of one of its aliases, is that of another source or of nothing known here: unknown_schema, though it
  * may be well known itself.
  */
-export function createAvroDecoder({ source, schemas, registry }: AvroDecoderOptions) {
+export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, registry?: Registry) {
   const reader = schemas.current[source];
   const ways = new Map<Schema, Transcode | Refusal>();
 

@@ -130,9 +130,6 @@ function lookupOf(id: number, { schema, schemaType = 'AVRO', references = [] }: 
 
 function reasonOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
-  return cause instanceof Error
-    ? 'code' in cause && typeof cause.code === 'string'
-      ? cause.code
-      : cause.message
-    : String(cause);
+  if (!(cause instanceof Error)) return String(cause);
+  return 'code' in cause && typeof cause.code === 'string' ? cause.code : cause.message;
 }

@@ -7,29 +7,23 @@ import { sources, type SourceName } from '../../../common/sources.ts';
 import { wireFingerprint } from './fingerprint.ts';
 
 /** A schema that messages may have been written with. */
-export interface Schema {
-  readonly type: avro.Type;
-  /** 16 hex digits, as in a message */
-  readonly fingerprint: string;
-}
+export type Schema = ReturnType<typeof parseSchema>;
 
-export interface KnownSchemas {
-  /** the present schema of each source: the reader's */
-  readonly current: Readonly<Record<SourceName, Schema>>;
-  /** present, earlier and the operator's, of all sources */
-  readonly byFingerprint: ReadonlyMap<string, Schema>;
-}
+export type KnownSchemas = ReturnType<typeof readKnownSchemas>;
 
 /**
  * Parses a schema (JSON text). Throws Error where it is none.
  * Defaults are left out first: a writer's have no meaning for its datums, and avsc refuses some that others write.
  */
-export function parseSchema(text: string): Schema {
+export function parseSchema(text: string) {
   const json = JSON.parse(text, (key, value: unknown) => (key === 'default' ? undefined : value)) as avro.Schema;
   // wrapUnions: every union is allowed, also one of several numbers
   const type = avro.Type.forSchema(json, { wrapUnions: true });
-  // avsc exports the Parsing Canonical Form
-  return { type, fingerprint: wireFingerprint(JSON.stringify(type.schema())) };
+  return {
+    type,
+    /** 16 hex digits, as in a message; avsc exports the Parsing Canonical Form */
+    fingerprint: wireFingerprint(JSON.stringify(type.schema())),
+  };
 }
 
 const FOLDER = fileURLToPath(new URL('../../../schemas/', import.meta.url));
@@ -39,7 +33,7 @@ const FOLDER = fileURLToPath(new URL('../../../schemas/', import.meta.url));
  * folder.
  * Throws StartError where that folder cannot be read or holds something else under such a name.
  */
-export function readKnownSchemas(operatorsFolder: string | undefined): KnownSchemas {
+export function readKnownSchemas(operatorsFolder: string | undefined) {
   const known = new Map(schemaFiles(FOLDER).map((file) => [file, readSchema(FOLDER, file)]));
   const current = Object.fromEntries(sources.map(({ name }) => [name, known.get(`${name}.avsc`)!])) as Record<
     SourceName,
@@ -48,7 +42,12 @@ export function readKnownSchemas(operatorsFolder: string | undefined): KnownSche
   const operators = operatorsFolder === undefined ? [] : readOperators(operatorsFolder);
   // of equal fingerprints the present schema counts
   const all = [...known.values(), ...operators, ...Object.values(current)];
-  return { current, byFingerprint: new Map(all.map((schema) => [schema.fingerprint, schema])) };
+  return {
+    /** the present schema of each source: the reader's */
+    current,
+    /** present, earlier and the operator's, of all sources */
+    byFingerprint: new Map(all.map((schema) => [schema.fingerprint, schema])),
+  };
 }
 
 function readOperators(folder: string): Schema[] {

@@ -1,4 +1,3 @@
-import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import type { CommandContext } from '../../../common/command/command.ts';
 import {
   ApiError,
@@ -12,8 +11,8 @@ import type { Operation, Route, RouteRequest, RouteResponse } from '../../../com
 import {
   listDeadLetters,
   readDeadLetter,
+  replayDeadLetter,
   replayLetters,
-  type Coordinates,
   type DeadLetterFilter,
   type LetterPlace,
 } from '../dead-letters.ts';
@@ -65,8 +64,7 @@ export function deadLetterRoutes(context: CommandContext): Route[] {
         const incarnation = readIncarnation(query);
         if (!/^\d{1,9}$/.test(partition) || !/^\d{1,18}$/.test(offset))
           throw new ApiError('not_found', 'there is no dead letter at this place');
-        const at = { topic, partition: Number(partition), offset, ...(incarnation !== undefined && { incarnation }) };
-        const letter = await readDeadLetter(clickhouse, at);
+        const letter = await readDeadLetter(clickhouse, { topic, partition: Number(partition), offset, incarnation });
         if (letter === undefined) throw new ApiError('not_found', 'there is no dead letter at this place');
         const { record, reason, detail } = letter;
         return {
@@ -117,25 +115,23 @@ async function replay(
   if (mistakes.length > 0) throw invalidParameters(mistakes);
   const topic = filter.topic ?? '';
   const { clickhouse } = context;
-  const at = { topic, partition: Number(partition), offset: String(offset) };
-  const found = isOne
-    ? [await letterAt(clickhouse, isUInt32(incarnation) ? { ...at, incarnation } : at)]
-    : await listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after);
-  const outcomes = {};
+  const options = replayOptionsOf(context);
   // once the caller has left, or stopped it, no further letter begins
-  const last = await replayLetters(replayOptionsOf(context), found.slice(0, limit), outcomes, signal);
+  if (isOne) {
+    const at = { topic, partition: Number(partition), offset: String(offset) };
+    const letter = await readDeadLetter(clickhouse, {
+      ...at,
+      incarnation: isUInt32(incarnation) ? incarnation : undefined,
+    });
+    if (letter === undefined)
+      throw new ApiError('not_found', `there is no dead letter at ${topic} ${at.partition} ${at.offset}`);
+    const result = signal.aborted ? {} : { [await replayDeadLetter(options, letter)]: 1 };
+    return { status: 200, json: { result, next: null } };
+  }
+  const found = await listDeadLetters(clickhouse, { ...filter, open: true }, limit + 1, after);
+  const outcomes = {};
+  const last = await replayLetters(options, found.slice(0, limit), outcomes, signal);
   return { status: 200, json: { result: outcomes, next: found.length > limit ? placeOf(last) : null } };
-}
-
-/** Throws ApiError if there is no dead letter. */
-async function letterAt(
-  clickhouse: ClickHouse,
-  at: Coordinates & { readonly incarnation?: number },
-): Promise<LetterPlace> {
-  const letter = await readDeadLetter(clickhouse, at);
-  if (letter === undefined)
-    throw new ApiError('not_found', `there is no dead letter at ${at.topic} ${at.partition} ${at.offset}`);
-  return letter;
 }
 
 const base64 = (bytes: Uint8Array | null): string | null =>
@@ -171,9 +167,9 @@ function readFilter(given: Readonly<Record<string, unknown>>, mistakes: Paramete
   if (!['', 'true', 'false', true, false].includes(open as string | boolean))
     mistakes.push({ parameter: 'open', message: 'must be true or false' });
   return {
-    ...(typeof topic === 'string' && topic !== '' && { topic }),
-    ...(reason !== undefined && { reason }),
-    ...((open === 'true' || open === true) && { open: true }),
+    topic: typeof topic === 'string' ? topic || undefined : undefined,
+    reason,
+    open: open === 'true' || open === true,
   };
 }
 
@@ -187,31 +183,15 @@ function readLimit(given: unknown, standard: number, most: number, mistakes: Par
 
 /** Where a page ended, as a text that callers only hand back. */
 function placeOf(letter: LetterPlace | undefined): string | null {
-  return letter === undefined
-    ? null
-    : Buffer.from(JSON.stringify([letter.topic, letter.incarnation, letter.partition, letter.offset])).toString(
-        'base64url',
-      );
+  return letter === undefined ? null : [letter.topic, letter.incarnation, letter.partition, letter.offset].join(':');
 }
 
 function readPlace(given: unknown, mistakes: ParameterMistake[]): LetterPlace | undefined {
   if (given === undefined || given === null || given === '') return undefined;
-  try {
-    if (typeof given !== 'string') throw new TypeError('no text');
-    const [topic, incarnation, partition, offset] = JSON.parse(
-      Buffer.from(given, 'base64url').toString('utf8'),
-    ) as unknown[];
-    if (
-      typeof topic === 'string' &&
-      isUInt32(incarnation) &&
-      isUInt32(partition) &&
-      typeof offset === 'string' &&
-      /^\d{1,18}$/.test(offset)
-    )
-      return { topic, incarnation, partition, offset };
-  } catch {
-    // said below
-  }
+  const [, topic = '', incarnation, partition, offset = ''] =
+    (typeof given === 'string' && /^([\w.-]{1,249}):(\d{1,10}):(\d{1,10}):(\d{1,18})$/.exec(given)) || [];
+  const [life, of] = [Number(incarnation), Number(partition)];
+  if (isUInt32(life) && isUInt32(of)) return { topic, incarnation: life, partition: of, offset };
   mistakes.push({ parameter: 'after', message: 'must be `next` of the page before' });
   return undefined;
 }

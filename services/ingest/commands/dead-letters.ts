@@ -23,23 +23,18 @@ type Args =
 
 type Result =
   | {
-      readonly dead_letters: readonly (Pick<DeadLetter, 'topic' | 'partition' | 'reason' | 'detail' | 'replayed_at'> & {
-        readonly offset: number;
-      })[];
+      readonly dead_letters: readonly (Omit<DeadLetter, 'incarnation' | 'offset'> & { readonly offset: number })[];
       readonly more?: true;
     }
-  | {
-      readonly topic: string;
-      readonly partition: number;
+  | (Pick<DeadLetter, 'topic' | 'partition' | 'reason' | 'detail'> & {
       readonly offset: number;
-      readonly reason: string;
-      readonly detail: string;
       readonly value_base64: string;
-    }
+    })
   | { readonly replayed: { readonly [outcome in ReplayOutcome]?: number } };
 
 const LIMIT = 1_000;
 const MOST_LETTERS = 1_000_000;
+/** It refuses a misspelt reason, which would find nothing, as if all were well. */
 const FILTER = {
   type: 'object',
   properties: { topic: TOPIC, reason: { type: 'string', enum: reasons }, open: { type: 'boolean' } },
@@ -73,11 +68,6 @@ function readCoordinates([topic, partition, offset]: readonly [string, string, s
   return { topic, partition: wholeNumber(partition), offset };
 }
 
-/** The schema refuses a misspelt reason, which would find nothing, as if all were well. */
-function readFilter(topic: string | undefined, reason: string | undefined): DeadLetterFilter {
-  return { ...(topic !== undefined && { topic }), ...(reason !== undefined && { reason: reason as Reason }) };
-}
-
 export const deadLettersCommand: Command<Args, Result> = {
   name: 'dead-letters',
   about: `A replay evaluates a letter again with the rules and settings of the process that runs it: npm start, or this command. It writes the row with
@@ -93,7 +83,7 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
       },
       read: ({ topic, reason, open, limit = String(LIMIT) }): Args => ({
         do: 'list',
-        filter: { ...readFilter(topic, reason), ...(open && { open }) },
+        filter: { topic, reason: reason as Reason | undefined, ...(open && { open }) },
         limit: wholeNumber(limit),
       }),
     }),
@@ -114,7 +104,10 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
       action: 'replay',
       options: { topic: { value: 'TOPIC', isRequired: true }, reason: { value: 'REASON' } },
       schema: { properties: { filter: { ...FILTER, required: ['topic'] } }, required: ['filter'] },
-      read: ({ topic, reason }): Args => ({ do: 'replay_all', filter: readFilter(topic, reason) }),
+      read: ({ topic, reason }): Args => ({
+        do: 'replay_all',
+        filter: { topic, reason: reason as Reason | undefined },
+      }),
     }),
   },
 
@@ -122,14 +115,9 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
     if (args.do === 'list') {
       const found = await listDeadLetters(clickhouse, args.filter, args.limit + 1);
       return {
-        dead_letters: found.slice(0, args.limit).map(({ topic, partition, offset, reason, detail, replayed_at }) => ({
-          topic,
-          partition,
-          offset: Number(offset),
-          reason,
-          detail,
-          replayed_at,
-        })),
+        dead_letters: found
+          .slice(0, args.limit)
+          .map(({ incarnation: _, ...of }) => ({ ...of, offset: Number(of.offset) })),
         ...(found.length > args.limit && { more: true }),
       };
     }
@@ -139,14 +127,8 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
     const letter = await readDeadLetter(clickhouse, args.at);
     if (letter === undefined) throw new StartError(`there is no dead letter at ${topic} ${partition} ${offset}`);
     if (args.do === 'replay') return { replayed: { [await replayDeadLetter(replaying, letter)]: 1 } };
-    return {
-      topic,
-      partition,
-      offset: Number(offset),
-      reason: letter.reason,
-      detail: letter.detail,
-      value_base64: letter.record.value!.toString('base64'),
-    };
+    const { reason, detail, record } = letter;
+    return { topic, partition, offset: Number(offset), reason, detail, value_base64: record.value!.toString('base64') };
   },
 
   print(result) {

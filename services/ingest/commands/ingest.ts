@@ -6,9 +6,7 @@ type Args =
   | { readonly action: 'paused' }
   | { readonly action: 'resume'; readonly topic: string; readonly partition: number };
 
-type PausedPartition = Pick<Pause, 'topic' | 'partition' | 'next' | 'bad' | 'messages'> & {
-  readonly paused_until: string;
-};
+type PausedPartition = Omit<Pause, 'incarnation' | 'leftMs'>;
 
 type Result = { readonly paused: readonly PausedPartition[] } | { readonly resumed: readonly PausedPartition[] };
 
@@ -32,16 +30,7 @@ export const ingestCommand: Command<Args, Result> = {
 
   async run({ clickhouse }, args) {
     const pauses = await readPauses(clickhouse, args.action === 'resume' ? args : undefined);
-    const paused = pauses
-      .filter((p) => p.leftMs > 0)
-      .map(({ topic, partition, next, bad, messages, pausedUntil }) => ({
-        topic,
-        partition,
-        next,
-        bad,
-        messages,
-        paused_until: pausedUntil,
-      }));
+    const paused = pauses.filter((p) => p.leftMs > 0).map(({ incarnation: _, leftMs: __, ...paused }) => paused);
     if (args.action === 'paused') return { paused };
     if (paused.length > 0) await resumePartition(clickhouse, args.topic, args.partition);
     return { resumed: paused };

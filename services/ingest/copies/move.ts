@@ -24,10 +24,7 @@ const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
 const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
 
-export interface Moved {
-  readonly tables: readonly { readonly name: string; readonly rows: number }[];
-  readonly rows: number;
-}
+export type Moved = Awaited<ReturnType<typeof moveTables>>;
 
 interface Table {
   readonly name: string;
@@ -48,12 +45,7 @@ interface StoredTable extends Table {
  * (shares.ts). Ends with the account of the ledger at the new place. No batch may be in flight at the old place, and
  * nobody may write there. Throws StartError.
  */
-export async function moveTables(
-  from: ClickHouse,
-  to: ClickHouse,
-  retentionDays: number,
-  logger: Logger,
-): Promise<Moved> {
+export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays: number, logger: Logger) {
   const before = await assertQuiescent(from, 'a move');
   for (const place of shardsOf(to)) await assertEmpty(everywhere(place), `a move to ${to.where}`);
   const [source, target] = [await databaseOf(from), await databaseOf(shardsOf(to)[0]!)];

@@ -5,7 +5,7 @@ WITH
     end - toUnixTimestamp64Milli(now64(3, 'UTC')) AS rest
 SELECT
     topic, partition, incarnation, next, bad, messages,
-    formatDateTime(until, '%Y-%m-%dT%H:%i:%SZ', 'UTC') AS pausedUntil,
+    formatDateTime(until, '%Y-%m-%dT%H:%i:%SZ', 'UTC') AS paused_until,
     if(rest > 2 * (end - toUnixTimestamp64Milli(paused_at)), 0, greatest(0, rest)) AS leftMs
 FROM paused_partitions FINAL
 WHERE {topic:String} = '' OR (topic = {topic:String} AND partition = {partition:UInt32})

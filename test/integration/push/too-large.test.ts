@@ -18,7 +18,7 @@ test('what a call holds beside a message that its topic refuses is stored once, 
   const [here, there] = [0, 1].map((partition) =>
     ['a', 'b', 'c', 'd', 'e'].find((key) => partitionOf(Buffer.from(key), 2) === partition)!,
   );
-  const producer = createAcknowledgedProducer({ kafka: testKafka(), logger: createLogger('silent') });
+  const producer = createAcknowledgedProducer(testKafka(), createLogger('silent'));
   const send = (key: string, value: string | Buffer): Promise<void> =>
     producer.send(topic, [{ key, value: Buffer.from(value), timestamp: Date.now() }]).acknowledged;
   const sendAll = (values: readonly Buffer[]): Promise<void> =>
