@@ -14,7 +14,7 @@ interface Unpacked {
   readonly engine: { readonly bytesWritten: number };
 }
 
-/** Decompresses all at once. Undefined if the result would exceed maxBytes. Throws what Node throws if data is broken. */
+/** Decompresses all at once. Undefined if the result would exceed maxBytes. Throws Node's error if data is broken. */
 export async function unzip(unpack: Unpack, data: Buffer, maxBytes: number): Promise<Unpacked | undefined> {
   try {
     return (await unpack(data, { maxOutputLength: maxBytes, chunkSize: CHUNK_BYTES, info: true })) as Unpacked;

@@ -84,7 +84,7 @@ export interface Command<Args = unknown, Result = unknown> {
   readonly forms: Readonly<Record<string, Form<Args>>>;
   /** a setting that it cannot do without, for a command that never runs in a service */
   readonly needs?: SettingName;
-  /** Returns whether it may begin a data folder. By default one must exist: a mistyped DATA_DIR is no empty database. */
+  /** Returns whether it may begin a data folder. By default one must exist: a mistyped DATA_DIR is not an empty one. */
   mayCreate?(args: Args): boolean;
   /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;

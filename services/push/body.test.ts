@@ -20,6 +20,7 @@ describe('the events of a body', () => {
     ['a list', '[{"a":1},{"a":2}]'],
     ['a list with blanks', ' [ {"a":1} ,\n{"a":2} ]\n'],
     ['a batch', '{"batch":[{"a":1},{"a":2}]}'],
+    ['a batch before a comma', '{"batch":[{"a":1},{"a":2}],"x":1,}'],
     ['a batch among other members', '{"x":{"batch":[]},"batch":[{"a":1},{"a":2}],"y":"]"}'],
     ['an event per line', '{"a":1}\n{"a":2}'],
     ['lines with an end, blank ones and carriage returns', '{"a":1}\r\n\r\n  {"a":2}\r\n'],

@@ -66,8 +66,8 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
 }
 
 /**
- * Returns the list of a batch. Undefined if the object is an event; also if a key is no JSON text, because then the event
- * is refused. Throws ApiError (400) if events would be lost: behind a cut, in a second batch, or behind the list.
+ * Returns the list of a batch. Undefined if the object is an event; also if a key is no JSON text, because then the
+ * event is refused. Throws ApiError (400) if events would be lost: behind a cut, in a second batch, or behind the list.
  */
 function batchOf(object: string): string | undefined {
   const batches: string[] = [];
@@ -82,7 +82,9 @@ function batchOf(object: string): string | undefined {
   }
   const [batch] = batches;
   if (batch?.startsWith('[') !== true) return undefined;
-  const isWhole = batch.endsWith(']') && object.endsWith('}') && skipBlanks(object, end) === object.length - 1;
+  let rest = skipBlanks(object, end);
+  if (object[rest] === ',') rest = skipBlanks(object, rest + 1);
+  const isWhole = batch.endsWith(']') && object.endsWith('}') && rest === object.length - 1;
   if (!isWhole || batches.length > 1)
     throw new ApiError('invalid_request', 'the body is not a JSON object with one batch');
   return batch;

@@ -3,8 +3,8 @@ import type { Fragment } from '../statement/branches.ts';
 
 /**
  * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers see
- * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. Everything here is checked without
- * ClickHouse; check.ts compares the statement's columns with the declared ones.
+ * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. Everything here is checked
+ * without ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
 export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
 export type Render =

@@ -140,8 +140,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   const servesBrowsers = createBrowserAccess(options.routes);
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
-    // the content of a body decides; Fastify would refuse a header that is no media type
-    delete request.raw.headers['content-type'];
+    // the content of a body decides; Fastify would refuse a header that is no media type, and QUERY without one
+    request.raw.headers['content-type'] = 'application/octet-stream';
     request.outcome = { endpoint: 'other', cache: '' };
     reply.headers({ ...(servesBrowsers(request) && CORS), ...SAFE, 'x-request-id': request.id, vary: VARY });
   }

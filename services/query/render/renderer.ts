@@ -22,8 +22,8 @@ let worker: Worker | undefined;
 let last: Promise<void> = Promise.resolve();
 
 /**
- * Returns the body of a result in RESULT_FORMAT, as JSON if no other format is given. It takes over the buffer, which must
- * not be used afterwards.
+ * Returns the body of a result in RESULT_FORMAT, as JSON if no other format is given. It takes over the buffer, which
+ * must not be used afterwards.
  */
 export async function render(shape: Shape, result: Buffer, format: OtherFormat | undefined): Promise<Body> {
   return result.length <= LARGE_RESULT
@@ -64,7 +64,8 @@ function startWorker(): Worker {
   const started = new Worker(new URL('render-worker.ts', import.meta.url), {
     resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MB },
   });
-  return started.once('error', () => {
-    worker = undefined;
+  // more than once: memory may run out while the first error is reported
+  return started.on('error', () => {
+    if (worker === started) worker = undefined;
   });
 }

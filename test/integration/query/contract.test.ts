@@ -247,6 +247,7 @@ const methods: Case[] = [
     status: 405,
     code: 'method_not_allowed',
   },
+  { name: 'QUERY to no path', method: 'QUERY', path: '/nope', headers: key, status: 404, code: 'not_found' },
   { name: 'POST to /health', method: 'POST', path: '/health', status: 405, code: 'method_not_allowed' },
   {
     name: 'HEAD',

@@ -37,7 +37,6 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   let world: World;
   let service: RollupService | undefined;
 
-  // once for the file: a second spy of the same function does nothing
   beforeAll(() => {
     const now = performance.now.bind(performance);
     vi.spyOn(performance, 'now').mockImplementation(() => now() + time.aheadMs);
