@@ -98,8 +98,10 @@ const EVERY_STATEMENT = {
   force_optimize_skip_unused_shards: 0,
   select_sequential_consistency: 0,
   skip_unavailable_shards: 0,
-  // what a statement reads twice of a shard comes from one replica: another one may lag behind it
+  // what a statement reads twice of a shard comes from one replica: another one may lag behind it, and a hedged request
+  // turns to that one after 50 ms
   load_balancing: 'in_order',
+  use_hedged_requests: 0,
   prefer_localhost_replica: 1,
   // a subquery or a join of two tables that read all shards sees all shards on both sides
   distributed_product_mode: 'global',

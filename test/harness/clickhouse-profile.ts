@@ -95,6 +95,7 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   force_optimize_skip_unused_shards: 2,
   select_sequential_consistency: 1,
   load_balancing: 'random',
+  use_hedged_requests: 1,
   prefer_localhost_replica: 0,
   min_execution_speed: 1_000_000_000,
   timeout_before_checking_execution_speed: 1,
