@@ -104,6 +104,27 @@ test(
   },
 );
 
+test('a replica hangs: reads of its shard go on at the other one', { timeout: 600_000 }, async () => {
+  const query = await on.clientAs('query', [0, 1, 2, 3]);
+  const areAllSeen = async (): Promise<boolean> => {
+    const seen = 'SELECT toUInt32(uniqExact(_shard_num)) AS shards FROM batches';
+    const [found] = await select<{ shards: number }>(query, seen);
+    return found!.shards === 2;
+  };
+  expect(await areAllSeen()).toBe(true);
+  const { pid } = on.cluster.nodes[2]!.server;
+  process.kill(pid, 'SIGSTOP');
+  try {
+    // the first read waits for it, five seconds on a quiet machine
+    await waitFor(() => areAllSeen().catch(() => false), 20_000, 'a read by the other replica');
+    const again = performance.now();
+    expect(await areAllSeen()).toBe(true);
+    expect(performance.now() - again).toBeLessThan(3_000);
+  } finally {
+    process.kill(pid, 'SIGCONT');
+  }
+});
+
 test(
   'both replicas of a shard are lost: the partitions of the other shard go on, whatever backlog the lost one has',
   { timeout: 900_000 },
