@@ -1,5 +1,12 @@
 /** What is read from an edge request: API families from its path, project references from its url. */
-const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'].map((mark) => Buffer.from(mark));
+const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'].map((mark, k) => ({
+  mark: Buffer.from(mark),
+  bit: 1 << k,
+}));
+/** By the letter behind the slash: all four tried at each of 5 million slashes took 150 ms on a slow machine. */
+const FAMILIES_BY_LETTER = Array.from({ length: 256 }, (_, letter) =>
+  FAMILIES.filter(({ mark }) => mark[1] === letter),
+);
 
 /** A reference is this many lower-case letters. */
 export const WINDOW = 20;
@@ -10,17 +17,17 @@ const MAX_LETTERS = 256;
 /** Bit k is set where bytes[from, to) contains the mark of family k. */
 export function familiesOf(bytes: Uint8Array, from: number, to: number): number {
   let bits = 0;
-  for (let i = from; i < to; i++) {
+  for (let i = from; i + 1 < to; i++) {
     if (bytes[i] !== 0x2f) continue;
-    for (let family = 0; family < FAMILIES.length; family++)
-      if (isAt(FAMILIES[family]!, bytes, i, to)) bits |= 1 << family;
+    const families = FAMILIES_BY_LETTER[bytes[i + 1]!]!;
+    for (let k = 0; k < families.length; k++) if (isAt(families[k]!.mark, bytes, i, to)) bits |= families[k]!.bit;
   }
   return bits;
 }
 
 function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): boolean {
   if (at + mark.length > to) return false;
-  let k = 1;
+  let k = 2;
   while (k < mark.length && bytes[at + k] === mark[k]) k++;
   return k === mark.length;
 }
