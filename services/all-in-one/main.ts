@@ -6,6 +6,7 @@ import { readServiceSettings } from '../../common/config/start.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { startLocalBroker, type Broker } from '../../common/kafka/local-broker/local-broker.ts';
 import { runProcess } from '../../common/lifecycle/run.ts';
+import { shrinkHeap } from '../../common/lifecycle/shrink-heap.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole } from '../console/console.ts';
@@ -22,6 +23,8 @@ import { welcome } from './welcome.ts';
 // above the start: what stands below it is never initialized, because runProcess does not return
 const SETTLE_CHECK_MS = 50;
 const SETTLE_WAIT_MS = 10_000;
+/** by then the start's code is compiled and its garbage is garbage */
+const SHRINK_AFTER_MS = 15_000;
 
 let logger: Logger | undefined;
 
@@ -112,6 +115,7 @@ await runProcess(
         topics: settings.KAFKA_TOPICS,
       }),
     );
+    setTimeout(shrinkHeap, SHRINK_AFTER_MS).unref();
   },
 );
 

@@ -163,6 +163,17 @@ describe('npm start', () => {
     expect(await sluice.end('SIGINT')).toBe(0);
   });
 
+  test('some seconds after the start, V8 gives back what only the start needed', async () => {
+    const sluice = await startSluice(settings);
+    const newSpace = async (): Promise<number> => {
+      const scraped = await (await fetch(`${sluice.address}/metrics`)).text();
+      return Number(/nodejs_heap_space_size_total_bytes\{space="new"\} (\d+)/.exec(scraped)![1]);
+    };
+    expect(await newSpace()).toBeGreaterThanOrEqual(16 * 1024 * 1024);
+    await waitFor(async () => (await newSpace()) < 8 * 1024 * 1024 || undefined, 30_000, 'a small new space');
+    expect(await sluice.end()).toBe(0);
+  });
+
   test('in a terminal, the welcome of a first start comes after the lines of all its partitions', async () => {
     const { settings: first } = settingsOf();
     const terminal = join(first['DATA_DIR']!, 'terminal.cjs');
