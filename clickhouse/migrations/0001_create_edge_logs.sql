@@ -1,6 +1,7 @@
 -- Edge request logs. message is the event as JSON text; every other column is read from it by services/ingest/evaluate.
 --   families: bits of the API families whose mark the path contains: 1 /rest, 2 /storage, 4 /auth, 8 /realtime
---   refs: each distinct window of 20 lower-case letters in the url; empty with refs_overflow where there are more than 64
+--   refs: each distinct text of 20 lower-case letters in the url; empty with refs_overflow where there are more than 64, or more than 256 letters
+--     in runs of 20 and more
 --   evaluated_at, rules: when, and by which version of the rules, the batch was evaluated; a retry keeps both
 --   period: the partition of the rollups that the row counts in (docs/rollups.md)
 --   inserted_at: by the engine's clock; orders rows by when they came, whatever the clocks of ingest say

@@ -24,11 +24,21 @@ export interface TimeRange {
 }
 
 const DAY_MS = 86_400_000;
+const DAY_SECONDS = 86_400;
+/** how far ahead of its evaluation an event may be */
 const AHEAD_MS = 3_600_000;
 
 /** Returns the range from the raw retention before a moment (unix ms) to one hour after it. */
 export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
   return { earliest: (moment - retentionDays * DAY_MS) * 1000, latest: (moment + AHEAD_MS) * 1000 };
+}
+
+/**
+ * Returns the least period that a row of an event at this time or later can have, both unix seconds: the start of the
+ * UTC day of an hour before. So a query from X on reads no older period.
+ */
+export function leastPeriod(time: number): number {
+  return Math.max(0, Math.floor((time - AHEAD_MS / 1000) / DAY_SECONDS) * DAY_SECONDS);
 }
 
 /** Digits stand before a point or behind it. Two runs of digits side by side would take quadratic time. */

@@ -1,7 +1,8 @@
 import kafkajs from 'kafkajs';
 import type { Admin } from './client.ts';
 
-/** Questions to Kafka about one partition. Every function throws KafkaUnavailable after the client's own retries. */
+// Questions to Kafka about one partition. Every function throws KafkaUnavailable after the client's own retries.
+
 export interface Place {
   readonly topic: string;
   readonly partition: number;

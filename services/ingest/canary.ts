@@ -88,7 +88,7 @@ function refuse({ where, version }: ClickHouse, what: string): StartError {
     'max_insert_block_size',
   ] as const;
   return new StartError(
-    `ClickHouse ${version} at ${where} does not store exactly once: ${what}; let our user's profile allow ${settings.map((name) => `${name} = ${insertSettings[name]}`).join(', ')}, or use a version that the README lists`,
+    `ClickHouse ${version} at ${where} does not store exactly once: ${what}; let our user's profile allow ${settings.map((name) => `${name} = ${insertSettings[name]}`).join(', ')}, or use a version that docs/dependencies.md lists`,
     { exitCode: EXIT_CONFIG },
   );
 }

@@ -62,11 +62,13 @@ export async function startConsumer(options: ConsumerOptions) {
   const assignment = new Assignment(options, { consumer, admin, membership, committer, permit, fail });
 
   consumer.on('consumer.network.request', ({ payload }) => {
+    // some rejoins emit no `rebalancing` (common/kafka/consumer-facts.md)
     if (payload.apiName === 'JoinGroup') assignment.endAll();
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
   consumer.on('consumer.start_batch_process', ({ payload }) => {
     const { batchSize, lastOffset, highWatermark } = payload;
+    // nothing but offsets without a record: eachBatch is not called, and the client's position moves by itself
     if (batchSize === 0) assignment.moved(payload, Number(lastOffset), Number(highWatermark));
   });
   consumer.on('consumer.heartbeat', () => membership.heartbeat());

@@ -68,7 +68,7 @@ export function createDecoders(
 }
 
 /**
- * Kafka → raw tables: topics → lanes (one per partition) → one insert per batch → ledger → commit.
+ * Kafka → raw tables: topics → lanes (one per partition) → batch → intent → inserts → ledger.
  * Resolves when the consumer runs. The tables must exist. Throws StartError if Kafka does not answer, or ClickHouse does
  * not store a batch exactly once.
  */

@@ -39,7 +39,7 @@ export interface StoreContext {
   readonly clock: Clock;
 }
 
-export interface Target {
+export interface StorePlace {
   readonly source: SourceName;
   readonly topic: string;
   readonly partition: number;
@@ -48,11 +48,11 @@ export interface Target {
 }
 
 /** The tables of one partition: see Store for what each function promises. */
-export function createStore(context: StoreContext, place: Target): Store {
+export function createStore(context: StoreContext, place: StorePlace): Store {
   return { ...readsOf(context, place), ...writesOf(context, place) };
 }
 
-function readsOf(context: StoreContext, place: Target) {
+function readsOf(context: StoreContext, place: StorePlace) {
   const { clickhouse, register, shardOf } = context;
   const { source, topic, partition } = place;
   const where = { topic, partition };
@@ -78,8 +78,8 @@ function readsOf(context: StoreContext, place: Target) {
 
     compare: (incarnation, records) => compare(context, place, reader, incarnation, records),
 
-    async register(fresh) {
-      const found = await register.read(topic, partition, fresh);
+    async register(anew) {
+      const found = await register.read(topic, partition, anew);
       if (found.shard !== undefined)
         assertShard(topic, partition, found.shard, (await shardOf(topic, partition)).shard);
       return found;
@@ -87,7 +87,7 @@ function readsOf(context: StoreContext, place: Target) {
   } satisfies Partial<Store>;
 }
 
-function writesOf(context: StoreContext, place: Target) {
+function writesOf(context: StoreContext, place: StorePlace) {
   const { clickhouse, shardOf, group, ledger } = context;
   const { source, topic, partition, avro } = place;
   const where = { topic, partition };
@@ -123,23 +123,23 @@ function writesOf(context: StoreContext, place: Target) {
       });
     },
 
-    record: (entry) => ledger({ source, topic, partition, group, entry }),
+    writeLedger: (entry) => ledger({ source, topic, partition, group, entry }),
   } satisfies Partial<Store>;
 }
 
 /** What a verdict depends on today. */
-function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: Target) {
+function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: StorePlace) {
   return { retentionDays, maxEventBytes, rawAvro };
 }
 
 /** One for all inserts of the partition: they are ended together. */
-function queryIdOf({ topic, partition }: Target): string {
+function queryIdOf({ topic, partition }: StorePlace): string {
   return `ingest:${topic}:${partition}`;
 }
 
 async function insert(
   context: StoreContext,
-  place: Target,
+  place: StorePlace,
   batch: Batch,
   without: ReadonlySet<number>,
   attempt: number,
@@ -223,7 +223,7 @@ async function insertRaw(
 
 async function compare(
   context: StoreContext,
-  place: Target,
+  place: StorePlace,
   reader: Reader,
   incarnation: number,
   records: readonly Record[],
@@ -255,7 +255,7 @@ async function compare(
 /** The text that a message is stored as; of one that is a dead letter now, its bytes. */
 function storedText(
   { maxEventBytes }: StoreContext,
-  { avro, rawAvro }: Target,
+  { avro, rawAvro }: StorePlace,
   value: Buffer,
   ids: ReadonlySet<number>,
 ): Buffer {

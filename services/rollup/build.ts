@@ -86,11 +86,11 @@ export async function build(
   options: BuildOptions = {},
 ): Promise<Built> {
   const replaceable = options.older ?? rollup;
-  const built = await unlessReplaced(context, replaceable, () => attempt(context, rollup, period, options));
+  const built = await unlessReplaced(context, replaceable, () => buildBeside(context, rollup, period, options));
   return built ?? { kind: 'taken' };
 }
 
-async function attempt(
+async function buildBeside(
   context: Context,
   rollup: Rollup,
   period: number,
@@ -153,7 +153,7 @@ async function attempt(
   }
 }
 
-interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
+interface BuildPlan extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
   readonly definition: RollupDefinition;
   /** what the rows outside of the span are copied from; undefined if there are none */
   readonly carried: RollupDefinition | undefined;
@@ -170,9 +170,9 @@ interface Attempt extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
  * `busy`: rows arrived meanwhile. `overtaken`: they arrived right before the swap, so the partition may lack them, and
  * nothing more may be copied from it.
  */
-async function once(context: Context, attempt: Attempt): Promise<Built | { readonly kind: 'overtaken' }> {
+async function once(context: Context, build: BuildPlan): Promise<Built | { readonly kind: 'overtaken' }> {
   const { clickhouse } = context;
-  const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = attempt;
+  const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = build;
   const { source, table } = definition;
   const before = await look(reader, source, period);
   const unfinished = await unfinishedBatches(reader, source, period, now);

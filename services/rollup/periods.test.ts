@@ -1,9 +1,10 @@
+import { leastPeriod } from '../../common/evaluate/event.ts';
 import { expect, test } from 'vitest';
 import type { Read, Statement } from '../../common/clickhouse/clickhouse.ts';
 import { createLogger } from '../../common/logger.ts';
 import { statements } from './catalogue.ts';
 import { DAY, HOUR, type Context } from './context.ts';
-import { beginToday, closePeriod, isExpired, leastPeriod } from './periods.ts';
+import { beginToday, closePeriod, isExpired } from './periods.ts';
 
 const MIDNIGHT = 20_000 * DAY;
 

@@ -43,11 +43,6 @@ async function begin({ clickhouse, logger }: Context, at: number): Promise<void>
   logger.info({ begin: isoTime(at) }, 'rollup_period_began');
 }
 
-/** Returns the least period that a row of an event at this time or later can have (periodOf of services/ingest). */
-export function leastPeriod(time: number): number {
-  return Math.max(0, floorTo(time - HOUR, DAY));
-}
-
 /**
  * Returns the width of the narrowest buckets that rollups keep of a period, seconds: minutes expire before hours. More
  * than any width if the whole period has expired.

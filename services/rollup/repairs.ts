@@ -1,3 +1,4 @@
+import { leastPeriod } from '../../common/evaluate/event.ts';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { build, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
@@ -13,7 +14,7 @@ import {
   type Context,
 } from './context.ts';
 import { differences, during, isIn, isSince, readRollupDefinition, type Span } from './view-sql.ts';
-import { closePeriod, leastPeriod, narrowestOf } from './periods.ts';
+import { closePeriod, narrowestOf } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
 export interface Repair {
@@ -153,7 +154,7 @@ export async function repairOpen(context: Context): Promise<number> {
     for (const member of answered)
       if (outcome === 'built' || outcome !== member.outcome)
         await writeRepair(context, { ...member, outcome }, outcome === 'built');
-    // or between the two looks, and has not seen that the request is closed (history.ts)
+    // history may also have built it between the two reads, before the request was closed (history.ts)
     if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) {
       await requestRepair(context, repair);
       left++;

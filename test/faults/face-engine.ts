@@ -5,6 +5,7 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startRollup } from '../../services/rollup/service.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { startRepairs } from './repairs.ts';
 
 /**
  * A ClickHouse server with the schema, in a process that can be killed and started again on the same port with the same
@@ -26,13 +27,9 @@ export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
   let face = await startFace(options);
   const { url } = face;
   const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs });
-  // repairs are its work
-  const rollup = await startRollup({
-    clickhouse,
-    settings: readSettings({}),
-    logger: testLogger,
-    registry: createRegistry(),
-  });
+  const settings = readSettings({});
+  const rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
+  const repairs = startRepairs({ clickhouse, settings, logger: testLogger });
   return {
     clickhouse,
     get face() {
@@ -44,6 +41,7 @@ export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
       face = await startFace({ ...options, port: Number(new URL(url).port) });
     },
     close: async () => {
+      await repairs.stop();
       await rollup.stop();
       await clickhouse.close();
       await face.stop();

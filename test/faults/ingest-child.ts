@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Reader } from '../../common/clickhouse/clickhouse.ts';
+import { COMPILE_CACHE } from '../harness/compile-cache.ts';
 import { waitFor } from '../harness/wait-for.ts';
 
 /** A place in the life of a batch. in_*: the call is under way. Commits carry an intent or, when idle, an end. */
@@ -87,7 +88,7 @@ export function startIngestChild(options: IngestProcessOptions): IngestChild {
   const child = fork(PROCESS, [JSON.stringify(options)], {
     execArgv: [],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-    env: { PATH: process.env['PATH'], HOME: process.env['HOME'] },
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...COMPILE_CACHE },
   });
   let log = '';
   child.stderr!.setEncoding('utf8').on('data', (text: string) => {

@@ -13,6 +13,7 @@ import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest } from '../../services/ingest/service.ts';
 import { startRollup } from '../../services/rollup/service.ts';
+import { startRepairs } from './repairs.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
 
 /**
@@ -36,9 +37,11 @@ await runProcess(
     logger = createLogger(logLevel ?? 'info');
     const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
-    // repairs are the rollup service's work; beside a server it runs in the test
-    if (settings.CLICKHOUSE_URL === undefined)
+    // beside a server both run in the test
+    if (settings.CLICKHOUSE_URL === undefined) {
       add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
+      add(startRepairs({ clickhouse, settings, logger }));
+    }
     process.on('message', (message: ToIngest) => {
       if (message.kind === 'read') void answer(clickhouse, message);
       else if (message.kind === 'release') released.resolve();

@@ -122,6 +122,8 @@ export async function createWorld({
   });
   const random = createRandom(seed, 77);
   const expected = new Map<string, Expected>();
+  /** the last offset that is expected of each `topic:incarnation:partition`; undefined: `expected` has changed since */
+  let ends: ReadonlyMap<string, number> | undefined;
   /** by source and checksum: the values that were handed to the producer, acknowledged or not */
   const sent = new Map<string, Outcome>();
   const lives = new Map<SourceName, number>();
@@ -173,6 +175,7 @@ export async function createWorld({
       for (const { source, value, outcome } of records)
         if (value !== null) sent.set(`${source}:${crc32(value)}`, outcome);
       const reports = await produce(records, { brokers, ...options });
+      ends = undefined;
       records.forEach(({ source, value, outcome, event }, i) => {
         const { topic, partition, offset } = reports[i]!;
         if (outcome === 'row') events.push({ event, topic, partition, offset: Number(offset) });
@@ -193,6 +196,7 @@ export async function createWorld({
       })),
 
     acknowledged(source, partition, offsets, value, outcome) {
+      ends = undefined;
       for (const offset of offsets)
         expected.set(`${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:${offset}`, {
           outcome,
@@ -213,6 +217,7 @@ export async function createWorld({
         const place = `${prefix}${partition}:${offset}`;
         if (outcome !== undefined && !expected.has(place)) expected.set(place, { outcome, checksum });
       }
+      ends = undefined;
     },
 
     madeAnew(source) {
@@ -220,23 +225,20 @@ export async function createWorld({
     },
 
     forget(source, partition, offsets) {
+      ends = undefined;
       const prefix = `${topicOf(source)}:${lives.get(source) ?? 0}:${partition}:`;
       for (const place of expected.keys())
         if (place.startsWith(prefix) && offsets(Number(place.slice(prefix.length)))) expected.delete(place);
     },
 
     async behind(reader) {
-      const ends = new Map<string, number>();
-      for (const place of expected.keys()) {
-        const [, partition, offset] = /^(.*):(\d+)$/.exec(place)!;
-        ends.set(partition!, Math.max(ends.get(partition!) ?? -1, Number(offset)));
-      }
+      const acknowledged = (ends ??= endsOf(expected.keys()));
       const ledger = await query<{ place: string; last: number }>(
         reader,
         `SELECT concat(topic, ':', toString(incarnation), ':', toString(partition)) AS place, toFloat64(max(last)) AS last FROM batches GROUP BY place`,
       );
       const lasts = new Map(ledger.map(({ place, last }) => [place, last]));
-      return [...ends].filter(([place, end]) => (lasts.get(place) ?? -1) < end).map(([place]) => place);
+      return [...acknowledged].filter(([place, end]) => (lasts.get(place) ?? -1) < end).map(([place]) => place);
     },
 
     async finished(reader, deadlineMs = 30_000) {
@@ -292,6 +294,15 @@ export async function createWorld({
   return world;
 }
 
+function endsOf(places: Iterable<string>): Map<string, number> {
+  const ends = new Map<string, number>();
+  for (const place of places) {
+    const [, partition, offset] = /^(.*):(\d+)$/.exec(place)!;
+    ends.set(partition!, Math.max(ends.get(partition!) ?? -1, Number(offset)));
+  }
+  return ends;
+}
+
 async function query<T>(reader: Reader, sql: string): Promise<T[]> {
   return rows<T>(await reader.read({ sql, format: 'JSONEachRow' }));
 }
@@ -315,11 +326,11 @@ const REPAIRED_WITHIN_MS = 60_000;
 
 /** What rollups differ in when no repair is open any more. */
 async function differencesAfterRepairs(reader: Reader): Promise<Record<string, number>> {
-  for (const until = Date.now() + REPAIRED_WITHIN_MS; ; await sleep(500)) {
+  for (const until = Date.now() + REPAIRED_WITHIN_MS; ; await sleep(100)) {
     const open = await query(reader, rollupStatements.openRepairs);
+    if (open.length > 0 && Date.now() <= until) continue;
     const differences = await rollupDifferences(reader);
-    if (open.length === 0 || Date.now() > until)
-      return open.length === 0 ? differences : { ...differences, openRepairs: open.length };
+    return open.length === 0 ? differences : { ...differences, openRepairs: open.length };
   }
 }
 

@@ -90,13 +90,14 @@ async function produceBacklog(
   sources: readonly ('edge_logs' | 'auth_logs' | 'postgres_logs')[],
 ): Promise<void> {
   const value = JSON.stringify({ project: 'abc', event_message: 'x'.repeat(40_000) });
-  for (const source of sources) {
-    const topic = world.topicOf(source);
-    for (let sent = 0; sent < 600; sent += 20) {
-      const records = Array.from({ length: 20 }, (_, i) => ({ topic, partition: i % 2, value }));
-      for (const { partition, offset } of await produce(records, { compression: 'none' }))
-        world.acknowledged(source, partition, [Number(offset)], value, 'row');
-    }
+  for (let sent = 0; sent < 600; sent += 20) {
+    const records = sources.flatMap((source) =>
+      Array.from({ length: 20 }, (_, i) => ({ source, topic: world.topicOf(source), partition: i % 2, value })),
+    );
+    const reports = await produce(records, { compression: 'none' });
+    reports.forEach(({ partition, offset }, i) =>
+      world.acknowledged(records[i]!.source, partition, [Number(offset)], value, 'row'),
+    );
   }
 }
 

@@ -50,14 +50,16 @@ describe('rebalance', () => {
   test('the old owner is still inserting when the new one finishes its batch', async () => {
     const old = start();
     await old.running;
-    await engine.face.inject({ action: 'delay', ms: 8_000, match: 'INSERT INTO `edge_logs`', times: 2 });
+    await engine.face.inject({ action: 'hold', match: 'INSERT INTO `edge_logs`', times: 2 });
     await world.produce({ edge_logs: 600, function_edge_logs: 200 });
-    await sleep(1_500);
+    await waitFor(() => engine.face.held() === 2, 10_000, 'the old owner inserts into both partitions');
     const next = start();
     await next.running;
     await world.finished(engine.clickhouse);
     await world.produce({ edge_logs: 600, function_edge_logs: 200 });
-    await sleep(7_000);
+    expect(engine.face.held()).toBe(2);
+    engine.face.execute();
+    await waitFor(() => engine.face.held() === 0, 10_000, 'the inserts of the old owner are executed');
     expect(logged(next, 'batch_recovered').length + logged(old, 'batch_recovered').length).toBeGreaterThan(0);
     await expectExactAndStop(old, next);
   });

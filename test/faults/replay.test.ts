@@ -18,6 +18,7 @@ import { beginToday } from '../../services/rollup/periods.ts';
 import { repairOpen } from '../../services/rollup/repairs.ts';
 import { schemaOf, singleObject } from '../harness/avro.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { COMPILE_CACHE } from '../harness/compile-cache.ts';
 import { openTestStore } from '../harness/ingest-store.ts';
 
 // Guarantee: a replay that is killed at any point and repeated stores each letter once, in its table and in every
@@ -124,7 +125,7 @@ function replay(
         fileURLToPath(new URL('replay-process.ts', import.meta.url)),
         JSON.stringify({ dataDir, topic: TOPIC, step, schemasDir }),
       ],
-      { stdio: ['ignore', 'pipe', 'inherit'] },
+      { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, ...COMPILE_CACHE } },
     );
     let output = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {

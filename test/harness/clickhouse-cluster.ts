@@ -68,8 +68,11 @@ export async function startCluster(
   <remote_servers replace="1"><${CLUSTER}><secret>of the test</secret>${[...new Set(places.map((p) => p.shard))].map(shardXml).join('')}</${CLUSTER}></remote_servers>
   <!-- this build fetches one part at a time by default, where the servers fetch 16 -->
   <background_fetches_pool_size>16</background_fetches_pool_size>
-  <!-- a table that lost Keeper looks for it every minute by default -->
-  <merge_tree><zookeeper_session_expiration_check_period>2</zookeeper_session_expiration_check_period></merge_tree>
+  <!-- a table that lost Keeper, or did not find it at the start, looks for it every minute by default -->
+  <merge_tree>
+    <zookeeper_session_expiration_check_period>2</zookeeper_session_expiration_check_period>
+    <initialization_retry_period>2</initialization_retry_period>
+  </merge_tree>
   <distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>
   ${config}`;
   const lives = places.map(() => 0);

@@ -24,7 +24,7 @@ export interface Fault {
   /**
    * Before the server sees the statement:
    * - reset: the connection is closed; cut_request: closed in the middle of the body
-   * - hang: no answer until release(); delay: executed after `ms`
+   * - hang: no answer until release(); delay: executed after `ms`; hold: executed after execute()
    * - error: an error of ClickHouse by number; garbage: a proxy's words with `status`
    *
    * After the server has executed it:
@@ -38,6 +38,7 @@ export interface Fault {
     | 'cut_request'
     | 'hang'
     | 'delay'
+    | 'hold'
     | 'error'
     | 'garbage'
     | 'reset_after'
@@ -80,6 +81,10 @@ export interface Face {
   inject(...faults: Fault[]): Promise<void>;
   /** how many requests hang */
   hanging(): number;
+  /** how many statements of `hold` are not yet executed */
+  held(): number;
+  /** Executes what `hold` holds. */
+  execute(): void;
   /** Closes the connections of the requests that hang. */
   release(): void;
   /** The port is closed and all connections with it; the server lives on. */
@@ -114,6 +119,8 @@ export async function startFace({
   const agent = new Agent({ keepAlive: true });
   let faults: Fault[] = [];
   const hanging = new Set<Socket>();
+  const held = new Set<() => void>();
+  let unexecuted = 0;
 
   const answer = (req: IncomingMessage, res: ServerResponse): void => {
     handle(req, res).catch(() => req.socket.destroy());
@@ -153,6 +160,11 @@ export async function startFace({
       return Promise.resolve();
     },
     hanging: () => hanging.size,
+    held: () => unexecuted,
+    execute: () => {
+      for (const goOn of held) goOn();
+      held.clear();
+    },
     release: () => {
       for (const socket of hanging) socket.destroy();
     },
@@ -209,10 +221,17 @@ export async function startFace({
       res.end(`${version}\n`);
       return;
     }
-    const answered = await passOn(req, body, res);
+    if (fault?.action === 'hold') {
+      unexecuted++;
+      await new Promise<void>((resolve) => held.add(resolve));
+    }
+    const answered = await passOn(req, body, res).finally(() => {
+      if (fault?.action === 'hold') unexecuted--;
+    });
     // it was to strike after the statement, which did not come so far
     const failed = answered.status !== 200;
-    if (fault !== undefined && failed && fault.action !== 'delay') fault.times = (fault.times ?? 0) + 1;
+    if (fault !== undefined && failed && fault.action !== 'delay' && fault.action !== 'hold')
+      fault.times = (fault.times ?? 0) + 1;
     if (fault?.action === 'hang_after' && !failed) return hang(req);
     if (fault !== undefined && !failed && injectAfter(fault, req, res, answered)) return;
     res.writeHead(answered.status, { ...answered.headers, 'content-length': answered.body.length }).end(answered.body);

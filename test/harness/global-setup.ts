@@ -23,11 +23,13 @@ declare module 'vitest' {
 /** in the container */
 const PORT = 9093;
 
-/**
- * Nobody kills this broker. On a busy machine it was late with its heartbeats for 3 s and fenced: it created no topic,
- * and producers that sent again stored messages twice.
- */
-const NEVER_FENCED: Readonly<Record<string, string>> = { 'broker.session.timeout.ms': '60000' };
+const BROKER_OF_TESTS: Readonly<Record<string, string>> = {
+  // Nobody kills this broker. On a busy machine it was late with its heartbeats for 3 s and fenced: it created no topic,
+  // and producers that sent again stored messages twice.
+  'broker.session.timeout.ms': '60000',
+  // by default compaction looks every 15 s for something to do
+  'log.cleaner.backoff.ms': '500',
+};
 
 interface Services {
   readonly brokers: readonly string[];
@@ -101,9 +103,9 @@ async function startKafka(
   choice: Choice['kafka'],
 ): Promise<{ readonly brokers: readonly string[]; readonly stop: () => Promise<void> }> {
   if (choice.kind === 'given') return { brokers: choice.brokers, stop: () => Promise.resolve() };
-  if (choice.kind === 'own') return await startOwnBroker({ ports: {}, settings: NEVER_FENCED, scram: [] });
+  if (choice.kind === 'own') return await startOwnBroker({ ports: {}, settings: BROKER_OF_TESTS, scram: [] });
   const environment = Object.fromEntries(
-    Object.entries({ ...brokerSettings, ...NEVER_FENCED }).map(([name, value]) => [
+    Object.entries({ ...brokerSettings, ...BROKER_OF_TESTS }).map(([name, value]) => [
       `KAFKA_${name.toUpperCase().replaceAll('.', '_')}`,
       String(value),
     ]),

@@ -97,7 +97,7 @@ export function openTestStore(
     const stored = await insert(intent, batch.records);
     const size = intent.last - intent.first + 1;
     const nullValues = batch.records.filter((r) => r.value === null).length;
-    await store.record({
+    await store.writeLedger({
       ...intent,
       stored,
       nullValues,

@@ -146,22 +146,36 @@ export async function deleteRecordsBefore(
   }, brokers);
 }
 
-/** Sets a group's offsets as an operator would; the group must have no members. */
+/**
+ * Sets a group's offsets as an operator would; the group must have no members. An offset of -1 is the end. It does what
+ * setOffsets of kafkajs's admin does, which waits 5 s for a fetch.
+ */
 export async function setGroupOffsets(
   groupId: string,
   topic: string,
   offsets: readonly { readonly partition: number; readonly offset: bigint }[],
   brokers?: readonly string[],
 ): Promise<void> {
-  await withAdmin(
-    (admin) =>
-      admin.setOffsets({
-        groupId,
-        topic,
-        partitions: offsets.map(({ partition, offset }) => ({ partition, offset: String(offset) })),
-      }),
-    brokers,
-  );
+  await withAdmin(async (admin) => {
+    const { members, state } = (await admin.describeGroups([groupId])).groups[0]!;
+    if (members.length > 0) throw new Error(`the group ${groupId} has members (${state})`);
+  }, brokers);
+  const consumer = testKafka(brokers).consumer({ groupId, maxWaitTimeInMs: () => 100 });
+  await consumer.connect();
+  try {
+    await consumer.subscribe({ topics: [topic], fromBeginning: true });
+    // seek commits, right before the first fetch
+    const fetched = new Promise<void>((resolve) => {
+      consumer.on(consumer.events.FETCH, () => resolve());
+    });
+    const running = consumer.run({ eachBatchAutoResolve: false, eachBatch: () => Promise.resolve() });
+    consumer.pause([{ topic }]);
+    for (const { partition, offset } of offsets) consumer.seek({ topic, partition, offset: String(offset) });
+    await running;
+    await fetched;
+  } finally {
+    await consumer.disconnect();
+  }
 }
 
 /** Deletes a group; waits until its members have left. */

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { COMPILE_CACHE } from './compile-cache.ts';
 import { waitFor } from './wait-for.ts';
 
 const running = new Set<ChildProcess>();
@@ -45,7 +46,7 @@ export function startScript(
   );
   const child = spawn('npm', ['run', '--silent', script, '--', ...args], {
     cwd: ROOT,
-    env: { ...inherited, ...settings },
+    env: { ...inherited, ...COMPILE_CACHE, ...settings },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let stdout = '';

@@ -20,7 +20,7 @@ import { call, startService } from '../integration/query/service.ts';
 import { edgeEvent, invocationEvent } from '../integration/rollup/world.ts';
 import { startVersion } from './engine.ts';
 
-// Every version that the README lists: the schema is made, a token counts once, every
+// Every version that docs/dependencies.md lists: the schema is made, a token counts once, every
 // statement of ours is understood, and the endpoints answer.
 
 /** A genuine server where there is one, else the engine of a wheel. */

@@ -115,7 +115,7 @@ interface Taken {
   readonly records: FetchedRecord[];
   /** the last offset of the record batches that were read completely */
   whole: number | undefined;
-  /** the position of its records if it has nothing else */
+  /** memory that holds nothing but its records; free() gives it back */
   readonly buffers: ArrayBuffer[];
 }
 

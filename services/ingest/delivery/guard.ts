@@ -45,9 +45,9 @@ export class Guard {
    */
   async checkLogHas(offset: number | undefined): Promise<Ended | undefined> {
     if (offset === undefined) return undefined;
-    const marks = await this.persistently('the look at the log', () => this.#ports.watermarks());
-    if (typeof marks === 'string') return marks;
-    return marks.high <= offset ? 'retake' : undefined;
+    const log = await this.persistently('the look at the log', () => this.#ports.watermarks());
+    if (typeof log === 'string') return log;
+    return log.high <= offset ? 'retake' : undefined;
   }
 
   /** The lane holds this permit from now on. */

@@ -4,7 +4,8 @@ import type { LaneState, Ports, RecordMark } from './ports.ts';
 
 /**
  * What a lane accepts of the client's fetches. Records reach the inbox in order, from the offset that the lane asked
- * for, and only of the log that the ledger knows.
+ * for, and only of the log that the ledger knows. So a recreated or shortened topic is noticed; take.ts and
+ * comparison.ts then find where the log differs from what is stored.
  */
 export class Intake {
   state: LaneState = 'taking';

@@ -286,7 +286,7 @@ async function run(setup: Setup) {
         return { rows: offsets.length - deadLetters, deadLetters, minTimestamp: undefined };
       },
       requestRepair: async ({ first, last }) => act(`repair ${first}-${last}`),
-      async record(entry) {
+      async writeLedger(entry) {
         const { incarnation, first, last, rules, closes } = entry;
         act(`record ${incarnation}:${first}-${last}${closes ? ' closes' : ''}`);
         entries.push(entry);

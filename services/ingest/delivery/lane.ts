@@ -33,8 +33,8 @@ const KILL_AGAIN_MS = 100;
  *   intent  Before a batch is written, its boundaries and the rules of its evaluation are committed to the group's
  *           metadata. Kafka refuses that commit to a member of an old generation, and the owner register names one
  *           group per partition.
- *   token   The batch is inserted under a token of its own. While a table remembers the token, a late request of a
- *           former owner adds nothing.
+ *   token   The batch is inserted under a token of its own; in a joint insert under its first batch's (joint.ts). While
+ *           a table remembers the token, a late request of a former owner adds nothing.
  *   ledger  One row, written last. The next owner goes on at the ledger's end, not at the group's offset.
  * A batch is open if it was announced or has rows, and the ledger lacks it. takeover.ts decides which batches are open
  * and where the partition goes on. store-batch.ts completes open batches, whoever left them.
@@ -52,8 +52,8 @@ export class Lane implements Companion {
   /** no row of a later batch is of an earlier period */
   #period = 0;
   /**
-   * Announced and not in the ledger. If retention took our position, the client commits another one, and the group
-   * loses the announcement.
+   * Announced and not in the ledger. The group may lose it: if retention took our position, the client commits another
+   * one by itself (OFFSET_OUT_OF_RANGE, common/kafka/consumer-facts.md).
    */
   #announced: Intent | undefined;
   /** offset of the group's commit if no batch is announced with it */
@@ -209,7 +209,7 @@ export class Lane implements Companion {
   async #closeBatch(batch: OpenBatch): Promise<Ended | undefined> {
     const { store } = this.#ports;
     const { incarnation, first, last } = batch;
-    return this.#record('the ledger row', async () => {
+    return this.#writeLedger('the ledger row', async () => {
       const { stored } = foundOf(await store.orphans(incarnation, first, this.#period), batch);
       const rules = batch.intent?.rules ?? (await this.#rulesOf([], batch.evaluatedAt));
       const intent = { incarnation, first, last, rules };
@@ -219,11 +219,11 @@ export class Lane implements Companion {
     });
   }
 
-  #record(what: string, entry: () => Promise<LedgerEntry>): Promise<Ended | undefined> {
+  #writeLedger(what: string, entry: () => Promise<LedgerEntry>): Promise<Ended | undefined> {
     return this.#guard.persistently(what, async () => {
       const row = await entry();
       const ended = await this.#guard.fence();
-      if (ended === undefined) await this.#ports.store.record(row);
+      if (ended === undefined) await this.#ports.store.writeLedger(row);
       return ended;
     });
   }
@@ -367,7 +367,7 @@ export class Lane implements Companion {
     this.#committedEnd = undefined;
     this.#announced = intent;
     const least = Math.min(this.#period, rules.period);
-    const searched: BatchStore = {
+    const batchStore: BatchStore = {
       ...store,
       insert: (of, without, attempt, fence) => store.insert(of, without, attempt, fence, guard.permitted(seat)),
       found: async () => foundOf(await store.orphans(incarnation, first, least), batch),
@@ -378,7 +378,7 @@ export class Lane implements Companion {
       // who was invited goes with the permit of another lane
       if (seat?.isAwaited() !== true) await guard.takePermit();
       try {
-        return await storeBatch(searched, batch, progress, () => guard.fence());
+        return await storeBatch(batchStore, batch, progress, () => guard.fence());
       } finally {
         seat?.leave();
       }
@@ -388,7 +388,7 @@ export class Lane implements Companion {
     if (typeof stored === 'string') return stored;
     const entry = ledgerEntry(batch, stored, this.#low, this.#lastRecord);
     this.#lastRecord = entry.end;
-    const ended = await this.#record(`the ledger row of ${name}`, async () => entry);
+    const ended = await this.#writeLedger(`the ledger row of ${name}`, async () => entry);
     if (ended !== undefined) return ended;
     this.#announced = undefined;
     this.#period = Math.max(this.#period, rules.period);

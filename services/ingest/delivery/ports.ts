@@ -6,8 +6,8 @@ import type { Intent } from './intent.ts';
 import type { Joints, Seat } from './joint.ts';
 
 /**
- * What the delivery protocol needs of the outside. The service gives it Kafka and ClickHouse, `npm run simulate` gives
- * it models of them.
+ * What the delivery protocol needs of the outside. #portsOf in group/assignment.ts gives it Kafka (group/committer.ts,
+ * group/membership.ts), createStore in store.ts ClickHouse. `npm run simulate` gives it models of both.
  */
 
 export interface LedgerEnd {
@@ -111,8 +111,8 @@ export interface Store {
   orphans(incarnation: number, from: number, period: number): Promise<readonly OrphanRows[]>;
   /** What is stored of each of these records. */
   compare(incarnation: number, records: readonly Record[]): Promise<readonly StoredAs[]>;
-  /** At most two seconds old. `fresh`: read now. */
-  register(fresh?: boolean): Promise<Register>;
+  /** At most two seconds old. `anew`: read now. */
+  register(anew?: boolean): Promise<Register>;
   /** Claims the partition for our group under this epoch. Who has it afterwards is in the register. */
   claim(epoch: number): Promise<void>;
   /** Today's rules, for these records. */
@@ -133,7 +133,7 @@ export interface Store {
   ): Promise<Stored | 'unfinished' | Ended>;
   /** Has the rollups of the batch's rows rebuilt. `period`: none of them is of an earlier one. */
   requestRepair(batch: Intent, period: number): Promise<void>;
-  record(entry: LedgerEntry): Promise<void>;
+  writeLedger(entry: LedgerEntry): Promise<void>;
 }
 
 /** Why a lane stops what it does: its partition is lost or the process ends; the partition must be taken again. */

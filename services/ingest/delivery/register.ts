@@ -61,10 +61,10 @@ export function createRegister(
   let gathering: Seen | undefined;
 
   return {
-    /** `fresh`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
-    async read(topic: string, partition: number, fresh = false) {
+    /** `anew`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
+    async read(topic: string, partition: number, anew = false) {
       const at = monotonic();
-      if (fresh) seen = gathering ??= { at, found: gather() };
+      if (anew) seen = gathering ??= { at, found: gather() };
       else if (seen === undefined || at - seen.at >= AGE_MS) seen = { at, found: find() };
       const mine = seen;
       try {

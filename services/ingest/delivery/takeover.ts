@@ -86,7 +86,7 @@ export function planTakeover(known: Facts): Plan {
   const former = owner?.group === group ? undefined : owner?.group;
   if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
   if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
-  // of the group before the first claim, only the ledger knows
+  // epoch 1 has no former claim: that another group wrote before it, only the ledger says
   const isSettled = known.owner.isSettled && !(known.owner.epoch === 1 && end !== undefined && end.group !== group);
   if (!isSettled) return { kind: 'settle', epoch: known.owner.epoch + 1 };
 

@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { eventReaderOf, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
+import { eventReaderOf, leastPeriod, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
 import { formOf, type Form, type Reason, type Record, type Refusal } from './record.ts';
-import { familiesOf, refsOf, WINDOW } from './requests.ts';
+import { familiesOf, refsOf, REF_LETTERS } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
 /**
@@ -107,17 +107,6 @@ export function rawColumns(source: SourceName): readonly string[] {
     ...RECORD_COLUMNS,
     'period',
   ];
-}
-
-const HOUR_SECONDS = 3_600;
-const DAY_SECONDS = 86_400;
-
-/**
- * The least period of an event at X is the start of the UTC day of X - 1 hour, so queries skip older periods. The hour
- * is how far ahead an event may be. `least`: of its batch.
- */
-export function periodOf(timestamp: number, least: number): number {
-  return Math.max(least, Math.floor((timestamp / 1_000_000 - HOUR_SECONDS) / DAY_SECONDS) * DAY_SECONDS);
 }
 
 /** Returns the schema ids that messages of these records may be decoded with today. Throws RegistryError. */
@@ -233,7 +222,7 @@ async function evaluate(
       bytes = 0;
     }
     bytes += size;
-    const refusal = judge(record, value);
+    const refusal = evaluateRecord(record, value);
     if (refusal === undefined) {
       rowOffsets.push(record.offset);
       minTimestamp = Math.min(minTimestamp, reader.timestamp);
@@ -252,7 +241,7 @@ async function evaluate(
     minTimestamp: rowOffsets.length > 0 ? minTimestamp : undefined,
   };
 
-  function judge(record: Record, value: Buffer): Refusal | undefined {
+  function evaluateRecord(record: Record, value: Buffer): Refusal | undefined {
     const form = formOf(value, rules.maxEventBytes, rules.rawAvro);
     if (typeof form === 'object') return form;
     const text = textOf(form, value, avro, rules.maxEventBytes, schemaIds);
@@ -284,7 +273,7 @@ function rowWriter(
     for (let k = 0; k < kinds.length; k++) column(kinds[k]!, nodes.columns[k]!);
     out.string(message);
     writeRecordColumns(out, topic, place, rules, offset);
-    out.uint32(periodOf(reader.timestamp, rules.period));
+    out.uint32(Math.max(rules.period, leastPeriod(reader.timestamp / 1_000_000)));
   };
 
   function column(kind: ColumnKind, node: number): void {
@@ -317,7 +306,7 @@ function rowWriter(
       case 'refs': {
         const refs = reader.locate(node, false) ? refsOf(text.bytes, text.from, text.to) : [];
         out.length(refs?.length ?? 0);
-        for (const start of refs ?? []) out.copy(text.bytes, start, start + WINDOW);
+        for (const start of refs ?? []) out.copy(text.bytes, start, start + REF_LETTERS);
         out.uint8(refs === undefined ? 1 : 0);
       }
     }

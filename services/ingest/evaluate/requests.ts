@@ -9,9 +9,9 @@ const FAMILIES_BY_LETTER = Array.from({ length: 256 }, (_, letter) =>
 );
 
 /** A reference is this many lower-case letters. */
-export const WINDOW = 20;
+export const REF_LETTERS = 20;
 const MAX_REFS = 64;
-/** Letters in runs of WINDOW and more: beyond it an event's references are not made. */
+/** Letters in runs of REF_LETTERS and more: beyond it an event's references are not made. */
 const MAX_LETTERS = 256;
 
 /** Bit k is set where bytes[from, to) contains the mark of family k. */
@@ -33,7 +33,7 @@ function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): bool
 }
 
 /**
- * Returns where each distinct window of 20 lower-case letters in bytes[from, to) starts. Undefined if there are more
+ * Returns where each distinct text of 20 lower-case letters in bytes[from, to) starts. Undefined if there are more
  * than MAX_REFS, or more than MAX_LETTERS letters in runs of 20 and more.
  */
 export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | undefined {
@@ -46,10 +46,10 @@ export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | 
       run++;
       continue;
     }
-    if (run >= WINDOW) {
+    if (run >= REF_LETTERS) {
       letters += run;
       if (letters > MAX_LETTERS) return undefined;
-      for (let start = i - run; start <= i - WINDOW; start++) {
+      for (let start = i - run; start <= i - REF_LETTERS; start++) {
         if (starts.some((other) => isSame(bytes, other, start))) continue;
         if (starts.length === MAX_REFS) return undefined;
         starts.push(start);
@@ -62,6 +62,6 @@ export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | 
 
 function isSame(bytes: Uint8Array, one: number, other: number): boolean {
   let k = 0;
-  while (k < WINDOW && bytes[one + k] === bytes[other + k]) k++;
-  return k === WINDOW;
+  while (k < REF_LETTERS && bytes[one + k] === bytes[other + k]) k++;
+  return k === REF_LETTERS;
 }

@@ -57,7 +57,7 @@ function assign({
       await inserting;
       return { rows: last - first + 1, deadLetters: 0, minTimestamp: undefined };
     },
-    record: async ({ first, last }) => {
+    writeLedger: async ({ first, last }) => {
       did.push(`record ${first}-${last}`);
       await recording;
     },

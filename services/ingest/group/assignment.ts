@@ -247,9 +247,9 @@ export class Assignment {
     const { groupId, clock, createStore, createBadShare, logger } = this.#options;
     const { consumer, admin, membership, committer, permit } = this.#shared;
     const { topic, partition } = place;
-    const epoch = membership.epoch;
+    const stint = membership.stint;
     const log = logger.child(place);
-    const isOver = (): boolean => !membership.owns(keyOf(topic, partition), epoch);
+    const isOver = (): boolean => !membership.owns(keyOf(topic, partition), stint);
     return {
       group: groupId,
       clock,
@@ -269,7 +269,7 @@ export class Assignment {
             resolve();
           };
         }),
-      commit: (offset, metadata) => committer.commit(place, epoch, offset, metadata),
+      commit: (offset, metadata) => committer.commit(place, stint, offset, metadata),
       committed: (group) => readCommit(admin, group, place),
       hasMembers: (group) => hasMembers(admin, group, place),
       watermarks: () => readWatermarks(admin, place),

@@ -19,7 +19,7 @@ test('a commit before the first fetch waits without spinning, and is sent as soo
       createLogger('error'),
       createIngestMetrics(createRegistry()),
     );
-    const commit = committer.commit({ topic: 't', partition: 0 }, membership.epoch, 5, 'e');
+    const commit = committer.commit({ topic: 't', partition: 0 }, membership.stint, 5, 'e');
     await vi.advanceTimersByTimeAsync(10_000);
     expect(owns.mock.calls.length).toBeLessThan(15);
 
@@ -50,7 +50,7 @@ test('commits that wait for the first fetch share a timer, and keep nothing of t
       createIngestMetrics(createRegistry()),
     );
     const commits = partitions.map((partition) =>
-      committer.commit({ topic: 't', partition }, membership.epoch, 5, 'e'),
+      committer.commit({ topic: 't', partition }, membership.stint, 5, 'e'),
     );
     await vi.advanceTimersByTimeAsync(10_000);
     expect(vi.getTimerCount()).toBe(1);

@@ -3,7 +3,7 @@ import type { EachBatchPayload } from '../../../common/kafka/client.ts';
 import type { Place } from '../../../common/kafka/partition.ts';
 import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { commitInEpoch, keyOf, type Membership } from './membership.ts';
+import { commitInStint, keyOf, type Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
 
 const RETRY_MS = 200;
@@ -49,15 +49,15 @@ export function createCommitter(
     },
 
     /** True: the broker took the commit from us as the partition's owner. False: we no longer are, or the process stops. */
-    commit({ topic, partition }: Place, epoch: number, offset: number, metadata: string): Promise<boolean> {
+    commit({ topic, partition }: Place, stint: number, offset: number, metadata: string): Promise<boolean> {
       // kafkajs sends the metadata, and its types do not have it
       const of = { partition, offset: String(offset), metadata } as { partition: number; offset: string };
       const offsets = { topics: [{ topic, partitions: [of] }] };
       let refused = 0;
-      return commitInEpoch(
+      return commitInStint(
         membership,
         keyOf(topic, partition),
-        epoch,
+        stint,
         () => client?.commitOffsetsIfNecessary(offsets) ?? Promise.reject(NOTHING_FETCHED),
         async (attempt, error) => {
           if (client !== undefined) {

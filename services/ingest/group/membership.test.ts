@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { commitInEpoch, createMembership } from './membership.ts';
+import { commitInStint, createMembership } from './membership.ts';
 
 function createMember() {
   let now = 0;
@@ -16,21 +16,21 @@ const never = (): Promise<boolean> => {
   throw new Error('must not be asked');
 };
 
-test('a partition is owned in the epoch in which it was won, and in no other', () => {
+test('a partition is owned in the stint in which it was won, and in no other', () => {
   const { membership } = createMember();
   expect(membership.joined).toBe(false);
   membership.won(['a', 'b']);
   expect(membership.joined).toBe(true);
-  const { epoch } = membership;
-  expect(membership.owns('a', epoch)).toBe(true);
-  expect(membership.owns('c', epoch)).toBe(false);
+  const { stint } = membership;
+  expect(membership.owns('a', stint)).toBe(true);
+  expect(membership.owns('c', stint)).toBe(false);
   membership.lost();
   expect(membership.joined).toBe(false);
-  expect(membership.owns('a', epoch)).toBe(false);
+  expect(membership.owns('a', stint)).toBe(false);
   membership.won(['a']);
-  expect(membership.owns('a', epoch)).toBe(false);
-  expect(membership.owns('a', membership.epoch)).toBe(true);
-  expect(membership.owns('b', membership.epoch)).toBe(false);
+  expect(membership.owns('a', stint)).toBe(false);
+  expect(membership.owns('a', membership.stint)).toBe(true);
+  expect(membership.owns('b', membership.stint)).toBe(false);
 });
 
 test('membership is in doubt after half a session without a heartbeat', () => {
@@ -47,16 +47,16 @@ test('membership is in doubt after half a session without a heartbeat', () => {
 test('a commit is not sent once the partition is lost', async () => {
   const { membership } = createMember();
   membership.won(['a']);
-  const { epoch } = membership;
+  const { stint } = membership;
   membership.lost();
   membership.won(['a']);
-  expect(await commitInEpoch(membership, 'a', epoch, never as () => Promise<never>, never)).toBe(false);
+  expect(await commitInStint(membership, 'a', stint, never as () => Promise<never>, never)).toBe(false);
 });
 
 test('a commit that arrived while the partition was being lost does not count', async () => {
   const { membership } = createMember();
   membership.won(['a']);
-  expect(await commitInEpoch(membership, 'a', membership.epoch, async () => membership.lost(), never)).toBe(false);
+  expect(await commitInStint(membership, 'a', membership.stint, async () => membership.lost(), never)).toBe(false);
 });
 
 test('a commit that failed is sent again while the partition is owned, as long as it is wanted', async () => {
@@ -66,7 +66,7 @@ test('a commit that failed is sent again while the partition is owned, as long a
   const failing = async (): Promise<void> => {
     if (++sent < 3) throw new Error('away');
   };
-  expect(await commitInEpoch(membership, 'a', membership.epoch, failing, async () => true)).toBe(true);
+  expect(await commitInStint(membership, 'a', membership.stint, failing, async () => true)).toBe(true);
   expect(sent).toBe(3);
 
   const attempts: number[] = [];
@@ -74,7 +74,7 @@ test('a commit that failed is sent again while the partition is owned, as long a
     throw new Error('away');
   };
   expect(
-    await commitInEpoch(membership, 'a', membership.epoch, away, async (attempt) => {
+    await commitInStint(membership, 'a', membership.stint, away, async (attempt) => {
       attempts.push(attempt);
       return attempt < 2;
     }),
@@ -82,7 +82,7 @@ test('a commit that failed is sent again while the partition is owned, as long a
   expect(attempts).toEqual([0, 1, 2]);
 
   expect(
-    await commitInEpoch(membership, 'a', membership.epoch, away, async () => {
+    await commitInStint(membership, 'a', membership.stint, away, async () => {
       membership.lost();
       return true;
     }),

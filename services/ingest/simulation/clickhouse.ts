@@ -324,7 +324,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
             repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
           world.count('repairs requested');
         }),
-      record: (entry) => record(client, partition, entry),
+      writeLedger: (entry) => record(client, partition, entry),
     };
   }
 

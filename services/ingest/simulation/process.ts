@@ -1,7 +1,7 @@
 import { Joints } from '../delivery/joint.ts';
 import { Lane } from '../delivery/lane.ts';
 import type { Ports } from '../delivery/ports.ts';
-import { commitInEpoch, createMembership, type Membership } from '../group/membership.ts';
+import { commitInStint, createMembership, type Membership } from '../group/membership.ts';
 import type { ClickHouse, Client } from './clickhouse.ts';
 import { SESSION_MS, type Group, type GroupClient, type Log } from './kafka.ts';
 import type { World } from './world.ts';
@@ -226,8 +226,8 @@ export function startProcess({
   function takePartition(log: Log): void {
     const { partition } = log;
     const key = keyOf(partition);
-    const epoch = membership.epoch;
-    const isOver = (): boolean => !rights.owns(key, epoch);
+    const stint = membership.stint;
+    const isOver = (): boolean => !rights.owns(key, stint);
     let wake = (): void => {};
     changed.delete(partition);
     const ports: Ports = {
@@ -247,7 +247,7 @@ export function startProcess({
         if (ms < 60_000) timer(ms, woken).catch(world.fail);
         return woken.promise;
       },
-      commit: (offset, metadata) => commitInEpoch(rights, key, epoch, () => commit(partition, offset, metadata), again),
+      commit: (offset, metadata) => commitInStint(rights, key, stint, () => commit(partition, offset, metadata), again),
       committed: (of) => askKafka(() => groups.find((g) => g.name === of)!.committed(partition)),
       // forced by chance: the other group's members are overlooked
       hasMembers: (of) => askKafka(() => !groups.find((g) => g.name === of)!.isEmpty && !world.chance(0.3)),

@@ -3,11 +3,11 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Definition } from '../definition/definition.ts';
 import { layoutOf, type OtherFormat } from '../render/formats.ts';
 import { convertBody } from '../render/render.ts';
-import { convert } from '../render/renderer.ts';
+import { convertInThread } from '../render/renderer.ts';
 
 /** A result as callers get it. */
 export interface Answer {
-  /** bytes if it is large */
+  /** bytes if it was made in a thread (renderer.ts) */
   readonly body: string | Buffer;
   /** of the body in UTF-8 */
   readonly bytes: number;
@@ -37,7 +37,7 @@ export async function formOf(
   const form =
     typeof body === 'string'
       ? await convertBody(body, layoutOf(format, columns))
-      : await convert(body, format, columns);
+      : await convertInThread(body, format, columns);
   return answerOf({ ...form, truncated, fetchedAt });
 }
 

@@ -40,7 +40,7 @@ interface AnswersOptions {
   readonly shared?: SharedCache | undefined;
 }
 
-/** The call that an answer is fetched for. */
+/** Who waits for the answer, and since when. */
 interface Ask {
   readonly owner: string;
   /** unix milliseconds */
@@ -58,8 +58,8 @@ function cacheKey(definition: Definition, params: Params): string {
 }
 
 /**
- * Tries again if what this key joined got no slot or no memory of the key that began it: this key may have some.
- * Undefined: background work, which does not try again.
+ * Tries once more if the joined work failed because the API key that began it had no slot or memory left: this one may
+ * have some. Without `owner` (background) it does not.
  */
 async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T>): Promise<T> {
   try {
@@ -111,7 +111,12 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
   /** Reserves memory for a large answer: that of its query is released. */
-  async function convert(answer: Answer, format: OtherFormat, { columns }: Definition, owner: string): Promise<Answer> {
+  async function makeForm(
+    answer: Answer,
+    format: OtherFormat,
+    { columns }: Definition,
+    owner: string,
+  ): Promise<Answer> {
     if (answer.bytes <= SMALL_RESULT_BYTES) return await formOf(answer, format, columns);
     // several callers may wait for it, so it goes on if one leaves
     const release = await responseMemory.reserve(new AbortController().signal, owner);
@@ -121,13 +126,13 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
       release();
     }
   }
-  /** Returns the same answer in another form. A cached answer is converted once. Throws `unavailable` without memory. */
+  /** Returns the same answer in another form. For a cached one it is made once. Throws `unavailable` without memory. */
   const inForm: typeof joinForm = (answer, format, definition, owner) =>
     twiceIfJoined(owner, () => joinForm(answer, format, definition, owner));
   async function joinForm(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
     let form = answer.forms.get(format);
     if (form === undefined) {
-      form = convert(answer, format, definition, owner);
+      form = makeForm(answer, format, definition, owner);
       answer.forms.set(format, form);
       form.catch(() => answer.forms.delete(format));
       const kept = cached.get(answer);
@@ -180,7 +185,7 @@ function createQueryJoins({ shared, clock, limits }: AnswersOptions, put: (kept:
 
 export type Answers = ReturnType<typeof createAnswers>;
 
-/** Nothing runs by itself: the owner calls requery() every second, and close() at the end. */
+/** Nothing runs by itself: the service calls requery() every second, and close() at the end. */
 export function createAnswers(options: AnswersOptions) {
   const { slots, shares, clock, logger, metrics } = options;
   const { query, queryInSlot } = createQueries(options);
@@ -191,8 +196,8 @@ export function createAnswers(options: AnswersOptions) {
   async function requeryOne(kept: Kept): Promise<void> {
     const { key, definition } = kept;
     try {
-      // another process may have queried it a moment ago
-      const newerThan = clock() - definition.requerySeconds * 500;
+      // another process may have queried it within half the interval
+      const newerThan = clock() - (definition.requerySeconds * 1000) / 2;
       const run = (signal: AbortSignal): Promise<Answer> => query(kept, signal, BACKGROUND);
       await joinOrRun(kept, new AbortController().signal, newerThan, run, undefined);
       metrics.requeries.inc({ endpoint: definition.name, outcome: 'ok' });

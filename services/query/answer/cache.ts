@@ -6,6 +6,7 @@
  * ClickHouse is unavailable.
  * - due for a requery if a caller asked for it within cache_seconds and it is older than requery_seconds (less some
  * jitter).
+ * The owner of an entry is the API key that asked for it last; `key` is the cache key.
  */
 export const STALE_MS = 3_600_000;
 /** entries that are kept warm at a time: the most recently used ones */
@@ -18,7 +19,7 @@ const JITTER = 0.1;
 const LARGEST_PART = 8;
 
 /**
- * Returns the most recently used of the wanted entries. No key has more than half of them while other keys want some.
+ * Returns the most recently used of the wanted entries. No owner has more than half of them while others want some.
  */
 function warmOf<E extends { readonly owner: string }>(wanted: readonly E[]): E[] {
   const counts = new Map<string, number>();
@@ -43,7 +44,6 @@ interface Entry<T> {
   fetchedAt: number;
   dueAt: number;
   askedAt: number;
-  /** the key that asked last */
   owner: string;
 }
 
@@ -58,7 +58,7 @@ interface Limits {
   readonly maxBytes: number;
 }
 
-/** Entries in the order of their last use, and what each key holds of them. */
+/** Entries in the order of their last use, and what each owner holds of them. */
 function createShelf<T>(limits: Limits) {
   const entries = new Map<string, Entry<T>>();
   const held = new Map<string, { entries: number; bytes: number }>();
@@ -78,7 +78,7 @@ function createShelf<T>(limits: Limits) {
     const of = held.get(owner) ?? { entries: 0, bytes: 0 };
     return entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes;
   }
-  /** Evicts what does not fit: first the least recently used entry of a key that holds more than half. */
+  /** Evicts what does not fit: first the least recently used entry of an owner that holds more than half. */
   function evict(): void {
     while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
       let [found] = entries;
@@ -97,8 +97,8 @@ function createShelf<T>(limits: Limits) {
 export type Cache<T> = ReturnType<typeof createCache<T>>;
 
 /**
- * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of a
- * key with more than half of them are evicted first, so one key evicts its own. No key has more than half of the warm
+ * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of an
+ * owner with more than half of them are evicted first, so it evicts its own. No owner has more than half of the warm
  * entries while others want them. `random` is 0 to 1, for the jitter.
  */
 export function createCache<T>(limits: Limits, random: () => number = Math.random) {
@@ -129,8 +129,9 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       };
     },
     /**
-     * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the key of the waiting caller, undefined if
-     * nobody waits. `at` is when it asked: another process may have fetched the value long before.
+     * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the API key of the waiting caller.
+     * If nobody waits, it is undefined and the owner stays. `at` is when it asked: another process may have fetched the
+     * value long before.
      */
     put(key: string, value: T, size: number, lifetime: Lifetime, fetchedAt: number, askedBy?: string, at = fetchedAt) {
       const before = entries.get(key);

@@ -13,12 +13,13 @@ import { clickhouseTimestamp } from '../definition/timestamp.ts';
 export type ReadLimits = ReturnType<typeof limitsOf>;
 
 const MAX_RESULT_BYTES = 128 * 1024 * 1024;
-/**
- * The memory of a query that has not reserved room for a large answer. An answer of 112 MB takes 400 MB in the engine
- * while it is made, and the same again here. A hundred entries of 2.4 kB took less than 8 MB, whatever the size of the
- * table.
- */
+/** No memory is reserved for a smaller answer. */
 export const SMALL_RESULT_BYTES = 8 * 1024 * 1024;
+/**
+ * The engine's memory for whole events in the answer of a query that has not reserved any. An answer of 112 MB takes
+ * 400 MB in the engine while it is made, and the same again here. A hundred entries of 2.4 kB took less than 8 MB,
+ * whatever the size of the table.
+ */
 const SMALL_MEMORY_BYTES = 64 * 1024 * 1024;
 /**
  * Blocks are small in rows and bytes, because the engine checks its limits between them. One thread formats: several
@@ -86,14 +87,14 @@ export async function runQuery(
   clickhouse: Reader,
   { definition, params, format, now, limits, signal, reserve }: QueryRun,
 ): Promise<QueryResult> {
-  const own = params[RESERVED.sql] ?? '';
+  const callersSql = params[RESERVED.sql] ?? '';
   const bound = { ...params, [RESERVED.now]: clickhouseTimestamp(BigInt(now) * 1000n) };
   const sql = statementFor(definition.fragments, params);
 
   async function run(within: ReadLimits): Promise<QueryResult> {
     const settings = readSettings(definition, within);
     const { body, readRows, readBytes } =
-      own === ''
+      callersSql === ''
         ? await clickhouse.read({
             sql,
             params: bound,
@@ -102,8 +103,8 @@ export async function runQuery(
             signal,
             fewRows: definition.fewRows,
           })
-        : await runSandboxed(clickhouse, { sql: own, statement: sql, params: bound, settings, signal });
-    const shape = { columns: own === '' ? definition.columns : undefined, maxRows: definition.maxRows };
+        : await runSandboxed(clickhouse, { sql: callersSql, statement: sql, params: bound, settings, signal });
+    const shape = { columns: callersSql === '' ? definition.columns : undefined, maxRows: definition.maxRows };
     return { ...(await render(shape, body, format)), readRows, readBytes };
   }
 
@@ -111,6 +112,7 @@ export async function runQuery(
     const small = {
       ...limits,
       max_result_bytes: Math.min(limits.max_result_bytes, SMALL_RESULT_BYTES),
+      // such columns may hold whole events, which take memory before the engine knows the size of the answer
       max_memory_usage: definition.columns.some(isOfJson)
         ? Math.min(limits.max_memory_usage, SMALL_MEMORY_BYTES)
         : limits.max_memory_usage,

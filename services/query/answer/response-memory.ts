@@ -4,10 +4,10 @@ import type { Shares } from './shares.ts';
 import { createQuerySlots, NoRoom } from './query-slots.ts';
 
 /**
- * Smaller answers are always sent: the buffers of a socket take about as much, and dashboards keep working when the
- * memory is used up.
+ * Smaller answers hold no memory here and are always sent: the buffers of a socket take about as much, and dashboards
+ * keep working when the memory is used up.
  */
-const LARGE_BYTES = 256 * 1024;
+const HELD_FROM_BYTES = 256 * 1024;
 const ROOM_BYTES = 192 * 1024 * 1024;
 const READ_WITHIN_MS = 300_000;
 const RETRY_SECONDS = 5;
@@ -19,8 +19,9 @@ const SETTLE_MS = 1_000;
 export type ResponseMemory = ReturnType<typeof createResponseMemory>;
 
 /**
- * Memory for large answers: while one is fetched and rendered, and until its caller has read it or left. Memory is
- * reserved before an answer is made. While another key asks too, a key may use half of it.
+ * Memory for large answers. One of more than SMALL_RESULT_BYTES (query.ts) reserves some before it is fetched and
+ * rendered. One from HELD_FROM_BYTES on holds its size until its caller has read it or left. While another key asks
+ * too, a key may use half of the memory.
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
  * minute would keep its memory for ever.
  */
@@ -50,8 +51,8 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
     /** bytes */
     used: (): number => used,
     /**
-     * Reserves memory for the largest answer while it is fetched and rendered, one at a time. Resolves to its release
-     * function. Throws `unavailable` if there is none left.
+     * Reserves half of the memory, which a key may have beside others, whatever the answer's size, while it is fetched
+     * and rendered, one at a time. Resolves to its release function. Throws `unavailable` if there is none left.
      */
     async reserve(signal: AbortSignal, owner: string): Promise<() => void> {
       const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {
@@ -72,7 +73,7 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
     },
     /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
     hold(reply: FastifyReply, bytes: number, owner: string): void {
-      if (bytes < LARGE_BYTES) return;
+      if (bytes < HELD_FROM_BYTES) return;
       const giveBack = take(Math.min(bytes, roomBytes), owner);
       const sendAway = setTimeout(() => reply.raw.destroy(), readWithinMs);
       whenClosed(reply, () => {

@@ -7,7 +7,8 @@ import { STALE_MS } from './cache.ts';
 export type SharedAnswer = Pick<Answer, 'truncated' | 'fetchedAt'> & { readonly body: string };
 
 /**
- * A cache that several processes share. Never throws: while it is unavailable, it finds nothing and grants every lock.
+ * A cache that several processes share; redis-cache.ts implements it. Never throws: while it is unavailable, it finds
+ * nothing and grants every lock.
  */
 export interface SharedCache {
   get(key: string): Promise<SharedAnswer | undefined>;

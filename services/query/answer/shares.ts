@@ -3,8 +3,9 @@ const RECENT_MS = 60_000;
 export type Shares = ReturnType<typeof createShares>;
 
 /**
- * Remembers whether several keys ask. One key may use everything while no other asks. While another key asks too, it
- * gets half of slots, queue, warm answers and memory. `now` is monotonic, in milliseconds.
+ * Remembers whether several keys call endpoints. If another key called within the last minute, a key gets at most half
+ * of the query slots (query-slots.ts) and of the memory for large answers (response-memory.ts). The queue and the cache
+ * do not ask here: they compare what each key has in them. `now` is monotonic, in milliseconds.
  */
 export function createShares(now: () => number = () => performance.now()) {
   // the key that asked last, and the last other key before it

@@ -62,9 +62,11 @@ export interface Definition {
   readonly maxRows: number;
   readonly maxSeconds?: number;
   readonly cacheSeconds: number;
+  /** an answer in use is queried again this often; 0 = never */
   readonly requerySeconds: number;
   /** planned for a few rows found by primary key */
   readonly fewRows: boolean;
+  /** callers may send ?sql=, a SELECT over the named subqueries */
   readonly sandboxed: boolean;
   readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' };
   readonly parameters: readonly Parameter[];

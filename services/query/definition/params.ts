@@ -9,12 +9,12 @@ import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
  */
 export type Params = Readonly<Record<string, string | null>>;
 
-type Verdict = { readonly value: string | null } | { readonly message: string };
+type ReadValue = { readonly value: string | null } | { readonly message: string };
 
 const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 
 /** Converts a text that is not empty to the value the statement is bound with. */
-const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
+const convertValue: Readonly<Record<Format, (value: string) => ReadValue>> = {
   string: (value) => ({ value }),
   pattern: (value) => {
     const size = patternSize(value);
@@ -44,7 +44,7 @@ const convert: Readonly<Record<Format, (value: string) => Verdict>> = {
 };
 
 /** Returns the canonical value of a parameter from all values of a call, or what is wrong with them. */
-export function readValue(p: Parameter, given: readonly string[]): Verdict {
+export function readValue(p: Parameter, given: readonly string[]): ReadValue {
   if (given.length > 1) return { message: 'is given more than once' };
   const text = given[0] ?? '';
   if (text.includes('\0')) return { message: 'contains a NUL character' };
@@ -65,12 +65,12 @@ export function readValue(p: Parameter, given: readonly string[]): Verdict {
   if (p.minLength !== undefined && value.length < p.minLength)
     return { message: `must have at least ${p.minLength} characters` };
   if (p.pattern !== undefined && !compilePattern(p.pattern)(value)) return { message: `must match ${p.pattern}` };
-  const verdict = convert[p.format](value);
-  if ('value' in verdict && p.format === 'integer') {
+  const read = convertValue[p.format](value);
+  if ('value' in read && p.format === 'integer') {
     const { minimum = -Infinity, maximum = Infinity } = p;
-    if (Number(verdict.value) < minimum || Number(verdict.value) > maximum) return { message: `must be ${rangeOf(p)}` };
+    if (Number(read.value) < minimum || Number(read.value) > maximum) return { message: `must be ${rangeOf(p)}` };
   }
-  return verdict;
+  return read;
 }
 
 /** Returns the range of an integer for people, such as `from 1 to 100`. Undefined if it has none. */
@@ -107,9 +107,9 @@ export function readParams(
   const params: Record<string, string | null> = {};
   const mistakes: ParameterMistake[] = [];
   for (const p of parametersOf(definition)) {
-    const verdict = readValue(p, given.getAll(p.name));
-    if ('message' in verdict) mistakes.push({ parameter: p.name, message: verdict.message });
-    else params[p.name] = verdict.value;
+    const read = readValue(p, given.getAll(p.name));
+    if ('message' in read) mistakes.push({ parameter: p.name, message: read.message });
+    else params[p.name] = read.value;
   }
   return mistakes.length > 0 ? { mistakes } : { params };
 }

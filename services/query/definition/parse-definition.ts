@@ -112,7 +112,7 @@ export function parseDefinition(
       ...declared(file),
       parameters,
       boundSql,
-      // a caller's own SELECT may read any of them
+      // a caller's own SELECT may read any named subquery
       fragments: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,

@@ -2,8 +2,9 @@
 -- Parameters: @project, a literal reference (exactly 20 lower-case letters) or any RE2 pattern, `.` not matching a newline;
 --   @interval, a window: minutely, 15min, 30min, 3hr (minute buckets), hourly, 1day, 3day (hour buckets), daily (day buckets); @now.
 -- The window is half open: it starts exactly at @now minus its length, that instant included, and has no end of its own.
--- Reads: of a literal reference its buckets in api_requests: hours (or minutes), single requests up to the first whole one, and the few requests with too many
---   references; of any other pattern the window's raw edge_logs. The branch of the other kind is not sent (`-- only`), or removed before anything is read.
+-- Reads: of a literal reference its buckets in api_requests (columns: clickhouse/migrations/0019_create_api_requests.sql): hours (or minutes),
+--   single requests up to the first whole one, and the few requests with too many references; of any other pattern the window's raw edge_logs.
+--   The branch of the other kind is not sent (`-- only`), or removed before anything is read.
 -- Every row of an event at X has period >= the start of the day of X - 1 h: so older periods have nothing of the window and are skipped (docs/rollups.md).
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.
 -- Rows: at most one per bucket of the window and of the hour that events may lie ahead: 242 (3hr).
@@ -15,10 +16,10 @@ WITH
     concat(if(match(@project, '^(?:[\\w:/.^$-]|\\\\[./-])*\\z'), '(?-s)', '(?-s)[^\\x00-\\x{10FFFF}]|'), @project) AS pattern,
     indexOf(['minutely', '15min', '30min', '3hr', 'hourly', '1day', '3day', 'daily'], @interval) AS chosen,
     [60, 60, 60, 60, 3600, 3600, 3600, 86400][chosen] AS bucket_width,
-    if(chosen > 4, 3600, 60) AS tier_width,
+    if(chosen > 4, 3600, 60) AS rollup_width,
     @now - toIntervalSecond([3600, 900, 1800, 10800, 3600, 86400, 259200, 604800][chosen]) AS window_start,
-    -- of the tier, at or after window_start
-    toDateTime64((intDiv(toUnixTimestamp64Micro(window_start) - 1, tier_width * 1000000) + 1) * tier_width, 6, 'UTC') AS first_whole,
+    -- the start of the first bucket of rollup_width that lies in the window as a whole
+    toDateTime64((intDiv(toUnixTimestamp64Micro(window_start) - 1, rollup_width * 1000000) + 1) * rollup_width, 6, 'UTC') AS first_whole,
     toStartOfDay(window_start - 3600, 'UTC') AS first_period
 SELECT
     toStartOfInterval(moment, toIntervalSecond(bucket_width), 'UTC') AS timestamp,
@@ -34,7 +35,7 @@ FROM
     WHERE literal
       AND period >= first_period
       AND (
-        (ref = reference AND width = tier_width AND at >= first_whole)
+        (ref = reference AND width = rollup_width AND at >= first_whole)
         OR (ref = reference AND width = 0 AND at >= window_start AND at < first_whole)
         OR (ref = toFixedString('', 20) AND width = 0 AND at >= window_start AND position(url, @project) > 0)
       )

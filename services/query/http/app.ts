@@ -13,7 +13,7 @@ import { closeUnlessRead } from './receive-body.ts';
 import { CORS, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, answerConnect, createSendError } from './send-error.ts';
 import { createServeEndpoint, ENDPOINT_PATHS, type EndpointOptions } from './serve-endpoint.ts';
-import { serveOpenRoutes, serveRoutes } from './serve-route.ts';
+import { serveOpenRoutes, serveRoutes } from './serve-component-routes.ts';
 
 export interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
   readonly openRoutes?: readonly OpenRoute[] | undefined;
@@ -85,6 +85,7 @@ function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOption
     closeUnlessRead(request.raw);
     const { endpoint, cache } = request.outcome;
     const seconds = reply.elapsedTime / 1000;
+    // declared in request.ts, like `outcome`
     if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true)
       metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
     if (endpoint !== 'other') metrics.seconds.observe({ endpoint, cache }, seconds);
@@ -129,6 +130,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // Node would answer by itself, without the envelope
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
   app.server.on('connect', answerConnect);
+  // declared in request.ts
   app.decorateRequest('key', undefined);
   app.decorateRequest('outcome');
   app.decorateRequest('search', undefined);

@@ -4,7 +4,7 @@ import { ApiError } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { createFailures, networkOf } from '../keys/failures.ts';
 import type { KeyLoader } from '../keys/key-loader.ts';
-import type { KeyRing, Verdict } from '../keys/key-ring.ts';
+import type { KeyCheck, KeyRing } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import { plainUrl, queryOf } from './request.ts';
 
@@ -41,25 +41,25 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
     /** True if an address is blocked while keys are being looked up: its failures may be valid keys. */
     mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
     /**
-     * Returns the verdict on the key by the newest list. A failure counts before the wait for that list, so concurrent
-     * guesses all count, and is taken back if that list has the key.
+     * Checks the key by the newest list. A failure counts before the wait for that list, so concurrent guesses all
+     * count, and is taken back if that list has the key.
      */
-    async verdictOf(request: FastifyRequest, presented: string | undefined): Promise<Verdict> {
-      let verdict = presented === undefined ? 'unauthorized' : keys.verdict(presented, clock());
-      if (typeof verdict === 'object') return verdict;
-      const counts = verdict === 'unauthorized';
+    async checkKey(request: FastifyRequest, presented: string | undefined): Promise<KeyCheck> {
+      let check = presented === undefined ? 'unauthorized' : keys.check(presented, clock());
+      if (typeof check === 'object') return check;
+      const counts = check === 'unauthorized';
       const blocks = counts && failures.note(request.ip, performance.now());
       if (presented !== undefined) {
         lookups++;
         // another process may have created it a moment ago, or this process slept until its list was too old
         await loader.refresh();
         lookups--;
-        verdict = keys.verdict(presented, clock());
+        check = keys.check(presented, clock());
       }
       // without another await: those who wait for the same list must see what is taken back
-      if (counts && typeof verdict === 'object') failures.takeBack(request.ip);
+      if (counts && typeof check === 'object') failures.takeBack(request.ip);
       else if (counts) reportFailure(request, blocks);
-      return verdict;
+      return check;
     },
   };
 }
@@ -83,6 +83,7 @@ export function createAuthentication(app: FastifyInstance, options: Authenticati
   ): Promise<void> {
     if (check === undefined) return;
     const limit = await check(request);
+    // on an allow list, which we do not use: this narrows the type
     if (limit.isAllowed) return;
     reply.headers({
       'ratelimit-limit': limit.max,
@@ -107,24 +108,24 @@ export function createAuthentication(app: FastifyInstance, options: Authenticati
       });
     }
     const presented = presentedKey(request);
-    const verdict = await lookup.verdictOf(request, presented);
-    if (verdict === 'unavailable')
+    const check = await lookup.checkKey(request, presented);
+    if (check === 'unavailable')
       throw new ApiError('unavailable', 'the keys are not loaded yet', { retryAfterSeconds: 1 });
-    if (verdict === 'unauthorized')
+    if (check === 'unauthorized')
       throw new ApiError(
         'unauthorized',
         presented === undefined ? 'a key is required: send it as X-API-KEY' : 'the key is not valid',
       );
-    request.key = verdict.key;
-    loader.noteUse(verdict.key, clock());
+    request.key = check.key;
+    loader.noteUse(check.key, clock());
   }
 
   /** Sets the key of a request that needs none but brings one. A wrong key counts as a failure, and as no key. */
   async function recognize(request: FastifyRequest): Promise<void> {
     const presented = presentedKey(request);
     if (presented === undefined || lookup.blockedFor(request.ip) !== undefined) return;
-    const verdict = await lookup.verdictOf(request, presented);
-    if (typeof verdict === 'object') request.key = verdict.key;
+    const check = await lookup.checkKey(request, presented);
+    if (typeof check === 'object') request.key = check.key;
   }
 
   /** Lets the request in within both rates, and sets its key, unless the path needs none. */

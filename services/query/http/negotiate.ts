@@ -1,9 +1,10 @@
+import type { FastifyRequest } from 'fastify';
 import type { Encoding } from '../answer/answer.ts';
 import type { Definition } from '../definition/definition.ts';
 import { hasCsv, MEDIA_TYPES, type OtherFormat } from '../render/formats.ts';
 
-/** Shorter bodies are sent as they are. */
-export const COMPRESS_FROM_BYTES = 1024;
+/** Bodies up to this size are sent as they are. */
+const COMPRESS_FROM_BYTES = 1024;
 
 const JSON_TYPES = ['application/json', 'application/*', '*/*'];
 
@@ -29,6 +30,11 @@ export function preferredEncoding(header: string | string[] | undefined): Encodi
   const [brotli, gzip] = [weight('br'), Math.max(weight('gzip'), weights.get('x-gzip') ?? 0)];
   if (brotli > 0 && brotli >= gzip) return 'br';
   return gzip > 0 ? 'gzip' : undefined;
+}
+
+/** Returns the encoding for a body of this size. Undefined if compression is not worth it or the caller takes none. */
+export function encodingFor({ headers }: FastifyRequest, bytes: number): Encoding | undefined {
+  return bytes > COMPRESS_FROM_BYTES ? preferredEncoding(headers['accept-encoding']) : undefined;
 }
 
 /** Returns the form that the caller prefers to JSON, by RFC 9110 section 12.5.1. Undefined for JSON. */

@@ -30,6 +30,7 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
         { request_id: request.id, endpoint: request.outcome.endpoint, key_id: request.key?.id },
         'caller_left',
       );
+      // no onResponse hook follows, so nothing counts it twice: the response never finishes
       reply.hijack();
       return;
     }

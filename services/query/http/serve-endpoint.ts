@@ -4,7 +4,7 @@ import { invalidParameters } from '../../../common/http/errors.ts';
 import type { Answers } from '../answer/answers.ts';
 import type { Definitions } from '../definition/definition-files.ts';
 import { assertMayCall, assertMaySee } from '../keys/key-ring.ts';
-import { COMPRESS_FROM_BYTES, isModified, preferredEncoding, preferredFormat } from './negotiate.ts';
+import { encodingFor, isModified, preferredFormat } from './negotiate.ts';
 import { CONTENT_TYPES } from '../render/formats.ts';
 import { ignoredParameters, readParams } from '../definition/params.ts';
 import { JSON_TYPE, VARY, callerOf, keyOf, queryOf } from './request.ts';
@@ -41,10 +41,10 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
 
     const format = preferredFormat(request.headers.accept, found);
     const { answer: made, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
+    // an uncached answer comes in the format; a cached one as JSON, to be converted
     const isMade = format === undefined || cache === 'none';
     const answer = isMade ? made : await answers.inForm(made, format, found, key.id);
-    const encoding =
-      answer.bytes > COMPRESS_FROM_BYTES ? preferredEncoding(request.headers['accept-encoding']) : undefined;
+    const encoding = encodingFor(request, answer.bytes);
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;

@@ -59,6 +59,6 @@ test('lists are read one at a time: one that was read before never replaces a ne
   while (reads.length < 2) await setImmediate();
   reads[1]!.resolve([]);
   await refreshed;
-  expect(ring.verdict('secret of a', NOW)).toBe('unauthorized');
+  expect(ring.check('secret of a', NOW)).toBe('unauthorized');
   await loader.stop();
 });

@@ -26,34 +26,34 @@ const NOW = 1_000_000_000;
 describe('the key ring', () => {
   it('knows the first keys always, others once they are loaded', () => {
     const ring = createKeyRing([key('first')]);
-    expect(ring.verdict('secret of first', NOW)).toMatchObject({ key: { id: 'first' } });
-    expect(ring.verdict('secret of a', NOW)).toBe('unavailable');
+    expect(ring.check('secret of first', NOW)).toMatchObject({ key: { id: 'first' } });
+    expect(ring.check('secret of a', NOW)).toBe('unavailable');
     ring.load([key('a')], NOW);
-    expect(ring.verdict('secret of a', NOW)).toMatchObject({ key: { id: 'a' } });
-    expect(ring.verdict('secret of b', NOW)).toBe('unauthorized');
-    expect(ring.verdict('', NOW)).toBe('unauthorized');
+    expect(ring.check('secret of a', NOW)).toMatchObject({ key: { id: 'a' } });
+    expect(ring.check('secret of b', NOW)).toBe('unauthorized');
+    expect(ring.check('', NOW)).toBe('unauthorized');
   });
 
   it('forgets a key that the list no longer has', () => {
     const ring = createKeyRing([]);
     ring.load([key('a')], NOW);
     ring.load([], NOW + 1);
-    expect(ring.verdict('secret of a', NOW + 1)).toBe('unauthorized');
+    expect(ring.check('secret of a', NOW + 1)).toBe('unauthorized');
   });
 
   it('lets a key expire to the millisecond', () => {
     const ring = createKeyRing([]);
     ring.load([key('a', { expiresAt: NOW + 1000 })], NOW);
-    expect(ring.verdict('secret of a', NOW + 999)).toMatchObject({ key: { id: 'a' } });
-    expect(ring.verdict('secret of a', NOW + 1000)).toBe('unauthorized');
+    expect(ring.check('secret of a', NOW + 999)).toMatchObject({ key: { id: 'a' } });
+    expect(ring.check('secret of a', NOW + 1000)).toBe('unauthorized');
   });
 
   it('trusts a list for an hour, then knows only the first keys', () => {
     const ring = createKeyRing([key('first')]);
     ring.load([key('a')], NOW);
-    expect(ring.verdict('secret of a', NOW + KEYS_TRUSTED_MS)).toMatchObject({ key: { id: 'a' } });
-    expect(ring.verdict('secret of a', NOW + KEYS_TRUSTED_MS + 1)).toBe('unavailable');
-    expect(ring.verdict('secret of first', NOW + KEYS_TRUSTED_MS + 1)).toMatchObject({ key: { id: 'first' } });
+    expect(ring.check('secret of a', NOW + KEYS_TRUSTED_MS)).toMatchObject({ key: { id: 'a' } });
+    expect(ring.check('secret of a', NOW + KEYS_TRUSTED_MS + 1)).toBe('unavailable');
+    expect(ring.check('secret of first', NOW + KEYS_TRUSTED_MS + 1)).toMatchObject({ key: { id: 'first' } });
   });
 });
 

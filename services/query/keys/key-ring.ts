@@ -23,7 +23,7 @@ export function hashKey(key: string): Buffer {
   return hash('sha256', key, 'buffer');
 }
 
-export type Verdict = { readonly key: Key } | 'unauthorized' | 'unavailable';
+export type KeyCheck = { readonly key: Key } | 'unauthorized' | 'unavailable';
 
 export type KeyRing = ReturnType<typeof createKeyRing>;
 
@@ -43,7 +43,7 @@ export function createKeyRing(first: readonly Key[]) {
      * constant time. `unavailable` if the list was never loaded, or too long ago, because an unknown key may then be
      * valid.
      */
-    verdict(presented: string, now: number): Verdict {
+    check(presented: string, now: number): KeyCheck {
       const hashed = hashKey(presented);
       const own = find(always, hashed);
       if (own !== undefined) return { key: own };
@@ -65,9 +65,9 @@ export function hasScope(key: Key, scope: string): boolean {
 }
 
 /**
- * Throws ApiError unless the key may call an endpoint; `definition` is undefined if there is no such endpoint. A key with
- * the scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden endpoint
- * and a missing one.
+ * Throws ApiError unless the key may call an endpoint; `definition` is undefined if there is no such endpoint. A key
+ * with the scope `query` learns that there is none. A key for some endpoints gets the same answer for a forbidden
+ * endpoint and a missing one.
  */
 export function assertMayCall(key: Key, definition: Definition | undefined): asserts definition is Definition {
   const all = hasScope(key, 'query');

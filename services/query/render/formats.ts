@@ -34,7 +34,9 @@ export interface Layout {
 
 export const JSON_LAYOUT: Layout = { head: `${RESULT}[`, separator: ',', tail: ']}', line: (row) => row };
 
-export function layoutOf(format: OtherFormat, columns: Definition['columns']): Layout {
+/** Returns the layout of a format, and of JSON if there is none. */
+export function layoutOf(format: OtherFormat | undefined, columns: Definition['columns']): Layout {
+  if (format === undefined) return JSON_LAYOUT;
   const lines = { separator: '', tail: '' };
   if (format === 'ndjson') return { ...lines, head: '', line: (row) => `${row}\n` };
   return {

@@ -1,5 +1,5 @@
 import { parentPort } from 'node:worker_threads';
-import { JSON_LAYOUT, layoutOf } from './formats.ts';
+import { layoutOf } from './formats.ts';
 import { bufferOf, convertBytes, renderBytes, type Body } from './render.ts';
 import type { Done, Job } from './renderer.ts';
 
@@ -7,8 +7,7 @@ import type { Done, Job } from './renderer.ts';
 function bodyOf(job: Job): Body & { readonly body: Buffer } {
   if ('body' in job) return convertBytes(bufferOf(job.body), layoutOf(job.format, job.columns));
   const { result, shape, format } = job;
-  const layout = format === undefined ? JSON_LAYOUT : layoutOf(format, shape.columns ?? []);
-  return renderBytes(shape, bufferOf(result), layout);
+  return renderBytes(shape, bufferOf(result), layoutOf(format, shape.columns ?? []));
 }
 
 /** Frees memory at once: it is more than the rest of the process has, and the garbage collector would take its time. */

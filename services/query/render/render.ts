@@ -10,7 +10,7 @@ import { unixMicroseconds } from '../definition/timestamp.ts';
  * double.
  */
 export const RESULT_FORMAT = 'JSONCompact';
-/** precedes the rows; in a column of this name the quotes are escaped */
+/** Precedes the rows. It cannot occur in the meta before it, because quotes in names are escaped there. */
 const DATA = '"data":';
 /** Callers get slashes as they are. All else in that format is as for every read. */
 export const RESULT_SETTINGS = { output_format_json_escape_forward_slashes: 0 } as const;

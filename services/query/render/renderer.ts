@@ -1,20 +1,21 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { JSON_LAYOUT, layoutOf, type OtherFormat } from './formats.ts';
+import { layoutOf, type OtherFormat } from './formats.ts';
 import type { Column } from '../definition/definition.ts';
 import { bufferOf, renderBody, type Body, type Shape } from './render.ts';
 
 /**
- * Makes bodies of results. A large one is made in a thread of its own, one at a time: one row may hold an event of 8
- * MiB (2.8 s for an event of empty objects), and nothing else must wait for it.
+ * Makes bodies of results. A large one, in this folder one above THREAD_FROM_BYTES, is made in a thread of its own, one
+ * at a time: one row may hold an event of 8 MiB (2.8 s for an event of empty objects), and nothing else must wait for
+ * it.
  */
 export type Job =
   | { readonly result: Uint8Array; readonly shape: Shape; readonly format: OtherFormat | undefined }
   | { readonly body: Uint8Array; readonly format: OtherFormat; readonly columns: readonly Column[] };
 export type Done = Omit<Body, 'body'> & { readonly body: Uint8Array };
 
-/** bytes; 512 KiB of empty objects take 50 ms */
-const LARGE_RESULT = 512 * 1024;
+/** Smaller results are rendered at once: 512 KiB of empty objects take 50 ms. */
+const THREAD_FROM_BYTES = 512 * 1024;
 const WORKER_HEAP_MB = 512;
 
 let worker: Worker | undefined;
@@ -26,13 +27,13 @@ let last: Promise<void> = Promise.resolve();
  * must not be used afterwards.
  */
 export async function render(shape: Shape, result: Buffer, format: OtherFormat | undefined): Promise<Body> {
-  return result.length <= LARGE_RESULT
-    ? await renderBody(shape, result, format === undefined ? JSON_LAYOUT : layoutOf(format, shape.columns ?? []))
+  return result.length <= THREAD_FROM_BYTES
+    ? await renderBody(shape, result, layoutOf(format, shape.columns ?? []))
     : await inThread({ result, shape: { columns: shape.columns, maxRows: shape.maxRows }, format });
 }
 
 /** Converts a copy of a large body to another form. */
-export async function convert(body: Buffer, format: OtherFormat, columns: readonly Column[]): Promise<Body> {
+export async function convertInThread(body: Buffer, format: OtherFormat, columns: readonly Column[]): Promise<Body> {
   return await inThread({ body, format, columns });
 }
 

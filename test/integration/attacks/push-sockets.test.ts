@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { waitFor } from '../../harness/wait-for.ts';
 import { modes } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
@@ -13,8 +13,18 @@ const BUFFER = 96 * MiB;
 const event = '[{"project":"p"}]';
 /** Before: thirteen announced bodies took all of PUSH_BUFFER_BYTES. */
 const MANY = 26;
-/** the service waits 15 s for the next byte */
+/** the service waits this long for the next byte */
+const IDLE_MS = 15_000;
 const IDLE_ENDED_MS = 18_000;
+
+/** Timers of the bodies that the service, in this process, still receives; by timer, what each does after IDLE_MS. */
+const idle = new Map<unknown, () => void>();
+const { setTimeout: startTimer, clearTimeout: stopTimer } = globalThis;
+
+/** One test waits by the wall clock. For the others the time is over at once, for every body that still comes. */
+function endIdleTime(): void {
+  for (const end of idle.values()) end();
+}
 
 /** Keeps probing a closed-or-not socket: a half-open one is only known to be gone when something is written to it. */
 async function ended({ socket }: RawCall): Promise<void> {
@@ -34,10 +44,23 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
   let other: string;
 
   beforeAll(async () => {
+    vi.spyOn(globalThis, 'setTimeout').mockImplementation((work: () => void, ms?: number, ...rest: []) => {
+      const timer = startTimer(work, ms, ...rest);
+      if (ms === IDLE_MS) idle.set(timer, work);
+      return timer;
+    });
+    vi.spyOn(globalThis, 'clearTimeout').mockImplementation((timer) => {
+      idle.delete(timer);
+      stopTimer(timer);
+    });
     world = await openPushWorld(mode, { PUSH_BUFFER_BYTES: String(BUFFER) });
     [attacker, other] = await Promise.all([world.createKey({ name: 'attacker' }), world.createKey({ name: 'other' })]);
   });
-  afterAll(() => world?.close());
+  afterAll(async () => {
+    await world?.close();
+    vi.restoreAllMocks();
+    idle.clear();
+  });
 
   it('sockets that announce bodies and send none take nothing from anybody, and are answered and destroyed after 15 s', async () => {
     const calls: RawCall[] = [];
@@ -46,6 +69,8 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
         calls.push(await announce(world.address, attacker, i % 2 === 0 ? 10 * MiB : 'chunked'));
       expect(await world.heldBytes()).toBe(0);
       for (const key of [attacker, other]) expect((await world.push(key, event)).text).toBe('{"message":"Logged!"}');
+      expect([idle.size, calls.filter((call) => call.answer() !== '').length]).toEqual([MANY, 0]);
+      if (mode !== 'embedded') endIdleTime();
       await waitFor(
         () => calls.every((call) => call.answer().includes('\r\n\r\n{')),
         IDLE_ENDED_MS,
@@ -69,6 +94,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
       expect(await world.heldBytes()).toBeLessThanOrEqual(BUFFER / 2);
       for (let i = 0; i < 5; i++) expect((await world.push(other, event)).status).toBe(200);
       expect((await world.push(other, Buffer.from(`[{"project":"p"}${' '.repeat(5 * MiB)}]`))).status).toBe(200);
+      endIdleTime();
       await waitFor(
         () => calls.every((call) => /^HTTP\/1\.1 4(08|29) /.test(call.answer())),
         IDLE_ENDED_MS,

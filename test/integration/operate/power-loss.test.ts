@@ -252,8 +252,8 @@ describe('a batch that was not finished is taken up with what is there: no row t
           },
           store: {
             ...store,
-            record: async (entry) => {
-              await store.record(entry);
+            writeLedger: async (entry) => {
+              await store.writeLedger(entry);
               isOver = true;
             },
           },

@@ -19,13 +19,18 @@ import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
 const REF = 'abcdefghijklmnopqrst';
 const MINUTE_MS = 60_000;
+/** A service with little to do goes through its rounds that much faster. */
+const SPEED = 4;
 
-/** Clocks of the service: how far they are ahead, and its longest wait, after which it looks what is due. */
-const time = vi.hoisted(() => ({ aheadMs: 0, longestWaitMs: Infinity }));
+/**
+ * Clocks of the service: how far they are ahead, how many times faster than time they run, and its longest wait, after
+ * which it looks what is due.
+ */
+const time = vi.hoisted(() => ({ aheadMs: 0, speed: 1, longestWaitMs: Infinity }));
 vi.mock('node:timers/promises', async (original) => {
   const real = await original<typeof timers>();
   const setTimeout: typeof timers.setTimeout = (ms, ...rest) =>
-    real.setTimeout(Math.min(ms ?? 0, time.longestWaitMs), ...rest);
+    real.setTimeout(Math.min((ms ?? 0) / time.speed, time.longestWaitMs), ...rest);
   return { ...real, setTimeout };
 });
 const sleep = (ms: number): Promise<void> =>
@@ -39,7 +44,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
 
   beforeAll(() => {
     const now = performance.now.bind(performance);
-    vi.spyOn(performance, 'now').mockImplementation(() => now() + time.aheadMs);
+    vi.spyOn(performance, 'now').mockImplementation(() => now() * time.speed + time.aheadMs);
   });
   afterAll(() => vi.restoreAllMocks());
   beforeEach(async () => {
@@ -48,7 +53,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
   afterEach(async () => {
     await service?.stop();
     service = undefined;
-    Object.assign(time, { aheadMs: 0, longestWaitMs: Infinity });
+    Object.assign(time, { aheadMs: 0, speed: 1, longestWaitMs: Infinity });
     await world.close();
   });
 
@@ -84,6 +89,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
 
   test('at rest it asks for open repairs with one statement, and for all views with another', async () => {
     const read: string[] = [];
+    time.speed = SPEED;
     await start({
       clickhouse: {
         ...world.clickhouse,
@@ -95,10 +101,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     });
     const repairs = (): number => read.filter((sql) => sql === statements.openRepairs).length;
     // the first round sets the gauges
-    await waitFor(() => Promise.resolve(repairs() > 0), 20_000, 'the first round of repairs');
-    await sleep(1_000);
+    await waitFor(() => Promise.resolve(repairs() > 0), 20_000 * SPEED, 'the first round of repairs');
+    // half of the time until the second one
+    await sleep(600);
     read.length = 0;
-    await waitFor(() => Promise.resolve(repairs() === 3), 30_000, 'three rounds of repairs');
+    await waitFor(() => Promise.resolve(repairs() === 3), 30_000 * SPEED, 'three rounds of repairs');
     const times = (of: string): number => read.filter((sql) => sql === of).length;
     // three rounds of history, and one of publishing, which may fall into this time
     expect(times(statements.rollups)).toBeLessThanOrEqual(5);
@@ -195,10 +202,11 @@ describe('the rollup service', { timeout: 240_000 }, () => {
 
   test('a refused repair that another service ends is no longer told of', async () => {
     const registry = createRegistry();
+    time.speed = SPEED;
     await start({ registry });
     const incomplete = async (): Promise<string | undefined> =>
       /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await registry.metrics())?.[1];
-    await waitFor(async () => (await incomplete()) === '0', 20_000, 'the first round of repairs');
+    await waitFor(async () => (await incomplete()) === '0', 20_000 * SPEED, 'the first round of repairs');
     await world.send('edge_logs', [edgeEvent(world.now, `https://${REF}.supabase.co/rest/v1/t`)]);
     await world.clickhouse.execute({
       sql: 'ALTER TABLE edge_logs DELETE WHERE true',
@@ -214,7 +222,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       reason: 'command',
       accept_loss: false,
     });
-    await waitFor(async () => (await incomplete()) === '1', 20_000, 'the repair is refused');
+    await waitFor(async () => (await incomplete()) === '1', 20_000 * SPEED, 'the repair is refused');
     const [refused] = await readOpenRepairs(world.clickhouse);
     expect(refused?.outcome).toBe('incomplete');
     await world.clickhouse.execute({
@@ -222,7 +230,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
       params: { ...refused!, done: true },
       settings: WRITE_SETTINGS,
     });
-    await waitFor(async () => (await incomplete()) === '0', 20_000, 'the gauge is taken back');
+    await waitFor(async () => (await incomplete()) === '0', 20_000 * SPEED, 'the gauge is taken back');
   });
 
   test('a raw retention that gives tiers less than they are promised is said at the start', async () => {

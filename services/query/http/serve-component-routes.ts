@@ -4,13 +4,14 @@ import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route
 import type { Logger } from '../../../common/logger.ts';
 import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
-import { COMPRESS_FROM_BYTES, preferredEncoding } from './negotiate.ts';
+import { encodingFor, preferredEncoding } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
 import { CALLER_LEFT, JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './request.ts';
 import { errorOf } from './send-error.ts';
 
 /**
- * Serves the routes of one path. `methods` are all that Node reads; the app's hook refuses those that no route takes.
+ * Serves the routes that other components have at one path. `methods` are all that Node reads; the app's hook refuses
+ * those that no route takes.
  */
 export function serveRoutes(
   app: FastifyInstance,
@@ -132,7 +133,7 @@ async function sendResponse(reply: FastifyReply, response: RouteResponse): Promi
 
 /** Sends a body, compressed if that is worth it and the caller takes it. */
 export async function sendCompressed(reply: FastifyReply, body: string | Buffer): Promise<unknown> {
-  const encoding = preferredEncoding(reply.request.headers['accept-encoding']);
-  if (encoding === undefined || body.length <= COMPRESS_FROM_BYTES) return await reply.send(body);
+  const encoding = encodingFor(reply.request, body.length);
+  if (encoding === undefined) return await reply.send(body);
   return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
 }
