@@ -123,11 +123,18 @@ async function duringOutage(clickhouse: ClickHouse, outage: Outage): Promise<str
 /** 120 events of 40 kB for each partition: more than two batches. */
 async function produceBacklog(world: World, source: 'edge_logs' | 'auth_logs'): Promise<void> {
   const value = JSON.stringify({ project: 'abc', event_message: 'x'.repeat(40_000) });
-  const topic = world.topicOf(source);
-  for (let sent = 0; sent < 120; sent += 20) {
-    const records = Array.from({ length: 20 * PARTITIONS }, (_, i) => ({ topic, partition: i % PARTITIONS, value }));
-    for (const { partition, offset } of await produce(records, { compression: 'none' }))
-      world.acknowledged(source, partition, [Number(offset)], value, 'row');
+  for (let partition = 0; partition < PARTITIONS; partition++) {
+    for (let sent = 0; sent < 120; sent += 20) {
+      const records = Array.from({ length: 20 }, () => ({ topic: world.topicOf(source), partition, value }));
+      const reports = await produce(records, { compression: 'none' });
+      world.acknowledged(
+        source,
+        partition,
+        reports.map(({ offset }) => Number(offset)),
+        value,
+        'row',
+      );
+    }
   }
 }
 
