@@ -23,7 +23,7 @@ import { welcome } from './welcome.ts';
 // above the start: what stands below it is never initialized, because runProcess does not return
 const SETTLE_CHECK_MS = 50;
 const SETTLE_WAIT_MS = 10_000;
-/** by then the start's code is compiled and its garbage is garbage */
+/** The start is over by then, and what it allocated is no longer used. */
 const SHRINK_AFTER_MS = 15_000;
 
 let logger: Logger | undefined;

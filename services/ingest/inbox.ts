@@ -1,7 +1,7 @@
 import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/wire/record-batch.ts';
 import type { Record } from './evaluate/record.ts';
 
-/** Records of one partition in the order of their offsets. All up to `to` were fetched; those without a record are holes. */
+/** Records of one partition, by offset. All offsets up to `to` were fetched; those without a record are holes. */
 export interface Fetched {
   readonly to: number;
   readonly records: readonly Record[];

@@ -1,6 +1,6 @@
-import { leastPeriod } from '../../common/evaluate/event.ts';
 import { expect, test } from 'vitest';
 import type { Read, Statement } from '../../common/clickhouse/clickhouse.ts';
+import { leastPeriod } from '../../common/evaluate/event.ts';
 import { createLogger } from '../../common/logger.ts';
 import { statements } from './catalogue.ts';
 import { DAY, HOUR, type Context } from './context.ts';

@@ -1,5 +1,5 @@
-import { leastPeriod } from '../../common/evaluate/event.ts';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
+import { leastPeriod } from '../../common/evaluate/event.ts';
 import { build, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {

@@ -33,8 +33,8 @@ const KILL_AGAIN_MS = 100;
  *   intent  Before a batch is written, its boundaries and the rules of its evaluation are committed to the group's
  *           metadata. Kafka refuses that commit to a member of an old generation, and the owner register names one
  *           group per partition.
- *   token   The batch is inserted under a token of its own; in a joint insert under its first batch's (joint.ts). While
- *           a table remembers the token, a late request of a former owner adds nothing.
+ *   token   The batch is inserted under a token of its own. A joint insert has the token of its first batch (joint.ts).
+ *           While a table remembers the token, a late request of a former owner adds nothing.
  *   ledger  One row, written last. The next owner goes on at the ledger's end, not at the group's offset.
  * A batch is open if it was announced or has rows, and the ledger lacks it. takeover.ts decides which batches are open
  * and where the partition goes on. store-batch.ts completes open batches, whoever left them.

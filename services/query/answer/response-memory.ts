@@ -51,8 +51,8 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
     /** bytes */
     used: (): number => used,
     /**
-     * Reserves half of the memory, which a key may have beside others, whatever the answer's size, while it is fetched
-     * and rendered, one at a time. Resolves to its release function. Throws `unavailable` if there is none left.
+     * Reserves half of the memory while an answer is fetched and rendered, whatever its size: a key may have that much
+     * beside others. One answer at a time. Resolves to its release function. Throws `unavailable` if there is none left.
      */
     async reserve(signal: AbortSignal, owner: string): Promise<() => void> {
       const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {

@@ -1,9 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { shrinkHeap } from '../../../common/lifecycle/shrink-heap.ts';
 import { ISOLATED_SETTINGS } from '../../../services/query/answer/sandbox.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { temporaryFolder } from '../../harness/clickhouse.ts';
@@ -181,10 +180,8 @@ describe('without the first wall, beside the embedded engine', () => {
   });
 
   it('an answer is forgotten once it was read', async () => {
-    setFlagsFromString('--expose-gc');
-    const gc = runInNewContext('gc') as () => void;
     const held = (): number => {
-      gc();
+      shrinkHeap();
       return process.memoryUsage().arrayBuffers;
     };
     // 4 MB

@@ -221,3 +221,18 @@ test('merges wait while a backlog comes in, and go on when it ends', async () =>
   expect(await text(clickhouse, parts)).toBe('1');
   await clickhouse.close();
 });
+
+test('expressions are not compiled, however often they run: that takes 20 MB of memory', async () => {
+  const clickhouse = await open();
+  await clickhouse.execute({ sql: 'CREATE TABLE seen (n Int64) ENGINE = MergeTree ORDER BY n' });
+  for (let i = 0; i < 10; i++)
+    await clickhouse.execute({
+      sql: 'INSERT INTO seen SELECT sum((number * 3 + 7) * (number - 5) + number * number) FROM numbers(100000) GROUP BY number % 7',
+    });
+  await clickhouse.execute({ sql: 'TRUNCATE TABLE seen' });
+  await clickhouse.execute({
+    sql: "INSERT INTO seen SELECT value FROM system.metrics WHERE metric = 'CompiledExpressionCacheCount'",
+  });
+  expect(await text(clickhouse, 'SELECT n FROM seen')).toBe('0');
+  await clickhouse.close();
+});
