@@ -5,7 +5,6 @@ import { createRegistry } from '../../common/metrics.ts';
 import { startRollup } from '../../services/rollup/service.ts';
 import { startFace, type Face } from '../harness/clickhouse-face.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
-import { startRepairs } from './repairs.ts';
 
 /**
  * A ClickHouse server with the schema, in a process that can be killed and started again on the same port with the same
@@ -29,7 +28,6 @@ export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
   const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs });
   const settings = readSettings({});
   const rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
-  const repairs = startRepairs({ clickhouse, settings, logger: testLogger });
   return {
     clickhouse,
     get face() {
@@ -41,7 +39,6 @@ export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
       face = await startFace({ ...options, port: Number(new URL(url).port) });
     },
     close: async () => {
-      await repairs.stop();
       await rollup.stop();
       await clickhouse.close();
       await face.stop();

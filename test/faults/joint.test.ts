@@ -15,7 +15,6 @@ import { waitFor } from '../harness/wait-for.ts';
 import { openFace } from './face-engine.ts';
 import { endIngestChildren, logged, startIngestChild, type Exit } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
-import { startRepairs } from './repairs.ts';
 
 // Guarantee: on the embedded engine, partitions of a topic that have little waiting share an insert. Each keeps its own
 // batch, announcement and row of the ledger: an insert that fails, or is cut off by kill -9 at any point, neither loses
@@ -29,8 +28,6 @@ describe('what partitions have waiting', () => {
   const folder = temporaryFolder();
   let clickhouse: ClickHouse;
   let rollup: Component;
-  /** does what a recovery asks for */
-  let repairs: Component;
   let ingest: RunningIngest | undefined;
   /** the inserts into edge_logs */
   let inserts: Rows[];
@@ -39,9 +36,12 @@ describe('what partitions have waiting', () => {
   beforeAll(async () => {
     clickhouse = await openEmbedded({ dataDir: folder.path, logger: testLogger });
     await migrate(clickhouse, testLogger);
-    const settings = readSettings({});
-    rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
-    repairs = startRepairs({ clickhouse, settings, logger: testLogger });
+    rollup = await startRollup({
+      clickhouse,
+      settings: readSettings({}),
+      logger: testLogger,
+      registry: createRegistry(),
+    });
   });
   beforeEach(async () => {
     inserts = [];
@@ -53,7 +53,6 @@ describe('what partitions have waiting', () => {
     ingest = undefined;
   });
   afterAll(async () => {
-    await repairs.stop();
     await rollup.stop();
     await clickhouse.close();
     folder.remove();

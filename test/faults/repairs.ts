@@ -12,20 +12,17 @@ import { readOpenRepairs, repairOpen } from '../../services/rollup/repairs.ts';
 
 const LOOK_MS = 250;
 
-/**
- * Does repairs soon after they are requested, beside the rollup service, which looks for them every 5 s. Two that do the
- * same repair at once do each other no harm (services/rollup/build.ts).
- */
-export function startRepairs({
-  clickhouse,
-  settings,
-  logger,
-}: {
+export interface RepairOptions {
   readonly clickhouse: ClickHouse;
   readonly settings: Settings;
   readonly logger: Logger;
-}): Component {
-  const stopping = new AbortController();
+}
+
+/**
+ * Does the repairs that are open, which a recovery requests, without a rollup service or beside one, which looks for
+ * them every 5 s. Two that do the same repair at once do each other no harm (services/rollup/build.ts).
+ */
+export async function repairNow({ clickhouse, settings, logger }: RepairOptions): Promise<void> {
   const context: Context = {
     clickhouse,
     settings,
@@ -33,16 +30,22 @@ export function startRepairs({
     metrics: createRollupMetrics(createRegistry()),
     clock: Date.now,
     engineClock: () => engineClock(clickhouse),
-    wait: (ms) => sleep(ms, undefined, { signal: stopping.signal }),
+    wait: (ms) => sleep(ms),
   };
+  try {
+    if ((await readOpenRepairs(clickhouse)).length > 0) await repairOpen(context);
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+  }
+}
+
+/** Does repairs soon after they are requested, in a process whose engine nobody else can reach. */
+export function startRepairs(options: RepairOptions): Component {
+  const stopping = new AbortController();
   const run = async (): Promise<void> => {
     for (;;) {
-      await context.wait(LOOK_MS);
-      try {
-        if ((await readOpenRepairs(clickhouse)).length > 0) await repairOpen(context);
-      } catch (error) {
-        if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
-      }
+      await sleep(LOOK_MS, undefined, { signal: stopping.signal });
+      await repairNow(options);
     }
   };
   const failed = run().catch((error: unknown) => {

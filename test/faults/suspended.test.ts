@@ -5,7 +5,6 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openServer } from '../../common/clickhouse/server/server.ts';
 import { readSettings } from '../../common/config/settings.ts';
-import type { Component } from '../../common/lifecycle/run.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startRollup, type RollupService } from '../../services/rollup/service.ts';
 import { startServer, type TestServer } from '../harness/clickhouse-server.ts';
@@ -14,7 +13,6 @@ import { produce } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { endIngestChildren, logged, startIngestChild } from './ingest-child.ts';
 import { createWorld } from './ledger.ts';
-import { startRepairs } from './repairs.ts';
 
 // Guarantee: a process that is suspended in the middle of an insert, of which the server has a part, and wakes when its
 // partitions have long been others', stores nothing twice.
@@ -29,7 +27,6 @@ const folder = temporaryFolder();
 let server: TestServer;
 let clickhouse: ClickHouse;
 let rollup: RollupService;
-let repairs: Component;
 
 beforeAll(async () => {
   server = await startServer({ dataDir: folder.path });
@@ -37,11 +34,9 @@ beforeAll(async () => {
   clickhouse = await openServer({ url: `${server.url}/sluice`, logger: testLogger });
   const settings = readSettings({});
   rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
-  repairs = startRepairs({ clickhouse, settings, logger: testLogger });
 });
 afterEach(() => endIngestChildren());
 afterAll(async () => {
-  await repairs.stop();
   await rollup.stop();
   await clickhouse.close();
   await server.stop();

@@ -149,7 +149,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       const begun = state();
       const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
       await world.hop('backup');
-      const parts = tables.copy();
+      // rows that expire later are still in these parts
+      const [parts, gone] = [tables.copy(), [...expired]];
       await world.hop('backup');
       if (begun === state())
         backup = {
@@ -157,7 +158,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
           ledger: rowsOfLedger,
           owners: claimed,
           repairs: [...repairs],
-          expired: [...expired],
+          expired: gone,
           period: registered,
           isSnapshot: false,
         };
