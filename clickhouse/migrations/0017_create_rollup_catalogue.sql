@@ -1,6 +1,6 @@
 -- The catalogue of rollups, written by the rollup service. A migration that makes a rollup, or a new version of one, adds its row with name, version,
--- source and widest; the service does the rest (docs/rollups.md). Version n of rollup r is the table r_v<n>, filled by the view r_v<n>_mv; queries read r.
---   source: the raw table; widest: the widest bucket, seconds
+-- source, widest and from_raw; the service does the rest (docs/rollups.md). Version n of rollup r is the table r_v<n>, filled by the view r_v<n>_mv; queries read r.
+--   source: the raw table; widest: the widest bucket, seconds; from_raw: the widest one that a build makes from raw: it sums wider ones from these
 --   state: new (just migrated), building (history is being added), serving, retired (its data is gone)
 --   pending: periods that are not built yet: queries get them from raw, or from the version that still serves
 --   progress: grows with every step, so a delayed service cannot undo another's step
@@ -10,6 +10,7 @@ CREATE TABLE rollups
     version  UInt16,
     source   LowCardinality(String),
     widest   UInt32 DEFAULT 3600,
+    from_raw UInt32 DEFAULT widest,
     state    LowCardinality(String) DEFAULT 'new',
     pending  Array(DateTime('UTC')),
     progress UInt32 DEFAULT 0

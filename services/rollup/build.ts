@@ -5,7 +5,15 @@ import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
-import { ALL_TIME, carryOver, fill, readRollupDefinition, type RollupDefinition, type Span } from './view-sql.ts';
+import {
+  ALL_TIME,
+  carryOver,
+  fill,
+  readRollupDefinition,
+  sumUp,
+  type RollupDefinition,
+  type Span,
+} from './view-sql.ts';
 import { narrowestOf } from './periods.ts';
 
 /**
@@ -67,7 +75,7 @@ const END_OF_TIME = ALL_TIME.to;
  * removal of old minutes all call it.
  * 1. Look at raw. Every batch with rows in the period must be finished, and raw must have all rows that the ledger
  * counts.
- * 2. Fill a table beside: from raw within the span, from the rollup outside of it.
+ * 2. Fill a table beside: from raw within the span, from the rollup outside of it; sum the days from the hours.
  * 3. Look again. 4. Swap the partition in. 5. Look again. If two looks differ, begin again.
  * No clock decides anything, because an insert stores its rows in raw before any of its views stores what it made of
  * them (test/integration/rollup/order.test.ts). So there are three cases. A batch in raw before the first look is
@@ -197,6 +205,8 @@ async function once(context: Context, build: BuildPlan): Promise<Built | { reado
       settings: BUILD_SETTINGS,
       ...freshly([carried.table]),
     });
+  if (definition.widest > definition.from_raw)
+    await clickhouse.execute({ sql: sumUp(definition, side), settings: BUILD_SETTINGS });
   if (!isDeepStrictEqual(before, await look(reader, source, period))) return { kind: 'busy' };
   const filled = await select(clickhouse, statements.partitions, { tables: [side] });
   await clickhouse.execute({

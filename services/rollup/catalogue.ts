@@ -10,6 +10,8 @@ export interface Rollup {
   readonly source: string;
   /** its widest bucket, seconds */
   readonly widest: number;
+  /** the widest bucket that a build makes from raw, seconds; it sums wider ones from these */
+  readonly from_raw: number;
   readonly state: 'new' | 'building' | 'serving' | 'retired';
   /** periods that are not built yet, ascending */
   readonly pending: readonly number[];

@@ -125,7 +125,8 @@ export async function repairOpen(context: Context): Promise<number> {
     const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
     const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
     for (const [shard, rollup] of onShards(context).flatMap((of) => affected.map((r) => [of, r] as const))) {
-      const span = { from: floorTo(repair.from, rollup.widest), to: ceilTo(repair.to, rollup.widest) };
+      const width = rollup.from_raw;
+      const span = { from: floorTo(repair.from, width), to: ceilTo(repair.to, width) };
       let built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
       if (built.kind === 'incomplete') {
         incomplete.add(rollup.name);
@@ -137,7 +138,7 @@ export async function repairOpen(context: Context): Promise<number> {
       } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
       else if (built.kind === 'built') {
         metrics.repairs.inc({ rollup: rollup.name });
-        const still = await settledDifferences(shard, rollup, repair.period, span);
+        const still = await settledDifferences(shard, rollup, repair.period, span, width);
         if ('unfinished' in still) built = { kind: 'unfinished', batches: still.unfinished };
         else if (still.length > 0) {
           differing.set(rollup.name, (differing.get(rollup.name) ?? 0) + still.length);

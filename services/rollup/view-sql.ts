@@ -5,9 +5,7 @@ import { statements, type Rollup } from './catalogue.ts';
  * The definition of a rollup, read from the engine itself: the SELECT of its view is the only one. What is built,
  * compared or answered from raw is this SELECT with another input instead of the raw table.
  */
-export interface RollupDefinition {
-  readonly name: string;
-  readonly source: string;
+export interface RollupDefinition extends Pick<Rollup, 'name' | 'source' | 'widest' | 'from_raw'> {
   /** the table itself: <name>_v<version> */
   readonly table: string;
   /** the SELECT of its view */
@@ -30,7 +28,7 @@ interface RollupColumn {
   readonly valueType: string;
 }
 
-/** A span of event time, unix seconds, `to` exclusive. Its ends are on the edges of the widest buckets. */
+/** A span of event time, unix seconds, `to` exclusive. Its ends are on the edges of the widest buckets made from raw. */
 export interface Span {
   readonly from: number;
   readonly to: number;
@@ -47,11 +45,8 @@ export const viewName = (rollup: Pick<Rollup, 'name' | 'version'>): string => `$
  * Throws if the table or the view of the rollup is missing, the view does not read its raw table exactly once, or it
  * makes a column that the table lacks.
  */
-export async function readRollupDefinition(
-  clickhouse: Reader,
-  rollup: Pick<Rollup, 'name' | 'version' | 'source'>,
-): Promise<RollupDefinition> {
-  const { name, version, source } = rollup;
+export async function readRollupDefinition(clickhouse: Reader, rollup: Rollup): Promise<RollupDefinition> {
+  const { name, version, source, widest, from_raw } = rollup;
   const [table, view] = [tableName(rollup), viewName(rollup)];
   const [found] = await select<{ select: string }>(clickhouse, statements.tables, { names: [view] });
   const stored = await columnsOf(clickhouse, table);
@@ -62,7 +57,7 @@ export async function readRollupDefinition(
     throw new Error(
       `rollup ${name} version ${version} needs a table ${table} with the columns period, width and at, and a view ${view} that reads ${source} once and makes columns of that table`,
     );
-  return { name, source, table, select: found.select, columns: columns.map(columnOf) };
+  return { name, source, widest, from_raw, table, select: found.select, columns: columns.map(columnOf) };
 }
 
 /** Returns the columns of a table or view, in its order. */
@@ -124,8 +119,8 @@ export function publicView(definition: RollupDefinition, pending: readonly numbe
 }
 
 /**
- * Returns the statement that fills a side table with what the view makes of the period's raw rows within the span,
- * without buckets narrower than `narrowest`.
+ * Returns the statement that fills a side table with what the view makes of the period's raw rows within the span, in
+ * buckets of at least `narrowest` seconds, without those that are summed.
  */
 export function fill(
   definition: RollupDefinition,
@@ -134,7 +129,7 @@ export function fill(
   span: Span,
   narrowest: number,
 ): string {
-  return `INSERT INTO ${side} (${names(definition.columns)}) SELECT * FROM (${madeFromRaw(definition, `${isIn(period)} AND ${during('timestamp', span)}`)}) WHERE width >= ${narrowest}`;
+  return `INSERT INTO ${side} (${names(definition.columns)}) SELECT * FROM (${madeFromRaw(definition, `${isIn(period)} AND ${during('timestamp', span)}`)}) WHERE width BETWEEN ${narrowest} AND ${definition.from_raw}`;
 }
 
 /**
@@ -150,7 +145,14 @@ export function carryOver(
   narrowest: number,
 ): string {
   const common = names(definition.columns.filter((c) => other.columns.some((o) => o.name === c.name)));
-  return `INSERT INTO ${side} (${common}) SELECT ${common} FROM ${other.table} WHERE ${isIn(period)} AND width >= ${narrowest} AND NOT (${during('at', span)})`;
+  return `INSERT INTO ${side} (${common}) SELECT ${common} FROM ${other.table} WHERE ${isIn(period)} AND width BETWEEN ${narrowest} AND ${definition.from_raw} AND NOT (${during('at', span)})`;
+}
+
+/** Returns the statement that sums the widest buckets of a side table from those that were made from raw or copied. */
+export function sumUp({ columns, widest, from_raw }: RollupDefinition, side: string): string {
+  const start = `toDateTime(intDiv(toUnixTimestamp(at), ${widest}) * ${widest}, 'UTC')`;
+  const values = columns.map(({ name }) => (name === 'width' ? `${widest}` : name === 'at' ? start : name));
+  return `INSERT INTO ${side} (${names(columns)}) SELECT ${values.join(', ')} FROM ${side} WHERE width = ${from_raw}`;
 }
 
 /** How much sums of floating-point numbers may differ by the order of adding, relative. */

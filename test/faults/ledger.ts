@@ -369,6 +369,7 @@ async function rollupDifferences(reader: Reader): Promise<Record<string, number>
   const pairs: Record<string, readonly [string, string]> = {
     'function_invocations by minute': [invocations('toStartOfMinute'), invocationRollup(60)],
     'function_invocations by hour': [invocations('toStartOfHour'), invocationRollup(3600)],
+    'function_invocations by day': [invocations('toStartOfDay'), invocationRollup(86_400)],
     'api_requests by minute': [requests('toStartOfMinute'), requestRollup(60)],
     'api_requests by hour': [requests('toStartOfHour'), requestRollup(3600)],
     'api_requests one by one': [single('arrayJoin(refs)', "''", 'NOT refs_overflow'), singleRollup(`ref != ${NO_REF}`)],

@@ -1,7 +1,7 @@
 -- functions.invocation-stats: invocations of one project's functions as a series of buckets, including empty ones.
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
 -- Reads: 5min raw function_edge_logs (five minutes of one project), the others function_invocations (columns:
---   clickhouse/migrations/0018_create_function_invocations.sql): minutes for 15min and 1hr, hours for 1day and 7day;
+--   clickhouse/migrations/0018_create_function_invocations.sql): minutes for 15min and 1hr, hours for 1day, days for 7day;
 --   branches of other intervals are not sent (`-- only`), or removed before anything is read.
 -- Every row of an event at X has period >= the start of the day of X - 1 h: so older periods have nothing of the series and are skipped (docs/rollups.md).
 -- One SELECT and short expressions: planning is most of what an answer costs.
@@ -10,7 +10,6 @@
 WITH
     indexOf(['5min', '15min', '1hr', '1day', '7day'], @interval) AS chosen,
     toUInt32([1, 60, 60, 3600, 86400][chosen]) AS bucket_width,
-    if(chosen > 3, 3600, 60) AS rollup_width,
     toUInt32([300, 900, 3600, 86400, 604800][chosen]) AS span,
     toUnixTimestamp(@now) AS now_second,
     toDateTime(now_second - now_second % bucket_width, 'UTC') AS last_bucket,
@@ -54,7 +53,7 @@ FROM
     SELECT at AS bucket, count, error_count, execution_count, execution_sum, execution_min, execution_max, execution_quantiles
     FROM function_invocations
     WHERE @interval IN ('15min', '1hr', '1day', '7day')
-      AND width = rollup_width
+      AND width = bucket_width
       AND project = @project
       AND (@function_id = '' OR function_id = @function_id)
       AND at >= first_bucket

@@ -31,7 +31,10 @@ type Result = Awaited<ReturnType<typeof readStatus>> | { readonly rebuilt: reado
 
 async function readStatus(clickhouse: Reader, rollups: readonly Rollup[]) {
   return {
-    rollups: rollups.map(({ widest: _, ...rollup }) => ({ ...rollup, pending: rollup.pending.map(isoTime) })),
+    rollups: rollups.map(({ widest: _, from_raw: __, ...rollup }) => ({
+      ...rollup,
+      pending: rollup.pending.map(isoTime),
+    })),
     repairs: (await readOpenRepairs(clickhouse)).map(({ requested_at: _, accept_loss: __, ...repair }) => ({
       ...repair,
       period: isoTime(repair.period),

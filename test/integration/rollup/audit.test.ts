@@ -232,6 +232,17 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await compareDays(world.context, 2)).toBe(1);
   });
 
+  test('finds at night a day that is not what its hours are, and sums it anew', async () => {
+    await traffic(2);
+    const right = await everything();
+    await damage('ALTER TABLE function_invocations_v1 UPDATE count = count + 1 WHERE width = 86400');
+    world.now = Date.parse('2028-02-29T02:00:30Z');
+    await beginToday(world.context);
+    expect(await compareDays(world.context, 2)).toBe(1);
+    expect(await repairOpen(world.context)).toBe(0);
+    expect(await everything()).toEqual(right);
+  });
+
   test('finds at night that raw has lost a whole period', async () => {
     await traffic(1);
     await damage('TRUNCATE TABLE edge_logs');
@@ -285,6 +296,7 @@ describe('the audit', { timeout: 240_000 }, () => {
       version: 1,
       source: 'function_edge_logs',
       widest: 60,
+      from_raw: 60,
       state: 'serving' as const,
       pending: [],
     };

@@ -51,7 +51,7 @@ describe('quantiles', { timeout: 120_000 }, () => {
 
   test.each(counts)('of %i values over seven days', async (count) => {
     for (const name of count > 100_000 ? names : [...names, ...names.map((n) => `s_${n}`)]) {
-      // all of them, as states of minutes and as states of hours; and what the endpoint says of each day
+      // all of them, as states of minutes, of hours and of days; and what the endpoint says of each day
       const found = await world.select<{
         width: number;
         p: [number, number];
@@ -66,12 +66,12 @@ describe('quantiles', { timeout: 120_000 }, () => {
           toUInt32(count()) AS states,
           [p[1] >= sorted[greatest(1, toUInt32(floor(0.94 * ${count})))] * (1 - 1e-6) AND p[1] <= sorted[least(${count}, toUInt32(ceil(0.96 * ${count})) + 1)] * (1 + 1e-6),
            p[2] >= sorted[greatest(1, toUInt32(floor(0.98 * ${count})))] * (1 - 1e-6) AND p[2] <= sorted[${count}] * (1 + 1e-6)] AS within
-        FROM function_invocations_v1 WHERE width IN (60, 3600) AND project = 'p${count}' AND function_id = '${name}'
+        FROM function_invocations_v1 WHERE width IN (60, 3600, 86400) AND project = 'p${count}' AND function_id = '${name}'
         GROUP BY width ORDER BY width`);
-      expect(found.map((row) => row.width)).toEqual([60, 3600]);
+      expect(found.map((row) => row.width)).toEqual([60, 3600, 86_400]);
       for (const row of found) {
         expect(row.within, `${name} ${JSON.stringify(row)}`).toEqual([1, 1]);
-        expect(row.states).toBeLessThanOrEqual(row.width === 60 ? MINUTES : 168);
+        expect(row.states).toBeLessThanOrEqual({ 60: MINUTES, 3600: 168, 86_400: 8 }[row.width]!);
       }
       const days = await world.ask('functions.invocation-stats', {
         project: `p${count}`,

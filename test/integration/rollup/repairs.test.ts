@@ -10,7 +10,7 @@ import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
-import { edgeEvent, openWorld, type Batch, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, type Batch, type World } from './world.ts';
 
 // Guarantee: a repair makes the rollup what raw is, and never takes away what raw once had and lost.
 
@@ -166,6 +166,32 @@ describe('repairs', { timeout: 240_000 }, () => {
       'SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 3600 GROUP BY at ORDER BY at',
     );
     expect(hours.map((h) => h.n)).toEqual([15, 4]);
+  });
+
+  test('a day is the sum of its hours, those made from raw and those copied', async () => {
+    const invocations = (count: number, at: number): string[] =>
+      Array.from({ length: count }, (_, i) => invocationEvent(at - i * 1000, 'p', 'f'));
+    await world.send('function_edge_logs', invocations(5, world.now - 5 * 3_600_000));
+    await world.send('function_edge_logs', invocations(4, world.now));
+    // wrong on both sides of the span
+    await world.clickhouse.execute({
+      sql: 'ALTER TABLE function_invocations_v1 UPDATE count = count + 10 WHERE 1',
+      settings: { mutations_sync: 2 },
+    });
+    const second = Math.floor(world.now / 1000);
+    await requestRepair(world.context, {
+      source: 'function_edge_logs',
+      period: today(),
+      from: second - 60,
+      to: second + 1,
+      reason: 'command',
+      accept_loss: false,
+    });
+    expect(await repairOpen(world.context)).toBe(0);
+    const buckets = await world.select<{ n: number }>(
+      'SELECT toUInt32(sum(count)) AS n FROM function_invocations WHERE width >= 3600 GROUP BY width, at ORDER BY width, at',
+    );
+    expect(buckets.map((b) => b.n)).toEqual([15, 4, 19]);
   });
 
   test.each([1, 2, 3, 4])(
