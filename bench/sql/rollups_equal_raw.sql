@@ -6,4 +6,5 @@ SELECT
         AND refs = (SELECT sumIf(requests, width = 60) FROM api_requests)
         AND refs = (SELECT sumIf(requests, width = 3600) FROM api_requests)
         AND invocations = (SELECT sumIf(count, width = 60) FROM function_invocations)
-        AND invocations = (SELECT sumIf(count, width = 3600) FROM function_invocations) AS equal
+        AND invocations = (SELECT sumIf(count, width = 3600) FROM function_invocations)
+        AND invocations = (SELECT sumIf(count, width = 86400) FROM function_invocations) AS equal

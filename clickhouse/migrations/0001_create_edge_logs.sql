@@ -1,4 +1,5 @@
--- Edge request logs. message is the event as JSON text; every other column is read from it by services/ingest/evaluate.
+-- Edge request logs. message is the event as JSON text; the columns from project to refs_overflow are read from it by services/ingest/evaluate.
+--   id, timestamp: where the event has none, of its place and its record
 --   families: bits of the API families whose mark the path contains: 1 /rest, 2 /storage, 4 /auth, 8 /realtime
 --   refs: each distinct text of 20 lower-case letters in the url; empty with refs_overflow where there are more than 64, or more than 256 letters
 --     in runs of 20 and more

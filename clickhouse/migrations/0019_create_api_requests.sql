@@ -1,7 +1,7 @@
 -- Edge requests per project reference (20 lower-case letters anywhere in the url) and API family, in buckets of `width` seconds that begin
 -- at `at`: hours (3600), minutes (60), and single requests (0, for the part of a bucket at the start of a window).
 --   A url with more than 64 of them, or more than 256 letters in runs of 20 and more, has one row instead: width 0, ref of zero bytes, its url.
---   A literal reference adds what matches there.
+--   An answer for a reference searches the urls of these rows too. refs, families: 0001_create_edge_logs.sql
 -- One table for all widths: an insert of nine events takes half the CPU of four tables, an answer has one branch to plan instead of four.
 CREATE TABLE api_requests_v1
 (

@@ -2,8 +2,8 @@ import type { StatementSettings } from './clickhouse.ts';
 
 /**
  * Every setting that the meaning of a statement depends on, with our value. A server's profile may set any of them for
- * our user, and versions differ in their defaults. So they are sent with every statement, and the statement's own
- * settings take precedence. A setting of these tables that a server's version does not know is left out; any other
+ * our user, and versions differ in their defaults. So a server gets them with every statement, and the statement's own
+ * settings take precedence. The embedded engine has no profile, and takes two of these tables (embedded/sessions.ts). A setting of these tables that a server's version does not know is left out; any other
  * unknown one is an error. Only the numbers that bound a statement (memory, threads of reads) are the operator's
  * choice, unless a table here sets them.
  */

@@ -86,17 +86,18 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     },
 
     async execute({ sql, params = {}, settings = {} }) {
-      await writes.write(setParams(params) + statementToRun(sql, params), settings);
+      await writes.write(() => setParams(params) + statementToRun(sql, params), settings);
     },
 
     async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
       const path = join(rowsFolder, `${++rowFiles}.rowbinary`);
       try {
-        const bytes = await writePieces(path, pieces).catch((error: unknown) => {
-          throw fromSystem(error, true, false);
-        });
-        const sql = `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`;
-        await writes.write(sql, { ...knownSettings(insertSettings, known), ...settings }, queryIds);
+        let bytes = 0;
+        const make = async (): Promise<string> => {
+          bytes = await writePieces(path, pieces).catch(throwUnsent);
+          return `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`;
+        };
+        await writes.write(make, { ...knownSettings(insertSettings, known), ...settings }, queryIds);
         merges.inserted(table, bytes);
       } finally {
         await unlink(path).catch(() => {});
@@ -158,11 +159,20 @@ function createWrites(sessions: Sessions, writers: number, known: Names) {
     /** fires when a write must end at once */
     ended: killAll.signal,
 
-    async write(text: string, settings: StatementSettings, queryIds?: readonly string[]): Promise<void> {
+    /** `make` returns the statement; while it works, an insert can be ended already. */
+    async write(
+      make: () => string | Promise<string>,
+      settings: StatementSettings,
+      queryIds?: readonly string[],
+    ): Promise<void> {
       checkSettings(settings, known);
       const ending = new AbortController();
       const signal = queryIds === undefined ? killAll.signal : AbortSignal.any([killAll.signal, ending.signal]);
-      const writes = writing.use('', (session) => sessions.write(session, text, settings, signal), signal);
+      const run = async (): Promise<void> => {
+        const text = await make();
+        await writing.use('', (session) => sessions.write(session, text, settings, signal), signal);
+      };
+      const writes = run();
       if (queryIds === undefined) return await writes;
       const insert = { queryIds, ending, ended: writes.catch(() => {}) };
       inserting.add(insert);
@@ -243,6 +253,10 @@ async function writePieces(path: string, pieces: Iterable<Uint8Array>): Promise<
   } finally {
     await file.close();
   }
+}
+
+function throwUnsent(error: unknown): never {
+  throw fromSystem(error, true, false);
 }
 
 async function loadChdb(): Promise<typeof ChdbSession> {

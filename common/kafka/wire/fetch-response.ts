@@ -31,7 +31,7 @@ export interface FetchOptions<Old> {
 }
 
 /** A response takes tens of milliseconds. Other work of this process must not wait for all of it. */
-const TURN_MS = 4;
+const YIELD_AFTER_MS = 4;
 
 /** A partition that cannot be read would answer at once, again and again. */
 const UNREADABLE_WAIT_MS = 1_000;
@@ -184,7 +184,7 @@ async function readPartition(
       throw new Unreadable(Number(records.readBigInt64BE(at)), error);
     }
     at += size;
-    if (performance.now() - turn > TURN_MS) {
+    if (performance.now() - turn > YIELD_AFTER_MS) {
       await nextTurn();
       turn = performance.now();
     }

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { createLogger } from '../../logger.ts';
 import { createAcknowledgedProducer } from '../acknowledged-producer.ts';
 import type { KafkaClient, Message, ProducerRecord, RecordMetadata } from '../client.ts';
@@ -140,4 +140,34 @@ test('kafkajs reads records in the format before 0.11', async () => {
   const decoded = await response.decode(Buffer.from(hex.join('').replaceAll(' ', ''), 'hex'));
   const message = { offset: '7', timestamp: '5', key: null, value: Buffer.from('v') };
   expect(decoded).toMatchObject({ responses: [{ topicName: 't', partitions: [{ messages: [message] }] }] });
+});
+
+test('a member whose wall clock is set back goes on with its heartbeats', async () => {
+  interface Group {
+    memberId: string;
+    coordinator: object;
+    heartbeat(options: { readonly interval: number }): Promise<void>;
+  }
+  const ConsumerGroup = require('kafkajs/src/consumer/consumerGroup.js') as new (options: object) => Group;
+  const heartbeats = vi.fn<() => Promise<void>>(() => Promise.resolve());
+  const group = new ConsumerGroup({
+    topics: [],
+    topicConfigurations: {},
+    assigners: [],
+    instrumentationEmitter: { emit: () => undefined },
+    logger: { namespace: () => undefined },
+  });
+  Object.assign(group, { memberId: 'm', coordinator: { heartbeat: heartbeats } });
+  const interval = 1_000;
+  const now = vi.spyOn(Date, 'now');
+  try {
+    const begin = 1_800_000_000_000;
+    for (const at of [begin + 3_600_000, begin, begin + interval - 1, begin + interval]) {
+      now.mockReturnValue(at);
+      await group.heartbeat({ interval });
+    }
+    expect(heartbeats).toHaveBeenCalledTimes(2);
+  } finally {
+    now.mockRestore();
+  }
 });

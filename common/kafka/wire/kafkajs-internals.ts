@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// Three places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
+// Four places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
@@ -20,6 +20,21 @@ const queues = (require('kafkajs/src/network/requestQueue/index.js') as { protot
 const schedule = queues.scheduleCheckPendingRequests;
 queues.scheduleCheckPendingRequests = function (this: RequestQueue): void {
   if (this.pending.length > 0) schedule.call(this);
+};
+
+/** The members of kafkajs's ConsumerGroup (src/consumer/consumerGroup.js) that this file uses. */
+interface ConsumerGroup {
+  lastRequest: number;
+  heartbeat: (this: ConsumerGroup, options: { readonly interval: number }) => Promise<void>;
+}
+
+// Keeps a member alive whose wall clock was set back. kafkajs sends a heartbeat when Date.now() is an interval behind
+// the last one: after a step back none for as long as the step, and the broker drops the member without its noticing.
+const groups = (require('kafkajs/src/consumer/consumerGroup.js') as { prototype: ConsumerGroup }).prototype;
+const { heartbeat } = groups;
+groups.heartbeat = async function (this: ConsumerGroup, options) {
+  this.lastRequest = Math.min(this.lastRequest, Date.now());
+  await heartbeat.call(this, options);
 };
 
 /** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */

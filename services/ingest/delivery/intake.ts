@@ -10,13 +10,16 @@ import type { LaneState, Ports, RecordMark } from './ports.ts';
 export class Intake {
   state: LaneState = 'taking';
   inbox = new Inbox(0);
-  /** Why the partition must be taken again: a fetch from another offset than ours, or what stands at the ledger's end. */
+  /**
+   * Why the partition must be taken again. 'elsewhere': a fetch from another offset than ours. 'another', 'missing':
+   * what stands at the ledger's end (SeenAtEnd in takeover.ts).
+   */
   retake: 'elsewhere' | 'another' | 'missing' | undefined;
   /** the answer to peek() */
   peeked: Fetched | undefined;
   /**
-   * Where the next offer was fetched from. It differs if the log began again, if its start moved, or if the fetch is
-   * older than a rejoin.
+   * The offset that the next offer must be fetched from. An offer from another one comes if the log began again, if its
+   * start moved, or if the fetch is older than a rejoin.
    */
   #asked = 0;
   /** the ledger's last record; it must be met again before anything is accepted */

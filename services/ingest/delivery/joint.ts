@@ -5,7 +5,7 @@ export interface Contribution<Rows> {
   readonly rows: Rows;
   /** asked right before the insert */
   readonly fence: Fence;
-  /** Inserts the rows of these contributions. 'unfinished': an error after the raw rows. */
+  /** Inserts the rows of these contributions. 'unfinished': the raw rows are there, but a view failed. */
   insertAll(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
 }
 

@@ -99,7 +99,7 @@ export class Lane implements Companion {
   /** Runs until the lane is over. Rejects if the process must not go on. */
   async run(): Promise<void> {
     const ports = this.#ports;
-    // none of this lane runs when it takes its partition again, so once is enough
+    // no joint insert of this lane runs when it takes its partition again, so once is enough
     await this.#guard.persistently('the end of joint inserts', () =>
       ports.joints.end(
         () => ports.store.endRunning(),
@@ -375,7 +375,7 @@ export class Lane implements Companion {
     };
     const name = `batch ${incarnation}:${first}-${last}`;
     const stored = await guard.persistently(`the insert of ${name}`, async () => {
-      // who was invited goes with the permit of another lane
+      // whoever has a seat goes with the permit of the lane that invited
       if (seat?.isAwaited() !== true) await guard.takePermit();
       try {
         return await storeBatch(batchStore, batch, progress, () => guard.fence());

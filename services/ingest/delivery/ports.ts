@@ -122,7 +122,7 @@ export interface Store {
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
    * of this attempt. `fence` is asked right before each of the two is sent. `seat`: the rows go with those of other
-   * partitions. 'unfinished': an error after the raw rows; what is stored is unknown.
+   * partitions. 'unfinished': the raw rows are there, but a view failed.
    */
   insert(
     batch: Batch,
@@ -161,8 +161,8 @@ export type Service = 'kafka' | 'registry' | 'clickhouse';
 export interface Companion {
   readonly inbox: Pick<Inbox, 'size' | 'bytes'>;
   /**
-   * If the lane waits to write and what it has is within these limits, it is cut now and goes with the others: `seat`
-   * is called then. False: it does not come.
+   * If the lane waits to write and what it has is within these limits, it takes a seat (`seat` is called then) and is
+   * cut once its fence lets it; it may hold more by then. False: it does not come.
    */
   invite(room: CutLimits, seat: () => Seat): boolean;
 }

@@ -8,7 +8,7 @@ export interface Facts {
   readonly owner: Owner | undefined;
   /** members of the owner's group consume the partition; asked for only where that is not our group */
   readonly ownerHasMembers: boolean;
-  /** announced by the owner's group or by ours */
+  /** announced by the owner's group, the one before it, the last writer of the ledger, or us */
   readonly intents: readonly Intent[];
   /** beyond the ledger's end, by incarnation and last */
   readonly orphans: readonly OrphanRows[];

@@ -172,7 +172,7 @@ export class Assignment {
       this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
       this.#turns.fetched(taken);
       this.arrange();
-      // moved() does not know where from: no fetch may be on its way when a comparison asks for the next offset
+      // a comparison (take.ts) asks for one offset at a time: a fetch on its way would answer the next question
       if (taken.lane.state === 'comparing') this.#pause(taken);
     } else {
       this.#pause(taken);

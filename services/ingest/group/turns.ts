@@ -22,7 +22,7 @@ export function isBehind({ end, lane }: Partition): boolean {
   return end > lane.inbox.end;
 }
 
-/** Lanes in other states ask for records themselves. */
+/** Only these are paused and resumed here; lanes in other states ask for records themselves (fetchFrom). */
 export function isRunning({ lane }: Partition): boolean {
   return lane.state === 'running';
 }

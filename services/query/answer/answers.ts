@@ -58,8 +58,8 @@ function cacheKey(definition: Definition, params: Params): string {
 }
 
 /**
- * Tries once more if the joined work failed because the API key that began it had no slot or memory left: this one may
- * have some. Without `owner` (background) it does not.
+ * Tries once more if the joined work failed because the API key that began it had no slot or memory left: `owner` may
+ * have some. Background work, which has no `owner`, is not tried again.
  */
 async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T>): Promise<T> {
   try {
@@ -70,7 +70,7 @@ async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T
   }
 }
 
-/** Runs queries, for a caller in a slot of its key, and requeries in a slot that their caller has taken. */
+/** Runs queries: for a caller in a slot of its API key, for a requery in the slot that `requery` has taken. */
 function createQueries({ clickhouse, slots, responseMemory, clock, limits, metrics }: AnswersOptions) {
   async function query(call: Call, signal: AbortSignal, owner: string, format?: OtherFormat): Promise<Answer> {
     const { definition, params } = call;
@@ -110,7 +110,7 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
-  /** Reserves memory for a large answer: that of its query is released. */
+  /** Reserves memory to convert a large answer: what its query had reserved is released. */
   async function makeForm(
     answer: Answer,
     format: OtherFormat,
@@ -150,6 +150,7 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     if (copy === undefined) {
       copy = compressors[encoding](answer.body);
       answer.copies.set(encoding, copy);
+      copy.catch(() => answer.copies.delete(encoding));
       const kept = cached.get(answer);
       if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
     }

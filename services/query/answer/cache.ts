@@ -2,8 +2,8 @@
  * Decides what is kept, how long it is served, when it is queried again and what is evicted. It knows neither timers
  * nor ClickHouse: time is an argument, unix milliseconds. An entry is
  * - fresh if it is younger than its endpoint's cache_seconds: it is served.
- * - expired if it is older, or in the future because a clock was set back. It is served, until STALE_MS, only while
- * ClickHouse is unavailable.
+ * - expired if it is older, or in the future because a clock was set back. It is served, until STALE_MS, only if the
+ * query fails with `unavailable`: ClickHouse is away, no slot or memory is left, or the service stops.
  * - due for a requery if a caller asked for it within cache_seconds and it is older than requery_seconds (less some
  * jitter).
  * The owner of an entry is the API key that asked for it last; `key` is the cache key.
@@ -15,7 +15,7 @@ export const WARM_ENTRIES = 1_000;
 const RETRY_MS = 30_000;
 /** the part of requery_seconds by which a requery may come early, so that entries made together spread out */
 const JITTER = 0.1;
-/** one entry takes at most this part of the cache's bytes */
+/** A new answer larger than this part of the cache's bytes is not kept. A replaced or grown entry may exceed it. */
 const LARGEST_PART = 8;
 
 /**

@@ -73,7 +73,7 @@ export interface Definition {
   readonly columns: readonly Column[];
   /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
-  /** of boundSql, for statementFor */
+  /** of boundSql, for statementFor; without unread subqueries unless sandboxed */
   readonly fragments: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;

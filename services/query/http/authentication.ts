@@ -41,8 +41,8 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
     /** True if an address is blocked while keys are being looked up: its failures may be valid keys. */
     mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
     /**
-     * Checks the key by the newest list. A failure counts before the wait for that list, so concurrent guesses all
-     * count, and is taken back if that list has the key.
+     * Checks the key by the list at hand, and one that it does not have by the newest list. A failure counts before the
+     * wait for that list, so concurrent guesses all count, and is taken back if that list has the key.
      */
     async checkKey(request: FastifyRequest, presented: string | undefined): Promise<KeyCheck> {
       let check = presented === undefined ? 'unauthorized' : keys.check(presented, clock());

@@ -40,10 +40,10 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
     const format = preferredFormat(request.headers.accept, found);
-    const { answer: made, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
+    const { answer: first, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
     // an uncached answer comes in the format; a cached one as JSON, to be converted
-    const isMade = format === undefined || cache === 'none';
-    const answer = isMade ? made : await answers.inForm(made, format, found, key.id);
+    const isInForm = format === undefined || cache === 'none';
+    const answer = isInForm ? first : await answers.inForm(first, format, found, key.id);
     const encoding = encodingFor(request, answer.bytes);
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
     const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;

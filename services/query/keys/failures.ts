@@ -5,7 +5,7 @@ const ADDRESSES = 100_000;
 /**
  * Counts failed authentications by address. An address that failed too often is blocked until its minute is over. Until
  * then every key gets the same answer, so nobody learns which one is right. Pure: time is an argument, milliseconds.
- * `most` is the number of failures a minute that do not block an address.
+ * `most` failures within a minute block an address.
  */
 export function createFailures(most: number) {
   // in the order in which their minutes began

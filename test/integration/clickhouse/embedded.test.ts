@@ -118,6 +118,18 @@ test('no file is left of an insert, whether it succeeds or fails', async () => {
   await clickhouse.close();
 });
 
+test('an insert whose rows are still being written to their file is ended too', async () => {
+  const clickhouse = await open();
+  await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
+  const pieces = Array.from({ length: 100 }, (_, n) => row(n));
+  const insert = clickhouse.insertRows({ table: 't', columns: ['n'], pieces, queryIds: ['topic:0'] });
+  const failed = expect(insert).rejects.toMatchObject({ code: 394, kind: 'retry' });
+  await clickhouse.killInsert('topic:0');
+  await failed;
+  expect(await text(clickhouse, 'SELECT count() FROM t')).toBe('0');
+  await clickhouse.close();
+});
+
 test('closing ends reads at once, lets an insert finish, and the folder can be opened again', async () => {
   const clickhouse = await open();
   await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });

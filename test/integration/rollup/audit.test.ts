@@ -65,6 +65,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     await world.ask('usage.api-counts', { project: REF, interval: 'daily' }, START + HOUR_MS),
     await world.ask('functions.invocation-stats', { project: 'p', interval: '1hr' }, START + HOUR_MS),
     await world.ask('functions.invocation-stats', { project: 'p', interval: '1day' }, START + HOUR_MS),
+    await world.ask('functions.invocation-stats', { project: 'p', interval: '7day' }, START + HOUR_MS),
   ];
   const differing = async (): Promise<number> => {
     let found = 0;
@@ -240,6 +241,7 @@ describe('the audit', { timeout: 240_000 }, () => {
     await beginToday(world.context);
     expect(await compareDays(world.context, 2)).toBe(1);
     expect(await repairOpen(world.context)).toBe(0);
+    expect(await compareDays(world.context, 2)).toBe(0);
     expect(await everything()).toEqual(right);
   });
 

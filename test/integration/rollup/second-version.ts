@@ -23,7 +23,7 @@ FROM function_edge_logs
 WHERE is_invocation
 GROUP BY period, width, project, function_id, at;
 
-INSERT INTO rollups (name, version, source, widest) VALUES ('function_invocations', 2, 'function_edge_logs', 86400);
+INSERT INTO rollups (name, version, source, widest, from_raw) VALUES ('function_invocations', 2, 'function_edge_logs', 86400, 3600);
 `;
 
 const before = loadMigrations();

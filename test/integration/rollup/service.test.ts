@@ -314,7 +314,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     }
     expect(failures).toEqual([]);
     expect(asked).toBeGreaterThan(20);
-    for (const width of [60, 3600]) expect(await count(width), String(width)).toBe(sent);
+    for (const width of [60, 3600, 86_400]) expect(await count(width), String(width)).toBe(sent);
   });
 
   test('status and rebuild by hand', async () => {
