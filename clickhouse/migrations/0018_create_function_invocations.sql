@@ -61,5 +61,5 @@ WHERE is_invocation;
 
 CREATE VIEW function_invocations AS SELECT * FROM function_invocations_v1;
 
--- a repair of an hour must not need a whole day of raw rows
+-- days are summed from hours: a repair of an hour must not need a whole day of raw rows
 INSERT INTO rollups (name, version, source, widest, from_raw) VALUES ('function_invocations', 1, 'function_edge_logs', 86400, 3600);

@@ -3,7 +3,8 @@ import type { StatementSettings } from './clickhouse.ts';
 /**
  * Every setting that the meaning of a statement depends on, with our value. A server's profile may set any of them for
  * our user, and versions differ in their defaults. So a server gets them with every statement, and the statement's own
- * settings take precedence. The embedded engine has no profile, and takes two of these tables (embedded/sessions.ts). A setting of these tables that a server's version does not know is left out; any other
+ * settings take precedence. The embedded engine has no profile: it takes two of these tables (embedded/embedded.ts), and
+ * embedded/sessions.ts has the rest. A setting of these tables that a version does not know is left out; any other
  * unknown one is an error. Only the numbers that bound a statement (memory, threads of reads) are the operator's
  * choice, unless a table here sets them.
  */

@@ -132,7 +132,7 @@ function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }:
   return { retentionDays, maxEventBytes, rawAvro };
 }
 
-/** One for all inserts of the partition: they are ended together. */
+/** One for all inserts of rows and dead letters of the partition: they are ended together. */
 function queryIdOf({ topic, partition }: StorePlace): string {
   return `ingest:${topic}:${partition}`;
 }

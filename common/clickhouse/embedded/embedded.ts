@@ -16,7 +16,6 @@ import { cancelled, CLOSE_GRACE_MS } from '../pool.ts';
 import { insertInto, quote, statementToRead, statementToRun } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
-/** ClickHouse in this process: pools of sessions (sessions.ts), readers apart from writers. */
 interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, rows in flight into rows */
   readonly dataDir: string;
@@ -32,7 +31,7 @@ interface EmbeddedOptions {
 const SPARE_THREADS = 2;
 
 /**
- * Opens the engine in this process, and creates its folder and database the first time. Throws StartError (one line):
+ * Opens the engine in this process: pools of sessions (sessions.ts), readers apart from writers. Creates its folder and database the first time. Throws StartError (one line):
  * not installed, not for this platform, folder in use or not writable.
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse> {

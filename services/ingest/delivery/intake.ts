@@ -11,8 +11,8 @@ export class Intake {
   state: LaneState = 'taking';
   inbox = new Inbox(0);
   /**
-   * Why the partition must be taken again. 'elsewhere': a fetch from another offset than ours. 'another', 'missing':
-   * what stands at the ledger's end (SeenAtEnd in takeover.ts).
+   * Why the partition must be taken again. 'elsewhere': a fetch from another offset than ours. At the ledger's end stands
+   * 'another' record, or none ('missing': take.ts then looks at earlier marks, SeenAtEnd in takeover.ts).
    */
   retake: 'elsewhere' | 'another' | 'missing' | undefined;
   /** the answer to peek() */

@@ -75,8 +75,12 @@ interface Setup {
   /** called while it waits for that */
   readonly onLinger?: (lane: Lane, world: World) => void | Promise<void>;
   readonly others?: readonly Companion[];
+  /** how long the batches of a joint insert wait for each other */
+  readonly deadline?: Promise<void>;
   /** of the lanes before it */
   readonly joints?: Joints;
+  /** called before it gets the rules of a batch */
+  readonly onRules?: () => void;
   /** called while it inserts dead letters; its rows are noted then */
   readonly onDeadLetters?: () => Promise<void>;
   /** called when it ends inserts that may still run */
@@ -130,7 +134,9 @@ async function run(setup: Setup) {
     lingerMs = 0,
     onLinger,
     others = [],
+    deadline,
     joints = new Joints(),
+    onRules = () => {},
     onDeadLetters,
     onEndRunning = () => {},
     onOrphans = () => {},
@@ -201,7 +207,7 @@ async function run(setup: Setup) {
     onTaken: () => {},
     onRoom: () => {},
     joints,
-    after: () => new Promise((resolve) => void setImmediate(resolve)),
+    after: () => deadline ?? new Promise((resolve) => void setImmediate(resolve)),
     others: () => others,
     dueAt: (since) => since + lingerMs,
     async permit() {
@@ -256,7 +262,10 @@ async function run(setup: Setup) {
         const { group, former } = world.owner ?? { group: 'ours', former: undefined };
         world.owner = { group: 'ours', epoch, former: group === 'ours' ? former : group, isSettled: group === 'ours' };
       },
-      rulesFor: async (_, evaluatedAt, period) => ({ ...RULES, evaluatedAt, period }),
+      async rulesFor(_, evaluatedAt, period) {
+        onRules();
+        return { ...RULES, evaluatedAt, period };
+      },
       endRunning: async () => onEndRunning(),
       async insert(batch, without, attempt, fence, seat) {
         const ended = await fence();
@@ -428,6 +437,27 @@ describe('a joint insert', () => {
       { maxRecords: 1, maxBytes: maxBytes - 100 },
     ]);
     expect(did.slice(1, 4)).toEqual([announced(0, 0), `insert 0:0-0 at ${NOW} of 0 with others`, 'record 0:0-0']);
+  });
+
+  test('has a permit again where the lane that invited gave its own back', async () => {
+    let [looks, permits] = [0, 0];
+    const deadline = Promise.withResolvers<void>();
+    const { did } = await run({
+      log: records(0, 0),
+      others: [companion(1, true, [])],
+      deadline: deadline.promise,
+      onPermit() {
+        if (++permits === 2) deadline.resolve();
+      },
+      onRules: () => {
+        if (looks++ === 0) away();
+      },
+    });
+    expect(did.filter((d) => d === 'release' || d.startsWith('insert'))).toEqual([
+      'release',
+      `insert 0:0-0 at ${NOW} of 0 with others`,
+      'release',
+    ]);
   });
 
   test('is none where nobody comes', async () => {

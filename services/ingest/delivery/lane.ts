@@ -299,14 +299,14 @@ export class Lane implements Companion {
     return promise;
   }
 
-  /** Has other lanes that wait come along, within what a batch may be. Undefined if none comes. */
+  /** Has other lanes that wait come along with its permit, within what a batch may be. Undefined if none comes. */
   #inviteOthers({ records, bytes }: Cut): Seat | undefined {
     const ports = this.#ports;
     let joint: Joint | undefined;
     let own: Seat | undefined;
     const seat = (): Seat => {
       joint ??= ports.joints.begin(ports.after(JOINT_DEADLINE_MS));
-      own ??= joint.seat();
+      own ??= { ...joint.seat(), isAwaited: () => false };
       return joint.seat();
     };
     const room = { maxRecords: this.#limits.maxRecords - records.length, maxBytes: this.#limits.maxBytes - bytes };

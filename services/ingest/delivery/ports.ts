@@ -117,7 +117,10 @@ export interface Store {
   claim(epoch: number): Promise<void>;
   /** Today's rules, for these records. */
   rulesFor(records: readonly Record[], evaluatedAt: number, period: number): Promise<Rules>;
-  /** Resolves when no insert of this partition runs any more, whoever sent it. */
+  /**
+   * Resolves when no insert of rows or dead letters of this partition runs any more, whoever sent it. A row of the ledger
+   * may come later: it counts once.
+   */
   endRunning(): Promise<void>;
   /**
    * Evaluates the batch and inserts its dead letters, then its rows, without the offsets in `without`, under the token
@@ -235,6 +238,6 @@ export type LaneEvent = keyof typeof LANE_EVENTS;
 
 /**
  * taking: not fetched; comparing: reads the log to find where it differs; waiting: another group has the partition;
- * paused: too many bad messages
+ * paused: too many bad messages; running: takes records and writes them
  */
 export type LaneState = 'taking' | 'comparing' | 'waiting' | 'paused' | 'running';

@@ -73,8 +73,7 @@ export function foundOf(
     if (of.incarnation !== incarnation || of.last !== last) continue;
     for (const offset of of.deadOffsets) if (offset >= first) dead.add(offset);
     for (const offset of of.offsets) if (offset >= first) rows.add(offset);
-    if (of.minTimestamp !== undefined && !(of.minTimestamp > (minTimestamp ?? Infinity)))
-      minTimestamp = of.minTimestamp;
+    if (of.minTimestamp !== undefined && of.minTimestamp < (minTimestamp ?? Infinity)) minTimestamp = of.minTimestamp;
   }
   const offsets = new Set([...dead, ...rows]);
   return { offsets, stored: { rows: offsets.size - dead.size, deadLetters: dead.size, minTimestamp } };

@@ -75,9 +75,10 @@ async function look(
   const commits = await Promise.all(groups.map((of) => ports.committed(of)));
   const intents = [...commits.map((c) => decodeIntent(c?.metadata)), announced].filter((i) => i !== undefined);
   const orphans = await store.orphans(end?.incarnation ?? 0, end === undefined ? 0 : end.last + 1, end?.period ?? 0);
-  const own = commits[groups.indexOf(group)];
+  const ownCommit = commits[groups.indexOf(group)];
   return {
-    committedEnd: own !== undefined && decodeIntent(own.metadata) === undefined ? own.offset : undefined,
+    committedEnd:
+      ownCommit !== undefined && decodeIntent(ownCommit.metadata) === undefined ? ownCommit.offset : undefined,
     facts: { group, end, owner, ownerHasMembers, intents, orphans, ...(await ports.watermarks()), atEnd, compared },
   };
 }

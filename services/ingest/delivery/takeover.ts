@@ -24,6 +24,7 @@ export interface Facts {
  * - `another`: another record there, or at an earlier mark
  * - `missing`: no record there, and the record of an earlier mark
  * - `nothing`: no record there, nor at any mark
+ * - undefined: that record, or nobody has looked yet
  */
 export type SeenAtEnd = 'another' | 'missing' | 'nothing' | undefined;
 

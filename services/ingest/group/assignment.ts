@@ -75,6 +75,7 @@ interface AssignedPartition extends Place, Partition {
   activeAt: number;
   end: number;
   lastFetch: Partition['lastFetch'];
+  /** the client does not fetch it; the lane's state `paused` is something else */
   isPaused: boolean;
 }
 

@@ -90,7 +90,10 @@ export class Turns<P extends Partition> {
     return !this.stuck.has(partition) || this.#hasRoom(partition, all, 1);
   }
 
-  /** `share`: of the limits. A paused partition waits for more room than a running one. */
+  /**
+   * `share`: how much of the limits may be used: 1 while it is fetched, less to begin again after the client paused it.
+   * That is not the lane's state `paused`.
+   */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
     if (partition.lane.isRecovering) return true;
     return (!isBehind(partition) || this.has(partition)) && this.#hasRoom(partition, all, share);
@@ -98,8 +101,9 @@ export class Turns<P extends Partition> {
 
   /**
    * Together the partitions hold three batches: two that are written and one that is gathered. With two, the engine
-   * waits for the next batch a fifth of the time. A partition that holds nothing may fetch up to four.
-   * Batches that are stuck count as two at most, so they never stop the targets that work. All together hold eight.
+   * waits for the next batch a fifth of the time. One that holds nothing may fetch while all hold less
+   * than four. Batches that are stuck count as two at most, so they never stop the targets that work. While any is stuck,
+   * nothing is fetched once all hold eight.
    */
   #hasRoom(partition: P, all: Iterable<P>, share: number): boolean {
     const { stuck } = this;

@@ -7,7 +7,7 @@ import { convertInThread } from '../render/renderer.ts';
 
 /** A result as callers get it. */
 export interface Answer {
-  /** bytes if it was made in a thread (renderer.ts) */
+  /** a Buffer if it was made in a thread (renderer.ts) */
   readonly body: string | Buffer;
   /** of the body in UTF-8 */
   readonly bytes: number;
@@ -20,6 +20,7 @@ export interface Answer {
   readonly copies: Map<Encoding, Promise<Buffer>>;
   readonly forms: Map<OtherFormat, Promise<Answer>>;
 }
+/** none: the endpoint caches nothing */
 export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
 export type Encoding = 'br' | 'gzip';
 

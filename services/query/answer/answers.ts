@@ -42,6 +42,7 @@ interface AnswersOptions {
 
 /** Who waits for the answer, and since when. */
 interface Ask {
+  /** the id of the API key that asks; `key` is the cache key in this file */
   readonly owner: string;
   /** unix milliseconds */
   readonly at: number;

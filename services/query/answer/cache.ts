@@ -16,7 +16,7 @@ const RETRY_MS = 30_000;
 /** the part of requery_seconds by which a requery may come early, so that entries made together spread out */
 const JITTER = 0.1;
 /** A new answer larger than this part of the cache's bytes is not kept. A replaced or grown entry may exceed it. */
-const LARGEST_PART = 8;
+const LARGEST_PART = 1 / 8;
 
 /**
  * Returns the most recently used of the wanted entries. No owner has more than half of them while others want some.
@@ -138,7 +138,7 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       const owner = askedBy ?? before?.owner;
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
-      else if (size > limits.maxBytes / LARGEST_PART) return;
+      else if (size > limits.maxBytes * LARGEST_PART) return;
       const askedBefore = before?.askedAt ?? Number.NEGATIVE_INFINITY;
       const entry: Entry<T> = {
         value,

@@ -53,7 +53,8 @@ function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: Abo
 export type QuerySlots = ReturnType<typeof createQuerySlots>;
 
 /**
- * Bounds the number of concurrent queries, with a short queue. A query that would wait too long is refused at once.
+ * Bounds the number of concurrent queries, with a short queue. A query that finds the queue full is refused at
+ * once, one that has waited for `waitMs` then.
  * Background work takes only its share and never waits.
  * No key has all slots, unless there is only one: the last one is for another key, and half of them are if another key
  * asked within the last minute. Of the waiting queries, those of the key with the fewest running go first. If the queue

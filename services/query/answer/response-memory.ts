@@ -33,7 +33,7 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
 
   function take(bytes: number, owner: string): () => void {
     const own = usedBy.get(owner) ?? 0;
-    // an answer larger than all the memory is sent while nothing else is held
+    // a key's only answer may be larger than its half; one larger than all the memory counts as all of it (hold)
     const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
     if (used + bytes > roomBytes || own + bytes > share)
       throw new NoRoom(owner, 'too many large answers wait for their callers to read them', RETRY_SECONDS);

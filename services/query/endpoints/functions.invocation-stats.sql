@@ -2,7 +2,7 @@
 -- Parameters: @project; @function_id, '' = all; @interval 5min, 15min, 1hr, 1day or 7day; @now.
 -- Reads: 5min raw function_edge_logs (five minutes of one project), the others function_invocations (columns:
 --   clickhouse/migrations/0018_create_function_invocations.sql): minutes for 15min and 1hr, hours for 1day, days for 7day;
---   branches of other intervals are not sent (`-- only`), or removed before anything is read.
+--   the branch of other intervals is not sent (`-- only`).
 -- Every row of an event at X has period >= the start of the day of X - 1 h: so older periods have nothing of the series and are skipped (docs/rollups.md).
 -- One SELECT and short expressions: planning is most of what an answer costs.
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.

@@ -39,8 +39,8 @@ function requestId(raw: { readonly headers: IncomingHttpHeaders }): string {
 }
 
 /**
- * Returns the address with a path that can be decoded: percent signs that begin no escape of ASCII become escapes. For
- * a path that it cannot decode Fastify runs no hook, and takes the address of the proxy for the caller's.
+ * Returns the URL with a path that can be decoded: percent signs that begin no escape of ASCII become escapes. For
+ * a path that it cannot decode Fastify runs no hook, and takes the IP address of the proxy for the caller's.
  */
 function decodable(url: string): string {
   const path = url.replace(/[?#].*$/s, '');

@@ -56,7 +56,7 @@ export function queryOf(request: FastifyRequest): URLSearchParams {
 }
 
 /**
- * Returns an address in one spelling of all that the router takes for it: percent-encoded letters, absolute form (RFC
+ * Returns a URL in one spelling of all that the router takes for it: percent-encoded letters, absolute form (RFC
  * 9112 section 3.2.2).
  */
 export function plainUrl(url: string): string {

@@ -41,7 +41,7 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
 
     const format = preferredFormat(request.headers.accept, found);
     const { answer: first, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
-    // an uncached answer comes in the format; a cached one as JSON, to be converted
+    // an endpoint without a cache answers in the format; any other with JSON, also on a miss, to be converted
     const isInForm = format === undefined || cache === 'none';
     const answer = isInForm ? first : await answers.inForm(first, format, found, key.id);
     const encoding = encodingFor(request, answer.bytes);

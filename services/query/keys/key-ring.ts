@@ -29,14 +29,14 @@ export type KeyRing = ReturnType<typeof createKeyRing>;
 
 /** `first` are keys that are valid without a list (API_KEY, or the key created on the first start). */
 export function createKeyRing(first: readonly Key[]) {
-  const bucket = (of: Buffer): number => of.readUInt32LE(0);
-  const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => bucket(k.hash));
+  const prefix = (of: Buffer): number => of.readUInt32LE(0);
+  const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => prefix(k.hash));
   const always = group(first);
   let listed = new Map<number, Key[]>();
   let loadedAt = Number.NEGATIVE_INFINITY;
 
   const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined =>
-    keys.get(bucket(presented))?.find((k) => timingSafeEqual(k.hash, presented));
+    keys.get(prefix(presented))?.find((k) => timingSafeEqual(k.hash, presented));
   return {
     /**
      * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in

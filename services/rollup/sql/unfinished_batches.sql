@@ -1,6 +1,6 @@
 -- Batches with rows in a period that the ledger lacks, and replays of dead letters with a row in it that are not done: their views may still be filled.
 -- A batch of a finished incarnation does not count: nobody completes what a former owner sent too late.
--- Parameters: source (the raw table), period (unix seconds). At most 100 rows.
+-- Parameters: source (the raw table), period (unix seconds). At most 100 rows of each kind.
 WITH held AS
 (
     SELECT DISTINCT kafka_topic AS topic, kafka_incarnation AS incarnation, kafka_partition AS partition, batch_last AS last
