@@ -180,6 +180,12 @@ describe('parseDefinition', () => {
       'a.b.yaml:13 requery_seconds must be less than cache_seconds',
     ],
     [
+      'a cache that outlives the answers in it',
+      `${yaml}cache_seconds: 3601\n`,
+      sql,
+      'a.b.yaml:13 cache_seconds must be <= 3600',
+    ],
+    [
       'broken YAML',
       yaml.replace('enum: [x, y]', 'enum: [x, y'),
       sql,
