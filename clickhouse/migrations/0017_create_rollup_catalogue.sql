@@ -1,7 +1,7 @@
 -- The catalogue of rollups, written by the rollup service. A migration that makes a rollup, or a new version of one, adds its row with name, version,
 -- source, widest and from_raw; the service does the rest (docs/rollups.md). Version n of rollup r is the table r_v<n>, filled by the view r_v<n>_mv; queries read r.
---   source: the raw table; widest: the widest bucket, seconds; from_raw: the widest one that a build makes from raw.
---     If that is not `widest`, a build sums those of `widest` from it, so the view must make the same sums. It is an hour at least: minutes expire
+--   source: the raw table; widest: the widest bucket, seconds; from_raw: the widest one that a build makes from raw, an hour
+--     at least because minutes expire. If it is narrower than `widest`, a build sums buckets of `widest` from it: the view must make the same sums
 --   state: new (just migrated), building (history is being added), serving, retired (its data is gone)
 --   pending: periods that are not built yet: queries get them from raw, or from the version that still serves
 --   progress: grows with every step, so a delayed service cannot undo another's step

@@ -117,7 +117,7 @@ async function ask(context: Context, { name, source }: Rollup, found: readonly D
       { rollup: name, period: isoTime(period), differences: minutes.length, first: isoTime(from) },
       'rollup_differs',
     );
-    // a difference in an hour's bucket is reported for its first minute
+    // a difference in an hour or a day is reported for its first minute; a build sums every day of its period anew
     const repair = { source, period, from, to: ceilTo(to, HOUR), reason: 'audit', accept_loss: false } as const;
     await requestRepair(context, repair);
   }

@@ -75,7 +75,7 @@ const END_OF_TIME = ALL_TIME.to;
  * removal of old minutes all call it.
  * 1. Look at raw. Every batch with rows in the period must be finished, and raw must have all rows that the ledger
  * counts.
- * 2. Fill a table beside: from raw within the span, from the rollup outside of it; sum the days from the hours.
+ * 2. Fill a table beside: from raw within the span, from the rollup outside of it; sum days from hours.
  * 3. Look again. 4. Swap the partition in. 5. Look again. If two looks differ, begin again.
  * No clock decides anything, because an insert stores its rows in raw before any of its views stores what it made of
  * them (test/integration/rollup/order.test.ts). So there are three cases. A batch in raw before the first look is

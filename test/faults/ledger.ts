@@ -9,6 +9,7 @@ import { createRandom } from '../../demo/random.ts';
 import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { statements as rollupStatements } from '../../services/rollup/catalogue.ts';
+import { testLogger } from '../harness/clickhouse.ts';
 import {
   kafkaBrokers,
   produce,
@@ -18,7 +19,6 @@ import {
   type ProduceOptions,
   type TestRecord,
 } from '../harness/kafka.ts';
-import { testLogger } from '../harness/clickhouse.ts';
 import type { StoredEvent } from '../harness/oracle.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { repairNow } from './repairs.ts';

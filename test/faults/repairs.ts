@@ -12,7 +12,7 @@ import { readOpenRepairs, repairOpen } from '../../services/rollup/repairs.ts';
 
 const LOOK_MS = 250;
 
-export interface RepairOptions {
+interface RepairOptions {
   readonly clickhouse: ClickHouse;
   readonly settings: Settings;
   readonly logger: Logger;

@@ -31,8 +31,9 @@ interface EmbeddedOptions {
 const SPARE_THREADS = 2;
 
 /**
- * Opens the engine in this process: pools of sessions (sessions.ts), readers apart from writers. Creates its folder and database the first time. Throws StartError (one line):
- * not installed, not for this platform, folder in use or not writable.
+ * Opens the engine in this process: pools of sessions (sessions.ts), readers apart from writers. Creates its folder and
+ * database the first time. Throws StartError (one line): not installed, not for this platform, folder in use or not
+ * writable.
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse> {
   const { dataDir, logger, writers = 4, isolatedHere = false } = options;

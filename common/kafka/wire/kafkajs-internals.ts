@@ -28,8 +28,9 @@ interface ConsumerGroup {
   heartbeat: (this: ConsumerGroup, options: { readonly interval: number }) => Promise<void>;
 }
 
-// Keeps a member alive whose wall clock was set back. kafkajs sends a heartbeat when Date.now() is an interval behind
-// the last one: after a step back none for as long as the step, and the broker drops the member without its noticing.
+// Keeps a member alive whose wall clock was set back. kafkajs sends a heartbeat once Date.now() is an interval after
+// the last one. So after a step back it sent none for as long as the step, and the broker dropped the member, which did
+// not notice.
 const groups = (require('kafkajs/src/consumer/consumerGroup.js') as { prototype: ConsumerGroup }).prototype;
 const { heartbeat } = groups;
 groups.heartbeat = async function (this: ConsumerGroup, options) {

@@ -1,4 +1,5 @@
--- What ingest checks before every insert, from a read at most two seconds old (register.ts): the newest period, the engine's time (unix ms), and who may write which partition. No parameters.
+-- What ingest checks before every insert, from a read at most two seconds old (register.ts):
+-- the newest period, the engine's time (unix ms), and who may write which partition. No parameters.
 -- Reads rollup_periods and partition_owners. One row; owners: (topic, partition, group, epoch, the group before it or '',
 -- whether the claim is settled: no other group had it, or this one has claimed it twice; the shard of the first claim).
 SELECT

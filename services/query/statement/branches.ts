@@ -7,9 +7,9 @@ import { compilePattern } from '../definition/pattern.ts';
  * which, for instance `-- only interval: 15min, 1hr` or `-- only project ~ ^[a-z]{20}$ and interval: daily`.
  *
  * ClickHouse plans a branch even when its WHERE is always false, and planning is most of what an answer from rollups
- * costs (functions.invocation-stats, 7day, when it had three branches: 20 ms with all, 12 ms with the needed one). So the statement is
- * sent without branches that are not needed. A comment only removes a branch whose WHERE would be false: the statement
- * means the same with and without it.
+ * costs (functions.invocation-stats, 7day, when it had three branches: 20 ms with all, 12 ms with the needed one). So
+ * the statement is sent without branches that are not needed. A comment only removes a branch whose WHERE would be
+ * false: the statement means the same with and without it.
  */
 interface Branch {
   readonly text: string;
