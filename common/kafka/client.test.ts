@@ -92,7 +92,7 @@ test('records of brokers before 2.3, which kafkajs reads, keep their headers', (
 });
 
 test('what can be read ends at the last stable offset, in the old format at the high watermark', () => {
-  const block = { offset: '4', records: [], isControlRecord: true, stableEnd: 5, free: () => {} };
+  const block = { offset: '4', records: [], stableEnd: 5, free: () => {} };
   const batch = { messages: [block], lastOffset: () => '4', highWatermark: '9' };
   expect(fetchedRecords(batch as unknown as Batch)).toMatchObject({ to: 4, end: 5 });
   const old = { offset: '4', timestamp: '0', key: null, value: null };

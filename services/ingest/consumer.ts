@@ -66,11 +66,6 @@ export async function startConsumer(options: ConsumerOptions) {
     if (payload.apiName === 'JoinGroup') assignment.endAll();
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
-  consumer.on('consumer.start_batch_process', ({ payload }) => {
-    const { batchSize, lastOffset, highWatermark } = payload;
-    // nothing but offsets without a record: eachBatch is not called, and the client's position moves by itself
-    if (batchSize === 0) assignment.moved(payload, Number(lastOffset), Number(highWatermark));
-  });
   consumer.on('consumer.heartbeat', () => membership.heartbeat());
   consumer.on('consumer.crash', ({ payload }) => {
     assignment.endAll();

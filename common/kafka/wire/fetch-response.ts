@@ -121,7 +121,7 @@ interface Taken {
 
 /**
  * The records that one fetch returned for one partition, shaped as a single message. kafkajs reads the offsets of
- * messages, moves its position behind the last one, and passes the messages on.
+ * messages and passes the messages on.
  * The objects that kafkajs makes per record (offsets as text, BigInt, Long) cost as much as reading it.
  */
 export type FetchedBlock = ReturnType<typeof blocksOf>[number];
@@ -134,9 +134,8 @@ function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
     {
       /** as text; the block covers the offsets up to this one, including those without a record */
       offset: String(to),
-      /** may be empty; then kafkajs passes the block to nobody */
+      /** may be empty: the log has offsets without a record, up to this one */
       records,
-      isControlRecord: records.length === 0,
       /** the partition's last stable offset: records from there on cannot be read yet */
       stableEnd,
       /**

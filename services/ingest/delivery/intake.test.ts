@@ -27,26 +27,25 @@ test("a log without a record at the ledger's end is compared, whether records fo
   expect(after.retake).toBe('missing');
   const { intake } = createIntake();
   intake.open(5, 0, { offset: 4, time: 0, checksum: checksum(record(4, 'ours')) });
-  intake.moved(3);
-  expect(intake.retake).toBeUndefined();
-  intake.moved(5);
+  expect(intake.offer({ at: 4, to: 5, records: [] })).toBe(false);
   expect(intake.retake).toBe('missing');
 });
 
-test('what the client skipped before the offset that a comparison asked for is no answer', () => {
+test('offsets without a record are passed over only by a fetch from the offset that was asked for', () => {
   const { intake } = createIntake();
-  intake.peek(8);
-  expect(intake.moved(5)).toBe(false);
-  expect(intake.peeked).toBeUndefined();
-  expect(intake.moved(9)).toBe(true);
-  expect(intake.peeked).toEqual({ to: 9, records: [] });
+  intake.open(5, 0, undefined);
+  expect(intake.offer({ at: 5, to: 6, records: [] })).toBe(true);
+  expect([intake.inbox.end, intake.retake]).toEqual([5, undefined]);
+  // a fetch from before a rejoin, when more had been read
+  expect(intake.offer({ at: 10, to: 10, records: [] })).toBe(false);
+  expect([intake.inbox.end, intake.retake]).toEqual([5, 'elsewhere']);
 });
 
 test('a comparison goes on behind offsets without a record', () => {
   const { intake, asked } = createIntake();
   intake.peek(3);
-  intake.moved(7);
-  expect(intake.peeked).toEqual({ to: 7, records: [] });
+  expect(intake.offer({ at: 3, to: 7, records: [] })).toBe(true);
+  expect(intake.peeked).toEqual({ at: 3, to: 7, records: [] });
   intake.peek(8);
   expect(intake.offer({ at: 8, to: 8, records: [record(8, 'a')] })).toBe(true);
   expect(asked).toEqual([3, 8]);

@@ -11,8 +11,9 @@ export class Intake {
   state: LaneState = 'taking';
   inbox = new Inbox(0);
   /**
-   * Why the partition must be taken again. 'elsewhere': a fetch from another offset than ours. At the ledger's end stands
-   * 'another' record, or none ('missing': take.ts then looks at earlier marks, SeenAtEnd in takeover.ts).
+   * Why the partition must be taken again. 'elsewhere': it was fetched from another offset than ours. 'another': another
+   * record stands at the ledger's end. 'missing': no record stands there, so take.ts looks at earlier records that the
+   * ledger knows (RecordMark in ports.ts).
    */
   retake: 'elsewhere' | 'another' | 'missing' | undefined;
   /** the answer to peek() */
@@ -57,6 +58,7 @@ export class Intake {
     this.#ask(at);
   }
 
+  /** Takes what was fetched from the offset `at`, which may have no record. False if it is not wanted. */
   offer(fetched: Fetched & { readonly at: number }): boolean {
     const isWanted = this.state === 'running' || (this.state === 'comparing' && this.peeked === undefined);
     if (!isWanted || this.retake !== undefined) return false;
@@ -78,20 +80,9 @@ export class Intake {
         return false;
       }
     }
-    this.inbox.offer(fetched);
+    // offsets without a record go into the ledger with the next record
+    if (fetched.records.length > 0) this.inbox.offer(fetched);
     return true;
-  }
-
-  /** The client skipped offsets without a record, up to this one. True if that is what a comparison asked for. */
-  moved(to: number): boolean {
-    if (this.state === 'comparing' && this.peeked === undefined && to >= this.#asked) {
-      this.peeked = { to, records: [] };
-      return true;
-    }
-    if (this.state !== 'running') return false;
-    if (this.awaited !== undefined && this.awaited.offset <= to) this.retake = 'missing';
-    else this.#asked = Math.max(this.#asked, to + 1);
-    return false;
   }
 
   #ask(offset: number): void {

@@ -91,11 +91,6 @@ export class Lane implements Companion {
     return true;
   }
 
-  /** The client skipped offsets without a record, up to this one. True if that is what a comparison asked for. */
-  moved(to: number): boolean {
-    return this.#intake.moved(to);
-  }
-
   /** Runs until the lane is over. Rejects if the process must not go on. */
   async run(): Promise<void> {
     const ports = this.#ports;

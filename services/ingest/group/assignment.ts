@@ -165,13 +165,15 @@ export class Assignment {
     const { bytes, size } = taken.lane.inbox;
     if (taken.lane.offer(fetched)) {
       payload.resolveOffset(batch.lastOffset());
-      taken.activeAt = this.#options.clock();
-      taken.end = fetched.end;
       const { inbox } = taken.lane;
-      taken.lastFetch = { bytes: inbox.bytes - bytes, records: inbox.size - size };
-      const lag = taken.end - inbox.written;
-      this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
-      this.#turns.fetched(taken);
+      const lag = fetched.end - (inbox.written === inbox.end ? fetched.to + 1 : inbox.written);
+      if (isRunning(taken)) this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
+      if (fetched.records.length > 0) {
+        taken.activeAt = this.#options.clock();
+        taken.end = fetched.end;
+        taken.lastFetch = { bytes: inbox.bytes - bytes, records: inbox.size - size };
+        this.#turns.fetched(taken);
+      }
       this.arrange();
       // a comparison (take.ts) asks for one offset at a time: a fetch on its way would answer the next question
       if (taken.lane.state === 'comparing') this.#pause(taken);
@@ -224,17 +226,6 @@ export class Assignment {
     for (const target of before)
       if (!targets.has(target) && all.some((taken) => taken.target === target))
         logger.info({ target }, 'inserts_resumed');
-  }
-
-  /** The client skips offsets without a record, up to `to`, and hands them to nobody. `end`: of the log. */
-  moved({ topic, partition }: Place, to: number, end: number): void {
-    const taken = this.#taken.get(keyOf(topic, partition));
-    if (taken === undefined) return;
-    if (taken.lane.moved(to)) this.#pause(taken);
-    const { inbox } = taken.lane;
-    if (isRunning(taken) && inbox.written === inbox.end)
-      this.#options.metrics.lag.set({ topic, partition }, Math.max(0, end - to - 1));
-    taken.wake();
   }
 
   /** `<topic> <partition>` of the lanes in this state. */

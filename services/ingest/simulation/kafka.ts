@@ -152,7 +152,7 @@ export function createLog(world: World, partition: number) {
     ):
       | { readonly kind: 'nothing' }
       | { readonly kind: 'out_of_range' }
-      | { readonly kind: 'fetched'; readonly fetched: Fetched; readonly isEmpty: boolean } {
+      | { readonly kind: 'fetched'; readonly fetched: Fetched } {
       if (at < low || at > slots.length) return { kind: 'out_of_range' };
       const found: number[] = [];
       for (let offset = at; offset < slots.length && found.length < size; offset++)
@@ -162,7 +162,7 @@ export function createLog(world: World, partition: number) {
         const slot = slots[offset]!;
         return typeof slot === 'string' ? [] : [slot];
       });
-      return { kind: 'fetched', fetched: { to: found.at(-1)!, records }, isEmpty: records.length === 0 };
+      return { kind: 'fetched', fetched: { to: found.at(-1)!, records } };
     },
     /** calls once when the log is another than at `seen`, perhaps at once */
     onChange(seen: number, reader: () => void): void {

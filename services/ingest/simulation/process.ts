@@ -388,7 +388,7 @@ export function startProcess({
     const now = current.get(log.partition);
     if (now !== taken || taken.position !== at || taken.isPaused) {
       // where the partition has another leader by now, a fetch of before the rejoin is handed over
-      if (now !== undefined && now !== taken && answer.kind === 'fetched' && !answer.isEmpty && seenLife === log.life) {
+      if (now !== undefined && now !== taken && answer.kind === 'fetched' && seenLife === log.life) {
         world.count('fetches of before a rejoin');
         if (now.lane.offer({ at, ...answer.fetched })) now.position = answer.fetched.to + 1;
         now.wake();
@@ -401,8 +401,7 @@ export function startProcess({
       taken.position = first;
     } else if (answer.kind === 'nothing') {
       return log.onChange(seen, () => pump(taken));
-    } else if (answer.isEmpty || lane.offer({ at, ...answer.fetched })) {
-      if (answer.isEmpty) lane.moved(answer.fetched.to);
+    } else if (lane.offer({ at, ...answer.fetched })) {
       if (!world.chance(0.02)) taken.position = answer.fetched.to + 1;
       taken.isPaused = lane.inbox.size >= limits.maxRecords + INBOX_ROOM;
     } else {
