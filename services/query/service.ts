@@ -38,7 +38,7 @@ export interface QueryOptions {
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
-  /** resolves when the schema exists; until then callers get 503 */
+  /** resolves when the schema exists; until then and until the definitions are checked, callers get 503 */
   readonly schema?: Promise<unknown>;
 }
 
@@ -55,19 +55,21 @@ const ANSWER_MS = 1_500;
 const IDLE_CHECK_MS = 20;
 
 /**
- * Starts the query service. It listens at once and answers 503 until ClickHouse and the schema are available. Throws
- * StartError.
+ * Starts the query service. It listens at once, and answers 503 until ClickHouse and the schema are available and the
+ * definitions have been checked. Throws StartError.
  */
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
   const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger, ({ all }) => answers.keep(all));
+  const stopping = new AbortController();
+  const checked = definitions.checkFirst(schema, stopping.signal);
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
   const { answers, responseMemory, metrics, shared } = await startAnswers(
-    // wait for the schema: statements of this build may need what only its schema has
-    { ...options, clock, clickhouse: whenOpen(schema.then(() => clickhouse)) },
+    // wait for the schema and the check: a wrong definition might show rows of other projects until the check ends it
+    { ...options, clock, clickhouse: whenOpen(checked.then(() => clickhouse)) },
     first.key.hash,
     () => app.inFlight(),
   );
@@ -101,15 +103,15 @@ export async function startQuery(options: QueryOptions) {
   });
 
   const { listening, metricsServer } = await listen(app, settings, registry, checks).catch(async (error: unknown) => {
+    stopping.abort();
     await loader.stop();
     shared?.close();
     throw error;
   });
   const { address } = listening;
 
-  const stopping = new AbortController();
   const ready = (async () => {
-    await definitions.checkFirst(schema, stopping.signal);
+    await checked;
     // a load before there was a schema failed, and the next is seconds away
     void loader.refresh();
     await loader.loaded;

@@ -84,8 +84,8 @@ const END_OF_TIME = ALL_TIME.to;
  * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same period
  * the later one wins: it drops the table that the other would swap in.
  * A server that is killed within a swap may show the old rows and the new ones, and a batch that arrives right before a
- * swap loses there what its views wrote. So a build that fails leaves its side table, which tells the next build of the
- * period to copy nothing that raw still has.
+ * swap loses what its views wrote to that partition. So a build that fails leaves its side table, which tells the next
+ * build of the period to copy nothing that raw still has.
  */
 export async function build(
   context: Context,

@@ -162,6 +162,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
       const where = { ...labels, period: isoTime(period) };
+      // repairs closed after this read may have left this version out
       let closed = await readClosedRepairs(clickhouse, rollup, period);
       const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
       if (built.kind === 'built') {

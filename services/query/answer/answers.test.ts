@@ -376,3 +376,17 @@ test('answers of a definition that is no longer served are evicted, and not quer
   await answers.requery();
   expect(queries).toBe(1);
 });
+
+test('a query that outlives its definition leaves no answer in the cache', async () => {
+  const finished = Promise.withResolvers<void>();
+  const read = async () => {
+    await finished.promise;
+    return { body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 };
+  };
+  const answers = make({ read });
+  const asked = answers.answer(definition, params, () => calm, 'k');
+  answers.keep([{ ...definition, hash: 'of other files' }]);
+  finished.resolve();
+  expect((await asked).cache).toBe('miss');
+  expect(answers.cache.size).toBe(0);
+});

@@ -107,7 +107,10 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
 function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
   const cache = createCache<Kept>(cacheLimits);
   const cached = new WeakMap<Answer, Kept>();
+  let isServed: (definition: Definition) => boolean = () => true;
   function put(kept: Kept, ask: Ask | undefined): void {
+    // its definition may have changed while the query ran
+    if (!isServed(kept.definition)) return;
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
@@ -156,7 +159,13 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     }
     return await copy;
   }
-  return { cache, put, inForm, encoded };
+  /** Evicts the answers of definitions that are no longer served. */
+  function keep(definitions: readonly Definition[]): void {
+    const hashes = new Set(definitions.map((d) => d.hash));
+    isServed = ({ hash }) => hashes.has(hash);
+    cache.drop((kept) => isServed(kept.definition));
+  }
+  return { cache, put, inForm, encoded, keep };
 }
 
 /** One query at a time for each answer, shared by all who wait for it here and in other processes. */
@@ -172,7 +181,7 @@ function createQueryJoins({ shared, clock, limits }: AnswersOptions, put: (kept:
     ask: Ask | undefined,
   ): Promise<QueryOutcome> =>
     flights.fly(key, caller, async (signal) => {
-      // a small answer is requested first, and then perhaps a large one
+      // at most two queries: with the limits of a small answer, then with those of a large one (query.ts)
       const longestMs = 2 * secondsOf(definition, limits) * 1000;
       const outcome = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
       put({ key, definition, params, answer: outcome.answer }, ask);
@@ -190,7 +199,7 @@ export type Answers = ReturnType<typeof createAnswers>;
 export function createAnswers(options: AnswersOptions) {
   const { slots, shares, clock, logger, metrics } = options;
   const { query, queryInSlot } = createQueries(options);
-  const { cache, put, inForm, encoded } = createKeptAnswers(options);
+  const { cache, put, inForm, encoded, keep } = createKeptAnswers(options);
   const { flights, sharedQueries, joinOrRun } = createQueryJoins(options, put);
   const closing = new AbortController();
 
@@ -262,11 +271,7 @@ export function createAnswers(options: AnswersOptions) {
     inForm,
     encoded,
     requery,
-    /** Evicts the answers of definitions that are no longer served. */
-    keep(definitions: readonly Definition[]): void {
-      const hashes = new Set(definitions.map((d) => d.hash));
-      cache.drop((kept) => hashes.has(kept.definition.hash));
-    },
+    keep,
     /** Cancels every query in flight. */
     close(): void {
       const reason = new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 });

@@ -75,14 +75,14 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   };
 
   /** Takes a slot and returns its release function, which is idempotent. */
-  function take(onGiven: () => void): () => void {
+  function take(onRelease: () => void): () => void {
     running++;
-    let given = false;
+    let released = false;
     return () => {
-      if (given) return;
-      given = true;
+      if (released) return;
+      released = true;
       running--;
-      onGiven();
+      onRelease();
       grantNext();
     };
   }

@@ -33,7 +33,7 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
 
   function take(bytes: number, owner: string): () => void {
     const own = usedBy.get(owner) ?? 0;
-    // a key's only answer may be larger than its half; one larger than all the memory counts as all of it (hold)
+    // the only answer of a key may exceed its half; `hold` counts an answer above all the memory as all of it
     const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
     if (used + bytes > roomBytes || own + bytes > share)
       throw new NoRoom(owner, 'too many large answers wait for their callers to read them', RETRY_SECONDS);

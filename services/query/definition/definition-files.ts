@@ -26,6 +26,14 @@ export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): s
 export function readDefinitions(folders: readonly string[]): Definitions {
   const mistakes: Mistake[] = [];
   const all: Definition[] = [];
+  const readFile = (file: string): string | undefined => {
+    try {
+      return readFileSync(file, 'utf8');
+    } catch (error) {
+      mistakes.push({ file, line: 1, message: `cannot be read: ${(error as NodeJS.ErrnoException).code}` });
+      return undefined;
+    }
+  };
   for (const folder of folders) {
     let files: string[];
     try {
@@ -52,7 +60,9 @@ export function readDefinitions(folders: readonly string[]): Definitions {
         });
         continue;
       }
-      const parsed = parseDefinition(yamlFile, readFileSync(yamlFile, 'utf8'), sqlFile, readFileSync(sqlFile, 'utf8'));
+      const [yaml, sql] = [readFile(yamlFile), readFile(sqlFile)];
+      if (yaml === undefined || sql === undefined) continue;
+      const parsed = parseDefinition(yamlFile, yaml, sqlFile, sql);
       if ('mistakes' in parsed) mistakes.push(...parsed.mistakes);
       else {
         const { definition } = parsed;

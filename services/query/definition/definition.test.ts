@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -248,7 +248,9 @@ describe('readDefinitions', () => {
 
   it('refuses half an endpoint and a folder that is not there', () => {
     writeFileSync(join(folder, 'x.sql'), 'select 1');
-    expect(() => readDefinitions([folder])).toThrow(/x\.yaml:1: is missing/);
+    mkdirSync(join(folder, 'y.sql'));
+    writeFileSync(join(folder, 'y.yaml'), '');
+    expect(() => readDefinitions([folder])).toThrow(/x\.yaml:1: is missing.*\n.*y\.sql:1: cannot be read: EISDIR/);
     expect(() => readDefinitions([join(folder, 'none')])).toThrow(/cannot read the folder of endpoints .*none: ENOENT/);
   });
 

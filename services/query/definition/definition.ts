@@ -84,6 +84,7 @@ export interface Definition {
 /** Names with a meaning of their own for the service. */
 export const RESERVED = { now: 'now', sql: 'sql', apiKey: 'api_key' } as const;
 export const NOW_TYPE = "DateTime64(6, 'UTC')";
+
 /** Returns the ClickHouse type that `@name` is bound as. An absent parameter is '' as a string, else NULL. */
 export function parameterType(p: Pick<Parameter, 'format' | 'required' | 'default'>): string {
   const type = { string: 'String', pattern: 'String', timestamp: NOW_TYPE, integer: 'Int64', number: 'Float64' }[

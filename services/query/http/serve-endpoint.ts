@@ -25,7 +25,7 @@ export interface EndpointOptions {
   readonly responseMemory: ResponseMemory;
 }
 
-/** Returns the handler of ENDPOINT_PATHS. Throws ApiError, or CALLER_LEFT. */
+/** Returns the handler of ENDPOINT_PATHS. Throws ApiError, or CALLER_LEFT (request.ts). */
 export function createServeEndpoint({ definitions, answers, clock, responseMemory }: EndpointOptions) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<unknown> => {
     const key = keyOf(request);
@@ -41,7 +41,7 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
 
     const format = preferredFormat(request.headers.accept, found);
     const { answer: first, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
-    // an endpoint without a cache answers in the format; any other with JSON, also on a miss, to be converted
+    // without a cache the answer comes in the format; else it comes as JSON, on a miss too, and is converted here
     const isInForm = format === undefined || cache === 'none';
     const answer = isInForm ? first : await answers.inForm(first, format, found, key.id);
     const encoding = encodingFor(request, answer.bytes);

@@ -78,7 +78,7 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
   const useTimer = setInterval(() => void saveUses(), NOTE_USES_EVERY_MS);
   return {
-    /** Resolves when the ring has a list that was read after the call, or after a second. */
+    /** Resolves when a load that began after the call has ended, even if it failed, or after a second. */
     refresh: (): Promise<void> => within(PATIENCE_MS, loadNext(), undefined),
     noteUse: (key: Key, now: number): void => void uses.set(key.id, now),
     /** resolves with the first list that is loaded */

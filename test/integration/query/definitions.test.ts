@@ -181,6 +181,29 @@ describe('a changed definition', () => {
   });
 });
 
+it('no definition answers before it has been checked: a wrong one could show rows of other projects', async () => {
+  const held = Promise.withResolvers<void>();
+  writeEndpoint(folder.path, 'mine', "SELECT concat('one ', @project) AS m");
+  const service = await startService(
+    {
+      ...engine.clickhouse,
+      read: async (read) => {
+        if (read.sql.startsWith('EXPLAIN')) await held.promise;
+        return await engine.clickhouse.read(read);
+      },
+    },
+    engine.dataDir,
+    { ENDPOINTS_DIR: folder.path },
+    { schema: Promise.resolve() },
+  );
+  const refused = await call(service, 'mine', { project: 'p' });
+  expect([refused.status, refused.error.code]).toEqual([503, 'unavailable']);
+  held.resolve();
+  await expect(service.failed).rejects.toThrow(/mine\.yaml:1: column n is made from n/);
+  expect((await call(service, 'mine', { project: 'p' })).status).toBe(503);
+  await service.stop();
+});
+
 it('definitions that are read twice at once: those read last are served', async () => {
   const checked = Promise.withResolvers<void>();
   writeEndpoint(folder.path, 'mine', "SELECT concat('first ', @project) AS n");

@@ -72,6 +72,7 @@ export async function store(
 
 export type TestSettings = Partial<Record<keyof Settings, string>>;
 
+/** Resolves once the service answers, or has failed; with a `schema` at once. */
 export async function startService(
   clickhouse: ClickHouse,
   dataDir: string,
@@ -85,7 +86,8 @@ export async function startService(
     registry: createRegistry(),
     ...options,
   });
-  service.failed.catch(() => undefined);
+  const ready = service.ready.catch(() => undefined);
+  if (options.schema === undefined) await ready;
   return service;
 }
 
