@@ -31,8 +31,37 @@ interface Known {
   readonly code: number;
   readonly name: string;
   readonly kind: ErrorKind;
-  /** raised before a statement starts to run, so nothing can have been stored */
-  readonly early?: true;
+  readonly early: boolean;
+}
+
+/** 32: rows that were cut short on the way. They are whole when they are sent. */
+const RETRY = `
+  3:UNEXPECTED_END_OF_FILE 23:CANNOT_READ_FROM_ISTREAM 24:CANNOT_WRITE_TO_OSTREAM 32:ATTEMPT_TO_READ_AFTER_EOF
+  33:CANNOT_READ_ALL_DATA 74:CANNOT_READ_FROM_FILE_DESCRIPTOR 75:CANNOT_WRITE_TO_FILE_DESCRIPTOR 76:CANNOT_OPEN_FILE
+  95:CANNOT_READ_FROM_SOCKET 96:CANNOT_WRITE_TO_SOCKET 107:FILE_DOESNT_EXIST 159:TIMEOUT_EXCEEDED 160:TOO_SLOW
+  173:CANNOT_ALLOCATE_MEMORY 198:DNS_ERROR 201:QUOTA_EXCEEDED 203:NO_FREE_CONNECTION 204:CANNOT_FSYNC
+  209:SOCKET_TIMEOUT 210:NETWORK_ERROR 216:QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING 225:NO_ZOOKEEPER 236:ABORTED
+  241:MEMORY_LIMIT_EXCEEDED 242:TABLE_IS_READ_ONLY 243:NOT_ENOUGH_SPACE 252:TOO_MANY_PARTS 254:NO_ACTIVE_REPLICAS
+  279:ALL_CONNECTION_TRIES_FAILED 285:TOO_FEW_LIVE_REPLICAS 286:UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE
+  319:UNKNOWN_STATUS_OF_INSERT 364:RECEIVED_ERROR_TOO_MANY_REQUESTS 373:SESSION_IS_LOCKED 394:QUERY_WAS_CANCELLED
+  410:EXTERNAL_SERVER_IS_NOT_RESPONDING 425:SYSTEM_ERROR 439:CANNOT_SCHEDULE_TASK 473:DEADLOCK_AVOIDED 499:S3_ERROR
+  574:DISTRIBUTED_TOO_MANY_PENDING_BYTES 692:TOO_MANY_MUTATIONS 700:USER_SESSION_LIMIT_EXCEEDED
+  722:ASYNC_LOAD_WAIT_FAILED 733:TABLE_IS_BEING_RESTARTED 735:QUERY_WAS_CANCELLED_BY_CLIENT 745:SERVER_OVERLOADED
+  749:TCP_CONNECTION_LIMIT_REACHED 762:HTTP_CONNECTION_LIMIT_REACHED 776:RESOURCE_LIMIT_EXCEEDED
+  778:MEMORY_RESERVATION_FAILED 999:KEEPER_EXCEPTION 1000:POCO_EXCEPTION 1001:STD_EXCEPTION`;
+/** Raised before a statement starts to run, so nothing can have been stored. */
+const EARLY = `
+  46:UNKNOWN_FUNCTION 47:UNKNOWN_IDENTIFIER 60:UNKNOWN_TABLE 62:SYNTAX_ERROR 81:UNKNOWN_DATABASE 115:UNKNOWN_SETTING
+  164:READONLY 192:UNKNOWN_USER 193:WRONG_PASSWORD 194:REQUIRED_PASSWORD 456:UNKNOWN_QUERY_PARAMETER
+  457:BAD_QUERY_PARAMETER 497:ACCESS_DENIED 516:AUTHENTICATION_FAILED`;
+const FATAL = `
+  15:DUPLICATE_COLUMN 27:CANNOT_PARSE_INPUT_ASSERTION_FAILED 57:TABLE_ALREADY_EXISTS 117:INCORRECT_DATA
+  139:NO_ELEMENTS_IN_CONFIG 158:TOO_MANY_ROWS 191:SET_SIZE_LIMIT_EXCEEDED 307:TOO_MANY_BYTES
+  396:TOO_MANY_ROWS_OR_BYTES 427:CANNOT_COMPILE_REGEXP 452:SETTING_CONSTRAINT_VIOLATION`;
+
+/** Returns the entries of a list of `number:NAME`. */
+function listed(list: string, kind: ErrorKind, early = false): Known[] {
+  return [...list.matchAll(/(\d+):(\w+)/g)].map(([, code, name = '']) => ({ code: Number(code), name, kind, early }));
 }
 
 /**
@@ -41,87 +70,10 @@ interface Known {
  * the right to write. Any other number is fatal.
  */
 export const knownErrors: readonly Known[] = [
-  { code: 3, name: 'UNEXPECTED_END_OF_FILE', kind: 'retry' },
-  { code: 15, name: 'DUPLICATE_COLUMN', kind: 'fatal' },
-  { code: 23, name: 'CANNOT_READ_FROM_ISTREAM', kind: 'retry' },
-  { code: 24, name: 'CANNOT_WRITE_TO_OSTREAM', kind: 'retry' },
-  { code: 27, name: 'CANNOT_PARSE_INPUT_ASSERTION_FAILED', kind: 'fatal' },
-  // rows that were cut short on the way: they are whole when they are sent
-  { code: 32, name: 'ATTEMPT_TO_READ_AFTER_EOF', kind: 'retry' },
-  { code: 33, name: 'CANNOT_READ_ALL_DATA', kind: 'retry' },
-  { code: 46, name: 'UNKNOWN_FUNCTION', kind: 'fatal', early: true },
-  { code: 47, name: 'UNKNOWN_IDENTIFIER', kind: 'fatal', early: true },
-  { code: 57, name: 'TABLE_ALREADY_EXISTS', kind: 'fatal' },
-  { code: 60, name: 'UNKNOWN_TABLE', kind: 'fatal', early: true },
-  { code: 62, name: 'SYNTAX_ERROR', kind: 'fatal', early: true },
-  { code: 74, name: 'CANNOT_READ_FROM_FILE_DESCRIPTOR', kind: 'retry' },
-  { code: 75, name: 'CANNOT_WRITE_TO_FILE_DESCRIPTOR', kind: 'retry' },
-  { code: 76, name: 'CANNOT_OPEN_FILE', kind: 'retry' },
-  { code: 81, name: 'UNKNOWN_DATABASE', kind: 'fatal', early: true },
-  { code: 95, name: 'CANNOT_READ_FROM_SOCKET', kind: 'retry' },
-  { code: 96, name: 'CANNOT_WRITE_TO_SOCKET', kind: 'retry' },
-  { code: 107, name: 'FILE_DOESNT_EXIST', kind: 'retry' },
-  { code: 115, name: 'UNKNOWN_SETTING', kind: 'fatal', early: true },
-  { code: 117, name: 'INCORRECT_DATA', kind: 'fatal' },
-  { code: 139, name: 'NO_ELEMENTS_IN_CONFIG', kind: 'fatal' },
-  { code: 158, name: 'TOO_MANY_ROWS', kind: 'fatal' },
-  { code: 159, name: 'TIMEOUT_EXCEEDED', kind: 'retry' },
-  { code: 160, name: 'TOO_SLOW', kind: 'retry' },
-  { code: 164, name: 'READONLY', kind: 'fatal', early: true },
-  { code: 173, name: 'CANNOT_ALLOCATE_MEMORY', kind: 'retry' },
-  { code: 191, name: 'SET_SIZE_LIMIT_EXCEEDED', kind: 'fatal' },
-  { code: 192, name: 'UNKNOWN_USER', kind: 'fatal', early: true },
-  { code: 193, name: 'WRONG_PASSWORD', kind: 'fatal', early: true },
-  { code: 194, name: 'REQUIRED_PASSWORD', kind: 'fatal', early: true },
-  { code: 198, name: 'DNS_ERROR', kind: 'retry' },
-  { code: 201, name: 'QUOTA_EXCEEDED', kind: 'retry' },
-  { code: 202, name: 'TOO_MANY_SIMULTANEOUS_QUERIES', kind: 'retry', early: true },
-  { code: 203, name: 'NO_FREE_CONNECTION', kind: 'retry' },
-  { code: 204, name: 'CANNOT_FSYNC', kind: 'retry' },
-  { code: 209, name: 'SOCKET_TIMEOUT', kind: 'retry' },
-  { code: 210, name: 'NETWORK_ERROR', kind: 'retry' },
-  { code: 216, name: 'QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING', kind: 'retry' },
-  { code: 225, name: 'NO_ZOOKEEPER', kind: 'retry' },
-  { code: 236, name: 'ABORTED', kind: 'retry' },
-  { code: 241, name: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry' },
-  { code: 242, name: 'TABLE_IS_READ_ONLY', kind: 'retry' },
-  { code: 243, name: 'NOT_ENOUGH_SPACE', kind: 'retry' },
-  { code: 252, name: 'TOO_MANY_PARTS', kind: 'retry' },
-  { code: 254, name: 'NO_ACTIVE_REPLICAS', kind: 'retry' },
-  { code: 279, name: 'ALL_CONNECTION_TRIES_FAILED', kind: 'retry' },
-  { code: 285, name: 'TOO_FEW_LIVE_REPLICAS', kind: 'retry' },
-  { code: 286, name: 'UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE', kind: 'retry' },
-  { code: 307, name: 'TOO_MANY_BYTES', kind: 'fatal' },
-  { code: 319, name: 'UNKNOWN_STATUS_OF_INSERT', kind: 'retry' },
-  { code: 364, name: 'RECEIVED_ERROR_TOO_MANY_REQUESTS', kind: 'retry' },
-  { code: 373, name: 'SESSION_IS_LOCKED', kind: 'retry' },
-  { code: 394, name: 'QUERY_WAS_CANCELLED', kind: 'retry' },
-  { code: 396, name: 'TOO_MANY_ROWS_OR_BYTES', kind: 'fatal' },
-  { code: 410, name: 'EXTERNAL_SERVER_IS_NOT_RESPONDING', kind: 'retry' },
-  { code: 425, name: 'SYSTEM_ERROR', kind: 'retry' },
-  { code: 427, name: 'CANNOT_COMPILE_REGEXP', kind: 'fatal' },
-  { code: 439, name: 'CANNOT_SCHEDULE_TASK', kind: 'retry' },
-  { code: 452, name: 'SETTING_CONSTRAINT_VIOLATION', kind: 'fatal' },
-  { code: 456, name: 'UNKNOWN_QUERY_PARAMETER', kind: 'fatal', early: true },
-  { code: 457, name: 'BAD_QUERY_PARAMETER', kind: 'fatal', early: true },
-  { code: 473, name: 'DEADLOCK_AVOIDED', kind: 'retry' },
-  { code: 497, name: 'ACCESS_DENIED', kind: 'fatal', early: true },
-  { code: 499, name: 'S3_ERROR', kind: 'retry' },
-  { code: 516, name: 'AUTHENTICATION_FAILED', kind: 'fatal', early: true },
-  { code: 574, name: 'DISTRIBUTED_TOO_MANY_PENDING_BYTES', kind: 'retry' },
-  { code: 692, name: 'TOO_MANY_MUTATIONS', kind: 'retry' },
-  { code: 700, name: 'USER_SESSION_LIMIT_EXCEEDED', kind: 'retry' },
-  { code: 722, name: 'ASYNC_LOAD_WAIT_FAILED', kind: 'retry' },
-  { code: 733, name: 'TABLE_IS_BEING_RESTARTED', kind: 'retry' },
-  { code: 735, name: 'QUERY_WAS_CANCELLED_BY_CLIENT', kind: 'retry' },
-  { code: 745, name: 'SERVER_OVERLOADED', kind: 'retry' },
-  { code: 749, name: 'TCP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
-  { code: 762, name: 'HTTP_CONNECTION_LIMIT_REACHED', kind: 'retry' },
-  { code: 776, name: 'RESOURCE_LIMIT_EXCEEDED', kind: 'retry' },
-  { code: 778, name: 'MEMORY_RESERVATION_FAILED', kind: 'retry' },
-  { code: 999, name: 'KEEPER_EXCEPTION', kind: 'retry' },
-  { code: 1000, name: 'POCO_EXCEPTION', kind: 'retry' },
-  { code: 1001, name: 'STD_EXCEPTION', kind: 'retry' },
+  ...listed(RETRY, 'retry'),
+  ...listed('202:TOO_MANY_SIMULTANEOUS_QUERIES', 'retry', true),
+  ...listed(EARLY, 'fatal', true),
+  ...listed(FATAL, 'fatal'),
 ];
 
 const byCode = new Map(knownErrors.map((e) => [e.code, e]));
@@ -168,38 +120,15 @@ export function fromEngine(text: string, writes: boolean, code?: number, cause?:
 }
 
 /** Node's codes of errors before anything was sent. */
-const unsent = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EAI_NODATA',
-  'EAI_FAIL',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ENETDOWN',
-  'EADDRNOTAVAIL',
-  'UND_ERR_CONNECT_TIMEOUT',
-]);
+const unsent = new Set(
+  `ECONNREFUSED ENOTFOUND EAI_AGAIN EAI_NODATA EAI_FAIL EHOSTUNREACH ENETUNREACH ENETDOWN EADDRNOTAVAIL
+  UND_ERR_CONNECT_TIMEOUT`.split(/\s+/),
+);
 /** Node's codes of errors of a connection in use, and of resources that run out temporarily. */
-const broken = new Set([
-  'ECONNRESET',
-  'ECONNABORTED',
-  'EPIPE',
-  'ETIMEDOUT',
-  'ESOCKETTIMEDOUT',
-  'ERR_STREAM_PREMATURE_CLOSE',
-  'ERR_STREAM_DESTROYED',
-  'ABORT_ERR',
-  'HPE_INVALID_EOF_STATE',
-  'EMFILE',
-  'ENFILE',
-  'ENOBUFS',
-  'ENOMEM',
-  'ENOSPC',
-  'EDQUOT',
-  'EIO',
-  'EAGAIN',
-]);
+const broken = new Set(
+  `ECONNRESET ECONNABORTED EPIPE ETIMEDOUT ESOCKETTIMEDOUT ERR_STREAM_PREMATURE_CLOSE ERR_STREAM_DESTROYED ABORT_ERR
+  HPE_INVALID_EOF_STATE EMFILE ENFILE ENOBUFS ENOMEM ENOSPC EDQUOT EIO EAGAIN`.split(/\s+/),
+);
 
 /**
  * Returns the error for a failure that ClickHouse did not report: sockets, the file system, our own bugs. `sent`: the

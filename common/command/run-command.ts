@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { Agent as HttpAgent, request as httpRequest } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import http from 'node:http';
+import https from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
@@ -184,11 +184,9 @@ function connectTo(url: string, certificate: string | undefined) {
     checkServerIdentity: (host: string, peer: PeerCertificate) =>
       peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer),
   };
-  const isTls = new URL(url).protocol === 'https:';
+  const client = new URL(url).protocol === 'https:' ? https : http;
   // with an identity check per request, the agent would not reuse the connection
-  const agent = isTls
-    ? new HttpsAgent({ keepAlive: true, maxSockets: 1, ...trusted })
-    : new HttpAgent({ keepAlive: true, maxSockets: 1 });
+  const agent = new client.Agent({ keepAlive: true, maxSockets: 1, ...trusted });
   let used: Socket | undefined;
   return {
     close: (): void => agent.destroy(),
@@ -201,13 +199,8 @@ function connectTo(url: string, certificate: string | undefined) {
       again: boolean,
     ): Promise<Answer> =>
       new Promise((resolve, reject) => {
-        const options = {
-          method,
-          agent,
-          headers,
-          signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
-        };
-        const request = isTls ? httpsRequest(new URL(path, url), options) : httpRequest(new URL(path, url), options);
+        const signal = AbortSignal.timeout(COMMAND_TIMEOUT_MS);
+        const request = client.request(new URL(path, url), { method, agent, headers, signal });
         request.once('error', reject);
         request.once('response', (response) => {
           text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);

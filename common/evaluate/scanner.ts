@@ -202,7 +202,7 @@ function scanObject(
   }
 }
 
-function put(found: Int32Array, node: number, kind: number, from: number, to: number): void {
+export function put(found: Int32Array, node: number, kind: number, from = 0, to = 0): void {
   found[node * 3] = kind;
   found[node * 3 + 1] = from;
   found[node * 3 + 2] = to;

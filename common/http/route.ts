@@ -1,3 +1,5 @@
+import type { IncomingHttpHeaders } from 'node:http';
+
 /** The caller: what a route may know about its key. */
 export interface Caller {
   readonly id: string;
@@ -56,7 +58,7 @@ export interface Operation {
 export interface RouteRequest {
   readonly params: Readonly<Record<string, string>>;
   readonly query: URLSearchParams;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: IncomingHttpHeaders;
   /** as sent, still compressed if content-encoding says so */
   readonly body: Buffer;
   readonly key: Caller;

@@ -10,21 +10,12 @@ export type Probe =
   | { readonly kind: 'other'; readonly reason?: string }
   | { readonly kind: 'nothing'; readonly reason: string };
 
-const CORRELATION_ID = 0x736c7569;
-
 /**
- * Returns an ApiVersions request, version 0 (kafka.apache.org/protocol): every broker answers it before authentication,
- * whatever its version.
+ * An ApiVersions request, version 0 (kafka.apache.org/protocol): every broker answers it before authentication, whatever
+ * its version. Size of what follows, number and version of the request, our correlation id, no client id.
  */
-function apiVersionsRequest(): Buffer {
-  const request = Buffer.alloc(14);
-  request.writeInt32BE(10, 0); // size of what follows
-  request.writeInt16BE(18, 4); // ApiVersions
-  request.writeInt16BE(0, 6); // version
-  request.writeInt32BE(CORRELATION_ID, 8);
-  request.writeInt16BE(-1, 12); // no client id
-  return request;
-}
+const API_VERSIONS = Buffer.from(['0000000a', '0012', '0000', '736c7569', 'ffff'].join(''), 'hex');
+const CORRELATION_ID = API_VERSIONS.readInt32BE(8);
 
 /**
  * Probes one address (host:port; settings refuse IPv6) once, within timeoutMs, for a Kafka broker. Never throws. It
@@ -55,7 +46,7 @@ export function probe(broker: string, timeoutMs: number, ssl: boolean | tls.Conn
     );
     socket.on(ssl === false ? 'connect' : 'secureConnect', () => {
       connected = true;
-      socket.write(apiVersionsRequest());
+      socket.write(API_VERSIONS);
     });
     socket.on('data', (chunk: Buffer) => {
       received = Buffer.concat([received, chunk]);

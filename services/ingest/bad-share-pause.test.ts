@@ -1,56 +1,69 @@
 import { describe, expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { createBadShare, createShareCount } from './bad-share-pause.ts';
+import { createBadShare } from './bad-share-pause.ts';
+
+/** The bad-share pause of a partition whose ledger says this; `looks` counts how often it was read. */
+function badShareOf(percent: number, window: number) {
+  const ledger = { bad: 0, messages: 0, looks: 0, failures: 0 };
+  const clickhouse = {
+    read: async () => {
+      ledger.looks++;
+      const { bad, messages } = ledger;
+      return { body: Buffer.from(JSON.stringify({ bad, messages })), readRows: undefined, readBytes: undefined };
+    },
+    execute: async () => {
+      if (ledger.failures-- > 0) throw new Error('not written');
+    },
+  } as Partial<ClickHouse> as ClickHouse;
+  const badShare = createBadShare(clickhouse, 't', 3, { percent, window, pauseSeconds: 60 });
+  const look = (bad: number, messages: number): Promise<boolean> => {
+    Object.assign(ledger, { bad, messages });
+    return badShare.pauses(0, 0);
+  };
+  return { ledger, badShare, look };
+}
 
 describe('a partition is paused', () => {
-  test('at more than the set share of the last messages, not at the share itself', () => {
-    const count = createShareCount({ percent: 50, window: 100 });
-    expect(count.look({ bad: 50, messages: 100 })).toBe(false);
-    expect(count.look({ bad: 51, messages: 100 })).toBe(true);
+  test.each([
+    ['not at the set share of the last messages', 50, 100, false],
+    ['at more than that', 51, 100, true],
+    ['not for a few bad messages of a small topic, however large their share', 50, 50, false],
+    ['for so many of a small topic that the rest cannot make up for them', 51, 51, true],
+    ['not by the share of a batch that is larger than the window', 400, 1_000, false],
+    ['by more than that', 501, 1_000, true],
+  ])('%s', async (_, bad, messages, isPaused) => {
+    expect(await badShareOf(50, 100).look(bad, messages)).toBe(isPaused);
   });
 
-  test('not for a few bad messages of a small topic, however large their share', () => {
-    const count = createShareCount({ percent: 50, window: 100 });
-    expect(count.look({ bad: 50, messages: 50 })).toBe(false);
-    expect(count.look({ bad: 51, messages: 51 })).toBe(true);
+  test('also if its pause could not be written at the first try', async () => {
+    const { ledger, look } = badShareOf(50, 100);
+    ledger.failures = 1;
+    await expect(look(51, 100)).rejects.toThrow('not written');
+    expect(await look(51, 100)).toBe(true);
   });
 
-  test('by the share of a batch that is larger than the window', () => {
-    const count = createShareCount({ percent: 50, window: 100 });
-    expect(count.look({ bad: 400, messages: 1_000 })).toBe(false);
-    expect(count.look({ bad: 501, messages: 1_000 })).toBe(true);
-  });
-
-  test('never at 100 percent', () => {
-    const count = createShareCount({ percent: 100, window: 10 });
-    expect(count.look({ bad: 1_000, messages: 1_000 })).toBe(false);
+  test('never at 100 percent', async () => {
+    expect(await badShareOf(100, 10).look(1_000, 1_000)).toBe(false);
   });
 });
 
 describe('the ledger is looked at', () => {
-  test('before anything else: the last owner may have seen too many', () => {
-    expect(createShareCount({ percent: 50, window: 100 }).mayBeTooMuch()).toBe(true);
+  test('before anything else, then only when what was bad and every bad one since could be too many', async () => {
+    const { ledger, badShare, look } = badShareOf(50, 100);
+    const looks: number[] = [];
+    for (const bad of [0, 30, 20, 1, 10, 1]) {
+      badShare.add(bad);
+      await look(ledger.looks === 0 ? 0 : 40, 51);
+      looks.push(ledger.looks);
+    }
+    expect(looks).toEqual([1, 1, 1, 2, 2, 3]);
   });
 
-  test('only when what was bad and every bad one since could be too many', () => {
-    const count = createShareCount({ percent: 50, window: 100 });
-    expect(count.look({ bad: 0, messages: 0 })).toBe(false);
-    const looks = [30, 20, 1].map((bad) => {
-      count.add(bad);
-      return count.mayBeTooMuch();
-    });
-    expect(looks).toEqual([false, false, true]);
-    expect(count.look({ bad: 40, messages: 51 })).toBe(false);
-    count.add(10);
-    expect(count.mayBeTooMuch()).toBe(false);
-    count.add(1);
-    expect(count.mayBeTooMuch()).toBe(true);
-  });
-
-  test('not again before another bad message', () => {
-    const count = createShareCount({ percent: 50, window: 100 });
-    count.look({ bad: 90, messages: 200 });
-    expect(count.mayBeTooMuch()).toBe(false);
+  test('not again before another bad message', async () => {
+    const { ledger, look } = badShareOf(50, 100);
+    await look(90, 200);
+    await look(90, 200);
+    expect(ledger.looks).toBe(1);
   });
 });
 

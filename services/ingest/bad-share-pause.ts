@@ -26,50 +26,28 @@ interface BadShareLimits {
   readonly pauseSeconds: number;
 }
 
-export interface Share {
+interface Share {
   readonly bad: number;
   readonly messages: number;
 }
 
 /**
- * Decides whether more than `percent` of the last `window` messages are bad. If a partition has fewer messages, the rest
- * counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The ledger is read only if the
- * share may be exceeded: the bad messages of the last look, and all bad ones since.
+ * The bad-share pause of one partition: more than `percent` of the last `window` messages are bad. If a partition has
+ * fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The
+ * ledger is read only if the share may be exceeded: the bad messages of the last look, and all bad ones since. Pauses
+ * stand in a table: they outlive the process, and commands find them.
  */
-export function createShareCount({ percent, window }: Pick<BadShareLimits, 'percent' | 'window'>) {
-  /** undefined before the first look: the last owner may have seen too many */
-  let bad: number | undefined;
-  let since = 0;
-  return {
-    add(deadLetters: number): void {
-      since += deadLetters;
-    },
-    /** true = time to look */
-    mayBeTooMuch: (): boolean => bad === undefined || (since > 0 && (bad + since) * 100 > percent * window),
-    /** true = too many */
-    look(share: Share): boolean {
-      bad = share.bad;
-      since = 0;
-      return share.bad * 100 > percent * Math.max(share.messages, window);
-    },
-    /** nothing before counts any more */
-    reset(): void {
-      bad = 0;
-      since = 0;
-    },
-  };
-}
-
-/** The bad-share pause of one partition. Pauses stand in a table: they outlive the process, and commands find them. */
 export function createBadShare(
   clickhouse: ClickHouse,
   topic: string,
   partition: number,
-  limits: BadShareLimits,
+  { percent, window, pauseSeconds }: BadShareLimits,
 ): BadShare {
-  const count = createShareCount(limits);
   const where = { topic, partition };
   let last: Pause | undefined;
+  /** of the last look; undefined before the first one: the last owner may have seen too many */
+  let bad: number | undefined;
+  let since = 0;
 
   return {
     async paused() {
@@ -79,24 +57,25 @@ export function createBadShare(
       return pause;
     },
 
-    add: (deadLetters) => count.add(deadLetters),
+    add(deadLetters) {
+      since += deadLetters;
+    },
 
     async pauses(incarnation, next) {
-      if (!count.mayBeTooMuch()) return false;
+      if (bad !== undefined && (since === 0 || (bad + since) * 100 <= percent * window)) return false;
       const from = last?.incarnation === incarnation ? last.next : 0;
-      const [share] = await select<Share>(clickhouse, statements.badShare, {
-        ...where,
-        incarnation,
-        from,
-        window: limits.window,
-      });
-      if (!count.look(share!)) return false;
-      await clickhouse.execute({
-        sql: statements.pausePartition,
-        params: { ...where, incarnation, next, ...share!, seconds: limits.pauseSeconds },
-      });
-      count.reset();
-      return true;
+      const of = { ...where, incarnation, from, window };
+      const share = (await select<Share>(clickhouse, statements.badShare, of))[0]!;
+      const isTooMuch = share.bad * 100 > percent * Math.max(share.messages, window);
+      if (isTooMuch)
+        await clickhouse.execute({
+          sql: statements.pausePartition,
+          params: { ...where, incarnation, next, ...share, seconds: pauseSeconds },
+        });
+      // nothing before a pause counts any more
+      bad = isTooMuch ? 0 : share.bad;
+      since = 0;
+      return isTooMuch;
     },
   };
 }

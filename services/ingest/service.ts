@@ -104,7 +104,7 @@ export async function startIngest({
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
   };
   // the embedded engine takes one of our cores per insert, so more inserts than cores only delay each other; a server
-  // takes more at once, and `most` leaves room for inserts that hang
+  // takes more at once. `most` leaves one writer for the ledger, and room for inserts that hang
   const most = clickhouse.writers - 1;
   const size = Math.min(
     most,

@@ -22,7 +22,7 @@ import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, rulesFor, schemaIdsOf, 
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
-import { checksum, formOf, type Record } from './evaluate/record.ts';
+import { checksum, type Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** What the partitions of one process share, with the ClickHouse of one partition. */
@@ -49,14 +49,10 @@ export interface StorePlace {
 
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore(context: StoreContext, place: StorePlace): Store {
-  return { ...readsOf(context, place), ...writesOf(context, place) };
-}
-
-function readsOf(context: StoreContext, place: StorePlace) {
-  const { clickhouse, register, shardOf } = context;
-  const { source, topic, partition } = place;
+  const { clickhouse, register, shardOf, group, ledger } = context;
+  const { source, topic, partition, avro } = place;
   const where = { topic, partition };
-  // takeovers and recoveries see every row that any writer knows to be stored
+  // in a cluster, takeovers and recoveries must see every acknowledged row, whichever node has it
   const reader = fresh(clickhouse, ['batches', 'dead_letters', source]);
   return {
     async ledgerEnd() {
@@ -84,14 +80,7 @@ function readsOf(context: StoreContext, place: StorePlace) {
         assertShard(topic, partition, found.shard, (await shardOf(topic, partition)).shard);
       return found;
     },
-  } satisfies Partial<Store>;
-}
 
-function writesOf(context: StoreContext, place: StorePlace) {
-  const { clickhouse, shardOf, group, ledger } = context;
-  const { source, topic, partition, avro } = place;
-  const where = { topic, partition };
-  return {
     async claim(epoch) {
       const claim = new RowBinary(0);
       claim.begin();
@@ -124,7 +113,7 @@ function writesOf(context: StoreContext, place: StorePlace) {
     },
 
     writeLedger: (entry) => ledger({ source, topic, partition, group, entry }),
-  } satisfies Partial<Store>;
+  };
 }
 
 /** What a verdict depends on today. */
@@ -237,7 +226,13 @@ async function compare(
     { topic, partition, source, incarnation, first, last },
   );
   const byOffset = Map.groupBy(stored, (s) => s.offset);
-  const ids = new Set(await schemaIdsOf(avro, records, settingsOf(context, place)));
+  const settings = settingsOf(context, place);
+  const ids = new Set(await schemaIdsOf(avro, records, settings));
+  /** what a message is stored as; of one that is a dead letter now, its bytes */
+  const storedText = (value: Buffer): Buffer => {
+    const text = textOf(value, avro, settings, ids);
+    return 'reason' in text ? value : text;
+  };
   return records.map((record) => {
     const there = byOffset.get(record.offset);
     const { value } = record;
@@ -245,21 +240,9 @@ async function compare(
     if (value === null) return 'another';
     const isSame = there.some(({ checksum: stored, dead_time: deadTime }) =>
       deadTime === null
-        ? stored === checksum({ ...record, value: storedText(context, place, value, ids) })
+        ? stored === checksum({ ...record, value: storedText(value) })
         : stored === checksum(record) && deadTime === record.time,
     );
     return isSame ? 'same' : 'another';
   });
-}
-
-/** The text that a message is stored as; of one that is a dead letter now, its bytes. */
-function storedText(
-  { maxEventBytes }: StoreContext,
-  { avro, rawAvro }: StorePlace,
-  value: Buffer,
-  ids: ReadonlySet<number>,
-): Buffer {
-  const form = formOf(value, maxEventBytes, rawAvro);
-  const text = typeof form === 'object' ? value : textOf(form, value, avro, maxEventBytes, ids);
-  return 'reason' in text ? value : text;
 }

@@ -76,7 +76,7 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     timestamp: number,
   ): Promise<{ readonly messages: OutgoingMessage[]; readonly release: () => void }> {
     if (signal.aborted) throw new ApiError('invalid_request', 'the caller has left');
-    const decompressed = await decompressBody(body, single(headers['content-encoding']), BODY_LIMIT);
+    const decompressed = await decompressBody(body, headers['content-encoding'], BODY_LIMIT);
     metrics.bytes.inc({ source: source.name }, decompressed.length);
     // for the events, which are copies: a body that is not compressed is counted as such too, until the answer
     const releaseBytes = memory.take(key.id, decompressed.length);
@@ -148,7 +148,7 @@ function sourcesOf({ query, headers }: Pick<RouteRequest, 'query' | 'headers'>):
   const given = [
     ...query.getAll('source_name'),
     ...query.getAll('collection_name'),
-    single(headers['x-collection']) ?? '',
+    String(headers['x-collection'] ?? ''),
   ];
   return new Set(given.filter((name) => name !== '').map(findSource));
 }
@@ -167,10 +167,6 @@ function sourceOf(request: RouteRequest): KnownSource {
   if (found.has(undefined) || source === undefined) throw new ApiError('not_found', 'there is no source of this name');
   if (found.size > 1) throw invalidParameters([{ parameter: 'source_name', message: 'names several sources' }]);
   return source;
-}
-
-function single(header: string | string[] | undefined): string | undefined {
-  return Array.isArray(header) ? header.join(', ') : header;
 }
 
 /**

@@ -13,8 +13,6 @@ export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
     where: 'not connected yet',
     version: 'unknown',
     writers: 0,
-    shards: undefined,
-    shard: undefined,
     ping: refuse,
     read: refuse,
     execute: refuse,

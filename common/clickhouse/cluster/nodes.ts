@@ -63,7 +63,12 @@ export async function openNodes({
     writers: used.writers,
     read: ({ everyNode, ...read }) =>
       everyNode === true
-        ? nodes.onEvery((clickhouse) => clickhouse.read(read)).then(concatenated)
+        ? nodes
+            .onEvery(async (clickhouse) => {
+              await sync(clickhouse, namesOf(read.fresh), read.fresh?.withinMs ?? 0);
+              return await clickhouse.read(read);
+            })
+            .then(concatenated)
         : use((clickhouse) => clickhouse.read(read), read),
     execute: ({ ofNode, ...statement }) => {
       const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
@@ -99,11 +104,7 @@ export async function openNodes({
       const patienceMs = isLast ? Math.max(lagMs, (fresh?.withinMs ?? 0) - lagMs * (tried - 1)) : lagMs;
       try {
         const clickhouse = await nodes.openNow(at);
-        await sync(
-          clickhouse,
-          (fresh?.tables ?? []).map((table) => `${tablesIn}.${identifier(table)}`),
-          patienceMs,
-        );
+        await sync(clickhouse, namesOf(fresh), patienceMs);
         return await work(clickhouse);
       } catch (caught) {
         const error = asLoss(caught);
@@ -112,6 +113,10 @@ export async function openNodes({
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
     }
+  }
+
+  function namesOf(fresh: Read['fresh']): string[] {
+    return (fresh?.tables ?? []).map((table) => `${tablesIn}.${identifier(table)}`);
   }
 
   function isOfOtherNode(error: unknown): error is ClickHouseError {

@@ -163,17 +163,16 @@ function createWrites(sessions: Sessions, writers: number, known: Names) {
     async write(
       make: () => string | Promise<string>,
       settings: StatementSettings,
-      queryIds?: readonly string[],
+      queryIds: readonly string[] = [],
     ): Promise<void> {
       checkSettings(settings, known);
       const ending = new AbortController();
-      const signal = queryIds === undefined ? killAll.signal : AbortSignal.any([killAll.signal, ending.signal]);
+      const signal = AbortSignal.any([killAll.signal, ending.signal]);
       const run = async (): Promise<void> => {
         const text = await make();
         await writing.use('', (session) => sessions.write(session, text, settings, signal), signal);
       };
       const writes = run();
-      if (queryIds === undefined) return await writes;
       const insert = { queryIds, ending, ended: writes.catch(() => {}) };
       inserting.add(insert);
       try {

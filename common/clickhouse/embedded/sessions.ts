@@ -208,12 +208,9 @@ export function cannotOpen(dataDir: string, cause: unknown): StartError {
 function settingsAfter(session: Session, settings: StatementSettings): Map<string, string> {
   const all: Record<string, string | number> = { ...BASE_SETTINGS, ...WRITE_SETTINGS, ...settings };
   const values = new Map([...session.settings.keys()].map((name) => [name, 'DEFAULT']));
-  for (const [name, value] of Object.entries(all)) values.set(name, literal(value));
+  for (const [name, value] of Object.entries(all))
+    values.set(name, typeof value === 'number' ? String(value) : quote(value));
   return values;
-}
-
-function literal(value: string | number): string {
-  return typeof value === 'number' ? String(value) : quote(value);
 }
 
 export function setParams(params: Readonly<Record<string, Param>>): string {

@@ -66,7 +66,7 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
       throw new Unavailable(
-        `is installed, but Maven cannot fetch Kafka's jars (mvn: ${firstError(stdout) ?? lastLine(stderr)})`,
+        `is installed, but Maven cannot fetch Kafka's jars (mvn: ${/^\[ERROR\] (.+)$/m.exec(stdout)?.[1] ?? lastLine(stderr)})`,
       );
     }
     try {
@@ -96,10 +96,6 @@ export function downloadProgress(tell: (megabytes: number) => void): (output: st
     told = bytes;
     tell(Math.round(bytes / 1_000_000));
   };
-}
-
-function firstError(mavenOutput: string): string | undefined {
-  return /^\[ERROR\] (.+)$/m.exec(mavenOutput)?.[1];
 }
 
 /** Starts Kafka in `home` (server.properties is there). The first start formats the data folder. */

@@ -33,8 +33,6 @@ export interface Broker extends Component {
 /** A Kafka that we started on this machine. */
 export interface LocalBroker extends Required<Broker> {
   readonly run: Run;
-  /** true if it was already running, left by a killed process */
-  readonly found: boolean;
 }
 
 /** A killed broker reads its whole log at the next start. */
@@ -78,7 +76,7 @@ export async function startLocalBroker(
     if (left.settings === digest && (await whyNotReady(left.backend, port)) === undefined) {
       await writeRecord(home, left.backend.run, digest);
       logger.info({ port, ...left.backend.run }, 'local_broker_found');
-      return localBroker(left.backend, { home, port, found: true });
+      return localBroker(left.backend, home, port);
     }
     logger.info({ ...left.backend.run }, 'local_broker_replaced');
     await endBroker(left.backend);
@@ -98,7 +96,7 @@ export async function startLocalBroker(
     { port, ...backend.run, seconds: Math.round((performance.now() - started) / 100) / 10 },
     'local_broker_started',
   );
-  return localBroker(backend, { home, port, found: false });
+  return localBroker(backend, home, port);
 }
 
 async function startBackend(
@@ -151,10 +149,7 @@ async function whyNotReady(backend: Backend, port: number, signal?: AbortSignal)
   return undefined;
 }
 
-function localBroker(
-  backend: Backend,
-  { home, port, found }: { readonly home: string; readonly port: number; readonly found: boolean },
-): LocalBroker {
+function localBroker(backend: Backend, home: string, port: number): LocalBroker {
   let stopping = false;
   const failed = backend.exited.then(async (how) => {
     if (stopping) return;
@@ -166,7 +161,6 @@ function localBroker(
     name: 'local broker',
     brokers: [`127.0.0.1:${port}`],
     run: backend.run,
-    found,
     failed,
     stop: async () => {
       stopping = true;

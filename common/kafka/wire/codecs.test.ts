@@ -2,7 +2,7 @@ import zlib from 'node:zlib';
 import { compressSync as snappyBlock } from 'snappy';
 import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test } from 'vitest';
-import { CodecError, compress, decompress, decompressInChunks, type Codec } from './codecs.ts';
+import { compress, decompress, decompressInChunks, type Codec } from './codecs.ts';
 
 const codecs: Codec[] = ['gzip', 'snappy', 'lz4', 'zstd'];
 const MiB = 1024 * 1024;
@@ -30,20 +30,18 @@ function xerial(...blocks: Buffer[]): Buffer {
   ]);
 }
 
-async function refusal(promise: Promise<unknown>): Promise<string> {
-  const error = await promise.then(
-    () => undefined,
-    (e: unknown) => e,
+async function refusal(promise: Promise<Buffer | undefined>): Promise<string | undefined> {
+  return await promise.then(
+    (whole) => (whole === undefined ? 'too_large' : undefined),
+    () => 'corrupt',
   );
-  expect(error).toBeInstanceOf(CodecError);
-  return (error as CodecError).reason;
 }
 
 test('zstd frames that follow each other are read to the last one, within the limit', async () => {
   const parts = [sample(1_000), sample(3 * MiB), Buffer.alloc(0), sample(17)];
   const packed = Buffer.concat(parts.map((part) => zlib.zstdCompressSync(part)));
   const data = Buffer.concat(parts);
-  expect((await decompress('zstd', packed, data.length)).equals(data)).toBe(true);
+  expect((await decompress('zstd', packed, data.length))!.equals(data)).toBe(true);
   expect(await refusal(decompress('zstd', packed, data.length - 1))).toBe('too_large');
   const chunks: Buffer[] = [];
   for await (const chunk of decompressInChunks('zstd', packed)) chunks.push(chunk);
@@ -58,7 +56,7 @@ test('zstd frames of every form are told apart', async () => {
   for (const params of [{}, { [checksum]: 1 }, { [size]: 0 }, { [checksum]: 1, [size]: 0 }]) {
     const frames = parts.flatMap((part) => [zlib.zstdCompressSync(part, { params }), skippable]);
     const read = await decompress('zstd', Buffer.concat(frames), 4 * MiB);
-    expect(read.equals(Buffer.concat(parts))).toBe(true);
+    expect(read!.equals(Buffer.concat(parts))).toBe(true);
     const cut = Buffer.concat(frames).subarray(0, -skippable.length - 1);
     expect(await refusal(decompress('zstd', cut, 4 * MiB))).toBe('corrupt');
   }
@@ -71,20 +69,20 @@ test('ever so many zstd frames are read, and the event loop goes on meanwhile', 
   // with a stream for each it took 6 s and 110 MB
   const data = await decompress('zstd', Buffer.concat(Array.from({ length: 20_000 }, () => frame)), 20_000);
   clearInterval(turning);
-  expect(data.equals(Buffer.alloc(20_000, 'x'))).toBe(true);
+  expect(data!.equals(Buffer.alloc(20_000, 'x'))).toBe(true);
   expect(turns).toBeGreaterThan(10);
 });
 
 describe.each(codecs)('%s', (codec) => {
   test.each([0, 1, 100, 65_536, 3 * MiB + 17])('gives back %i bytes', async (bytes) => {
     const data = sample(bytes);
-    expect((await decompress(codec, await compress(codec, data), Math.max(bytes, 1))).equals(data)).toBe(true);
+    expect((await decompress(codec, await compress(codec, data), Math.max(bytes, 1)))!.equals(data)).toBe(true);
   });
 
   test('accepts exactly the limit and refuses one byte more', async () => {
     const data = sample(200_000);
     const packed = await compress(codec, data);
-    expect((await decompress(codec, packed, 200_000)).length).toBe(200_000);
+    expect((await decompress(codec, packed, 200_000))!.length).toBe(200_000);
     expect(await refusal(decompress(codec, packed, 199_999))).toBe('too_large');
   });
 
@@ -112,17 +110,17 @@ describe('snappy of Java (xerial blocks)', () => {
   test('joins blocks', async () => {
     const parts = [sample(32_768), sample(32_768), sample(5)];
     const packed = xerial(...parts.map((p) => snappyBlock(p)));
-    expect((await decompress('snappy', packed, MiB)).equals(Buffer.concat(parts))).toBe(true);
+    expect((await decompress('snappy', packed, MiB))!.equals(Buffer.concat(parts))).toBe(true);
   });
 
   test('is empty if there are no blocks', async () => {
-    expect((await decompress('snappy', xerial(), MiB)).length).toBe(0);
+    expect((await decompress('snappy', xerial(), MiB))!.length).toBe(0);
   });
 
   test('limits the sum of the blocks before it decompresses one', async () => {
     const packed = xerial(...Array.from({ length: 20 }, () => snappyBlock(Buffer.alloc(60_000))));
     expect(await refusal(decompress('snappy', packed, 1_199_999))).toBe('too_large');
-    expect((await decompress('snappy', packed, 1_200_000)).length).toBe(1_200_000);
+    expect((await decompress('snappy', packed, 1_200_000))!.length).toBe(1_200_000);
   });
 
   test('refuses a block that claims more than it has', async () => {
@@ -140,7 +138,7 @@ describe('lz4 frames', () => {
   test('decompresses frames with checksums', async () => {
     const data = sample(300_000);
     const packed = compressFrameSync(data, { contentChecksum: true, blockChecksums: true });
-    expect((await decompress('lz4', packed, 300_000)).equals(data)).toBe(true);
+    expect((await decompress('lz4', packed, 300_000))!.equals(data)).toBe(true);
     expect(await refusal(decompress('lz4', packed, 299_999))).toBe('too_large');
   });
 
@@ -152,7 +150,7 @@ describe('lz4 frames', () => {
   test('counts incompressible blocks by their size', async () => {
     const data = zlib.gzipSync(sample(400_000));
     const packed = compressFrameSync(data);
-    expect((await decompress('lz4', packed, data.length)).equals(data)).toBe(true);
+    expect((await decompress('lz4', packed, data.length))!.equals(data)).toBe(true);
     expect(await refusal(decompress('lz4', packed, data.length - 1))).toBe('too_large');
   });
 });

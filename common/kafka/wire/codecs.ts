@@ -8,63 +8,27 @@ import {
   uncompress as snappyUncompress,
   uncompressSync as snappyUncompressSync,
 } from 'snappy';
-import { CHUNK_BYTES, unzip, type Unpack } from '../../unzip.ts';
+import { CHUNK_BYTES, unzip } from '../../unzip.ts';
 
 /** The compressions of Kafka's record batches; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/** A record batch that cannot be decompressed: its bytes do not fit the codec, or it would be too large. */
-export class CodecError extends Error {
-  readonly reason: 'corrupt' | 'too_large';
-  constructor(codec: Codec, reason: CodecError['reason'], message: string, options?: { cause?: unknown }) {
-    super(`a record batch compressed with ${codec} ${message}`, options);
-    this.name = 'CodecError';
-    this.reason = reason;
-  }
-}
-
-function tooLarge(codec: Codec, compressedBytes: number, maxBytes: number): CodecError {
-  return new CodecError(
-    codec,
-    'too_large',
-    `and ${compressedBytes} bytes long has more than ${maxBytes} bytes when decompressed`,
-  );
-}
-
-function corrupt(codec: Codec, cause: unknown): CodecError {
-  return new CodecError(
-    codec,
-    'corrupt',
-    `cannot be decompressed: ${cause instanceof Error ? cause.message : String(cause)}`,
-    { cause },
-  );
-}
-
 /**
  * Decompresses the records of one record batch, off the event loop (thread pool) unless that would take longer.
- * The result never exceeds maxBytes, and hardly more is ever allocated: a decompression bomb is refused by its first
- * bytes, or while it unfolds.
- * Throws CodecError.
+ * Undefined if the result would exceed maxBytes, and hardly more is ever allocated: a decompression bomb is refused by
+ * its first bytes, or while it unfolds. Throws if the bytes do not fit the codec.
  */
-export async function decompress(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer> {
-  try {
-    return await decompressors[codec](data, maxBytes);
-  } catch (error) {
-    throw error instanceof CodecError ? error : corrupt(codec, error);
-  }
+export function decompress(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+  return decompressors[codec](data, maxBytes);
 }
 
 /**
- * The same in pieces, for a record batch that is too large to be held decompressed. Throws CodecError.
+ * The same in pieces, for a record batch that is too large to be held decompressed.
  * An LZ4 frame with a dictionary or dependent blocks cannot be split (Kafka's brokers refuse dependent blocks). A single
  * snappy block is one piece.
  */
-export async function* decompressInChunks(codec: Codec, data: Buffer): AsyncGenerator<Buffer, void, undefined> {
-  try {
-    yield* chunkers[codec](data);
-  } catch (error) {
-    throw error instanceof CodecError ? error : corrupt(codec, error);
-  }
+export function decompressInChunks(codec: Codec, data: Buffer): AsyncIterable<Buffer> {
+  return chunkers[codec](data);
 }
 
 /** Compresses the records of one record batch off the event loop. */
@@ -82,8 +46,8 @@ const compressors: Record<Codec, (data: Buffer) => Promise<Buffer>> = {
   zstd: zstdCompress,
 };
 
-const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<Buffer>> = {
-  gzip: async (data, maxBytes) => (await unpacked('gzip', promisify(zlib.unzip), data, maxBytes)).buffer,
+const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<Buffer | undefined>> = {
+  gzip: async (data, maxBytes) => (await unzip(promisify(zlib.unzip), data, maxBytes))?.buffer,
   snappy: decompressSnappy,
   lz4: decompressLz4,
   zstd: decompressZstd,
@@ -141,23 +105,21 @@ function zstdFrameEnd(data: Buffer, from: number): number {
   return at + (hasChecksum ? 4 : 0);
 }
 
-async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer> {
-  const first = await unpacked('zstd', promisify(zlib.zstdDecompress), data, maxBytes);
-  if (first.engine.bytesWritten >= data.length) return first.buffer;
+async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+  const first = await unzip(promisify(zlib.zstdDecompress), data, maxBytes);
+  if (first === undefined || first.engine.bytesWritten >= data.length) return first?.buffer;
+  return await joined(zstdChunks(data), maxBytes);
+}
+
+async function joined(chunks: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer | undefined> {
   const parts: Buffer[] = [];
   let total = 0;
-  for await (const chunk of zstdChunks(data)) {
-    if ((total += chunk.length) > maxBytes) throw tooLarge('zstd', data.length, maxBytes);
+  for await (const chunk of chunks) {
+    if ((total += chunk.length) > maxBytes) return undefined;
     // a copy: a small chunk would keep all of its buffer
     parts.push(Buffer.from(chunk));
   }
   return Buffer.concat(parts, total);
-}
-
-async function unpacked(codec: Codec, unpack: Unpack, data: Buffer, maxBytes: number) {
-  const all = await unzip(unpack, data, maxBytes);
-  if (all === undefined) throw tooLarge(codec, data.length, maxBytes);
-  return all;
 }
 
 /**
@@ -192,10 +154,10 @@ function snappyBlocks(data: Buffer): Buffer[] {
   return data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC) ? xerialBlocks(data) : [data];
 }
 
-async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer> {
+async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
   const blocks = snappyBlocks(data);
   const total = blocks.reduce((sum, block) => sum + snappyLength(block), 0);
-  if (total > maxBytes) throw tooLarge('snappy', data.length, maxBytes);
+  if (total > maxBytes) return undefined;
   const parts =
     total <= AT_ONCE_BYTES
       ? blocks.map((block) => snappyUncompressSync(block, { asBuffer: true }) as Buffer)
@@ -280,13 +242,13 @@ function lz4Frame(data: Buffer) {
  * decompressFrame has no limit, so the size is determined first: by the number of blocks if that suffices, else by
  * counting.
  */
-async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer> {
+async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
   const { blocks, maxBlockBytes } = lz4Frame(data);
   if (blocks.length * maxBlockBytes > maxBytes) {
     let total = 0;
     for (const { data: from, end, stored } of blocks) {
       total += stored ? end - from : lz4BlockBytes(data, from, end);
-      if (total > maxBytes) throw tooLarge('lz4', data.length, maxBytes);
+      if (total > maxBytes) return undefined;
     }
   }
   return blocks.length * maxBlockBytes <= AT_ONCE_BYTES ? decompressFrameSync(data) : await decompressFrame(data);
@@ -350,7 +312,11 @@ export function installCodecs(maxBytes: number): void {
   const { CompressionCodecs, CompressionTypes } = kafkajs;
   const bounded = (codec: Codec) => () => ({
     compress: (encoder: { readonly buffer: Buffer }) => compress(codec, encoder.buffer),
-    decompress: (data: Buffer) => decompress(codec, data, maxBytes),
+    decompress: async (data: Buffer) => {
+      const whole = await decompress(codec, data, maxBytes);
+      if (whole !== undefined) return whole;
+      throw new Error(`a record batch compressed with ${codec} has more than ${maxBytes} bytes when decompressed`);
+    },
   });
   CompressionCodecs[CompressionTypes.GZIP] = bounded('gzip');
   CompressionCodecs[CompressionTypes.Snappy] = bounded('snappy');

@@ -1,10 +1,9 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { CodecError, decompress, decompressInChunks, type Codec } from './codecs.ts';
+import { decompress, decompressInChunks } from './codecs.ts';
 import {
   batchHeader,
   batchSize,
   HEADER_BYTES,
-  magicAt,
   recordReader,
   type BatchHeader,
   type Budget,
@@ -74,21 +73,21 @@ export async function decodeFetchResponse<Old>(
       const aborted = abortedTransactions(input);
       const preferredReadReplica = input.int32();
       const records = input.bytes();
-      const magic = magicAt(records, 0);
-      const taken: Taken = { records: [], whole: undefined, buffers: [] };
+      const from = fetchOffset(topicName, partition);
+      const taken: Taken = { records: [], whole: undefined, at: from, buffers: [] };
+      /** undefined if a broker cut the first record batch off */
+      const format = records[16];
       let messages: readonly (Old | FetchedBlock)[] | undefined;
       try {
-        if (magic !== undefined && magic < 2) messages = await readOld(records);
-        else await readPartition(records, aborted, fetchOffset(topicName, partition), budget, maxBytes, taken);
+        if (format !== undefined && format < 2) messages = await readOld(records);
+        else await readPartition(records, aborted, from, budget, maxBytes, taken);
       } catch (error) {
         unreadable++;
-        const offset = error instanceof Unreadable ? error.offset : fetchOffset(topicName, partition);
-        onUnreadable({ topic: topicName, partition, offset }, error as Error);
+        onUnreadable({ topic: topicName, partition, offset: taken.at }, error as Error);
       }
       messages ??= blocksOf(taken, Number(head.lastStableOffset));
       given += messages.length;
-      if (records.length > 0 && messages.length === 0)
-        cutOff ??= { topic: topicName, partition, offset: fetchOffset(topicName, partition) };
+      if (records.length > 0 && messages.length === 0) cutOff ??= { topic: topicName, partition, offset: from };
       // aborted records are already left out
       partitions.push({ ...head, abortedTransactions: [], preferredReadReplica, messages });
     }
@@ -102,19 +101,13 @@ export async function decodeFetchResponse<Old>(
   return { throttleTime: 0, clientSideThrottleTime, errorCode, sessionId, responses };
 }
 
-class Unreadable extends Error {
-  readonly offset: number;
-  constructor(offset: number, cause: unknown) {
-    super(cause instanceof Error ? cause.message : String(cause), { cause });
-    this.offset = offset;
-  }
-}
-
 /** The result for one partition. */
 interface Taken {
   readonly records: FetchedRecord[];
   /** the last offset of the record batches that were read completely */
   whole: number | undefined;
+  /** first offset of the record batch that was read last, or where the fetch began */
+  at: number;
   /** memory that holds nothing but its records; free() gives it back */
   readonly buffers: ArrayBuffer[];
 }
@@ -150,8 +143,7 @@ function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
 }
 
 /**
- * Adds the partition's records from offset `from` on. Throws Unreadable at the first unreadable batch, after it added
- * those before.
+ * Adds the partition's records from offset `from` on. Throws at the first unreadable batch, after it added those before.
  */
 async function readPartition(
   records: Buffer,
@@ -167,20 +159,16 @@ async function readPartition(
   for (let at = 0; budget.left > 0;) {
     const size = batchSize(records, at);
     if (size === undefined) return;
-    try {
-      const batch = records.subarray(at, at + size);
-      const header = batchHeader(batch);
-      if (header.lastOffset >= from) {
-        while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset)
-          producers.add(waiting.shift()!.producerId);
-        if (header.control) producers.delete(header.producerId);
-        const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
-        if (!isLeftOut && !(await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken)))
-          return;
-        taken.whole = header.lastOffset;
-      }
-    } catch (error) {
-      throw new Unreadable(Number(records.readBigInt64BE(at)), error);
+    taken.at = Number(records.readBigInt64BE(at));
+    const batch = records.subarray(at, at + size);
+    const header = batchHeader(batch);
+    if (header.lastOffset >= from) {
+      while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset)
+        producers.add(waiting.shift()!.producerId);
+      if (header.control) producers.delete(header.producerId);
+      const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
+      if (!isLeftOut && !(await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken))) return;
+      taken.whole = header.lastOffset;
     }
     at += size;
     if (performance.now() - turn > YIELD_AFTER_MS) {
@@ -203,7 +191,12 @@ async function readBatch(
   const { codec } = header;
   // records keep the memory that they are slices of. So no more is decompressed at once than may be kept, and
   // uncompressed records are copied: else they would keep the whole response.
-  const whole = await wholeOf(codec, data, budget.left);
+  const whole =
+    codec !== undefined
+      ? await decompress(codec, data, budget.left)
+      : data.length > budget.left
+        ? undefined
+        : Buffer.from(data);
   if (whole === undefined) {
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))
       if (!reader.push(chunk)) break;
@@ -221,17 +214,6 @@ const CHUNK_BYTES = 256 * 1024;
 
 function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
-}
-
-/** Returns a decompressed copy. Undefined if it would be more than maxBytes. */
-async function wholeOf(codec: Codec | undefined, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
-  if (codec === undefined) return data.length > maxBytes ? undefined : Buffer.from(data);
-  try {
-    return await decompress(codec, data, maxBytes);
-  } catch (error) {
-    if (error instanceof CodecError && error.reason === 'too_large') return undefined;
-    throw error;
-  }
 }
 
 interface AbortedTransaction {

@@ -113,35 +113,32 @@ type Options = Omit<FetchOptions<unknown>, 'fetchOffset' | 'readOld'>;
 
 let fetchOptions: Options | undefined;
 
-/**
- * Makes our own reader read fetched records; record-batch.ts says why. One set of options per process, because the
- * definition is one object.
- */
+/** One set of options per process, because the definition of the Fetch request is one object. */
 export function readFetchesWith(options: Options): void {
-  const first = fetchOptions === undefined;
   fetchOptions = options;
-  if (!first) return;
-  const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as FetchDefinition;
-  const original = definition.protocol;
-  const Decoder = require('kafkajs/src/protocol/decoder.js') as new (data: Buffer) => object;
-  const readMessageSet = require('kafkajs/src/protocol/messageSet/decoder.js') as (
-    decoder: object,
-    bytes: number,
-  ) => Promise<unknown[]>;
-  const readOld = (records: Buffer): Promise<unknown[]> => readMessageSet(new Decoder(records), records.length);
-  definition.protocol =
-    ({ version }) =>
-    (parameters) => {
-      const protocol = original({ version })(parameters);
-      if (version !== VERSION) return protocol;
-      const positions = new Map(
-        parameters.topics.flatMap(({ topic, partitions }) =>
-          partitions.map(({ partition, fetchOffset }) => [`${topic}:${partition}`, Number(fetchOffset)]),
-        ),
-      );
-      const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
-      const decode = (raw: Buffer): Promise<unknown> =>
-        decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset, readOld });
-      return { ...protocol, response: { ...protocol.response, decode } };
-    };
 }
+
+// Makes our own reader read fetched records; record-batch.ts says why.
+const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as FetchDefinition;
+const original = definition.protocol;
+const Decoder = require('kafkajs/src/protocol/decoder.js') as new (data: Buffer) => object;
+const readMessageSet = require('kafkajs/src/protocol/messageSet/decoder.js') as (
+  decoder: object,
+  bytes: number,
+) => Promise<unknown[]>;
+const readOld = (records: Buffer): Promise<unknown[]> => readMessageSet(new Decoder(records), records.length);
+definition.protocol =
+  ({ version }) =>
+  (parameters) => {
+    const protocol = original({ version })(parameters);
+    if (version !== VERSION) return protocol;
+    const positions = new Map(
+      parameters.topics.flatMap(({ topic, partitions }) =>
+        partitions.map(({ partition, fetchOffset }) => [`${topic}:${partition}`, Number(fetchOffset)]),
+      ),
+    );
+    const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
+    const decode = (raw: Buffer): Promise<unknown> =>
+      decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset, readOld });
+    return { ...protocol, response: { ...protocol.response, decode } };
+  };

@@ -20,14 +20,6 @@ export type BatchHeader = ReturnType<typeof batchHeader>;
 export const HEADER_BYTES = 61;
 const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
-/**
- * Returns `magic` of the batch at that place. Undefined if its first bytes are incomplete: a broker cuts the last batch
- * of a response anywhere.
- */
-export function magicAt(data: Buffer, at: number): number | undefined {
-  return data[at + 16];
-}
-
 /** Returns the bytes of the batch at that place. Undefined if it is incomplete. */
 export function batchSize(data: Buffer, at: number): number | undefined {
   if (at + HEADER_BYTES > data.length) return undefined;

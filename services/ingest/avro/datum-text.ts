@@ -130,14 +130,14 @@ const MAX_LONG = 2n ** 63n - 1n;
 /** Below it a zigzag number is exact in a double. */
 const EXACT = 2 ** 52;
 
-export function writeInt(): void {
+function writeInt(): void {
   reserve(20);
   const value = readNumber();
   if (value > MAX_INT || value < -MAX_INT - 1) throw new MalformedAvro(`int beyond 32 bits at byte ${at - base}`);
   writeAscii(String(value));
 }
 
-export function writeLong(): void {
+function writeLong(): void {
   reserve(20);
   const from = at;
   const value = readNumber();
@@ -157,13 +157,13 @@ function writeAscii(text: string): void {
   for (let i = 0; i < text.length; i++) out[pos++] = text.charCodeAt(i);
 }
 
-export function writeFloat(): void {
+function writeFloat(): void {
   if (end - at < 4) throw cutOff();
   writeNumber(inputWords.getFloat32(at, true));
   at += 4;
 }
 
-export function writeDouble(): void {
+function writeDouble(): void {
   if (end - at < 8) throw cutOff();
   writeNumber(inputWords.getFloat64(at, true));
   at += 8;
@@ -174,14 +174,14 @@ function writeNumber(value: number): void {
   writeAscii(Number.isFinite(value) ? (Object.is(value, -0) ? '-0' : String(value)) : 'null');
 }
 
-export function writeBoolean(): void {
+function writeBoolean(): void {
   reserve(5);
   const byte = readByte();
   if (byte > 1) throw new MalformedAvro(`boolean ${byte} at byte ${at - base}`);
   writeAscii(byte === 1 ? 'true' : 'false');
 }
 
-export function writeNull(): void {
+function writeNull(): void {
   reserve(4);
   writeAscii('null');
 }
@@ -292,8 +292,19 @@ export function writeLatin1(length: number): boolean {
   return isEscaped;
 }
 
+/** The writers of types that are the same in every schema. */
+export const primitives: Readonly<Record<string, Write | undefined>> = {
+  null: writeNull,
+  boolean: writeBoolean,
+  int: writeInt,
+  long: writeLong,
+  float: writeFloat,
+  double: writeDouble,
+  string: writeString,
+};
+
 /** Text that a schema gives, in words of 4 bytes; what the last of them has too much is overwritten by what follows. */
-export interface Constant {
+interface Constant {
   readonly words: Uint32Array;
   readonly length: number;
 }

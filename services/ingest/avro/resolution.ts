@@ -57,26 +57,18 @@ export function minBytes(type: avro.Type, known = new Map<avro.Type, number>()):
   const found = known.get(type);
   if (found !== undefined) return found;
   known.set(type, 0);
-  const bytes = isUnion(type)
-    ? 1 + Math.min(...type.types.map((branch) => minBytes(branch, known)))
-    : minPlainBytes(type, known);
+  let bytes = FIXED_BYTES.get(type.typeName) ?? 1;
+  if (isUnion(type)) bytes += Math.min(...type.types.map((branch) => minBytes(branch, known)));
+  else if (type instanceof avro.types.FixedType) bytes = type.size;
+  else if (type instanceof avro.types.RecordType)
+    bytes = type.fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
   known.set(type, bytes);
   return bytes;
 }
 
-function minPlainBytes(type: avro.Type, known: Map<avro.Type, number>): number {
-  switch (type.typeName) {
-    case 'null':
-      return 0;
-    case 'float':
-      return 4;
-    case 'double':
-      return 8;
-    case 'fixed':
-      return (type as avro.types.FixedType).size;
-    case 'record':
-      return (type as avro.types.RecordType).fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
-    default:
-      return 1;
-  }
-}
+/** Types whose values always take as many bytes; of the others 1 is the least. */
+const FIXED_BYTES: ReadonlyMap<string, number> = new Map([
+  ['null', 0],
+  ['float', 4],
+  ['double', 8],
+]);

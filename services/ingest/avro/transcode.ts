@@ -6,6 +6,7 @@ import {
   NUMBER,
   OBJECT,
   OTHER,
+  put,
   STRING,
   type Scanner,
 } from '../../../common/evaluate/scanner.ts';
@@ -19,22 +20,16 @@ import {
   out,
   place,
   pos,
+  primitives,
   readNumber,
   textStart,
   writeBlocks,
-  writeBoolean,
   writeByte,
   writeBytes,
   writeConstant,
-  writeDouble,
-  writeFloat,
-  writeInt,
   writeLatin1,
-  writeLong,
-  writeNull,
   writeString,
   type Write,
-  type Constant,
 } from './datum-text.ts';
 import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution.ts';
 
@@ -119,21 +114,9 @@ function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
 /** node: where parts of a list, a map or a record are noted. */
 function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): Write {
   if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
+  const primitive = primitives[writer.typeName];
+  if (primitive !== undefined) return primitive;
   switch (writer.typeName) {
-    case 'null':
-      return writeNull;
-    case 'boolean':
-      return writeBoolean;
-    case 'int':
-      return writeInt;
-    case 'long':
-      return writeLong;
-    case 'float':
-      return writeFloat;
-    case 'double':
-      return writeDouble;
-    case 'string':
-      return writeString;
     case 'bytes':
       return branchOf(reader, 'bytes') === undefined && branchOf(reader, 'string') !== undefined
         ? writeString
@@ -170,11 +153,7 @@ function notedWriter(
   if (isUnion(writer))
     return unionWriter(writer.types.map((branch) => notedWriter(branch, reader, context, node, isItem)));
   const { found } = context.scanner;
-  const note = (kind: number, from = 0, to = 0): void => {
-    found[node * 3] = kind;
-    found[node * 3 + 1] = from;
-    found[node * 3 + 2] = to;
-  };
+  const note = (kind: number, from?: number, to?: number): void => put(found, node, kind, from, to);
   const noted = ((): Write => {
     if (writer.typeName === 'record' || writer.typeName === 'map') {
       const write = makeWriter(writer, reader, context, node);
@@ -271,17 +250,6 @@ function mapWriter(
   };
 }
 
-/** A field of a record: `"name":value,`, or nothing where the value is null. */
-interface FieldPlan {
-  readonly key: Constant;
-  /** branch of the union that is null, -1 where the type is not a union of two with null */
-  readonly nullBranch: number;
-  /** `write` reads the union's index and writes the key too */
-  readonly isWhole: boolean;
-  /** the value */
-  readonly write: Write;
-}
-
 function recordWriter(
   writer: avro.types.RecordType,
   reader: avro.types.RecordType | undefined,
@@ -290,77 +258,44 @@ function recordWriter(
 ): Write {
   const fields = writer.fields
     .filter((field) => field.type.typeName !== 'null')
-    .map((field) => {
-      const readerField = fieldOf(reader, writer, field);
-      const name = Buffer.from(readerField?.name ?? field.name);
-      return fieldPlan(
-        name.toString(),
-        field.type,
-        readerField?.type,
-        context,
-        node === NOBODY ? NOBODY : context.scanner.paths.childOf(node, name, 0, name.length),
-      );
-    });
+    .map((field) => fieldWriter(field, fieldOf(reader, writer, field), context, node));
   return () => {
     open(0x7b);
-    for (const { nullBranch, isWhole, key, write } of fields) {
-      if (isWhole) {
-        write();
-        continue;
-      }
-      if (nullBranch !== -1) {
-        const index = readNumber();
-        if (index === nullBranch) continue;
-        if (index !== 1 - nullBranch) throw badBranch(index, 2);
-      }
-      writeConstant(key);
-      write();
-      writeByte(0x2c);
-    }
+    for (const write of fields) write();
     close(0x7d);
   };
 }
 
-function fieldPlan(
-  name: string,
-  writer: avro.Type,
-  reader: avro.Type | undefined,
+/** Writes a field of a record: `"name":value,`, or nothing where the value is null. */
+function fieldWriter(
+  field: avro.types.Field,
+  reader: avro.types.Field | undefined,
   context: Context,
-  node: number,
-): FieldPlan {
-  const key = constant(`${JSON.stringify(name)}:`);
-  const plan = (nullBranch: number, type: avro.Type): FieldPlan => ({
-    key,
-    nullBranch,
-    isWhole: false,
-    write: notedWriter(type, reader, context, node, false),
-  });
-  if (!isUnion(writer)) return plan(-1, writer);
-  const nullBranch = writer.types.findIndex((branch) => branch.typeName === 'null');
-  if (writer.types.length === 2 && nullBranch !== -1) return plan(nullBranch, writer.types[1 - nullBranch]!);
-  const branches = writer.types.map((branch): Write => {
-    if (branch.typeName === 'null') return () => {};
-    const write = notedWriter(branch, reader, context, node, false);
+  parent: number,
+): Write {
+  const name = Buffer.from(reader?.name ?? field.name);
+  const node = parent === NOBODY ? NOBODY : context.scanner.paths.childOf(parent, name, 0, name.length);
+  const key = constant(`${JSON.stringify(name.toString())}:`);
+  const keyed = (type: avro.Type): Write => {
+    if (type.typeName === 'null') return () => {};
+    const write = notedWriter(type, reader?.type, context, node, false);
     return () => {
       writeConstant(key);
       write();
       writeByte(0x2c);
     };
-  });
-  return { key, nullBranch: -1, isWhole: true, write: unionWriter(branches) };
+  };
+  return isUnion(field.type) ? unionWriter(field.type.types.map(keyed)) : keyed(field.type);
 }
 
 function unionWriter(branches: readonly Write[]): Write {
   return () => {
     const index = readNumber();
     const write = branches[index];
-    if (write === undefined) throw badBranch(index, branches.length);
+    if (write === undefined)
+      throw new MalformedAvro(`branch ${index} of a union of ${branches.length} at byte ${place()}`);
     return write();
   };
-}
-
-function badBranch(index: number, branches: number): MalformedAvro {
-  return new MalformedAvro(`branch ${index} of a union of ${branches} at byte ${place()}`);
 }
 
 function enumWriter({ symbols }: avro.types.EnumType): Write {

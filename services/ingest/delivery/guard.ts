@@ -28,9 +28,14 @@ export class Guard {
 
   /** Asked right before a write. Undefined if our group owns the partition and this process is surely a member. */
   async fence(): Promise<Ended | undefined> {
-    const { owner } = await this.#ports.store.register();
-    if (owner?.group !== this.#ports.group) return 'retake';
-    return this.asMember();
+    for (;;) {
+      const { owner } = await this.#ports.store.register();
+      if (owner?.group !== this.#ports.group) return 'retake';
+      if (this.#ports.isOver()) return 'over';
+      if (this.#ports.isMember()) return undefined;
+      // then the register is read again: another group may have taken the partition meanwhile
+      await this.#ports.wait(RETRY_FIRST_MS);
+    }
   }
 
   /** Waits until this process is surely a member: what we write must not arrive long after another became the owner. */
@@ -50,17 +55,12 @@ export class Guard {
     return log.high <= offset ? 'retake' : undefined;
   }
 
-  /** The lane holds this permit from now on. */
-  hold(release: () => void): void {
-    this.#release = release;
+  /** Resolves when the lane holds a write permit. `asked`: one that it waits for already. */
+  async takePermit(asked?: Promise<() => void>): Promise<void> {
+    this.#release ??= await (asked ?? this.#ports.permit());
   }
 
-  /** Resolves when the lane holds a write permit. */
-  async takePermit(): Promise<void> {
-    this.#release ??= await this.#ports.permit();
-  }
-
-  /** A seat whose batch takes a permit before it is inserted alone: the others may have gone without it by then. */
+  /** Returns the seat. If the others went without this batch, the batch takes a permit before it is inserted alone. */
   permitted(seat: Seat | undefined): Seat | undefined {
     if (seat === undefined) return undefined;
     return {
@@ -92,15 +92,14 @@ export class Guard {
         return result;
       } catch (error) {
         service = ports.unavailable(error);
-        if (service === undefined)
-          throw new Error(`${what} failed: ${error instanceof Error ? error.message.split('\n')[0] : String(error)}`, {
-            cause: error,
-          });
+        // an outage of an hour is many lines: no stack
+        const err = error instanceof Error ? error.message : String(error);
+        if (service === undefined) throw new Error(`${what} failed: ${err.split('\n')[0]}`, { cause: error });
         // others can use it meanwhile
         this.releasePermit();
         // half of it is random, so that lanes that failed together do not retry together
         const delay = Math.ceil(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** failures) * (0.5 + ports.random() / 2));
-        ports.log(`${service}_unavailable`, { failures: failures + 1, during: what, err: error, retry_in_ms: delay });
+        ports.log(`${service}_unavailable`, { failures: failures + 1, during: what, err, retry_in_ms: delay });
         await ports.wait(delay);
       }
     }

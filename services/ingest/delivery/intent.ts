@@ -15,18 +15,8 @@ const INTENT =
 /** `b:incarnation:first-last:version:evaluated_at:retention_days:max_event_bytes:raw_avro:period[:id,id...]` */
 export function encodeIntent({ incarnation, first, last, rules }: Intent): string {
   const { version, evaluatedAt, retentionDays, maxEventBytes, rawAvro, schemaIds, period } = rules;
-  const fields = [
-    'b',
-    incarnation,
-    `${first}-${last}`,
-    version,
-    evaluatedAt,
-    retentionDays,
-    maxEventBytes,
-    rawAvro ? 1 : 0,
-    period,
-  ];
-  return [...fields, ...(schemaIds.length === 0 ? [] : [schemaIds.join(',')])].join(':');
+  const ids = schemaIds.length === 0 ? '' : `:${schemaIds.join(',')}`;
+  return `b:${incarnation}:${first}-${last}:${version}:${evaluatedAt}:${retentionDays}:${maxEventBytes}:${rawAvro ? 1 : 0}:${period}${ids}`;
 }
 
 /** The intent in a commit's metadata. Undefined if there is none (an idle commit, another program's commit). */

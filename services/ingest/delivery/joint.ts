@@ -27,8 +27,8 @@ export interface Seat {
  * It is sent when all have come that took a seat, or at the deadline with those that have.
  *
  * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
- * failure it is completed by itself, under its own token (store-batch.ts), which does not keep out the joint insert. So
- * the joint insert must have ended before. It has: nobody else can have the engine while this process exists, and the
+ * failure it is completed by itself, under its own token (store-batch.ts). The engine would not reject a late joint
+ * insert by that token. So the joint insert must have ended before. It has: nobody else can have the engine while this process exists, and the
  * lanes after a rebalance wait for the joint inserts of those before it (Joints.end). On a server the insert of a process
  * that was suspended could come later.
  */

@@ -1,6 +1,4 @@
 import type { Cut, CutLimits, Fetched, Inbox } from '../inbox.ts';
-import type { Record } from '../evaluate/record.ts';
-import type { Rules } from '../evaluate/evaluate.ts';
 import { Guard } from './guard.ts';
 import { Intake } from './intake.ts';
 import { encodeIntent, type Intent } from './intent.ts';
@@ -171,8 +169,12 @@ export class Lane implements Companion {
     const cut = await this.#cutAt(last).finally(() => (this.isRecovering = false));
     if (typeof cut === 'string') return cut;
     const { records } = cut;
+    // where the announcement is lost, rows may be of any period since the ledger's end
     const rules =
-      intent?.rules ?? (await this.#guard.persistently('the recovery', () => this.#rulesOf(records, evaluatedAt)));
+      intent?.rules ??
+      (await this.#guard.persistently('the recovery', () =>
+        this.#ports.store.rulesFor(records, evaluatedAt, this.#period),
+      ));
     if (typeof rules === 'string') return rules;
     const isAnnounced = intent !== undefined;
     this.#ports.log('batch_recovered', { incarnation, first, last, records: records.length, announced: isAnnounced });
@@ -192,21 +194,13 @@ export class Lane implements Companion {
     }
   }
 
-  /**
-   * Rules of a batch whose announcement is lost. Its rows may be of any period since the ledger's end, and so may those
-   * of the next open batch.
-   */
-  #rulesOf(records: readonly Record[], evaluatedAt: number): Promise<Rules> {
-    return this.#ports.store.rulesFor(records, evaluatedAt, this.#period);
-  }
-
   /** Puts a batch into the ledger with what it wrote: the records of its life are gone. */
   async #closeBatch(batch: OpenBatch): Promise<Ended | undefined> {
     const { store } = this.#ports;
     const { incarnation, first, last } = batch;
     return this.#writeLedger('the ledger row', async () => {
       const { stored } = foundOf(await store.orphans(incarnation, first, this.#period), batch);
-      const rules = batch.intent?.rules ?? (await this.#rulesOf([], batch.evaluatedAt));
+      const rules = batch.intent?.rules ?? (await store.rulesFor([], batch.evaluatedAt, this.#period));
       const intent = { incarnation, first, last, rules };
       await store.requestRepair(intent, this.#period);
       const gap = last - first + 1 - stored.rows - stored.deadLetters;
@@ -322,7 +316,8 @@ export class Lane implements Companion {
     if (seat === undefined) {
       const permit = ports.permit();
       seat = await this.#orInvited(permit);
-      if (seat === undefined) guard.hold(await permit);
+      if (seat === undefined) await guard.takePermit(permit);
+      // invited first: it goes with the other lane's permit, and gives its own back
       else void permit.then((release) => release());
     }
     try {
@@ -361,6 +356,7 @@ export class Lane implements Companion {
     if (!(await ports.commit(first, encodeIntent(intent)))) return 'over';
     this.#committedEnd = undefined;
     this.#announced = intent;
+    // no row of this batch is of an earlier period
     const least = Math.min(this.#period, rules.period);
     const batchStore: BatchStore = {
       ...store,

@@ -191,7 +191,7 @@ export interface Ports {
   commit(offset: number, metadata: string): Promise<boolean>;
   /** a group's commit for this partition */
   committed(group: string): Promise<{ offset: number; metadata: string } | undefined>;
-  /** whether members of another group consume this partition */
+  /** whether members of another group have this partition; true while that group rebalances */
   hasMembers(group: string): Promise<boolean>;
   /** first offset in Kafka and the one after the last */
   watermarks(): Promise<{ low: number; high: number }>;

@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eventReaderOf, leastPeriod, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
-import { formOf, type Form, type Reason, type Record, type Refusal } from './record.ts';
+import { formOf, type Reason, type Record, type Refusal } from './record.ts';
 import { familiesOf, refsOf, REF_LETTERS } from './requests.ts';
 import { RowBinary } from './row-binary.ts';
 
@@ -156,39 +156,26 @@ export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Prom
   const [, , , records] = batch;
   const bytes = records.reduce((sum, record) => sum + sizeOf(record), 0);
   if (bytes <= SMALL_BATCH_BYTES) return await evaluate(...batch);
-  const before = idle;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  idle = promise;
-  try {
-    await before;
-    return await evaluate(...batch);
-  } finally {
-    resolve();
-  }
+  const evaluated = idle.then(() => evaluate(...batch));
+  // keeps nothing of the batch
+  idle = evaluated.then(() => undefined).catch(() => undefined);
+  return await evaluated;
 }
 
 function sizeOf({ value }: Record): number {
   return RECORD_BYTES + (value?.length ?? 0);
 }
 
-/** Returns the JSON text of a message of this form: itself, or what its Avro datum says. */
+/** Returns the JSON text of a message: itself, or what its Avro datum says. */
 export function textOf(
-  form: Form,
   value: Buffer,
   avro: AvroDecoder,
-  maxEventBytes: number,
+  { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>,
   schemaIds: ReadonlySet<number>,
 ): Buffer | Refusal {
-  switch (form) {
-    case 'json':
-      return value;
-    case 'single_object':
-      return avro.singleObject(value, maxEventBytes);
-    case 'confluent':
-      return avro.confluent(value, maxEventBytes, schemaIds);
-    case 'raw_datum':
-      return avro.raw(value, maxEventBytes);
-  }
+  const form = formOf(value, maxEventBytes, rawAvro);
+  if (typeof form === 'object') return form;
+  return form === 'json' ? value : avro[form](value, maxEventBytes, schemaIds);
 }
 
 /** Pauses between records, after TURN_BYTES of them. */
@@ -242,11 +229,9 @@ async function evaluate(
   };
 
   function evaluateRecord(record: Record, value: Buffer): Refusal | undefined {
-    const form = formOf(value, rules.maxEventBytes, rules.rawAvro);
-    if (typeof form === 'object') return form;
-    const text = textOf(form, value, avro, rules.maxEventBytes, schemaIds);
+    const text = textOf(value, avro, rules, schemaIds);
     if ('reason' in text) return text;
-    const reason = form === 'json' ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);
+    const reason = text === value ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);
     if (reason !== undefined) return { reason, detail: reader.detail };
     row(record.offset, text);
     return undefined;

@@ -20,10 +20,10 @@ describe('the form of a message', () => {
     expect(form(value)).toEqual({ reason: 'not_an_event', detail });
   });
   test('Avro is known by its first bytes, in a topic of raw datums by the topic', () => {
-    expect(form(Buffer.from([0xc3, 0x01, 1]))).toBe('single_object');
+    expect(form(Buffer.from([0xc3, 0x01, 1]))).toBe('singleObject');
     expect(form(Buffer.from([0xc3, 0x02, 1]))).toMatchObject({ detail: 'first byte 0xc3' });
     expect(form(Buffer.from([0x00, 0, 0, 0, 1]))).toBe('confluent');
-    for (const value of ['{}', ' ', '\0', '[1]']) expect(formOf(Buffer.from(value), 100, true)).toBe('raw_datum');
+    for (const value of ['{}', ' ', '\0', '[1]']) expect(formOf(Buffer.from(value), 100, true)).toBe('raw');
   });
   test('the size is looked at first, and the limit itself is allowed', () => {
     expect(form('{}', 2)).toBe('json');

@@ -31,7 +31,7 @@ export interface Refusal {
 }
 
 /** How the event of a message is written. */
-export type Form = 'json' | 'single_object' | 'confluent' | 'raw_datum';
+export type Form = 'json' | 'singleObject' | 'confluent' | 'raw';
 
 /**
  * Decides by size and first bytes alone; what stands behind them is read by the Avro decoder and the scanner. rawAvro:
@@ -40,9 +40,9 @@ export type Form = 'json' | 'single_object' | 'confluent' | 'raw_datum';
 export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): Form | Refusal {
   if (value.length > maxEventBytes) return { reason: 'too_large', detail: `${value.length} bytes` };
   if (value.length === 0) return { reason: 'not_an_event', detail: 'empty' };
-  if (rawAvro) return 'raw_datum';
+  if (rawAvro) return 'raw';
   if (value[0] === 0x00) return 'confluent';
-  if (value[0] === 0xc3 && value[1] === 0x01) return 'single_object';
+  if (value[0] === 0xc3 && value[1] === 0x01) return 'singleObject';
   for (let i = 0; i < value.length; i++) {
     const byte = value[i]!;
     if (byte === 0x7b) return 'json';

@@ -138,11 +138,8 @@ export class Assignment {
     // an insert in flight still says how fresh its rows are
     void Promise.allSettled(lost.map(({ ended }) => ended)).then(() => metrics.freshness.reset());
     metrics.partitions.set(0);
-    metrics.position.reset();
-    metrics.lag.reset();
-    metrics.paused.reset();
-    metrics.waiting.reset();
-    metrics.freshness.reset();
+    const { position, lag, paused, waiting, freshness } = metrics;
+    for (const gauge of [position, lag, paused, waiting, freshness]) gauge.reset();
   }
 
   /** Every lane finishes its batch in flight. Resolves when all have. */
@@ -301,7 +298,7 @@ export class Assignment {
 
   #onEvent(log: Logger, place: Place, event: LaneEvent, fields: object): void {
     const { metrics } = this.#options;
-    log[LANE_EVENTS[event]](withoutStack(fields), event);
+    log[LANE_EVENTS[event]](fields, event);
     if (event === 'partition_paused' || event === 'partition_resumed')
       metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
     if (event === 'waiting_for_group' || event === 'partition_claimed')
@@ -336,11 +333,6 @@ export class Assignment {
       phase: crc32(mayShareInserts ? topic : keyOf(topic, partition)) / 2 ** 32,
     };
   }
-}
-
-/** An outage of an hour is many lines: the message of what is repeated, not its stack. */
-function withoutStack(fields: object): object {
-  return 'err' in fields && fields.err instanceof Error ? { ...fields, err: fields.err.message } : fields;
 }
 
 function unavailable(error: unknown): Service | undefined {

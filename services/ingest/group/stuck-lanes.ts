@@ -18,7 +18,8 @@ interface Batch {
 export class StuckLanes<P extends Partition> {
   #batches: ReadonlyMap<P, Batch> = new Map();
   #late: ReadonlySet<P> = new Set();
-  #targets: ReadonlySet<string> = new Set();
+  /** the targets that are stuck */
+  targets: ReadonlySet<string> = new Set();
   /** when a batch of a target was last stored, monotonic milliseconds */
   readonly #storedAt = new Map<string, number>();
   #now = 0;
@@ -36,12 +37,7 @@ export class StuckLanes<P extends Partition> {
     this.#batches = batches;
     this.#now = now;
     this.#late = new Set([...batches].flatMap(([p, { since }]) => (now - since < STUCK_MS ? [] : [p])));
-    this.#targets = new Set([...this.#late].map((p) => p.target).filter((target) => !this.works(target)));
-  }
-
-  /** The targets that are stuck. */
-  get targets(): ReadonlySet<string> {
-    return this.#targets;
+    this.targets = new Set([...this.#late].map((p) => p.target).filter((target) => !this.works(target)));
   }
 
   get isAny(): boolean {
@@ -55,7 +51,7 @@ export class StuckLanes<P extends Partition> {
 
   /** What the lane holds cannot be written for now. */
   has(partition: P): boolean {
-    return this.#late.has(partition) || this.#targets.has(partition.target);
+    return this.#late.has(partition) || this.targets.has(partition.target);
   }
 
   /** Something of the target was stored lately. */

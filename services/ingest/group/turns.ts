@@ -22,7 +22,7 @@ export function isBehind({ end, lane }: Partition): boolean {
   return end > lane.inbox.end;
 }
 
-/** Only these are paused and resumed here; lanes in other states ask for records themselves (fetchFrom). */
+/** Only these are paused and resumed here. Lanes in other states (LaneState in ports.ts) use fetchFrom. */
 export function isRunning({ lane }: Partition): boolean {
   return lane.state === 'running';
 }
@@ -100,10 +100,10 @@ export class Turns<P extends Partition> {
   }
 
   /**
-   * Together the partitions hold three batches: two that are written and one that is gathered. With two, the engine
-   * waits for the next batch a fifth of the time. One that holds nothing may fetch while all hold less
-   * than four. Batches that are stuck count as two at most, so they never stop the targets that work. While any is stuck,
-   * nothing is fetched once all hold eight.
+   * Together the partitions hold three batches: two that are written and one that is gathered. If they held two, the
+   * engine would wait for the next batch a fifth of the time. A partition that holds nothing may fetch while all
+   * together hold less than four batches. Stuck batches count as two at most, so they never stop the targets that
+   * work. While any batch is stuck, nothing is fetched once all together hold eight.
    */
   #hasRoom(partition: P, all: Iterable<P>, share: number): boolean {
     const { stuck } = this;

@@ -84,11 +84,10 @@ test('an answer that another process puts there between our look and our lock is
       lock: () => {
         there = theirs;
         locked = true;
-        return Promise.resolve(true);
-      },
-      unlock: () => {
-        locked = false;
-        return Promise.resolve();
+        return Promise.resolve(() => {
+          locked = false;
+          return Promise.resolve();
+        });
       },
     },
   );
@@ -104,8 +103,7 @@ test('what another process had is served for an hour while ClickHouse is away, a
       get: () => Promise.resolve({ body: '{"result":[]}', truncated: false, fetchedAt }),
       fetchedAt: () => Promise.resolve(fetchedAt),
       put: () => Promise.resolve(),
-      lock: () => Promise.resolve(true),
-      unlock: () => Promise.resolve(),
+      lock: () => Promise.resolve(() => Promise.resolve()),
     },
   );
   expect(await answers.answer(definition, params, () => calm, 'k')).toMatchObject({ cache: 'stale' });
@@ -180,8 +178,7 @@ test('an answer of another process is kept warm from the moment at which its cal
       get: () => Promise.resolve(theirs),
       fetchedAt: () => Promise.resolve(theirs.fetchedAt),
       put: () => Promise.resolve(),
-      lock: () => Promise.resolve(true),
-      unlock: () => Promise.resolve(),
+      lock: () => Promise.resolve(() => Promise.resolve()),
     },
     { clock: () => now },
   );
@@ -349,8 +346,7 @@ test('an answer above 8 MiB is not shared with other processes', async () => {
           put.push(body.length);
           return Promise.resolve();
         },
-        lock: () => Promise.resolve(true),
-        unlock: () => Promise.resolve(),
+        lock: () => Promise.resolve(() => Promise.resolve()),
       },
     );
     const { answer } = await answers.answer(definition, params, () => calm, 'k');

@@ -8,7 +8,7 @@ import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
 import { createCache } from './cache.ts';
-import { NoRoom, type QuerySlots } from './query-slots.ts';
+import { BACKGROUND, NoRoom, type QuerySlots } from './query-slots.ts';
 import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
 import { createSharedQueries, type QueryOutcome, type SharedCache } from './shared-cache.ts';
@@ -48,8 +48,6 @@ interface Ask {
   readonly at: number;
 }
 
-/** The owner of requeries. */
-const BACKGROUND = '';
 /**
  * Returns the cache key: the endpoint, the content of its definition and the canonical parameters. It never contains
  * the caller or the form of the address.
@@ -131,23 +129,22 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     }
   }
   /** Returns the same answer in another form. For a cached one it is made once. Throws `unavailable` without memory. */
-  const inForm: typeof joinForm = (answer, format, definition, owner) =>
-    twiceIfJoined(owner, () => joinForm(answer, format, definition, owner));
-  async function joinForm(answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> {
-    let form = answer.forms.get(format);
-    if (form === undefined) {
-      form = makeForm(answer, format, definition, owner);
-      answer.forms.set(format, form);
-      form.catch(() => answer.forms.delete(format));
-      const kept = cached.get(answer);
-      if (kept !== undefined) {
-        const made = await form;
-        cached.set(made, kept);
-        cache.grow(kept.key, kept, made.bytes);
+  const inForm = (answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> =>
+    twiceIfJoined(owner, async () => {
+      let form = answer.forms.get(format);
+      if (form === undefined) {
+        form = makeForm(answer, format, definition, owner);
+        answer.forms.set(format, form);
+        form.catch(() => answer.forms.delete(format));
+        const kept = cached.get(answer);
+        if (kept !== undefined) {
+          const made = await form;
+          cached.set(made, kept);
+          cache.grow(kept.key, kept, made.bytes);
+        }
       }
-    }
-    return await form;
-  }
+      return await form;
+    });
   /** Returns the body in an encoding. A cached answer is compressed once. */
   async function encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
     let copy = answer.copies.get(encoding);
@@ -173,23 +170,22 @@ function createQueryJoins({ shared, clock, limits }: AnswersOptions, put: (kept:
   const flights = createSingleFlight<QueryOutcome>();
   const sharedQueries = createSharedQueries(shared, clock);
   /** Joins the query of an answer, or runs it and caches its answer. */
-  const joinOnce = (
+  const joinOrRun = (
     { key, definition, params }: Omit<Kept, 'answer'>,
     caller: AbortSignal,
     newerThan: number,
     run: (signal: AbortSignal) => Promise<Answer>,
     ask: Ask | undefined,
   ): Promise<QueryOutcome> =>
-    flights.fly(key, caller, async (signal) => {
-      // at most two queries: with the limits of a small answer, then with those of a large one (query.ts)
-      const longestMs = 2 * secondsOf(definition, limits) * 1000;
-      const outcome = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
-      put({ key, definition, params, answer: outcome.answer }, ask);
-      return outcome;
-    });
-
-  const joinOrRun: typeof joinOnce = (call, caller, newerThan, run, ask) =>
-    twiceIfJoined(ask?.owner, () => joinOnce(call, caller, newerThan, run, ask));
+    twiceIfJoined(ask?.owner, () =>
+      flights.fly(key, caller, async (signal) => {
+        // at most two queries: with the limits of a small answer, then with those of a large one (query.ts)
+        const longestMs = 2 * secondsOf(definition, limits) * 1000;
+        const outcome = await sharedQueries.once(key, newerThan, longestMs, () => run(signal), signal);
+        put({ key, definition, params, answer: outcome.answer }, ask);
+        return outcome;
+      }),
+    );
   return { flights, sharedQueries, joinOrRun };
 }
 

@@ -1,6 +1,9 @@
 import { ApiError } from '../../../common/http/errors.ts';
 import type { Shares } from './shares.ts';
 
+/** The owner of requeries; no key has this id. */
+export const BACKGROUND = '';
+
 interface SlotLimits {
   readonly concurrency: number;
   /** the number of queries that may wait, each for at most waitMs */
@@ -9,10 +12,8 @@ interface SlotLimits {
   readonly shares: Shares;
 }
 
-interface Waiter {
+interface Waiter extends PromiseWithResolvers<() => void> {
   readonly owner: string;
-  grant(release: () => void): void;
-  refuse(error: Error): void;
 }
 
 /** A query of the key `owner` got no slot, or no memory for its answer. */
@@ -25,29 +26,23 @@ export class NoRoom extends ApiError {
 }
 
 /** Waits among the waiters. Resolves to the release function of a slot, and rejects if refused, too late or aborted. */
-function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: AbortSignal): Promise<() => void> {
-  return new Promise((resolve, reject) => {
-    const leave = (): void => {
-      waiters.delete(waiter);
-      clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
-    };
-    const waiter: Waiter = {
-      owner,
-      grant(release) {
-        leave();
-        resolve(release);
-      },
-      refuse(error) {
-        leave();
-        reject(error);
-      },
-    };
-    const onAbort = (): void => waiter.refuse(signal.reason as Error);
-    const timer = setTimeout(() => waiter.refuse(new NoRoom(owner, 'too many queries are running')), waitMs);
-    signal.addEventListener('abort', onAbort, { once: true });
-    waiters.add(waiter);
-  });
+async function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signal: AbortSignal): Promise<() => void> {
+  const waiter: Waiter = { owner, ...Promise.withResolvers<() => void>() };
+  // leaves at once: a waiter that is still there may be given a slot
+  const leave = (error: Error): void => {
+    waiters.delete(waiter);
+    waiter.reject(error);
+  };
+  const onAbort = (): void => leave(signal.reason as Error);
+  const timer = setTimeout(() => leave(new NoRoom(owner, 'too many queries are running')), waitMs);
+  signal.addEventListener('abort', onAbort, { once: true });
+  waiters.add(waiter);
+  try {
+    return await waiter.promise;
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', onAbort);
+  }
 }
 
 export type QuerySlots = ReturnType<typeof createQuerySlots>;
@@ -66,7 +61,6 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   const waiters = new Set<Waiter>();
   const runningOf = new Map<string, number>();
   let running = 0;
-  let background = 0;
 
   const used = (owner: string): number => runningOf.get(owner) ?? 0;
   const mayRun = (owner: string): boolean => {
@@ -75,24 +69,18 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   };
 
   /** Takes a slot and returns its release function, which is idempotent. */
-  function take(onRelease: () => void): () => void {
+  function take(owner: string): () => void {
     running++;
+    runningOf.set(owner, used(owner) + 1);
     let released = false;
     return () => {
       if (released) return;
       released = true;
       running--;
-      onRelease();
-      grantNext();
-    };
-  }
-
-  function takeFor(owner: string): () => void {
-    runningOf.set(owner, used(owner) + 1);
-    return take(() => {
       if (used(owner) === 1) runningOf.delete(owner);
       else runningOf.set(owner, used(owner) - 1);
-    });
+      grantNext();
+    };
   }
 
   function grantNext(): void {
@@ -101,7 +89,8 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
       for (const waiter of waiters)
         if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
       if (next === undefined) return;
-      next.grant(takeFor(next.owner));
+      waiters.delete(next);
+      next.resolve(take(next.owner));
     }
   }
 
@@ -112,8 +101,9 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);
     const [most] = [...waitingOf.values()].toSorted((a, b) => b.length - a.length);
     if (most === undefined || most.length <= (waitingOf.get(owner)?.length ?? 0) + 1) return false;
-    const newest = most.at(-1);
-    newest?.refuse(new NoRoom(newest.owner, 'too many queries of this key are waiting'));
+    const newest = most.at(-1)!;
+    waiters.delete(newest);
+    newest.reject(new NoRoom(newest.owner, 'too many queries of this key are waiting'));
     return true;
   }
 
@@ -124,7 +114,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
      */
     async acquire(signal: AbortSignal, owner: string): Promise<() => void> {
       signal.throwIfAborted();
-      if (mayRun(owner)) return takeFor(owner);
+      if (mayRun(owner)) return take(owner);
       if (waiters.size >= queue && !makeRoom(owner)) throw new NoRoom(owner, 'too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
     },
@@ -135,11 +125,7 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     tryAcquireBackground(): (() => void) | undefined {
       // the share of a key that waits grows with time
       grantNext();
-      if (running >= concurrency || background >= backgroundShare) return undefined;
-      background++;
-      return take(() => {
-        background--;
-      });
+      return running >= concurrency || used(BACKGROUND) >= backgroundShare ? undefined : take(BACKGROUND);
     },
     running: () => running,
     waiting: () => waiters.size,

@@ -90,7 +90,6 @@ function connect(url: string, logger: Logger) {
 
 export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptions): RedisCache {
   const client = connect(url, logger);
-  const tokens = new Map<string, string>();
   const hashed = (key: string): string => hash('sha256', key, 'base64url');
   /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
   async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
@@ -129,15 +128,11 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       const [lock, token] = [LOCKS + hashed(key), randomUUID()];
       const expiration = { type: 'PX', value: queryMs + lockMarginMs } as const;
       const taken = await attempt(() => client.set(lock, token, { condition: 'NX', expiration }), 'unavailable');
-      // Redis runs a late command too, and then the release behind it; the token of a lock that we hold stays
-      if (taken === 'OK' || (taken !== null && !tokens.has(key))) tokens.set(key, token);
-      return taken !== null;
-    },
-    async unlock(key) {
-      const token = tokens.get(key);
-      if (token === undefined) return;
-      tokens.delete(key);
-      await attempt(() => client.eval(UNLOCK, { keys: [LOCKS + hashed(key)], arguments: [token] }), null);
+      if (taken === null) return undefined;
+      // also of a lock that was not taken in time: Redis runs a late command too, and then this release behind it
+      return async () => {
+        await attempt(() => client.eval(UNLOCK, { keys: [lock], arguments: [token] }), null);
+      };
     },
     close() {
       client.destroy();

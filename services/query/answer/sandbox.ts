@@ -143,15 +143,15 @@ function mayMakeMap(name: string, type: Node | undefined): boolean {
   return name === 'map' || (TYPED_FUNCTIONS.test(name) && !(isLiteral(type) && !/\bmap\b/i.test(type!.rest)));
 }
 
-/** Returns what is wrong with a pattern in the caller's text. Undefined if nothing is. */
-function wrongPattern(name: string, pattern: Node | undefined): string | undefined {
+/** Throws ApiError for a pattern in the caller's text that is not a literal, or too large. */
+function checkPattern(name: string, pattern: Node | undefined): void {
   const isLike = LIKE_FUNCTIONS.has(name);
-  if (!isLike && !PATTERN_FUNCTIONS.has(name)) return undefined;
+  if (!isLike && !PATTERN_FUNCTIONS.has(name)) return;
   const literal =
     pattern?.type === 'Literal' ? /^'(.*)'$/s.exec(nameOf(pattern.rest))?.[1]?.replaceAll(/\\(.)/gs, '$1') : undefined;
-  if (literal === undefined) return `must have a literal pattern in ${name}`;
+  if (literal === undefined) throw wrongSql(`must have a literal pattern in ${name}`);
   const size = isLike ? literal.length : (patternSize(literal) ?? 0);
-  return size > LARGEST_PATTERN ? `must have a pattern of at most ${LARGEST_PATTERN} parts in ${name}` : undefined;
+  if (size > LARGEST_PATTERN) throw wrongSql(`must have a pattern of at most ${LARGEST_PATTERN} parts in ${name}`);
 }
 
 function mayCall(name: string): boolean {
@@ -160,23 +160,22 @@ function mayCall(name: string): boolean {
   return FUNCTIONS.has(lower) || (plain !== undefined && FUNCTIONS.has(plain));
 }
 
-/** Returns what is wrong with a caller's text before ClickHouse parses it. Undefined if nothing is. */
-function checkText(sql: string): string | undefined {
+/** Throws ApiError for what is wrong with a caller's text before ClickHouse parses it. */
+function checkText(sql: string): void {
   let tokens: Token[];
   try {
     oneStatement(sql);
     tokens = tokenize(sql);
   } catch {
-    return 'must be one whole statement';
+    throw wrongSql('must be one whole statement');
   }
   for (const { kind, text } of tokens) {
-    if (kind === 'symbol' && /[{}@;]/.test(text)) return `must not contain ${text}`;
+    if (kind === 'symbol' && /[{}@;]/.test(text)) throw wrongSql(`must not contain ${text}`);
     if (kind === 'quoted' && !/^[`"][A-Za-z0-9_. -]+[`"]$/.test(text))
-      return 'must not contain this kind of quoted name';
+      throw wrongSql('must not contain this kind of quoted name');
     if (kind === 'symbol' && !/^[\x20-\x7e]$/.test(text))
-      return 'must contain only ASCII characters outside of strings';
+      throw wrongSql('must contain only ASCII characters outside of strings');
   }
-  return undefined;
 }
 
 /**
@@ -208,12 +207,12 @@ function windowsOf(sql: string): string | undefined {
 }
 
 /**
- * Checks what EXPLAIN AST prints for a caller's text and for its windows. Returns the subqueries that it reads, or what
- * is wrong with it.
+ * Checks what EXPLAIN AST prints for a caller's text and for its windows. Returns the subqueries that it reads.
+ * Throws ApiError.
  */
-function checkAst(printed: readonly string[], names: readonly string[]): { reads: string[] } | { message: string } {
+function checkAst(printed: readonly string[], names: readonly string[]): ReadonlySet<string> {
   const roots = printed.map(parseAst).filter((r) => r?.type === 'SelectWithUnionQuery' && r.children.length === 1);
-  if (roots.length < printed.length) return { message: 'must be a SELECT and nothing else' };
+  if (roots.length < printed.length) throw wrongSql('must be a SELECT and nothing else');
   const root: Node = { depth: 0, type: 'SelectWithUnionQuery', rest: '', children: roots.map((r) => r!) };
   const reads = new Set<string>();
   let functions = 0;
@@ -223,36 +222,35 @@ function checkAst(printed: readonly string[], names: readonly string[]): { reads
   for (const node of nodesOf(root)) {
     nodes++;
     if (!NODES.has(node.type))
-      return { message: node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}` };
+      throw wrongSql(node.type === 'WithElement' ? 'must not have WITH' : `must not have ${node.type}`);
     const name = nameOf(node.rest);
     if (node.type === 'TableIdentifier') {
-      if (!names.includes(name)) return { message: `may select from ${names.join(', ')} only` };
+      if (!names.includes(name)) throw wrongSql(`may select from ${names.join(', ')} only`);
       reads.add(name);
     } else if (node.type === 'TableExpression') {
       if (node.children.some((c) => c.type !== 'TableIdentifier' && c.type !== 'Subquery'))
-        return { message: `may select from ${names.join(', ')} only` };
+        throw wrongSql(`may select from ${names.join(', ')} only`);
     } else if (node.type === 'Function') {
-      if (!mayCall(name)) return { message: `must not call ${NAME.test(name) ? name : 'that function'}` };
-      if (++functions > MOST_FUNCTIONS) return { message: `must not call more than ${MOST_FUNCTIONS} functions` };
+      if (!mayCall(name)) throw wrongSql(`must not call ${NAME.test(name) ? name : 'that function'}`);
+      if (++functions > MOST_FUNCTIONS) throw wrongSql(`must not call more than ${MOST_FUNCTIONS} functions`);
       const [first, ...others] = node.children[0]?.children ?? [];
       const isShort = isLiteral(first) && first!.rest.length <= SHORT_LITERAL;
       if (SEARCH_FUNCTIONS.test(name.toLowerCase()) && !isShort && !others.every(isLiteral))
-        return { message: `must have only literals behind the first argument of ${name}` };
+        throw wrongSql(`must have only literals behind the first argument of ${name}`);
       makesMap ||= mayMakeMap(name.toLowerCase(), others.at(-1));
       const [second] = others;
       looksUp ||= name.toLowerCase() === 'arrayelement' && !isLiteral(second);
-      const pattern = wrongPattern(name.toLowerCase(), second);
-      if (pattern !== undefined) return { message: pattern };
+      checkPattern(name.toLowerCase(), second);
       // `x IN name` reads the table of that name
       if (IN_FUNCTIONS.has(name.toLowerCase()) && !['Literal', 'Subquery', 'Function'].includes(second?.type ?? ''))
-        return { message: 'must have a list or a SELECT behind IN' };
+        throw wrongSql('must have a list or a SELECT behind IN');
     } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set'))
-      return { message: 'must not have SETTINGS' };
+      throw wrongSql('must not have SETTINGS');
   }
-  if (makesMap && looksUp) return { message: 'must have only literals in the brackets of [] if it makes a Map' };
+  if (makesMap && looksUp) throw wrongSql('must have only literals in the brackets of [] if it makes a Map');
   if (expandedSize(root) > nodes + MOST_EXPANDED_NODES)
-    return { message: 'must not use aliases inside other aliases so often' };
-  return { reads: [...reads] };
+    throw wrongSql('must not use aliases inside other aliases so often');
+  return reads;
 }
 
 const wrongSql = (message: string, cause?: unknown): ApiError =>
@@ -298,18 +296,15 @@ export async function runSandboxed(
     ...ISOLATED_SETTINGS,
     max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES),
   };
-  const message = checkText(sql);
-  if (message !== undefined) throw wrongSql(message);
-
-  const checked = checkAst(await printAsts(clickhouse, sql, signal), subqueries.names);
-  if ('message' in checked) throw wrongSql(checked.message);
+  checkText(sql);
+  const reads = checkAst(await printAsts(clickhouse, sql, signal), subqueries.names);
 
   // the first wall is passed: fetch what the text reads, as the endpoint's own statement
   const data: Record<string, string> = {};
   const tables: string[] = [];
   let readRows = 0;
   let readBytes = 0;
-  for (const [i, name] of checked.reads.entries()) {
+  for (const [i, name] of [...reads].entries()) {
     const result = await clickhouse.read({
       sql: `${subqueries.with}\nSELECT * FROM ${name}`,
       params,

@@ -16,10 +16,10 @@ export interface SharedCache {
   fetchedAt(key: string): Promise<number | undefined>;
   put(key: string, answer: SharedAnswer): Promise<void>;
   /**
-   * True if this process should run the query, which takes at most `queryMs`. False if another process is running it.
+   * Returns what ends the lock if this process should run the query, which takes at most `queryMs`. Undefined if another
+   * process is running it.
    */
-  lock(key: string, queryMs: number): Promise<boolean>;
-  unlock(key: string): Promise<void>;
+  lock(key: string, queryMs: number): Promise<(() => Promise<void>) | undefined>;
 }
 
 /** The result of a query that one of several processes ran. */
@@ -59,11 +59,13 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
       signal: AbortSignal,
     ): Promise<QueryOutcome> {
       if (shared === undefined) return { answer: await run(), ran: true };
+      let unlock: (() => Promise<void>) | undefined;
       for (;;) {
         signal.throwIfAborted();
         const found = await look(key, newerThan);
         if (found !== undefined) return found;
-        if (await shared.lock(key, queryMs)) break;
+        unlock = await shared.lock(key, queryMs);
+        if (unlock !== undefined) break;
         await sleep(SHARED_POLL_MS);
       }
       try {
@@ -75,7 +77,7 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
         if (bytes <= SHARED_BYTES) await shared.put(key, { body: body.toString(), truncated, fetchedAt });
         return { answer, ran: true };
       } finally {
-        await shared.unlock(key);
+        await unlock();
       }
     },
     /** Returns the answer of another process while it may still be served. */

@@ -25,13 +25,13 @@ export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): s
  */
 export function readDefinitions(folders: readonly string[]): Definitions {
   const mistakes: Mistake[] = [];
+  const wrong = (file: string, message: string): undefined => void mistakes.push({ file, line: 1, message });
   const all: Definition[] = [];
   const readFile = (file: string): string | undefined => {
     try {
       return readFileSync(file, 'utf8');
     } catch (error) {
-      mistakes.push({ file, line: 1, message: `cannot be read: ${(error as NodeJS.ErrnoException).code}` });
-      return undefined;
+      return wrong(file, `cannot be read: ${(error as NodeJS.ErrnoException).code}`);
     }
   };
   for (const folder of folders) {
@@ -53,11 +53,7 @@ export function readDefinitions(folders: readonly string[]): Definitions {
       const [yamlFile, sqlFile] = [join(folder, `${stem}.yaml`), join(folder, `${stem}.sql`)];
       const missing = [yamlFile, sqlFile].find((f) => !files.includes(basename(f)));
       if (missing !== undefined) {
-        mistakes.push({
-          file: missing,
-          line: 1,
-          message: 'is missing: an endpoint is a .sql and a .yaml file of one name',
-        });
+        wrong(missing, 'is missing: an endpoint is a .sql and a .yaml file of one name');
         continue;
       }
       const [yaml, sql] = [readFile(yamlFile), readFile(sqlFile)];
@@ -68,9 +64,8 @@ export function readDefinitions(folders: readonly string[]): Definitions {
         const { definition } = parsed;
         for (const other of all) {
           if (other.id === definition.id || other.id === definition.name || other.name === definition.id)
-            mistakes.push({ file: yamlFile, line: 1, message: `has the id of ${other.yamlFile}` });
-          if (other.name === definition.name)
-            mistakes.push({ file: yamlFile, line: 1, message: `has the name of ${other.yamlFile}` });
+            wrong(yamlFile, `has the id of ${other.yamlFile}`);
+          if (other.name === definition.name) wrong(yamlFile, `has the name of ${other.yamlFile}`);
         }
         all.push(definition);
       }

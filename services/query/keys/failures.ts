@@ -44,14 +44,8 @@ export function createFailures(most: number) {
 export function networkOf(address: string): string {
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped !== undefined || !address.includes(':')) return mapped ?? address;
-  const [head = '', tail] = address.toLowerCase().split('::');
-  const [left, right] = [head === '' ? [] : head.split(':'), tail === undefined || tail === '' ? [] : tail.split(':')];
-  const groups =
-    tail === undefined
-      ? left
-      : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
-  return `${groups
-    .slice(0, 4)
-    .map((group) => Number.parseInt(group, 16).toString(16))
-    .join(':')}::/64`;
+  // `::` stands for the groups that are missing of eight
+  const missing = Math.max(0, 9 - address.split(':').length);
+  const groups = address.replace('::', `:${'0:'.repeat(missing)}`).split(':', 4);
+  return `${groups.map((group) => Number.parseInt(group || '0', 16).toString(16)).join(':')}::/64`;
 }

@@ -46,7 +46,5 @@ export function bindPlaceholders(sql: string, types: ReadonlyMap<string, string>
 
 /** Returns the 1-based line of a position. */
 export function lineOf(text: string, position: number): number {
-  let line = 1;
-  for (let at = text.indexOf('\n'); at >= 0 && at < position; at = text.indexOf('\n', at + 1)) line++;
-  return line;
+  return text.slice(0, position).split('\n').length;
 }
