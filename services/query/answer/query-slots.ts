@@ -48,12 +48,11 @@ async function waitIn(waiters: Set<Waiter>, owner: string, waitMs: number, signa
 export type QuerySlots = ReturnType<typeof createQuerySlots>;
 
 /**
- * Bounds the number of concurrent queries, with a short queue. A query that finds the queue full is refused at
- * once, one that has waited for `waitMs` then.
+ * Bounds the number of concurrent queries, with a short queue. A query that has waited for `waitMs` is refused. If the
+ * queue is full, a query is refused at once, or the newest of the key with the most waiting in favour of a key with fewer.
  * Background work takes only its share and never waits.
- * No key has all slots, unless there is only one: the last one is for another key, and half of them are if another key
- * asked within the last minute. Of the waiting queries, those of the key with the fewest running go first. If the queue
- * is full, the newest query of the key with the most waiting is refused in favour of a key with fewer.
+ * No key has the last slot, unless there is only one. If another key asked within the last minute, a key has at most
+ * half of the slots. Of the waiting queries, those of the key with the fewest running go first.
  */
 export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLimits) {
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));

@@ -129,7 +129,7 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       const expiration = { type: 'PX', value: queryMs + lockMarginMs } as const;
       const taken = await attempt(() => client.set(lock, token, { condition: 'NX', expiration }), 'unavailable');
       if (taken === null) return undefined;
-      // also of a lock that was not taken in time: Redis runs a late command too, and then this release behind it
+      // also if Redis did not answer in time: it may still take the lock, and runs the release after that
       return async () => {
         await attempt(() => client.eval(UNLOCK, { keys: [lock], arguments: [token] }), null);
       };

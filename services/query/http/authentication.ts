@@ -38,7 +38,7 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
   return {
     /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
     blockedFor,
-    /** True if an address is blocked while callers wait for the newest list: some failures may be valid keys. */
+    /** True if an address is blocked and the newest list is awaited. It may show that some failures were valid keys. */
     mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
     /**
      * Checks the key by the list at hand, and one that it does not have by the newest list. A failure counts before the

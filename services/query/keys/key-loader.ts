@@ -7,8 +7,8 @@ import { noteUses, readKeys } from './key-table.ts';
 import type { Key, KeyRing } from './key-ring.ts';
 
 /**
- * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within 10
- * s, and at once when a caller has an unknown key.
+ * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within
+ * 10 s. It also loads at once when a caller has an unknown key.
  */
 const LOAD_EVERY_MS = 5_000;
 /** loads on demand begin at most this often */
@@ -78,7 +78,7 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
   const loadTimer = setInterval(() => void loadNext(), LOAD_EVERY_MS);
   const useTimer = setInterval(() => void saveUses(), NOTE_USES_EVERY_MS);
   return {
-    /** Resolves when a load that began after the call has ended, even if it failed, or after a second. */
+    /** Waits for a load that begins after this call. Resolves when it ends, even if it failed, or after a second. */
     refresh: (): Promise<void> => within(PATIENCE_MS, loadNext(), undefined),
     noteUse: (key: Key, now: number): void => void uses.set(key.id, now),
     /** resolves with the first list that is loaded */
