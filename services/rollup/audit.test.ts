@@ -16,14 +16,21 @@ const COLUMNS = [
   ['count', 'SimpleAggregateFunction(sum, UInt64)'],
 ].map(([name, type]) => ({ name, type }));
 
-/** An audit of one rollup, of which these versions serve, at noon. Each look finds differences in the next of these lists of minutes. */
-function auditWith(looks: number[][], isInFlight: () => boolean = () => false, versions = [1]) {
+/**
+ * An audit of one rollup, of which these versions serve, at noon. Each look finds differences in the next of these lists
+ * of minutes.
+ */
+function auditWith(looks: number[][], isInFlight: () => boolean = () => false, versions = [1], shards?: string[]) {
   const repairs: unknown[] = [];
   const spans: string[] = [];
   /** when closed periods were compared */
   const nights: number[] = [];
   const rollup = { name: 'r', source: 'edge_logs', widest: HOUR, state: 'serving', pending: [] };
-  const rowsOf = (sql: string): readonly object[] => {
+  /** shards that cannot be reached */
+  const lost = new Set<string>();
+  /** the shards of each look, and of each comparison of closed periods */
+  const [compared, daysCompared]: string[][] = [[], []];
+  const rowsOf = (sql: string, shard = ''): readonly object[] => {
     if (sql === statements.rollups) return versions.map((version) => ({ ...rollup, version }));
     if (sql === statements.tables) return [{ name: 'r_v1_mv', select: 'SELECT * FROM edge_logs' }];
     if (sql === statements.columns) return COLUMNS;
@@ -31,25 +38,28 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
     if (sql === statements.newestPeriod) return [{ begin: DAY_BEGIN }];
     if (sql === statements.closedPeriods) {
       nights.push(time.now);
+      daysCompared!.push(shard);
       return [];
     }
     if (sql === statements.unfinishedBatches) return isInFlight() ? [{}] : [];
+    if (sql.startsWith('SELECT count() AS rows')) return [{ rows: 1 }];
+    compared!.push(shard);
     spans.push(/at >= toDateTime64\((\d+), .*at < toDateTime64\((\d+),/.exec(sql)!.slice(1).join('-'));
     return (looks.shift() ?? []).map((minute) => ({ period: DAY_BEGIN, minute }));
   };
   const time = { now: NOON, ahead: 0 };
   const registry = createRegistry();
-  const context = {
-    clickhouse: {
-      read: async ({ sql }: Read) => ({
-        body: Buffer.from(
-          rowsOf(sql)
-            .map((row) => JSON.stringify(row))
-            .join('\n'),
-        ),
-      }),
-      execute: async ({ params }: Statement) => void repairs.push([params?.['from'], params?.['to']]),
+  const engine = (shard?: string) => ({
+    shard,
+    read: async ({ sql }: Read) => {
+      if (lost.has(shard ?? '')) throw new Error(`${shard} is lost`);
+      const rows = rowsOf(sql, shard);
+      return { body: Buffer.from(rows.map((row) => JSON.stringify(row)).join('\n')) };
     },
+    execute: async ({ params }: Statement) => void repairs.push([params?.['from'], params?.['to']]),
+  });
+  const context = {
+    clickhouse: { ...engine(), shards: shards?.map(engine) },
     settings: { ROLLUP_AUDIT_DAYS: 1 },
     logger: createLogger('silent'),
     metrics: createRollupMetrics(registry),
@@ -58,7 +68,8 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
   } as unknown as Context;
   const auditedTo = async (): Promise<number> =>
     Number(/^sluice_rollup_audited_to_seconds\{.*\} (\S+)$/m.exec(await registry.metrics())![1]);
-  return { audit: createAudit(context), repairs, spans, nights, time, auditedTo };
+  const found = { repairs, spans, nights, compared: compared!, daysCompared: daysCompared! };
+  return { audit: createAudit(context), ...found, time, lost, auditedTo };
 }
 
 test('a difference is repaired with its whole hour, also in the first minute, which stands for the bucket of the hour', async () => {
@@ -100,6 +111,60 @@ test('each of two versions that serve is compared', async () => {
   await audit();
   const to = NOON - 2 * MINUTE;
   expect(spans).toEqual([`${to - 3 * HOUR}-${to}`, `${to - 3 * HOUR}-${to}`]);
+});
+
+test('each shard is compared by itself', async () => {
+  const { audit, compared, repairs } = auditWith([[], [NOON - HOUR], [NOON - HOUR]], undefined, [1], ['s1', 's2']);
+  expect(await audit()).toBe(1);
+  expect([compared, repairs]).toEqual([['s1', 's2', 's2'], [[NOON - HOUR, NOON]]]);
+});
+
+test.each([[['s1', 's2']], [['s2', 's1']]])(
+  'while a shard cannot be reached, the other one is compared every hour: %j',
+  async (shards) => {
+    const { audit, compared, spans, time, lost, auditedTo } = auditWith([], undefined, [1], shards);
+    lost.add('s2');
+    for (time.now of [NOON, NOON + 5, NOON + 10 * MINUTE]) await expect(audit()).rejects.toThrow('s2 is lost');
+    expect(compared).toEqual(['s1']);
+    for (time.now of [NOON + HOUR, NOON + HOUR + 5]) await expect(audit()).rejects.toThrow('s2 is lost');
+    expect(compared).toEqual(['s1', 's1']);
+    const to = NOON - 2 * MINUTE;
+    expect(await auditedTo()).toBe(to);
+    lost.clear();
+    time.now = NOON + HOUR + 10;
+    expect(await audit()).toBe(0);
+    expect(compared).toEqual(['s1', 's1', 's2']);
+    expect(spans.slice(1)).toEqual([`${to}-${to + HOUR}`, `${to - 2 * HOUR}-${to + HOUR}`]);
+    expect(await auditedTo()).toBe(to + HOUR);
+  },
+);
+
+test.each([[['s1', 's2']], [['s2', 's1']]])(
+  'while a shard cannot be reached, the closed periods of the other one are compared once a night: %j',
+  async (shards) => {
+    const { audit, daysCompared, time, lost } = auditWith([], undefined, [1], shards);
+    await audit();
+    lost.add('s2');
+    const twoAtNight = DAY_BEGIN + DAY + 2 * HOUR;
+    for (time.now of [NOON + HOUR, NOON + HOUR + 5, twoAtNight, twoAtNight + 5])
+      await expect(audit()).rejects.toThrow('s2 is lost');
+    expect(daysCompared).toEqual(['s1', 's1']);
+    lost.clear();
+    for (time.now of [twoAtNight + 10, twoAtNight + 15]) await audit();
+    expect(daysCompared).toEqual(['s1', 's1', 's2']);
+  },
+);
+
+test('batches in flight on one shard are no reason to compare another one again', async () => {
+  let isInFlight = true;
+  const { audit, spans, time, auditedTo } = auditWith([[], [NOON - HOUR]], () => isInFlight, [1], ['s1', 's2']);
+  await audit();
+  isInFlight = false;
+  time.now = NOON + HOUR;
+  await audit();
+  const to = NOON + HOUR - 2 * MINUTE;
+  expect(spans.slice(2)).toEqual([`${to - HOUR}-${to}`, `${to - 3 * HOUR}-${to}`]);
+  expect(await auditedTo()).toBe(to);
 });
 
 test('closed periods are compared an hour after the first round, then every night', async () => {

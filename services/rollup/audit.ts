@@ -3,7 +3,7 @@ import { readRollups, statements, type Rollup } from './catalogue.ts';
 import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, type Context } from './context.ts';
 import { ALL_TIME, tableName, type Span } from './view-sql.ts';
 import { newestPeriod } from './periods.ts';
-import { requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
+import { placeOf, requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
 
 /** Minutes are compared this long after their end, seconds. */
 const LAG = 2 * MINUTE;
@@ -19,76 +19,112 @@ const NIGHT_HOUR = 2;
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
  * side that lacks rows. Returns a function that runs one round: it compares the minutes since the last one, by event
  * time, in buckets of up to a minute. At night, and once soon after the first round, it also compares the closed periods
- * of the last days. It returns the number of requested repairs.
+ * of the last days. It returns the number of requested repairs. After an error the next call compares only what is left.
  */
 export function createAudit(context: Context) {
   const { metrics, settings } = context;
   let nextNight: number | undefined;
-  /** for each version of a rollup, by its table: event time up to which its minutes were compared */
+  /** what has been compared (placeOf) of the minutes up to `to`, and of the days; undefined if nothing is left */
+  let round: { readonly to: number; readonly done: Set<string> } | undefined;
+  let night: Set<string> | undefined;
+  /** event time up to which minutes were compared, by placeOf */
   const audited = new Map<string, number>();
-  return async (): Promise<number> => {
-    let asked = 0;
-    // a clock that is ahead for a moment must not put comparisons off
-    const now = await agreedNow(context);
-    const to = floorTo(now - LAG, MINUTE);
-    for (const rollup of await serving(context)) {
-      const last = audited.get(tableName(rollup));
+
+  async function compareMinutes(now: number): Promise<number> {
+    const latest = floorTo(now - LAG, MINUTE);
+    // what can be reached is compared every hour, however long the rest is lost
+    if (round === undefined || latest < round.to || latest >= round.to + HOUR) round = { to: latest, done: new Set() };
+    const { to, done } = round;
+    const asked = await onEach(context, done, async (shard, rollup) => {
+      const place = placeOf(shard, rollup);
+      const last = audited.get(place);
       if (last === undefined) {
-        audited.set(tableName(rollup), to - CATCH_UP);
+        audited.set(place, to - CATCH_UP);
         // the alert about audits counts from here, also if none ever succeeds
         metrics.auditedTo.set({ rollup: rollup.name }, to);
       }
       const from = last === undefined || last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
-      let isInFlight = false;
-      for (const shard of from < to ? onShards(context) : []) {
-        const found = await look(shard, rollup, undefined, { from, to }, MINUTE);
-        if ('unfinished' in found) isInFlight = true;
-        else asked += await ask(context, rollup, found);
-      }
+      const found = from < to ? await look(shard, rollup, undefined, { from, to }, MINUTE) : [];
       // batches in flight may explain the difference: the next round compares the minutes again
-      if (isInFlight) continue;
-      audited.set(tableName(rollup), to);
-      metrics.auditedTo.set({ rollup: rollup.name }, to);
-    }
-    nextNight ??= firstNight(now);
-    nextNight = Math.min(nextNight, nightAfter(now));
-    if (now >= nextNight) {
-      asked += await compareDays(context, settings.ROLLUP_AUDIT_DAYS);
-      // only now: a comparison that failed because the engine was unavailable is retried
-      nextNight = nightAfter(now);
+      if ('unfinished' in found) return 0;
+      const requested = await ask(context, rollup, found);
+      audited.set(place, to);
+      if (onShards(context).every((of) => audited.get(placeOf(of, rollup)) === to))
+        metrics.auditedTo.set({ rollup: rollup.name }, to);
+      return requested;
+    });
+    round = undefined;
+    return asked;
+  }
+
+  async function compareNight(now: number): Promise<number> {
+    nextNight = Math.min(nextNight ?? firstNight(now), nightAfter(now));
+    if (now >= nextNight) [night, nextNight] = [new Set(), nightAfter(now)];
+    if (night === undefined) return 0;
+    const asked = await compareDays(context, settings.ROLLUP_AUDIT_DAYS, night);
+    night = undefined;
+    return asked;
+  }
+
+  return async (): Promise<number> => {
+    // a clock that is ahead for a moment must not put comparisons off
+    const now = await agreedNow(context);
+    let asked = 0;
+    try {
+      asked += await compareMinutes(now);
+    } finally {
+      asked += await compareNight(now);
     }
     return asked;
   };
 }
 
-async function serving({ clickhouse }: Context): Promise<Rollup[]> {
-  return (await readRollups(clickhouse)).filter((r) => r.state === 'serving');
+/**
+ * Does the work for each rollup on each shard that `done` lacks. One that fails keeps no other from it: its error is
+ * thrown after the last one. Returns the sum of what the work returns.
+ */
+async function onEach(
+  context: Context,
+  done: Set<string>,
+  work: (shard: Context, rollup: Rollup) => Promise<number>,
+): Promise<number> {
+  const rollups = (await readRollups(context.clickhouse)).filter((r) => r.state === 'serving');
+  const errors: unknown[] = [];
+  let sum = 0;
+  for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
+    if (done.has(placeOf(shard, rollup))) continue;
+    try {
+      sum += await work(shard, rollup);
+      done.add(placeOf(shard, rollup));
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
+  return sum;
 }
 
-/** Compares the closed periods of the last days now. Returns the number of requested repairs. */
-export async function compareDays(context: Context, days: number): Promise<number> {
+/** Compares the closed periods of the last days now, except where it is done. Returns the number of requested repairs. */
+export async function compareDays(context: Context, days: number, done: Set<string> = new Set()): Promise<number> {
   const now = await agreedNow(context);
   const newest = await newestPeriod(context);
-  let asked = 0;
-  const rollups = await serving(context);
-  for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
+  return await onEach(context, done, async (shard, rollup) => {
     const periods = await select<{ period: number }>(shard.clickhouse, statements.closedPeriods, {
       source: rollup.source,
       table: tableName(rollup),
       from: Math.max(0, floorTo(now, DAY) - days * DAY),
       before: newest,
     });
-    let repairs = 0;
+    let asked = 0;
     for (const { period } of periods) {
       const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
-      if (!('unfinished' in found)) repairs += await ask(context, rollup, found);
+      if (!('unfinished' in found)) asked += await ask(context, rollup, found);
       // the period was closed hours ago, so nobody may be about to finish these batches
       else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
     }
-    context.logger.info({ rollup: rollup.name, periods: periods.length, asked: repairs }, 'rollup_days_compared');
-    asked += repairs;
-  }
-  return asked;
+    context.logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
+    return asked;
+  });
 }
 
 /** Returns settled differences (repairs.ts), and counts the time that it takes. */

@@ -27,6 +27,7 @@ export const statements = {
   columns: sql('columns'),
   partitions: sql('partitions'),
   replacedParts: sql('replaced_parts'),
+  replicas: sql('replicas'),
   rawPeriods: sql('raw_periods'),
   closedPeriods: sql('closed_periods'),
   finePeriods: sql('fine_periods'),

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { build, type BuildOptions, type Built } from './build.ts';
+import { build, sideTables, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
 import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
 import { ALL_TIME, columnsOf, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
@@ -12,13 +12,31 @@ import { differencesOf, readClosedRepairs, requestRepair } from './repairs.ts';
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
 const RETRY_MS = 5_000;
+/** How long replicas may take to fetch what was built before other work goes on, milliseconds. */
+const FETCH_MS = 3_000;
+
+type ClosedRepairs = Awaited<ReturnType<typeof readClosedRepairs>>;
+
+/** What this process has built of a pending period. */
+interface Begun {
+  /** what was closed before its first build */
+  readonly closed: ClosedRepairs;
+  /** the shards that have it */
+  readonly on: Set<string | undefined>;
+}
+
+/**
+ * By version and period: while a period waits for another shard or for replicas, nothing of it is built twice. Views
+ * keep it as it was built, and what repairs have left out meanwhile is requested again at its end (requestClosedSince).
+ */
+const begunBy = new WeakMap<Context, Map<string, Begun>>();
 
 /**
  * Brings versions of rollups from the migration that creates them to serving.
  * - `new`: its table and its view exist. The service waits for the inserts that began before the view was created. What
  * raw holds then is `pending`; the view has seen the rest.
  * - `building`: pending periods are built, the newest first. Until the last one is built, answers take pending periods
- * from raw, or everything from the version that serves.
+ * from raw, or everything from the version that serves. Of a cluster, a period is pending until every replica has it.
  * - `serving`: nothing is pending. The version before it is retired.
  */
 export async function admitNew(context: Context): Promise<void> {
@@ -142,6 +160,30 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
 }
 
 /**
+ * Returns whether every replica has all rows of a version. What makes queries read the version, or drops the one before
+ * it, happens on all replicas at once. One that is down does it when it returns, before it has fetched a row: so it is
+ * waited for too.
+ */
+async function isEverywhere({ clickhouse, logger }: Context, rollup: Rollup): Promise<boolean> {
+  if (clickhouse.cluster === undefined) return true;
+  const table = tableName(rollup);
+  let reason = 'a replica does not answer';
+  try {
+    const on = await Promise.all(
+      shardsOf(clickhouse).map((shard) =>
+        select<{ replicas: number }>(everywhere(fresh(shard, [table], FETCH_MS)), statements.replicas, { table }),
+      ),
+    );
+    if (on.every((answered) => answered.every(({ replicas }) => replicas === answered.length))) return true;
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+    reason = error.message;
+  }
+  logger.warn({ rollup: rollup.name, version: rollup.version, reason }, 'rollup_waits_for_replicas');
+  return false;
+}
+
+/**
  * Takes the next step of a version: retires a replaced one, or builds the newest pending period. Returns the
  * milliseconds after which there is more to do: 0 for at once, undefined if nothing is building. Progress is in the
  * catalogue, so a restart continues with the same period.
@@ -149,32 +191,40 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
 export async function nextStep(context: Context): Promise<number | undefined> {
   const { clickhouse, logger, metrics } = context;
   const rollups = await readRollups(clickhouse);
+  let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const newer = servingVersion(rollups, rollup.name);
     if (newer === undefined || newer.version === rollup.version) continue;
-    await retire(context, rollup, newer);
-    return 0;
+    if (await isEverywhere(context, newer)) {
+      await retire(context, rollup, newer);
+      return 0;
+    }
+    again = RETRY_MS;
   }
-  let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
     const labels = { rollup: rollup.name, version: rollup.version };
     let incomplete = 0;
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
       const where = { ...labels, period: isoTime(period) };
-      // repairs closed after this read may have left this version out
-      let closed = await readClosedRepairs(clickhouse, rollup, period);
-      const built = await buildOnShards(context, rollup, period, { older: servingVersion(rollups, rollup.name) });
+      const begun = await beginBuild(context, rollup, period);
+      const built = await buildOnShards(context, rollup, period, servingVersion(rollups, rollup.name), begun);
       if (built.kind === 'built') {
+        if (!(await isEverywhere(context, rollup))) {
+          // whatever else were built of this version would wait as well
+          again = RETRY_MS;
+          break;
+        }
         metrics.sourceIncomplete.set(labels, incomplete);
         // before the catalogue says that it is built, so that a kill in between loses none
-        closed = await requestClosedSince(context, rollup, period, closed);
+        const closed = await requestClosedSince(context, rollup, period, begun.closed);
         const now = (await readRollup(clickhouse, rollup)) ?? rollup;
         const pending = now.pending.filter((p) => p !== period);
         if (now.state === 'building')
           await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
         // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
         await requestClosedSince(context, rollup, period, closed);
+        begun.on.clear();
         await publish(context);
         logger.info(
           { ...where, periods_left: pending.length },
@@ -205,8 +255,8 @@ async function requestClosedSince(
   context: Context,
   rollup: Rollup,
   period: number,
-  known: Awaited<ReturnType<typeof readClosedRepairs>>,
-): ReturnType<typeof readClosedRepairs> {
+  known: ClosedRepairs,
+): Promise<ClosedRepairs> {
   const closed = await readClosedRepairs(context.clickhouse, rollup, period);
   for (const repair of closed)
     if (!known.some((k) => isDeepStrictEqual(k, repair)))
@@ -214,22 +264,44 @@ async function requestClosedSince(
   return closed;
 }
 
+/** Returns what of the period is built. If nothing is, repairs closed from now on may leave this version out. */
+async function beginBuild(context: Context, rollup: Rollup, period: number): Promise<Begun> {
+  const periods = begunBy.get(context) ?? new Map<string, Begun>();
+  begunBy.set(context, periods);
+  const key = `${tableName(rollup)} ${period}`;
+  const known = periods.get(key);
+  if (known !== undefined && known.on.size > 0) return known;
+  const begun: Begun = { closed: await readClosedRepairs(context.clickhouse, rollup, period), on: new Set() };
+  periods.set(key, begun);
+  return begun;
+}
+
 /**
  * Returns `built` if every shard has built the period, else why the first one has not. If an operator has accepted a
  * loss of raw rows, the older version equals raw: it has nothing that a build from raw would lose.
  */
-async function buildOnShards(context: Context, rollup: Rollup, period: number, options: BuildOptions): Promise<Built> {
+async function buildOnShards(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  older: Rollup | undefined,
+  { on }: Begun,
+): Promise<Built> {
   let built: Built = { kind: 'built', rows: 0 };
+  const table = tableName(rollup);
   for (const shard of onShards(context)) {
-    built = await build(shard, rollup, period, options);
-    const { older } = options;
+    const { clickhouse } = shard;
+    // a side table tells that another service has failed since: what it swapped in may lack rows (build.ts)
+    if (on.has(clickhouse.shard) && (await sideTables(clickhouse, { table }, period)).length === 0) continue;
+    built = await build(shard, rollup, period, { older });
     if (
       built.kind === 'incomplete' &&
       older !== undefined &&
       (await differencesOf(shard, older, period, ALL_TIME)).length === 0
     )
-      built = await build(shard, rollup, period, { ...options, acceptLoss: true });
+      built = await build(shard, rollup, period, { older, acceptLoss: true });
     if (built.kind !== 'built') break;
+    on.add(clickhouse.shard);
   }
   return built;
 }

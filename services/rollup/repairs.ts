@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { leastPeriod } from '../../common/evaluate/event.ts';
 import { build, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
@@ -9,11 +10,12 @@ import {
   HOUR,
   isoTime,
   LONG_READ_SETTINGS,
+  MINUTE,
   onShards,
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
-import { differences, during, isIn, isSince, readRollupDefinition, type Span } from './view-sql.ts';
+import { differences, during, isIn, isSince, readRollupDefinition, tableName, type Span } from './view-sql.ts';
 import { closePeriod, narrowestOf } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
@@ -98,55 +100,68 @@ function isWithin(a: Repair, b: Repair): boolean {
   return a.source === b.source && a.period === b.period && a.from >= b.from && a.to <= b.to;
 }
 
-/** Tries every open repair once, on every shard. Returns how many are left. */
+/**
+ * For each open request, where this process has built it (placeOf). It is not built there again while it stays open for
+ * what another shard lacks. A request that is made again is another one.
+ */
+const doneBy = new WeakMap<Context, Map<string, Set<string>>>();
+
+const keyOf = ({ source, period, from, to, requested_at }: Repair): string =>
+  [source, period, from, to, requested_at].join(' ');
+
+/** Names a version of a rollup on a shard. */
+export const placeOf = ({ clickhouse }: Context, rollup: Rollup): string =>
+  `${clickhouse.shard ?? ''} ${tableName(rollup)}`;
+
+/** What a round of repairs finds, by rollup. */
+interface Found {
+  readonly incomplete: Set<string>;
+  readonly differing: Map<string, number>;
+}
+
+/**
+ * Tries every open repair once, on every shard. A shard that fails keeps no other from its repairs: its error is thrown
+ * after the last one. Returns how many are left.
+ */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, logger, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
+  const before = doneBy.get(context);
+  const done = new Map(open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? new Set<string>()]));
+  doneBy.set(context, done);
   // a `new` one too: the service that admits it may have looked at raw before the batch that is repaired
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
+  const shards = onShards(context);
+  const lost = new Map<Context, unknown>();
   let left = 0;
-  const incomplete = new Set<string>();
-  const differing = new Map<string, number>();
+  const found: Found = { incomplete: new Set(), differing: new Map() };
   for (const group of groupRepairs(open)) {
     const repair = {
       ...group[0]!,
       from: Math.min(...group.map(({ from }) => from)),
       to: Math.max(...group.map(({ to }) => to)),
     };
-    const where = {
-      source: repair.source,
-      period: isoTime(repair.period),
-      from: isoTime(repair.from),
-      to: isoTime(repair.to),
-      reason: repair.reason,
-    };
     let outcome: Repair['outcome'] = 'built';
     const ofSource = rollups.filter((r) => r.source === repair.source);
     const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
     const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
-    for (const [shard, rollup] of onShards(context).flatMap((of) => affected.map((r) => [of, r] as const))) {
-      const width = rollup.from_raw;
-      const span = { from: floorTo(repair.from, width), to: ceilTo(repair.to, width) };
-      let built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
-      if (built.kind === 'incomplete') {
-        incomplete.add(rollup.name);
-        if (repair.outcome !== 'incomplete')
-          logger.error(
-            { ...where, rollup: rollup.name, batches: built.batches.slice(0, 5) },
-            'rollup_source_incomplete',
-          );
-      } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
-      else if (built.kind === 'built') {
-        metrics.repairs.inc({ rollup: rollup.name });
-        const still = await settledDifferences(shard, rollup, repair.period, span, width);
-        if ('unfinished' in still) built = { kind: 'unfinished', batches: still.unfinished };
-        else if (still.length > 0) {
-          differing.set(rollup.name, (differing.get(rollup.name) ?? 0) + still.length);
-          outcome = 'differs';
-          logger.error({ ...where, rollup: rollup.name, differences: still.length }, 'rollup_repair_failed');
+    const places = group.map((member) => done.get(keyOf(member))!);
+    for (const shard of shards.filter((s) => !lost.has(s))) {
+      try {
+        for (const rollup of affected) {
+          const place = placeOf(shard, rollup);
+          if (places.every((of) => of.has(place))) continue;
+          const result = await repairOn(context, shard, rollup, repair, found);
+          if (result === 'built') for (const of of places) of.add(place);
+          else if (outcome !== 'differs') outcome = result;
         }
+      } catch (error) {
+        lost.set(shard, error);
       }
-      if (built.kind !== 'built' && outcome !== 'differs') outcome = built.kind;
+    }
+    if (outcome === 'built' && lost.size > 0) {
+      left += group.length;
+      continue;
     }
     // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
     if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
@@ -160,14 +175,55 @@ export async function repairOpen(context: Context): Promise<number> {
       await requestRepair(context, repair);
       left++;
     }
-    if (outcome === 'built') logger.info(where, 'rollup_repaired');
+    if (outcome === 'built') logger.info(whereOf(repair), 'rollup_repaired');
     else left += group.length;
   }
   for (const { name } of rollups) {
-    metrics.sourceIncomplete.set({ rollup: name }, incomplete.has(name) ? 1 : 0);
-    metrics.differences.set({ rollup: name }, differing.get(name) ?? 0);
+    // what a lost shard had is still so
+    if (lost.size === 0 || found.incomplete.has(name))
+      metrics.sourceIncomplete.set({ rollup: name }, found.incomplete.has(name) ? 1 : 0);
+    if (lost.size === 0 || found.differing.has(name))
+      metrics.differences.set({ rollup: name }, found.differing.get(name) ?? 0);
   }
+  const [error] = lost.values();
+  if (lost.size > 0) throw error;
   return left;
+}
+
+const whereOf = ({ source, period, from, to, reason }: Repair) => ({
+  source,
+  period: isoTime(period),
+  from: isoTime(from),
+  to: isoTime(to),
+  reason,
+});
+
+/** Builds the span of a repair in one version on one shard. Returns `built` if it is equal to raw then. */
+async function repairOn(
+  context: Context,
+  shard: Context,
+  rollup: Rollup,
+  repair: Repair,
+  { incomplete, differing }: Found,
+): Promise<Repair['outcome']> {
+  const { logger, metrics } = context;
+  const { name, from_raw: width } = rollup;
+  const where = { ...whereOf(repair), rollup: name };
+  const span = { from: floorTo(repair.from, width), to: ceilTo(repair.to, width) };
+  const built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
+  if (built.kind === 'incomplete') {
+    incomplete.add(name);
+    if (repair.outcome !== 'incomplete')
+      logger.error({ ...where, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+  } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
+  if (built.kind !== 'built') return built.kind;
+  metrics.repairs.inc({ rollup: name });
+  const still = await settledDifferences(shard, rollup, repair.period, span, width);
+  if ('unfinished' in still) return 'unfinished';
+  if (still.length === 0) return 'built';
+  differing.set(name, (differing.get(name) ?? 0) + still.length);
+  logger.error({ ...where, differences: still.length }, 'rollup_repair_failed');
+  return 'differs';
 }
 
 /** Returns whether one of these versions, which had the period pending, has it no longer. */
@@ -187,7 +243,7 @@ export type Settled = readonly Difference[] | { readonly unfinished: readonly Ba
 /**
  * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
  * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to BATCHES_NAMED
- * of them instead.
+ * of them instead; none if rows of these buckets arrived between the looks.
  */
 export async function settledDifferences(
   context: Context,
@@ -196,15 +252,25 @@ export async function settledDifferences(
   span: Span,
   widest = rollup.widest,
 ): Promise<Settled> {
-  const reader = fresh(context.clickhouse, [rollup.source, 'batches', 'dead_letter_replays']);
+  const { source } = rollup;
+  const reader = fresh(context.clickhouse, [source, 'batches', 'dead_letter_replays']);
   const first = await differencesOf(context, rollup, period, span, widest);
-  for (const p of new Set(first.map((d) => d.period))) {
-    const unfinished = await unfinishedBatches(reader, rollup.source, p, await agreedNow(context));
+  if (first.length === 0) return first;
+  const [periods, minutes] = [first.map((d) => d.period), first.map((d) => d.minute)];
+  const differing = { from: Math.min(...minutes), to: Math.max(...minutes) + Math.max(widest, MINUTE) };
+  const rows = `SELECT count() AS rows FROM ${source} WHERE ${isSince(Math.min(...periods))} AND ${during('timestamp', differing)}`;
+  const held = await select(reader, rows, {}, LONG_READ_SETTINGS);
+  for (const p of new Set(periods)) {
+    const unfinished = await unfinishedBatches(reader, source, p, await agreedNow(context));
     if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
   }
-  if (first.length === 0) return first;
   const second = await differencesOf(context, rollup, period, span, widest);
-  return second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
+  const both = second.filter((d) => first.some((f) => f.period === d.period && f.minute === d.minute));
+  // Every batch with rows in raw by now had filled its views before the second look, unless it came after the question.
+  // To ask again would not show that: such a batch may be finished by then, although the second look missed its views.
+  if (both.length > 0 && !isDeepStrictEqual(held, await select(reader, rows, {}, LONG_READ_SETTINGS)))
+    return { unfinished: [] };
+  return both;
 }
 
 export interface Difference {

@@ -2,9 +2,23 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { build, sideTables } from './build.ts';
 import { readRollups, statements } from './catalogue.ts';
-import { agreedNow, DAY, DROP_SETTINGS, floorTo, HOUR, onShards, WRITE_SETTINGS, type Context } from './context.ts';
+import {
+  agreedNow,
+  DAY,
+  DROP_SETTINGS,
+  floorTo,
+  HOUR,
+  isoTime,
+  onShards,
+  WRITE_SETTINGS,
+  type Context,
+} from './context.ts';
 import { NO_TIME, tableName } from './view-sql.ts';
 import { isExpired, newestPeriod } from './periods.ts';
+import { placeOf } from './repairs.ts';
+
+/** When it was logged that a period keeps its expired minutes: once a day for each outcome. */
+const toldBy = new WeakMap<Context, Map<string, number>>();
 
 /**
  * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;
@@ -13,8 +27,10 @@ import { isExpired, newestPeriod } from './periods.ts';
  * dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
+  const told = toldBy.get(context) ?? new Map<string, number>();
+  toldBy.set(context, told);
   // one that cannot be reached must not fill the disks of the others
-  const shards = await Promise.allSettled(onShards(context).map((shard) => dropExpiredOf(shard)));
+  const shards = await Promise.allSettled(onShards(context).map((shard) => dropExpiredOf(shard, told)));
   let dropped = 0;
   for (const shard of shards) {
     if (shard.status === 'rejected') throw shard.reason;
@@ -23,7 +39,7 @@ export async function dropExpired(context: Context): Promise<number> {
   return dropped;
 }
 
-async function dropExpiredOf(context: Context): Promise<number> {
+async function dropExpiredOf(context: Context, told: Map<string, number>): Promise<number> {
   const { clickhouse, settings, logger, metrics } = context;
   const now = await agreedNow(context);
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
@@ -66,7 +82,15 @@ async function dropExpiredOf(context: Context): Promise<number> {
     const failed = (await sideTables(clickhouse, { table })).map((side) => Number(/_(\d+)_\w{8}$/.exec(side)?.[1]));
     for (const period of new Set([...fine.map((f) => f.period), ...failed.filter((p) => p < before)])) {
       // nothing is built from raw: the rollup is copied without its expired minutes
-      if ((await build(context, rollup, period, { span: NO_TIME })).kind === 'built') dropped++;
+      const built = await build(context, rollup, period, { span: NO_TIME });
+      const key = [placeOf(context, rollup), period, built.kind].join(' ');
+      if (built.kind === 'built') dropped++;
+      else if (now >= (told.get(key) ?? 0) + DAY) {
+        told.set(key, now);
+        const where = { rollup: rollup.name, period: isoTime(period), outcome: built.kind };
+        const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
+        logger.warn(found, 'expired_minutes_kept');
+      }
     }
   }
   return dropped;

@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ClusterOptions } from './nodes.ts';
 import { openCluster } from './shards.ts';
-import { everywhere, type ClickHouse } from '../clickhouse.ts';
+import { everywhere, fresh, select, type ClickHouse } from '../clickhouse.ts';
 import { assertEmpty } from '../database.ts';
 import { makeCertificate, type Certificate } from '../../../test/harness/certificates.ts';
 import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
@@ -166,6 +166,19 @@ describe('a lost node', () => {
       if (isLeftOut) await expect(work()).resolves.toBeUndefined();
       else await expect(work()).rejects.toMatchObject({ kind: 'retry', message: expect.stringContaining(LOST.host) });
   });
+});
+
+test('a node that lags is waited for by what asks all nodes for fresh rows', async () => {
+  const [first, lagging] = [
+    await startNode({ ...replicas('s1-r1', 's1-r2'), 'SELECT 2': '{"n":2}\n' }),
+    await startNode(),
+  ];
+  lagging.answers = { 'SYSTEM SYNC REPLICA `sluice`.`batches`': 159, 'SELECT 2': '{"n":2}\n' };
+  const reader = everywhere(fresh(await open(first, lagging), ['batches']));
+  const reason = { kind: 'retry', codeName: 'REPLICA_LAGS', message: expect.stringContaining(lagging.host) };
+  await expect(select(reader, 'SELECT 2')).rejects.toMatchObject(reason);
+  lagging.answers = first.answers;
+  expect(await select(reader, 'SELECT 2')).toEqual([{ n: 2 }, { n: 2 }]);
 });
 
 test('a node that refused connections is used as soon as it takes them', async () => {

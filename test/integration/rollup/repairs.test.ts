@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse, Read, Shard, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { build } from '../../../services/rollup/build.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
@@ -153,6 +153,100 @@ describe('repairs', { timeout: 240_000 }, () => {
     await recover(batch, today());
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([7, 7, 7]);
+  });
+
+  describe('of several shards', () => {
+    const names = ['s1', 's2'];
+    /** how many partitions were swapped on each */
+    let swaps: Record<string, number>;
+    /** what a shard answers instead of rows */
+    let answers: Record<string, (sql: string) => Promise<object[] | undefined>>;
+    beforeEach(async () => {
+      [swaps, answers] = [{ s1: 0, s2: 0 }, {}];
+      await world.send('edge_logs', eventsOf(4));
+      await world.send('function_edge_logs', [invocationEvent(world.now, 'p', 'f')]);
+      await ask(today(), today(), today() + DAY);
+    });
+
+    const shardsOf = (order: readonly string[]): ClickHouse => {
+      const engine = world.clickhouse;
+      const shard = (name: string): Shard => ({
+        ...engine,
+        shard: name,
+        read: async (read: Read) => {
+          const given = await answers[name]?.(read.sql);
+          if (given === undefined) return await engine.read(read);
+          const body = Buffer.from(given.map((row) => JSON.stringify(row)).join('\n'));
+          return { body, readRows: undefined, readBytes: undefined };
+        },
+        execute: async (statement: Statement) => {
+          if (statement.sql.includes('REPLACE PARTITION')) swaps[name]!++;
+          await engine.execute(statement);
+        },
+      });
+      return { ...engine, shards: order.map(shard) };
+    };
+    const isLost = (): Promise<never> => Promise.reject(new Error('this shard is lost'));
+
+    test.each([[names], [names.toReversed()]])(
+      'one that cannot be reached keeps no other from its repairs, which are done once: %j',
+      async (order) => {
+        const context = { ...world.context, clickhouse: shardsOf(order) };
+        await requestRepair(context, {
+          source: 'function_edge_logs',
+          period: today(),
+          from: today(),
+          to: today() + DAY,
+          reason: 'command',
+          accept_loss: false,
+        });
+        answers = { s2: isLost };
+        for (let round = 0; round < 3; round++) await expect(repairOpen(context)).rejects.toThrow('this shard is lost');
+        expect(swaps).toEqual({ s1: 2, s2: 0 });
+        expect(await world.registry.metrics()).toContain('sluice_rollup_repairs_total{rollup="api_requests"} 1');
+        expect(await outcomes()).toEqual(['', '']);
+        // the same span, requested again, is another request
+        await ask(today(), today(), today() + DAY);
+        await expect(repairOpen(context)).rejects.toThrow('this shard is lost');
+        expect(swaps).toEqual({ s1: 3, s2: 0 });
+        answers = {};
+        expect(await repairOpen(context)).toBe(0);
+        expect(swaps).toEqual({ s1: 3, s2: 2 });
+        expect(await repairOpen(context)).toBe(0);
+      },
+    );
+
+    test('one where a batch is not finished does not make the other one build again', async () => {
+      const context = { ...world.context, clickhouse: shardsOf(names) };
+      const batch = { topic: 'edge_logs', incarnation: 0, partition: 7, last: 0 };
+      answers = { s2: async (sql) => (sql === statements.unfinishedBatches ? [batch] : undefined) };
+      for (let round = 0; round < 3; round++) expect(await repairOpen(context)).toBe(1);
+      expect([swaps, await outcomes()]).toEqual([{ s1: 1, s2: 0 }, ['unfinished']]);
+      expect(await world.registry.metrics()).toContain('sluice_rollup_repairs_total{rollup="api_requests"} 1');
+      answers = {};
+      expect(await repairOpen(context)).toBe(0);
+      expect(swaps).toEqual({ s1: 1, s2: 1 });
+    });
+
+    test('a request that joins an open one is built everywhere', async () => {
+      const context = { ...world.context, clickhouse: shardsOf(names) };
+      const batch = { topic: 'edge_logs', incarnation: 0, partition: 7, last: 0 };
+      answers = { s2: async (sql) => (sql === statements.unfinishedBatches ? [batch] : undefined) };
+      expect(await repairOpen(context)).toBe(1);
+      await ask(today(), today(), today() + 3600);
+      for (let round = 0; round < 2; round++) expect(await repairOpen(context)).toBe(2);
+      expect(swaps).toEqual({ s1: 2, s2: 0 });
+    });
+
+    test('what one of them lacks is still reported while it cannot be reached', async () => {
+      const context = { ...world.context, clickhouse: shardsOf(names) };
+      const batch = { topic: 'edge_logs', incarnation: 0, partition: 7, last: 0, stored: 2, rows: 1 };
+      answers = { s2: async (sql) => (sql === statements.lostBatches ? [batch] : undefined) };
+      expect(await repairOpen(context)).toBe(1);
+      answers = { s2: isLost };
+      await expect(repairOpen(context)).rejects.toThrow('this shard is lost');
+      expect([await metric(), await outcomes()]).toEqual(['1', ['incomplete']]);
+    });
   });
 
   test('rows outside of the span are copied, rows within it are made from raw', async () => {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ClickHouse, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
@@ -59,6 +59,7 @@ describe('retention', { timeout: 120_000 }, () => {
             ['minutes', 'api_requests', 'at', 'WHERE width = 60'],
             ['hours', 'api_requests', 'at', 'WHERE width = 3600'],
             ['events', 'api_requests', 'at', 'WHERE width = 0'],
+            ['days', 'function_invocations', 'at', 'WHERE width = 86400'],
           ]
             .map(
               ([name, table, time, where]) =>
@@ -81,18 +82,48 @@ describe('retention', { timeout: 120_000 }, () => {
 
   test('raw days, minutes and hours each go when their own time has come', async () => {
     expect(await dropExpired(keeping(90, 90, 400))).toBe(0);
-    expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24 });
+    expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24, days: 24 });
     expect(await dropExpired(keeping(8, 4, 16))).toBeGreaterThan(30);
     // a day or period is dropped when its newest possible event is older than the retention
-    expect(await oldest()).toEqual({ raw: 8, invocations: 8, minutes: 4, hours: 16, events: 4 });
+    expect(await oldest()).toEqual({ raw: 8, invocations: 8, minutes: 4, hours: 16, events: 4, days: 16 });
     expect(await dropExpired(keeping(8, 4, 16))).toBe(0);
+  });
+
+  test('says once a day which batches, that nobody finishes, keep expired minutes', async () => {
+    const at = START - 20 * DAY_MS;
+    const batch = world.announce('edge_logs', [edgeEvent(at, `https://${REF}.supabase.co/rest/v1/t`)], {
+      period: floorTo(at / 1000, DAY),
+    });
+    await batch.insert();
+    const context = keeping(90, 12, 400);
+    const warn = vi.spyOn(context.logger, 'warn');
+    await dropExpired(context);
+    const { partition, last } = batch;
+    const line = {
+      rollup: 'api_requests',
+      period: new Date(floorTo(at, DAY_MS)).toISOString(),
+      outcome: 'unfinished',
+      batches: [{ topic: 'edge_logs', incarnation: 0, partition, last }],
+    };
+    expect(warn.mock.calls).toEqual([[line, 'expired_minutes_kept']]);
+    world.now += DAY_MS - 1000;
+    await dropExpired(context);
+    expect(warn).toHaveBeenCalledTimes(1);
+    world.now += 1000;
+    await dropExpired(context);
+    expect(warn).toHaveBeenCalledTimes(2);
+    await batch.record();
+    await dropExpired(context);
+    expect(warn).toHaveBeenCalledTimes(2);
+    warn.mockRestore();
+    expect((await oldest())['minutes']).toBe(11);
   });
 
   test('a clock that is ahead of the other one drops nothing, whichever of the two it is', async () => {
     const ahead = START + 500 * DAY_MS;
     expect(await dropExpired({ ...keeping(90, 90, 400), clock: () => ahead })).toBe(0);
     expect(await dropExpired({ ...keeping(90, 90, 400), engineClock: () => Promise.resolve(ahead) })).toBe(0);
-    expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24 });
+    expect(await oldest()).toEqual({ raw: 24, invocations: 24, minutes: 24, hours: 24, events: 24, days: 24 });
   });
 
   test('a repair by a clock that is ahead keeps the minutes of its period', async () => {
