@@ -90,8 +90,9 @@ interface KafkaOptions {
   readonly clientId: string;
   readonly logger: Logger;
   /**
-   * How much one fetch may hold decompressed, bytes. The rest is fetched again. Of a larger record only the first
-   * maxDecompressedBytes + 1 bytes are kept. One value per process.
+   * How much one fetch may hold decompressed, bytes (KAFKA_MAX_DECOMPRESSED_BYTES). It is never less than the largest
+   * MAX_EVENT_BYTES. The rest is fetched again. Of a larger record only the first maxDecompressedBytes + 1 bytes are
+   * kept. One value per process.
    */
   readonly maxDecompressedBytes: number;
   readonly ssl?: boolean | ConnectionOptions;

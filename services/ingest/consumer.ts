@@ -61,12 +61,16 @@ export async function startConsumer(options: ConsumerOptions) {
   const permit = createPermits(options.permits);
   const assignment = new Assignment(options, { consumer, admin, membership, committer, permit, fail });
 
+  /** how long the broker took for the last heartbeat, milliseconds; kafkajs sends one at a time */
+  let heartbeatTookMs = 0;
   consumer.on('consumer.network.request', ({ payload }) => {
     // some rejoins emit no `rebalancing` (common/kafka/consumer-facts.md)
     if (payload.apiName === 'JoinGroup') assignment.endAll();
+    // by the wall clock, which may be set back
+    if (payload.apiName === 'Heartbeat') heartbeatTookMs = Math.max(0, payload.duration);
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
-  consumer.on('consumer.heartbeat', () => membership.heartbeat());
+  consumer.on('consumer.heartbeat', () => membership.heartbeat(heartbeatTookMs));
   consumer.on('consumer.crash', ({ payload }) => {
     assignment.endAll();
     committer.crashed();

@@ -22,7 +22,7 @@ import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, rulesFor, schemaIdsOf, 
 import { recycled, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
-import { checksum, type Record } from './evaluate/record.ts';
+import { CHECKED_BYTES, checksum, type Record } from './evaluate/record.ts';
 import { statements } from './statements.ts';
 
 /** What the partitions of one process share, with the ClickHouse of one partition. */
@@ -223,7 +223,7 @@ async function compare(
   const stored = await select<{ offset: number; checksum: number; dead_time: number | null }>(
     reader,
     statements.storedChecksums,
-    { topic, partition, source, incarnation, first, last },
+    { topic, partition, source, incarnation, first, last, checked_bytes: CHECKED_BYTES },
   );
   const byOffset = Map.groupBy(stored, (s) => s.offset);
   const settings = settingsOf(context, place);

@@ -15,7 +15,7 @@ import { whenOpen } from './when-open.ts';
 let logger: Logger | undefined;
 
 // `npm run query`: the HTTP service alone, with push if KAFKA_BROKERS is set. It listens at once. Until ClickHouse
-// answers and the rollup service has created the schema, callers get 503.
+// answers, the rollup service has created the schema and the definitions are checked, callers get 503.
 await runProcess(
   () => logger,
   async (add, stopping) => {

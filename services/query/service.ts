@@ -61,12 +61,12 @@ const IDLE_CHECK_MS = 20;
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
   const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger, ({ all }) => answers.keep(all));
-  const stopping = new AbortController();
-  const checked = definitions.checkFirst(schema, stopping.signal);
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
 
+  const stopping = new AbortController();
+  const checked = definitions.checkFirst(schema, stopping.signal);
   const { answers, responseMemory, metrics, shared } = await startAnswers(
     // wait for the schema and the check: a wrong definition might show rows of other projects until the check ends it
     { ...options, clock, clickhouse: whenOpen(checked.then(() => clickhouse)) },

@@ -2,12 +2,12 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../common/clickhouse/errors.ts';
 
 /**
- * Returns a ClickHouse that may still be connecting or migrating. Until it is open, every statement fails with 210
- * NETWORK_ERROR, which callers see as 503.
+ * Returns a ClickHouse that may not be used yet: it is connecting or migrating, or definitions are being checked. Until
+ * then every statement fails with 210 NETWORK_ERROR, which callers see as 503.
  */
 export function whenOpen(opening: Promise<ClickHouse>): ClickHouse {
   const refuse = async (): Promise<never> => {
-    throw refusal(210, 'ClickHouse is not connected yet');
+    throw refusal(210, 'ClickHouse is not connected, or definitions are not checked yet');
   };
   const closed: ClickHouse = {
     where: 'not connected yet',

@@ -91,6 +91,27 @@ test('a produce call that one broker refuses at once is stored once by a broker 
   expect(stored).toEqual(messages);
 });
 
+test('a fetch of nothing but control records is handed over; one without anything is not', () => {
+  type Batch = new (
+    topic: string,
+    fetchedOffset: string,
+    data: object,
+  ) => {
+    readonly fetchedOffset: string;
+    readonly messages: readonly object[];
+    isEmpty(): boolean;
+    isEmptyDueToFiltering(): boolean;
+    lastOffset(): string;
+  };
+  const Made = require('kafkajs/src/consumer/batch.js') as Batch;
+  const fetched = (messages: readonly object[]) =>
+    new Made('t', '4', { partition: 0, highWatermark: '9', abortedTransactions: [], messages });
+  const marker = fetched([{ offset: '5', isControlRecord: true }]);
+  expect([marker.isEmpty(), marker.isEmptyDueToFiltering()]).toEqual([false, false]);
+  expect([marker.fetchedOffset, marker.messages, marker.lastOffset()]).toEqual(['4', [], '5']);
+  expect(fetched([]).isEmpty()).toBe(true);
+});
+
 test('a produce call fails if an acknowledged partition has moved to a broker that is asked again', async () => {
   for (const refuseAfterMs of [0, 100]) {
     const { send, messages, stored } = producerWith(refuseAfterMs, { 1: [0, 1] });

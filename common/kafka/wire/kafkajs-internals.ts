@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// Four places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
+// Five places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
@@ -37,6 +37,22 @@ groups.heartbeat = async function (this: ConsumerGroup, options) {
   this.lastRequest = Math.min(this.lastRequest, Date.now());
   await heartbeat.call(this, options);
 };
+
+/** The members of kafkajs's Batch (src/consumer/batch.js) that this file uses. */
+interface FetchedBatch {
+  readonly rawMessages: readonly unknown[];
+  isEmpty: (this: FetchedBatch) => boolean;
+  isEmptyDueToFiltering: () => boolean;
+}
+
+// Hands over a fetch that holds nothing but offsets without a record, which kafkajs passes over (src/consumer/runner.js,
+// line 420). It moves its position by itself then, also if the fetch is from before a rejoin. Our own blocks are messages
+// to kafkajs; what it reads itself, of brokers before 2.3, is empty.
+const batches = (require('kafkajs/src/consumer/batch.js') as { prototype: FetchedBatch }).prototype;
+batches.isEmpty = function (this: FetchedBatch): boolean {
+  return this.rawMessages.length === 0;
+};
+batches.isEmptyDueToFiltering = () => false;
 
 /** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */
 interface Broker {
@@ -131,14 +147,14 @@ definition.protocol =
   ({ version }) =>
   (parameters) => {
     const protocol = original({ version })(parameters);
-    if (version !== VERSION) return protocol;
+    const options = fetchOptions;
+    if (version !== VERSION || options === undefined) return protocol;
     const positions = new Map(
       parameters.topics.flatMap(({ topic, partitions }) =>
         partitions.map(({ partition, fetchOffset }) => [`${topic}:${partition}`, Number(fetchOffset)]),
       ),
     );
     const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
-    const decode = (raw: Buffer): Promise<unknown> =>
-      decodeFetchResponse(raw, { ...fetchOptions!, fetchOffset, readOld });
+    const decode = (raw: Buffer): Promise<unknown> => decodeFetchResponse(raw, { ...options, fetchOffset, readOld });
     return { ...protocol, response: { ...protocol.response, decode } };
   };

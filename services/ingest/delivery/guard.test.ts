@@ -20,4 +20,9 @@ test('a lane that waits until it is surely a member sees that another group took
   };
   const guard = new Guard(ports as Ports, new Intake({ fetchFrom: () => {} }));
   expect(await guard.fence()).toBe('retake');
+  const over = new Guard(
+    { ...ports, isOver: () => true, group: 'another' } as Ports,
+    new Intake({ fetchFrom: () => {} }),
+  );
+  expect(await over.fence()).toBe('over');
 });

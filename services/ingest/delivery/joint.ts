@@ -27,10 +27,10 @@ export interface Seat {
  * It is sent when all have come that took a seat, or at the deadline with those that have.
  *
  * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
- * failure it is completed by itself, under its own token (store-batch.ts). The engine would not reject a late joint
- * insert by that token. So the joint insert must have ended before. It has: nobody else can have the engine while this process exists, and the
- * lanes after a rebalance wait for the joint inserts of those before it (Joints.end). On a server the insert of a process
- * that was suspended could come later.
+ * failure it is completed by itself, under its own token (store-batch.ts). That token would not keep out a joint insert
+ * that comes later. So the joint insert must have ended before the batch is completed. Two things make that certain.
+ * Nobody else can have the engine while this process exists. After a rebalance, lanes first wait for the joint inserts
+ * of the lanes before them (Joints.end). On a server, the insert of a suspended process could come later.
  */
 export class Joint {
   readonly #contributions: Contribution<unknown>[] = [];

@@ -64,6 +64,8 @@ interface Setup {
   readonly chance?: number;
   /** the first fetch is from so many offsets further on: it was asked for by the lane before this one */
   readonly strayedBy?: number;
+  /** after the log comes a fetch without a record, up to this offset */
+  readonly emptyUpTo?: number;
   /** too many of the last messages are bad after the batch that ends there */
   readonly badAt?: number;
   /** called with what the lane is about to do; throws or changes the world */
@@ -157,6 +159,7 @@ async function run(setup: Setup) {
   let { strayedBy = 0 } = setup;
   const ends = [high, setup.thenHigh ?? high];
   let fetchFrom: number | undefined;
+  let { emptyUpTo } = setup;
   let ledgerEnd = end;
   let badSince = end !== undefined && end.last === badAt;
   const act = (what: string): void => {
@@ -186,6 +189,11 @@ async function run(setup: Setup) {
         const found = log.filter((r) => r.offset >= at);
         if (found.length > 0 && !lane.offer({ at, to: found.at(-1)!.offset, records: found }))
           did.push('offer refused');
+        return;
+      }
+      if (emptyUpTo !== undefined) {
+        lane.offer({ at: log.at(-1)!.offset + 1, to: emptyUpTo, records: [] });
+        emptyUpTo = undefined;
         return;
       }
       if (ms >= 60_000) world.isOver = true;
@@ -740,6 +748,19 @@ describe('an open batch', () => {
       'repair 5-6',
       'record 0:5-6',
     ]);
+  });
+
+  test('may end in offsets without a record that are fetched alone', async () => {
+    const setup: Setup = {
+      end: endAt(3),
+      metadata: encodeIntent(intentOf(4, 9)),
+      log: records(3, 8),
+      emptyUpTo: 9,
+      high: 10,
+    };
+    const { did, lane } = await run(setup);
+    expect(did).toContain('insert 0:4-9 at 777 of 4,5,6,7,8');
+    expect(lane.isRecovering).toBe(false);
   });
 
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {

@@ -79,7 +79,10 @@ export class Lane implements Companion {
 
   /** Hands over what was fetched from the offset `at`. False: the lane does not want it now. */
   offer(fetched: Fetched & { readonly at: number }): boolean {
-    return this.#intake.offer(fetched);
+    const isTaken = this.#intake.offer(fetched);
+    // an announced batch may end in offsets without a record
+    if (isTaken && this.isRecovering && fetched.records.length === 0) this.inbox.offer(fetched);
+    return isTaken;
   }
 
   invite(room: CutLimits, seat: () => Seat): boolean {
@@ -92,7 +95,7 @@ export class Lane implements Companion {
   /** Runs until the lane is over. Rejects if the process must not go on. */
   async run(): Promise<void> {
     const ports = this.#ports;
-    // no joint insert of this lane runs when it takes its partition again, so once is enough
+    // once is enough: a lane has awaited its own joint inserts before it takes its partition again
     await this.#guard.persistently('the end of joint inserts', () =>
       ports.joints.end(
         () => ports.store.endRunning(),
@@ -356,7 +359,7 @@ export class Lane implements Companion {
     if (!(await ports.commit(first, encodeIntent(intent)))) return 'over';
     this.#committedEnd = undefined;
     this.#announced = intent;
-    // no row of this batch is of an earlier period
+    // No row of this batch is of an earlier period. A batch announced by another owner may be of an earlier one than ours.
     const least = Math.min(this.#period, rules.period);
     const batchStore: BatchStore = {
       ...store,

@@ -42,8 +42,8 @@ const COLUMNS = [
 ] as const;
 
 /**
- * No token: a row that is written twice counts once, and one that the engine noted before it was killed would keep out
- * the row that never came.
+ * No token: a row that is written twice counts once anyway. An engine that is killed may have noted a token without its
+ * row. That token would keep the repetition out.
  */
 const SETTINGS = { insert_deduplicate: 0 } as const;
 

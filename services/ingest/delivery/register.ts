@@ -16,7 +16,7 @@ const AGE_MS = 2_000;
  */
 const GATHER_MS = 10;
 
-/** In a cluster: with the age it is less than a claim takes to hold (SETTLE_MS of take.ts). */
+/** A replica may lag this long before a read of it fails. With AGE_MS it is less than SETTLE_MS (take.ts). */
 const LAG_MS = 2_500;
 
 interface Found {

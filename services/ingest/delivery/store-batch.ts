@@ -44,7 +44,7 @@ export async function storeBatch(
     if (ended !== undefined) return ended;
     await store.endRunning();
     const { offsets, stored } = await store.found(batch);
-    // the first look finds a part that was there before; after a third one, a second token was used
+    // what the first look finds was there before; at the third one, a second token has been used
     progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
     if (!isMissing(offsets)) {
       // before the ledger's row: whoever sees that one need not look for this

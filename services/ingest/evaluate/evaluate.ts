@@ -140,7 +140,7 @@ const TURN_BYTES = 16 * 1024;
 /** what a record counts beside its value */
 const RECORD_BYTES = 256;
 
-/** A batch up to this size, about 10 ms of CPU, does not wait for larger ones: a server takes 16 at a time. */
+/** A batch up to this size, about 10 ms of CPU, does not wait for larger ones. On a server, 16 are written at a time. */
 const SMALL_BATCH_BYTES = 1024 * 1024;
 
 /** resolves when no large batch is evaluated any more */

@@ -36,4 +36,9 @@ test('the checksum is CRC-32 of the value, 0 for none', () => {
   const record = { offset: 0, time: 0, key: null, headers: [] };
   expect(checksum({ ...record, value: Buffer.from('123456789') })).toBe(0xcbf43926);
   expect(checksum({ ...record, value: null })).toBe(0);
+  // of a larger record, another KAFKA_MAX_DECOMPRESSED_BYTES keeps more
+  const large = Buffer.alloc(40 * 1024 * 1024, 'x');
+  expect(checksum({ ...record, value: large.subarray(0, 32 * 1024 * 1024) })).toBe(
+    checksum({ ...record, value: large }),
+  );
 });

@@ -53,9 +53,15 @@ export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): 
 }
 
 /**
+ * A checksum is of at most so many bytes. Of a larger record, ingest may keep more or less of the value: as much as
+ * KAFKA_MAX_DECOMPRESSED_BYTES says, 32 MiB at least.
+ */
+export const CHECKED_BYTES = 16 * 1024 * 1024;
+
+/**
  * CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been
  * recreated.
  */
 export function checksum(record: Record): number {
-  return record.value === null ? 0 : crc32(record.value);
+  return record.value === null ? 0 : crc32(record.value.subarray(0, CHECKED_BYTES));
 }

@@ -44,6 +44,16 @@ test('membership is in doubt after half a session without a heartbeat', () => {
   expect(membership.isFresh()).toBe(true);
 });
 
+test('a heartbeat counts from when it was sent: an answer that comes late makes nobody a member', () => {
+  const { membership, pass } = createMember();
+  membership.won(['a']);
+  pass(20_000);
+  membership.heartbeat(15_000);
+  expect(membership.isFresh()).toBe(false);
+  membership.heartbeat(14_999);
+  expect(membership.isFresh()).toBe(true);
+});
+
 test('a commit is not sent once the partition is lost', async () => {
   const { membership } = createMember();
   membership.won(['a']);

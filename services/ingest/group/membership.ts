@@ -36,8 +36,9 @@ export function createMembership(clock: Clock, sessionTimeoutMs: number) {
       joined = true;
       lastHeartbeat = clock();
     },
-    heartbeat(): void {
-      lastHeartbeat = clock();
+    /** The broker has answered a heartbeat. Its session counts from when it was sent, so long before `tookMs`. */
+    heartbeat(tookMs = 0): void {
+      lastHeartbeat = clock() - tookMs;
     },
     owns(partition: string, inStint: number): boolean {
       return inStint === stint && assigned.has(partition);

@@ -91,8 +91,8 @@ export class Turns<P extends Partition> {
   }
 
   /**
-   * `share`: how much of the limits may be used: 1 while it is fetched, less to begin again after the client paused it.
-   * That is not the lane's state `paused`.
+   * `share`: the part of the limits that may be used. It is 1 for a partition that is fetched. One that the client has
+   * paused begins again only below less than that (arrange in assignment.ts). `paused` of the lane is something else.
    */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
     if (partition.lane.isRecovering) return true;
