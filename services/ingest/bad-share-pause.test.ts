@@ -59,6 +59,14 @@ describe('the ledger is looked at', () => {
     expect(looks).toEqual([1, 1, 1, 2, 2, 3]);
   });
 
+  test('after a pause, only when the bad messages since could be too many', async () => {
+    const { ledger, badShare, look } = badShareOf(50, 100);
+    expect(await look(51, 100)).toBe(true);
+    badShare.add(1);
+    await look(0, 0);
+    expect(ledger.looks).toBe(1);
+  });
+
   test('not again before another bad message', async () => {
     const { ledger, look } = badShareOf(50, 100);
     await look(90, 200);

@@ -106,6 +106,12 @@ test('an insert whose view failed is unfinished, because its rows are there; any
   await expect(insertWith('Memory limit')).rejects.toThrow('Memory limit');
 });
 
+test('a row whose message would be a dead letter today is the same log', async () => {
+  const row = record(0, BAD);
+  const { ours } = stores({ stored: [{ offset: 0, checksum: checksum(row), dead_time: null }] });
+  expect(await ours.compare(0, [row])).toEqual(['same']);
+});
+
 test('a log differs where a value, its time as a dead letter, or its absence is not what is stored', async () => {
   const [row, letter] = [record(0, event(0)), record(1, BAD)];
   const stored = [

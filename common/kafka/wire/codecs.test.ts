@@ -1,9 +1,11 @@
 import zlib from 'node:zlib';
 import { compressSync as snappyBlock } from 'snappy';
+import kafkajs from 'kafkajs';
 import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test } from 'vitest';
-import { compress, decompress, decompressInChunks, type Codec } from './codecs.ts';
+import { compress, decompress, decompressInChunks, installCodecs, type Codec } from './codecs.ts';
 
+const { CompressionCodecs, CompressionTypes } = kafkajs;
 const codecs: Codec[] = ['gzip', 'snappy', 'lz4', 'zstd'];
 const MiB = 1024 * 1024;
 
@@ -132,6 +134,15 @@ describe('snappy of Java (xerial blocks)', () => {
     // claims 4 GiB - 1 in its varint: refused by its claim alone
     expect(await refusal(decompress('snappy', Buffer.from([0xff, 0xff, 0xff, 0xff, 0x0f, 0]), MiB))).toBe('too_large');
   });
+});
+
+test('a record batch that kafkajs reads itself is refused above the limit', async () => {
+  installCodecs(10);
+  const codec = CompressionCodecs[CompressionTypes.GZIP]!() as unknown as {
+    decompress(data: Buffer): Promise<Buffer>;
+  };
+  expect(await codec.decompress(zlib.gzipSync(sample(10)))).toHaveLength(10);
+  await expect(codec.decompress(zlib.gzipSync(sample(11)))).rejects.toThrow('more than 10 bytes');
 });
 
 describe('lz4 frames', () => {

@@ -380,6 +380,12 @@ describe('a permit', () => {
     ]);
   });
 
+  test('is taken once for each batch, and released', async () => {
+    let taken = 0;
+    const { did } = await run({ log: records(0, 0), onPermit: () => void taken++ });
+    expect([taken, did.filter((d) => d === 'release').length]).toEqual([1, 1]);
+  });
+
   test('is released while ClickHouse is unavailable', async () => {
     let tries = 0;
     const { did } = await run({

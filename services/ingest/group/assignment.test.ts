@@ -240,13 +240,16 @@ test('a comparison goes on at once behind offsets without a record; between its 
 });
 
 test('nor is anything fetched after records that a comparison asked for', async () => {
-  const { did, receive } = assign({ end: END });
+  const { did, metrics, receive } = assign({ end: END });
   await vi.advanceTimersByTimeAsync(0);
+  metrics.lag.reset();
   expect(receive(4, 3)).toBeUndefined();
   await vi.advanceTimersByTimeAsync(0);
   expect(did.splice(0)).toEqual(['pause', 'seek 4', 'resume', 'pause', 'seek 4', 'resume']);
   expect(receive(4, 3)).toBe('6');
   expect(did).toEqual(['pause']);
+  // the lag is known when the lane is
+  expect(await valuesOf(metrics.lag)).toEqual([]);
 });
 
 const valuesOf = async (metric: { get(): Promise<{ values: { value: number }[] }> }): Promise<number[]> =>

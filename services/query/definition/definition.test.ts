@@ -250,7 +250,10 @@ describe('readDefinitions', () => {
     writeFileSync(join(folder, 'x.sql'), 'select 1');
     mkdirSync(join(folder, 'y.sql'));
     writeFileSync(join(folder, 'y.yaml'), '');
-    expect(() => readDefinitions([folder])).toThrow(/x\.yaml:1: is missing.*\n.*y\.sql:1: cannot be read: EISDIR/);
+    writeFileSync(join(folder, 'z.sql'), 'select 1');
+    expect(() => readDefinitions([folder])).toThrow(
+      /x\.yaml:1: is missing.*\n.*y\.sql:1: cannot be read: EISDIR.*\n.*z\.yaml:1: is missing/,
+    );
     expect(() => readDefinitions([join(folder, 'none')])).toThrow(/cannot read the folder of endpoints .*none: ENOENT/);
   });
 

@@ -41,6 +41,8 @@ it('all addresses of an IPv6 network are one, as an IPv4 address in IPv6 notatio
     expect([address, failures.blockedFor(address, 1)]).toEqual([address, 60]);
   for (const address of ['2001:db8:1:3::1', '2001:db8::1:2', '::1', '10.0.0.2'])
     expect([address, failures.blockedFor(address, 1)]).toEqual([address, undefined]);
+  failures.note('1:2::4:5:6:7:8', 0);
+  expect(failures.blockedFor('1:2:0:4::', 1)).toBe(60);
 });
 
 it('remembers a bounded number of addresses', () => {
