@@ -4,4 +4,7 @@
  * variable when the pool is first used. Setting it while modules load is early enough (checked: 10 statements of 1 s
  * ran in 1.0 s; set after a first file access, in 3.0 s).
  */
-export const THREAD_POOL_SIZE = Number((process.env['UV_THREADPOOL_SIZE'] ??= '16'));
+export const THREAD_POOL_SIZE = Number(
+  // a slot's query needs a thread, and 12 are for the writes, other reads and files
+  (process.env['UV_THREADPOOL_SIZE'] ??= String(Math.max(16, 12 + (Number(process.env['QUERY_CONCURRENCY']) || 0)))),
+);

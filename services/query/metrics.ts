@@ -21,7 +21,7 @@ export function createQueryMetrics(
     inFlight: gaugeOf('sluice_query_requests_in_flight', 'Requests in flight', gauges.requestsInFlight),
     responseMemoryBytes: gaugeOf(
       'sluice_query_response_memory_bytes',
-      'Bytes of large answers that callers have not read yet',
+      'Bytes that large answers have reserved, or hold until callers have read them',
       gauges.responseMemoryBytes,
     ),
     requests: counter('sluice_query_requests_total', 'Requests answered', 'endpoint', 'status', 'cache'),

@@ -68,7 +68,7 @@ export async function startQuery(options: QueryOptions) {
   const stopping = new AbortController();
   const checked = definitions.checkFirst(schema, stopping.signal);
   const { answers, responseMemory, metrics, shared } = await startAnswers(
-    // wait for the schema and the check: a wrong definition might show rows of other projects until the check ends it
+    // wait for the schema and the check: a wrong definition could show rows of other projects before the check stops us
     { ...options, clock, clickhouse: whenOpen(checked.then(() => clickhouse)) },
     first.key.hash,
     () => app.inFlight(),
@@ -133,6 +133,7 @@ export async function startQuery(options: QueryOptions) {
     createdKey: first.made,
     /** resolves when the definitions have been checked against ClickHouse and the keys are loaded */
     ready,
+    /** rejects if a definition is wrong: then the process must end */
     failed: ready,
     /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
     reload: (): Promise<void> => definitions.reload(),

@@ -19,7 +19,7 @@ type ClosedRepairs = Awaited<ReturnType<typeof readClosedRepairs>>;
 
 /** What this process has built of a pending period. */
 interface Begun {
-  /** what was closed before its first build */
+  /** the repairs that were closed before its first build */
   readonly closed: ClosedRepairs;
   /** the shards that have it */
   readonly on: Set<string | undefined>;

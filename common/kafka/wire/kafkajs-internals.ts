@@ -47,7 +47,7 @@ interface FetchedBatch {
 
 // Hands over a fetch that holds nothing but offsets without a record, which kafkajs passes over (src/consumer/runner.js,
 // line 420). It moves its position by itself then, also if the fetch is from before a rejoin. Our own blocks are messages
-// to kafkajs; what it reads itself, of brokers before 2.3, is empty.
+// to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over with no message.
 const batches = (require('kafkajs/src/consumer/batch.js') as { prototype: FetchedBatch }).prototype;
 batches.isEmpty = function (this: FetchedBatch): boolean {
   return this.rawMessages.length === 0;

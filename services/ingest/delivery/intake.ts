@@ -31,6 +31,11 @@ export class Intake {
     this.#ports = ports;
   }
 
+  /** While records are accepted and no retake is due: one after the last offset that was fetched. */
+  get asked(): number {
+    return this.#asked;
+  }
+
   /** Accepts nothing until open() or peek(). */
   close(): void {
     this.state = 'taking';

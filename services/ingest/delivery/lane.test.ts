@@ -69,7 +69,7 @@ interface Setup {
   /** too many of the last messages are bad after the batch that ends there */
   readonly badAt?: number;
   /** called with what the lane is about to do; throws or changes the world */
-  readonly on?: (what: string, world: World) => void;
+  readonly on?: (what: string, world: World, lane: Lane) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
   readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void | Promise<void>;
   /** a batch that is not full waits so long */
@@ -163,7 +163,7 @@ async function run(setup: Setup) {
   let ledgerEnd = end;
   let badSince = end !== undefined && end.last === badAt;
   const act = (what: string): void => {
-    on(what, world);
+    on(what, world, lane);
     did.push(what);
   };
   const ports: Ports = {
@@ -767,6 +767,19 @@ describe('an open batch', () => {
     const { did, lane } = await run(setup);
     expect(did).toContain('insert 0:4-9 at 777 of 4,5,6,7,8');
     expect(lane.isRecovering).toBe(false);
+  });
+
+  test('may end in offsets without a record that come while the open batch before it is written', async () => {
+    const { did } = await run({
+      end: endAt(4),
+      log: records(4, 8),
+      orphans: [orphan(6, [5]), orphan(9, [7])],
+      high: 10,
+      on: (what, _, lane) => {
+        if (what.startsWith('insert 0:5-6')) lane.offer({ at: 9, to: 9, records: [] });
+      },
+    });
+    expect(did.filter((d) => d.startsWith('record'))).toEqual(['record 0:5-6', 'record 0:7-9']);
   });
 
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {

@@ -79,10 +79,7 @@ export class Lane implements Companion {
 
   /** Hands over what was fetched from the offset `at`. False: the lane does not want it now. */
   offer(fetched: Fetched & { readonly at: number }): boolean {
-    const isTaken = this.#intake.offer(fetched);
-    // an announced batch may end in offsets without a record
-    if (isTaken && this.isRecovering && fetched.records.length === 0) this.inbox.offer(fetched);
-    return isTaken;
+    return this.#intake.offer(fetched);
   }
 
   invite(room: CutLimits, seat: () => Seat): boolean {
@@ -187,6 +184,8 @@ export class Lane implements Companion {
   /** Waits until the batch that ends there is fetched. */
   async #cutAt(last: number): Promise<Cut | Ended> {
     for (;;) {
+      // it may end in offsets without a record, which wait for the next record otherwise
+      if (this.#intake.retake === undefined && this.#intake.asked > last) this.inbox.offer({ to: last, records: [] });
       const cut = this.inbox.cutAt(last);
       if (cut !== undefined) return cut;
       const ended = this.#guard.checkOrDrain();
@@ -298,6 +297,7 @@ export class Lane implements Companion {
     let own: Seat | undefined;
     const seat = (): Seat => {
       joint ??= ports.joints.begin(ports.after(JOINT_DEADLINE_MS));
+      // the lane that invites goes with a permit of its own, also when it tries again after a failure
       own ??= { ...joint.seat(), isAwaited: () => false };
       return joint.seat();
     };

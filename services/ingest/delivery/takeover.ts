@@ -181,6 +181,7 @@ function beginOf({ end, intents, orphans, low }: Facts, incarnation: number): nu
   const stored = orphans.find((o) => o.incarnation === incarnation);
   // of the first batch ever some records may be gone from Kafka by now
   if (end === undefined) return Math.min(low, announced?.first ?? low, ...firstOf(stored));
+  // if an earlier batch than the announced one has rows, nothing says where that batch, and so this life, begins
   return announced !== undefined && (stored === undefined || stored.last >= announced.last)
     ? announced.first
     : undefined;

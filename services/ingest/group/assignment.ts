@@ -172,7 +172,7 @@ export class Assignment {
         this.#turns.fetched(taken);
       }
       this.arrange();
-      // a comparison (take.ts) asks for one offset at a time: a fetch on its way would answer the next question
+      // a comparison (take.ts) asks for one offset at a time: a fetch from another one would make the lane begin again
       if (taken.lane.state === 'comparing') this.#pause(taken);
     } else {
       this.#pause(taken);

@@ -12,7 +12,7 @@ export interface Partition {
   };
   /** where its rows go: its topic, on its shard */
   readonly target: string;
-  /** one after its last readable offset in Kafka, as the last fetch said; 0 before the first one */
+  /** one after its last readable offset in Kafka, as the last fetch with records said; 0 before the first one */
   readonly end: number;
   readonly lastFetch: { readonly bytes: number; readonly records: number };
 }
@@ -22,7 +22,7 @@ export function isBehind({ end, lane }: Partition): boolean {
   return end > lane.inbox.end;
 }
 
-/** Only these are paused and resumed here. Lanes in other states (LaneState in ports.ts) use fetchFrom. */
+/** Only these are paused and resumed by arrange (assignment.ts). Lanes in other states use fetchFrom (ports.ts). */
 export function isRunning({ lane }: Partition): boolean {
   return lane.state === 'running';
 }

@@ -7,7 +7,7 @@ import { convertInThread } from '../render/renderer.ts';
 
 /** A result as callers get it. */
 export interface Answer {
-  /** a Buffer if it was made in a thread (renderer.ts) */
+  /** a Buffer if it was made in a thread (renderer.ts); one from Redis is a string, whatever its size */
   readonly body: string | Buffer;
   /** of the body in UTF-8 */
   readonly bytes: number;

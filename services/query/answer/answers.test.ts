@@ -1,10 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply } from 'fastify';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../../common/clickhouse/errors.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
+import { compressors } from './answer.ts';
 import { createAnswers } from './answers.ts';
 import type { SharedAnswer, SharedCache } from './shared-cache.ts';
 import { STALE_MS } from './cache.ts';
@@ -385,4 +386,13 @@ test('a query that outlives its definition leaves no answer in the cache', async
   finished.resolve();
   expect((await asked).cache).toBe('miss');
   expect(answers.cache.size).toBe(0);
+});
+
+test('an encoding that failed once is tried again', async () => {
+  const answers = make({ read: async () => ({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) });
+  const { answer } = await answers.answer(definition, params, () => calm, 'k');
+  const gzip = vi.spyOn(compressors, 'gzip').mockRejectedValueOnce(new Error('no memory'));
+  await expect(answers.encoded(answer, 'gzip')).rejects.toThrow('no memory');
+  expect((await answers.encoded(answer, 'gzip')).length).toBeGreaterThan(0);
+  gzip.mockRestore();
 });

@@ -151,6 +151,7 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     if (copy === undefined) {
       copy = compressors[encoding](answer.body);
       answer.copies.set(encoding, copy);
+      copy.catch(() => answer.copies.delete(encoding));
       const kept = cached.get(answer);
       if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
     }

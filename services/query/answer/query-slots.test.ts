@@ -31,6 +31,22 @@ describe('slots', () => {
     expect(slots.running()).toBe(0);
   });
 
+  it('lets the queries that wait go first when another key has not called for a minute', async () => {
+    let now = 0;
+    const timed = createShares(() => now);
+    timed.note('b');
+    timed.note('a');
+    const slots = createQuerySlots({ shares: timed, concurrency: 4, queue: 10, waitMs: 10_000 });
+    await Promise.all([slots.acquire(calm, 'a'), slots.acquire(calm, 'a')]);
+    const order: number[] = [];
+    const third = slots.acquire(calm, 'a').then(() => order.push(3));
+    now = 60_001;
+    const fourth = slots.acquire(calm, 'a').then(() => order.push(4));
+    await third;
+    expect([order, slots.running(), slots.waiting()]).toEqual([[3], 3, 1]);
+    void fourth;
+  });
+
   it('refuses at once where too many wait', async () => {
     const slots = createQuerySlots({ shares, concurrency: 1, queue: 1, waitMs: 10_000 });
     const release = await slots.acquire(calm, someone());

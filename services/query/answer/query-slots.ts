@@ -113,6 +113,8 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
      */
     async acquire(signal: AbortSignal, owner: string): Promise<() => void> {
       signal.throwIfAborted();
+      // a key that waits may have more slots now: the last call of another one may be more than a minute ago
+      grantNext();
       if (mayRun(owner)) return take(owner);
       if (waiters.size >= queue && !makeRoom(owner)) throw new NoRoom(owner, 'too many queries are waiting');
       return await waitIn(waiters, owner, waitMs, signal);
@@ -122,7 +124,6 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
      * after the waiting queries that may run have theirs.
      */
     tryAcquireBackground(): (() => void) | undefined {
-      // the share of a key that waits grows with time
       grantNext();
       return running >= concurrency || used(BACKGROUND) >= backgroundShare ? undefined : take(BACKGROUND);
     },

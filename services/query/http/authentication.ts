@@ -38,7 +38,10 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
   return {
     /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
     blockedFor,
-    /** True if an address is blocked and the newest list is awaited. It may show that some failures were valid keys. */
+    /**
+     * True if an address is blocked while a newer list is awaited. Keys created a moment ago count as failures until
+     * that list has them. Then they are taken back, and the address may be free again.
+     */
     mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
     /**
      * Checks the key by the list at hand, and one that it does not have by the newest list. A failure counts before the
