@@ -1,6 +1,6 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, type Context } from './context.ts';
+import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, valuesOf, type Context } from './context.ts';
 import { ALL_TIME, tableName, type Span } from './view-sql.ts';
 import { newestPeriod } from './periods.ts';
 import { placeOf, requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
@@ -14,6 +14,8 @@ const LAG = 2 * MINUTE;
 const CATCH_UP = 3 * HOUR;
 /** The hour of the day, UTC, at which the last days are compared. */
 const NIGHT_HOUR = 2;
+/** A closed period is compared so often while rows of it arrive between two looks. */
+const MOST_LOOKS = 3;
 
 /**
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
@@ -69,13 +71,9 @@ export function createAudit(context: Context) {
   return async (): Promise<number> => {
     // a clock that is ahead for a moment must not put comparisons off
     const now = await agreedNow(context);
-    let asked = 0;
-    try {
-      asked += await compareMinutes(now);
-    } finally {
-      asked += await compareNight(now);
-    }
-    return asked;
+    const minutes = await Promise.allSettled([compareMinutes(now)]);
+    const night = await Promise.allSettled([compareNight(now)]);
+    return valuesOf([...minutes, ...night]).reduce((sum, asked) => sum + asked, 0);
   };
 }
 
@@ -89,19 +87,14 @@ async function onEach(
   work: (shard: Context, rollup: Rollup) => Promise<number>,
 ): Promise<number> {
   const rollups = (await readRollups(context.clickhouse)).filter((r) => r.state === 'serving');
-  const errors: unknown[] = [];
-  let sum = 0;
+  const results: PromiseSettledResult<number>[] = [];
   for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
     if (done.has(placeOf(shard, rollup))) continue;
-    try {
-      sum += await work(shard, rollup);
-      done.add(placeOf(shard, rollup));
-    } catch (error) {
-      errors.push(error);
-    }
+    const [result] = await Promise.allSettled([work(shard, rollup)]);
+    if (result.status === 'fulfilled') done.add(placeOf(shard, rollup));
+    results.push(result);
   }
-  if (errors.length > 0) throw errors[0];
-  return sum;
+  return valuesOf(results).reduce((sum, asked) => sum + asked, 0);
 }
 
 /** Compares the closed periods of the last days now, except where it is done. Returns the number of requested repairs. */
@@ -117,7 +110,10 @@ export async function compareDays(context: Context, days: number, done: Set<stri
     });
     let asked = 0;
     for (const { period } of periods) {
-      const found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
+      let found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
+      // late rows arrived between the looks: what they are of is settled soon
+      for (let tries = 1; tries < MOST_LOOKS && 'unfinished' in found && found.unfinished.length === 0; tries++)
+        found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
       if (!('unfinished' in found)) asked += await ask(context, rollup, found);
       // the period was closed hours ago, so nobody may be about to finish these batches
       else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');

@@ -1,4 +1,5 @@
 import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { Logger } from '../../common/logger.ts';
@@ -26,10 +27,17 @@ export interface Context {
 
 /**
  * The work on rows is done on each shard by itself, with its context. What a period or a rollup is, all shards have in
- * common. Without several shards, returns the context itself.
+ * common. Without several shards, returns a copy of the context.
  */
 export const onShards = (context: Context): readonly Context[] =>
   shardsOf(context.clickhouse).map((clickhouse) => ({ ...context, clickhouse }));
+
+/** Returns the values. If some of the work failed, throws the error that must end the process if there is one. */
+export function valuesOf<T>(settled: readonly PromiseSettledResult<T>[]): T[] {
+  const errors = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
+  if (errors.length > 0) throw errors.find((e) => !(e instanceof ClickHouseError && e.kind === 'retry')) ?? errors[0];
+  return settled.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+}
 
 export const MINUTE = 60;
 export const HOUR = 3600;

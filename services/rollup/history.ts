@@ -31,6 +31,10 @@ interface Begun {
  */
 const begunBy = new WeakMap<Context, Map<string, Begun>>();
 
+/** When it was logged that a version waits for replicas, by its table. */
+const toldBy = new WeakMap<Context, Map<string, number>>();
+const TOLD_EVERY_MS = 3_600_000;
+
 /**
  * Brings versions of rollups from the migration that creates them to serving.
  * - `new`: its table and its view exist. The service waits for the inserts that began before the view was created. What
@@ -164,22 +168,34 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
  * it, happens on all replicas at once. One that is down does it when it returns, before it has fetched a row: so it is
  * waited for too.
  */
-async function isEverywhere({ clickhouse, logger }: Context, rollup: Rollup): Promise<boolean> {
+async function isEverywhere(context: Context, rollup: Rollup): Promise<boolean> {
+  const { clickhouse, logger } = context;
   if (clickhouse.cluster === undefined) return true;
   const table = tableName(rollup);
-  let reason = 'a replica does not answer';
+  const told = toldBy.get(context) ?? new Map<string, number>();
+  toldBy.set(context, told);
+  let reason = 'CLICKHOUSE_URL lacks a replica, or one does not answer';
   try {
     const on = await Promise.all(
       shardsOf(clickhouse).map((shard) =>
         select<{ replicas: number }>(everywhere(fresh(shard, [table], FETCH_MS)), statements.replicas, { table }),
       ),
     );
-    if (on.every((answered) => answered.every(({ replicas }) => replicas === answered.length))) return true;
+    if (on.every((answered) => answered.length > 0 && answered.every((a) => a.replicas === answered.length))) {
+      told.delete(table);
+      return true;
+    }
   } catch (error) {
+    // another service may have retired it since: then its name is a view
+    if ((await readRollup(clickhouse, rollup))?.state === 'retired') return false;
     if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
     reason = error.message;
   }
-  logger.warn({ rollup: rollup.name, version: rollup.version, reason }, 'rollup_waits_for_replicas');
+  const now = performance.now();
+  if (now - (told.get(table) ?? Number.NEGATIVE_INFINITY) >= TOLD_EVERY_MS) {
+    told.set(table, now);
+    logger.warn({ rollup: rollup.name, version: rollup.version, reason }, 'rollup_waits_for_replicas');
+  }
   return false;
 }
 
@@ -195,7 +211,9 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const newer = servingVersion(rollups, rollup.name);
     if (newer === undefined || newer.version === rollup.version) continue;
-    if (await isEverywhere(context, newer)) {
+    // without its view, the retirement has begun
+    const views = await select(shardsOf(clickhouse)[0]!, statements.tables, { names: [viewName(rollup)] });
+    if (views.length === 0 || (await isEverywhere(context, newer))) {
       await retire(context, rollup, newer);
       return 0;
     }
@@ -224,7 +242,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
           await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
         // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
         await requestClosedSince(context, rollup, period, closed);
-        begun.on.clear();
+        forgetBuild(context, rollup, period);
         await publish(context);
         logger.info(
           { ...where, periods_left: pending.length },
@@ -262,6 +280,10 @@ async function requestClosedSince(
     if (!known.some((k) => isDeepStrictEqual(k, repair)))
       await requestRepair(context, { ...repair, source: rollup.source, period });
   return closed;
+}
+
+function forgetBuild(context: Context, rollup: Rollup, period: number): void {
+  begunBy.get(context)?.delete(`${tableName(rollup)} ${period}`);
 }
 
 /** Returns what of the period is built. If nothing is, repairs closed from now on may leave this version out. */

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { leastPeriod } from '../../common/evaluate/event.ts';
-import { build, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
+import { build, sideTables, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
@@ -12,6 +12,7 @@ import {
   LONG_READ_SETTINGS,
   MINUTE,
   onShards,
+  valuesOf,
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
@@ -129,10 +130,11 @@ export async function repairOpen(context: Context): Promise<number> {
   const before = doneBy.get(context);
   const done = new Map(open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? new Set<string>()]));
   doneBy.set(context, done);
+  const isDone = (repair: Repair, place: string): boolean => done.get(keyOf(repair))!.has(place);
   // a `new` one too: the service that admits it may have looked at raw before the batch that is repaired
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const shards = onShards(context);
-  const lost = new Map<Context, unknown>();
+  const lost = new Map<Context, PromiseRejectedResult>();
   let left = 0;
   const found: Found = { incomplete: new Set(), differing: new Map() };
   for (const group of groupRepairs(open)) {
@@ -145,18 +147,19 @@ export async function repairOpen(context: Context): Promise<number> {
     const ofSource = rollups.filter((r) => r.source === repair.source);
     const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
     const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
-    const places = group.map((member) => done.get(keyOf(member))!);
+    // an accepted loss also ends the requests within its span that the loss has kept open
+    const covered = repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
     for (const shard of shards.filter((s) => !lost.has(s))) {
       try {
         for (const rollup of affected) {
           const place = placeOf(shard, rollup);
-          if (places.every((of) => of.has(place))) continue;
+          if (group.every((member) => isDone(member, place)) && !(await isDamaged(shard, rollup, repair))) continue;
           const result = await repairOn(context, shard, rollup, repair, found);
-          if (result === 'built') for (const of of places) of.add(place);
+          if (result === 'built') for (const member of covered) done.get(keyOf(member))!.add(place);
           else if (outcome !== 'differs') outcome = result;
         }
       } catch (error) {
-        lost.set(shard, error);
+        lost.set(shard, { status: 'rejected', reason: error });
       }
     }
     if (outcome === 'built' && lost.size > 0) {
@@ -165,9 +168,10 @@ export async function repairOpen(context: Context): Promise<number> {
     }
     // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
     if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
-    // an accepted loss also ends the requests within its span that the loss has kept open
-    const answered = outcome === 'built' && repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
-    for (const member of answered)
+    // one that came after a shard was built is not answered by that build
+    const places = shards.flatMap((shard) => affected.map((rollup) => placeOf(shard, rollup)));
+    const answered = covered.filter((m) => group.includes(m) || places.every((place) => isDone(m, place)));
+    for (const member of outcome === 'built' ? answered : group)
       if (outcome === 'built' || outcome !== member.outcome)
         await writeRepair(context, { ...member, outcome }, outcome === 'built');
     // history may also have built it between the two reads, before the request was closed (history.ts)
@@ -185,10 +189,13 @@ export async function repairOpen(context: Context): Promise<number> {
     if (lost.size === 0 || found.differing.has(name))
       metrics.differences.set({ rollup: name }, found.differing.get(name) ?? 0);
   }
-  const [error] = lost.values();
-  if (lost.size > 0) throw error;
+  valuesOf([...lost.values()]);
   return left;
 }
+
+/** True if another service has failed in a build of the period since: what it swapped in may lack rows (build.ts). */
+const isDamaged = async ({ clickhouse }: Context, rollup: Rollup, { period }: Repair): Promise<boolean> =>
+  (await sideTables(clickhouse, { table: tableName(rollup) }, period)).length > 0;
 
 const whereOf = ({ source, period, from, to, reason }: Repair) => ({
   source,
@@ -256,11 +263,12 @@ export async function settledDifferences(
   const reader = fresh(context.clickhouse, [source, 'batches', 'dead_letter_replays']);
   const first = await differencesOf(context, rollup, period, span, widest);
   if (first.length === 0) return first;
-  const [periods, minutes] = [first.map((d) => d.period), first.map((d) => d.minute)];
+  const periods = [...new Set(first.map((d) => d.period))];
+  const minutes = first.map((d) => d.minute);
   const differing = { from: Math.min(...minutes), to: Math.max(...minutes) + Math.max(widest, MINUTE) };
-  const rows = `SELECT count() AS rows FROM ${source} WHERE ${isSince(Math.min(...periods))} AND ${during('timestamp', differing)}`;
+  const rows = `SELECT count() AS rows FROM ${source} WHERE (${periods.map(isIn).join(' OR ')}) AND ${during('timestamp', differing)}`;
   const held = await select(reader, rows, {}, LONG_READ_SETTINGS);
-  for (const p of new Set(periods)) {
+  for (const p of periods) {
     const unfinished = await unfinishedBatches(reader, source, p, await agreedNow(context));
     if (unfinished.length > 0) return { unfinished: unfinished.slice(0, BATCHES_NAMED) };
   }

@@ -10,6 +10,7 @@ import {
   HOUR,
   isoTime,
   onShards,
+  valuesOf,
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
@@ -31,12 +32,7 @@ export async function dropExpired(context: Context): Promise<number> {
   toldBy.set(context, told);
   // one that cannot be reached must not fill the disks of the others
   const shards = await Promise.allSettled(onShards(context).map((shard) => dropExpiredOf(shard, told)));
-  let dropped = 0;
-  for (const shard of shards) {
-    if (shard.status === 'rejected') throw shard.reason;
-    dropped += shard.value;
-  }
-  return dropped;
+  return valuesOf(shards).reduce((sum, dropped) => sum + dropped, 0);
 }
 
 async function dropExpiredOf(context: Context, told: Map<string, number>): Promise<number> {
@@ -85,11 +81,10 @@ async function dropExpiredOf(context: Context, told: Map<string, number>): Promi
       const built = await build(context, rollup, period, { span: NO_TIME });
       const key = [placeOf(context, rollup), period, built.kind].join(' ');
       if (built.kind === 'built') dropped++;
-      else if (now >= (told.get(key) ?? 0) + DAY) {
+      else if ('batches' in built && now >= (told.get(key) ?? 0) + DAY) {
         told.set(key, now);
         const where = { rollup: rollup.name, period: isoTime(period), outcome: built.kind };
-        const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
-        logger.warn(found, 'expired_minutes_kept');
+        logger.warn({ ...where, batches: built.batches.slice(0, 5) }, 'expired_minutes_kept');
       }
     }
   }

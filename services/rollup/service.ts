@@ -110,7 +110,10 @@ async function run(context: Context): Promise<never> {
     {
       everyMs: REPAIR_EVERY_MS,
       work: async () => {
-        if (repairs > 0 || (await readOpenRepairs(context.clickhouse)).length > 0) repairs = await repairOpen(context);
+        if (repairs === 0 && (await readOpenRepairs(context.clickhouse)).length === 0) return;
+        // a round that fails may have set the gauges too
+        repairs = Infinity;
+        repairs = await repairOpen(context);
       },
     },
     // another service may have published an old state of the catalogue

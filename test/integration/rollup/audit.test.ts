@@ -245,6 +245,33 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await everything()).toEqual(right);
   });
 
+  test.each([
+    ['of the next period, each time', 1],
+    ['of the same period, once', 2],
+  ])('finds at night what differs while rows arrive %s', async (_, questions) => {
+    await traffic(2);
+    // the day after a minute of the evening reaches into the next period
+    await damage('ALTER TABLE function_invocations_v1 UPDATE count = count + 1 WHERE width = 60');
+    world.now = Date.parse('2028-02-29T02:00:30Z');
+    await beginToday(world.context);
+    const engine = world.clickhouse;
+    let asked = 0;
+    const read = async (statement: Read) => {
+      if (statement.sql === statements.unfinishedBatches && asked++ === 0 && questions === 2)
+        await engine.execute({
+          sql: 'INSERT INTO function_edge_logs SELECT * FROM function_edge_logs ORDER BY timestamp LIMIT 1',
+          settings: { async_insert: 0, insert_deduplicate: 0 },
+        });
+      else if (statement.sql === statements.unfinishedBatches && questions === 1)
+        await world.send('function_edge_logs', [invocationEvent(world.now, 'p', 'f')]);
+      return await engine.read(statement);
+    };
+    expect([await compareDays({ ...world.context, clickhouse: { ...engine, read } }, 2), asked]).toEqual([
+      1,
+      questions,
+    ]);
+  });
+
   test('finds at night that raw has lost a whole period', async () => {
     await traffic(1);
     await damage('TRUNCATE TABLE edge_logs');

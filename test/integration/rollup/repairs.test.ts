@@ -238,6 +238,36 @@ describe('repairs', { timeout: 240_000 }, () => {
       expect(swaps).toEqual({ s1: 2, s2: 0 });
     });
 
+    test('an accepted loss answers no request that came after its build on a shard', async () => {
+      const context = { ...world.context, clickhouse: shardsOf(names) };
+      const unfinished = async (sql: string): Promise<object[] | undefined> =>
+        sql === statements.unfinishedBatches
+          ? [{ topic: 'edge_logs', incarnation: 0, partition: 7, last: 0 }]
+          : undefined;
+      await ask(today(), today(), today() + DAY, { accept_loss: true });
+      answers = { s2: unfinished };
+      expect(await repairOpen(context)).toBe(1);
+      await ask(today(), today(), today() + 3600);
+      answers = { s1: unfinished };
+      await repairOpen(context);
+      expect(await outcomes()).toEqual(['unfinished']);
+      answers = {};
+      const before = swaps['s1'];
+      expect(await repairOpen(context)).toBe(0);
+      expect(swaps['s1']).toBe(before! + 1);
+    });
+
+    test('it is built again where another service has failed since', async () => {
+      const context = { ...world.context, clickhouse: shardsOf(names) };
+      const batch = { topic: 'edge_logs', incarnation: 0, partition: 7, last: 0 };
+      answers = { s2: async (sql) => (sql === statements.unfinishedBatches ? [batch] : undefined) };
+      await repairOpen(context);
+      const side = `api_requests_v1_repair_${today()}_0a1b2c3d`;
+      await world.clickhouse.execute({ sql: `CREATE TABLE ${side} AS api_requests_v1` });
+      for (let round = 0; round < 2; round++) expect(await repairOpen(context)).toBe(1);
+      expect(swaps).toEqual({ s1: 2, s2: 0 });
+    });
+
     test('what one of them lacks is still reported while it cannot be reached', async () => {
       const context = { ...world.context, clickhouse: shardsOf(names) };
       const batch = { topic: 'edge_logs', incarnation: 0, partition: 7, last: 0, stored: 2, rows: 1 };
