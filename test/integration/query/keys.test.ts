@@ -288,7 +288,7 @@ describe('with ClickHouse away', () => {
       await cached(services[1], made.key),
       await cached(services[1], 'unknown'),
     ]).toEqual([404, 404, 401]);
-    const fresh = await startService(engine.clickhouse, engine.dataDir, {}, { clock });
+    const fresh = await startService(engine.clickhouse, engine.dataDir, {}, { clock, schema: Promise.resolve() });
     expect([await cached(fresh, made.key), await cached(fresh, 'unknown'), await cached(fresh, API_KEY)]).toEqual([
       503, 503, 404,
     ]);
