@@ -149,7 +149,7 @@ async function firstAnswer(
 function createWrites(sessions: Sessions, writers: number, known: Names) {
   const writing = sessions.writers(writers);
   const killAll = new AbortController();
-  /** inserts that can be ended by their id */
+  /** writes in progress; an insert can be ended by its id */
   const inserting = new Set<{
     readonly queryIds: readonly string[];
     readonly ending: AbortController;
