@@ -14,8 +14,11 @@ export const MAX_EMPTY_ITEMS = 1_000;
 /** Writes a value; of text it returns whether there are escapes in it. */
 export type Write = () => boolean | void;
 
-/** Texts of many datums share one chunk. */
-const CHUNK_BYTES = 1024 * 1024;
+/**
+ * The text of most datums fits into it. It is the memory of one text after the other: new memory for every text would
+ * make V8 mark its heap each time, as it would in RowBinary.
+ */
+const USUAL_BYTES = 1024 * 1024;
 
 /**
  * The memory in which the datum lies, whole; `at` and `end` are places in it, `base` is that of the message's first
@@ -28,8 +31,8 @@ export let at = 0;
 let end = 0;
 export let out: Buffer = Buffer.alloc(0);
 let outWords: DataView = new DataView(out.buffer);
+/** where the text goes on in `out`; it begins at 0 */
 export let pos = 0;
-export let textStart = 0;
 let textLimit = 0;
 let depth = 0;
 let emptyItems = 0;
@@ -43,18 +46,18 @@ export function begin(bytes: Buffer, start: number, maxBytes: number): void {
   base = bytes.byteOffset;
   at = base + start;
   end = base + bytes.length;
-  if (pos + (end - at) * 3 > out.length) newChunk((end - at) * 3);
-  textStart = pos;
+  if (out.length !== USUAL_BYTES) newText(USUAL_BYTES);
+  pos = 0;
   textLimit = maxBytes;
   depth = 0;
   emptyItems = 0;
 }
 
-/** The text. Throws MalformedAvro if something is left of the datum, TextTooLarge. */
+/** The text, until the next datum begins. Throws MalformedAvro if something is left of the datum, TextTooLarge. */
 export function finish(): Buffer {
   if (at !== end) throw new MalformedAvro(`${end - at} bytes left over`);
-  if (pos - textStart > textLimit) throw tooLarge();
-  return out.subarray(textStart, pos);
+  if (pos > textLimit) throw tooLarge();
+  return out.subarray(0, pos);
 }
 
 /** Where the datum is read now, for messages. */
@@ -71,26 +74,21 @@ function tooLarge(): TextTooLarge {
   return new TextTooLarge(`more than ${textLimit} bytes as JSON`);
 }
 
-function newChunk(bytes: number): void {
-  out = Buffer.allocUnsafeSlow(Math.max(CHUNK_BYTES, bytes));
+function newText(bytes: number): void {
+  out = Buffer.allocUnsafeSlow(bytes);
   outWords = new DataView(out.buffer);
-  pos = 0;
 }
 
-/**
- * Makes room for that many bytes. What is written of the present text moves along; earlier texts stay in their chunk.
- */
+/** Makes room for that many bytes. What is written moves along. */
 function reserve(bytes: number): void {
   if (pos + bytes > out.length) grow(bytes);
 }
 
 function grow(bytes: number): void {
-  const text = out.subarray(textStart, pos);
-  if (text.length > textLimit) throw tooLarge();
-  newChunk((text.length + bytes) * 2);
+  if (pos > textLimit) throw tooLarge();
+  const text = out.subarray(0, pos);
+  newText((pos + bytes) * 2);
   text.copy(out);
-  textStart = 0;
-  pos = text.length;
 }
 
 function cutOff(): MalformedAvro {
@@ -105,7 +103,8 @@ function readByte(): number {
 /** A varint, zigzag decoded; exact within 2^52, beyond it some number beyond 2^52. */
 export function readNumber(): number {
   let byte = readByte();
-  if (byte < 0x80) return (byte & 1) === 0 ? byte >>> 1 : -(byte >>> 1) - 1;
+  const isNegative = (byte & 1) === 1;
+  if (byte < 0x80) return isNegative ? -(byte >>> 1) - 1 : byte >>> 1;
   let raw = byte & 0x7f;
   let factor = 0x80;
   for (let i = 1; ; i++) {
@@ -115,7 +114,7 @@ export function readNumber(): number {
     if (byte < 0x80) break;
     factor *= 0x80;
   }
-  return raw % 2 === 0 ? raw / 2 : -(raw + 1) / 2;
+  return isNegative ? -(raw + 1) / 2 : raw / 2;
 }
 
 function readLength(): number {
@@ -327,9 +326,22 @@ export function writeConstant({ words, length }: Constant): void {
   pos += length;
 }
 
-export function open(bracket: number): void {
+export function enter(): void {
   if (++depth > MAX_DEPTH) throw new MalformedAvro(`nested deeper than ${MAX_DEPTH}`);
+}
+
+export function open(bracket: number): void {
+  enter();
   writeByte(bracket);
+}
+
+/** Closes the record at `start`, whose fields each began with a comma. The bracket takes the place of the first. */
+export function closeRecord(start: number): void {
+  reserve(2);
+  if (pos === start) pos++;
+  out[start] = 0x7b;
+  out[pos++] = 0x7d;
+  depth--;
 }
 
 /** Closes what was opened and whose parts each ended in a comma. */

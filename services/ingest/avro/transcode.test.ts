@@ -735,3 +735,13 @@ describe('hostile datums are malformed, at once and without much memory', () => 
     expect(() => textOf('string', escaped, undefined, 6001)).toThrow(TextTooLarge);
   });
 });
+
+test('one text after the other takes the same memory, and a large one is not kept', () => {
+  const transcode = compile(avro.Type.forSchema('string'), undefined, noting);
+  const textOfLength = (length: number): Buffer =>
+    transcode(avro.Type.forSchema('string').toBuffer('x'.repeat(length)), 0, 10_000_000);
+  const first = textOfLength(10);
+  expect(textOfLength(2_000).buffer).toBe(first.buffer);
+  expect(textOfLength(3_000_000).length).toBe(3_000_002);
+  expect(textOfLength(10).buffer.byteLength).toBe(first.buffer.byteLength);
+});

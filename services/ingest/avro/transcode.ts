@@ -14,7 +14,9 @@ import {
   MalformedAvro,
   begin,
   close,
+  closeRecord,
   constant,
+  enter,
   finish,
   open,
   out,
@@ -22,7 +24,6 @@ import {
   pos,
   primitives,
   readNumber,
-  textStart,
   writeBlocks,
   writeByte,
   writeBytes,
@@ -66,7 +67,7 @@ import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution
 
 /**
  * JSON text of the datum that fills `bytes` from `start` to its end; at most maxBytes long. Throws MalformedAvro,
- * TextTooLarge. The result's memory is its own.
+ * TextTooLarge. The next text takes the memory of this one.
  */
 export type Transcode = (bytes: Buffer, start: number, maxBytes: number) => Buffer;
 
@@ -180,20 +181,20 @@ function notedWriter(
       case 'fixed':
       case 'enum':
         return () => {
-          const from = pos - textStart + 1;
+          const from = pos + 1;
           const isEscaped = plain() === true;
-          note(isEscaped ? ESCAPED : STRING, from, pos - textStart - 1);
+          note(isEscaped ? ESCAPED : STRING, from, pos - 1);
         };
       case 'int':
       case 'long':
       case 'float':
       case 'double':
         return () => {
-          const from = pos - textStart;
+          const from = pos;
           plain();
           // a number that is not finite is written as null
-          if (out[textStart + from] === 0x6e) note(NULL);
-          else note(NUMBER, from, pos - textStart);
+          if (out[from] === 0x6e) note(NULL);
+          else note(NUMBER, from, pos);
         };
       default:
         return () => {
@@ -237,9 +238,9 @@ function mapWriter(
       : writeValue,
   );
   const writeEntry = (): void => {
-    const from = pos - textStart + 1;
+    const from = pos + 1;
     const isEscaped = writeString();
-    const child = node === NOBODY ? NOBODY : scanner.memberOf(node, out, textStart + from, pos - 1, isEscaped);
+    const child = node === NOBODY ? NOBODY : scanner.memberOf(node, out, from, pos - 1, isEscaped);
     writeByte(0x3a);
     noted[child]!();
   };
@@ -258,44 +259,48 @@ function recordWriter(
 ): Write {
   const fields = writer.fields
     .filter((field) => field.type.typeName !== 'null')
-    .map((field) => fieldWriter(field, fieldOf(reader, writer, field), context, node));
+    .map((field) => {
+      const known = fieldOf(reader, writer, field);
+      const name = Buffer.from(known?.name ?? field.name);
+      const child = node === NOBODY ? NOBODY : context.scanner.paths.childOf(node, name, 0, name.length);
+      const types = isUnion(field.type) ? field.type.types : [field.type];
+      return {
+        key: constant(`,${JSON.stringify(name.toString())}:`),
+        isOfMany: isUnion(field.type),
+        branches: types.map((type) =>
+          type.typeName === 'null' ? absent : notedWriter(type, known?.type, context, child, false),
+        ),
+      };
+    });
   return () => {
-    open(0x7b);
-    for (const write of fields) write();
-    close(0x7d);
+    enter();
+    const start = pos;
+    for (const { key, isOfMany, branches } of fields) {
+      const write = isOfMany ? chosen(branches) : branches[0]!;
+      if (write === absent) continue;
+      writeConstant(key);
+      // most values are texts; a call of what is known here costs less than any of many
+      if (write === writeString) writeString();
+      else write();
+    }
+    closeRecord(start);
   };
 }
 
-/** Writes a field of a record: `"name":value,`, or nothing where the value is null. */
-function fieldWriter(
-  field: avro.types.Field,
-  reader: avro.types.Field | undefined,
-  context: Context,
-  parent: number,
-): Write {
-  const name = Buffer.from(reader?.name ?? field.name);
-  const node = parent === NOBODY ? NOBODY : context.scanner.paths.childOf(parent, name, 0, name.length);
-  const key = constant(`${JSON.stringify(name.toString())}:`);
-  const keyed = (type: avro.Type): Write => {
-    if (type.typeName === 'null') return () => {};
-    const write = notedWriter(type, reader?.type, context, node, false);
-    return () => {
-      writeConstant(key);
-      write();
-      writeByte(0x2c);
-    };
-  };
-  return isUnion(field.type) ? unionWriter(field.type.types.map(keyed)) : keyed(field.type);
-}
+/** Stands for the writer of a field that is null. */
+const absent: Write = () => {};
 
 function unionWriter(branches: readonly Write[]): Write {
-  return () => {
-    const index = readNumber();
-    const write = branches[index];
-    if (write === undefined)
-      throw new MalformedAvro(`branch ${index} of a union of ${branches.length} at byte ${place()}`);
-    return write();
-  };
+  return () => chosen(branches)();
+}
+
+/** The branch whose number comes next. */
+function chosen(branches: readonly Write[]): Write {
+  const index = readNumber();
+  const write = branches[index];
+  if (write === undefined)
+    throw new MalformedAvro(`branch ${index} of a union of ${branches.length} at byte ${place()}`);
+  return write;
 }
 
 function enumWriter({ symbols }: avro.types.EnumType): Write {
