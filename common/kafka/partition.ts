@@ -8,6 +8,11 @@ export interface Place {
   readonly partition: number;
 }
 
+/** Returns the place as one text, as a key of maps. */
+export function keyOf(topic: string, partition: number): string {
+  return `${topic}:${partition}`;
+}
+
 export class KafkaUnavailable extends Error {}
 
 /** Returns the commit of a group. Undefined if there is none. */

@@ -1,17 +1,22 @@
 import { describe, expect, test } from 'vitest';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickhouse.ts';
 import { createBadShare } from './bad-share-pause.ts';
 
-/** The bad-share pause of a partition whose ledger says this; `looks` counts how often it was read. */
+/**
+ * The bad-share pause of a partition whose ledger says this; `looks` counts how often it was read, `awaited` has the
+ * tables of which each statement needs all rows.
+ */
 function badShareOf(percent: number, window: number) {
-  const ledger = { bad: 0, messages: 0, looks: 0, failures: 0 };
+  const ledger = { bad: 0, messages: 0, looks: 0, failures: 0, awaited: [] as (readonly string[])[] };
   const clickhouse = {
-    read: async () => {
+    read: async ({ fresh }: Read) => {
       ledger.looks++;
+      ledger.awaited.push(fresh?.tables ?? []);
       const { bad, messages } = ledger;
       return { body: Buffer.from(JSON.stringify({ bad, messages })), readRows: undefined, readBytes: undefined };
     },
-    execute: async () => {
+    execute: async ({ fresh }: Statement) => {
+      ledger.awaited.push(fresh?.tables ?? []);
       if (ledger.failures-- > 0) throw new Error('not written');
     },
   } as Partial<ClickHouse> as ClickHouse;
@@ -40,6 +45,12 @@ describe('a partition is paused', () => {
     ledger.failures = 1;
     await expect(look(51, 100)).rejects.toThrow('not written');
     expect(await look(51, 100)).toBe(true);
+  });
+
+  test('by a ledger and earlier pauses that the replica has whole', async () => {
+    const { ledger, look } = badShareOf(50, 100);
+    await look(51, 100);
+    expect(ledger.awaited).toEqual([['batches'], ['paused_partitions']]);
   });
 
   test('never at 100 percent', async () => {

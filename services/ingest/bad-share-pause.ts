@@ -44,6 +44,7 @@ export function createBadShare(
   { percent, window, pauseSeconds }: BadShareLimits,
 ): BadShare {
   const where = { topic, partition };
+  const ledger = fresh(clickhouse, ['batches']);
   let last: Pause | undefined;
   /** of the last look; undefined before the first one: the last owner may have seen too many */
   let bad: number | undefined;
@@ -65,12 +66,14 @@ export function createBadShare(
       if (bad !== undefined && (since === 0 || (bad + since) * 100 <= percent * window)) return false;
       const from = last?.incarnation === incarnation ? last.next : 0;
       const of = { ...where, incarnation, from, window };
-      const share = (await select<Share>(clickhouse, statements.badShare, of))[0]!;
+      const share = (await select<Share>(ledger, statements.badShare, of))[0]!;
       const isTooMuch = share.bad * 100 > percent * Math.max(share.messages, window);
       if (isTooMuch)
         await clickhouse.execute({
           sql: statements.pausePartition,
           params: { ...where, incarnation, next, ...share, seconds: pauseSeconds },
+          // the row's version is one above the last one: a replica that lags would repeat the version of a resume
+          ...freshly(['paused_partitions']),
         });
       // nothing before a pause counts any more
       bad = isTooMuch ? 0 : share.bad;

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../common/clock.ts';
 import { StartError } from '../../common/errors.ts';
 import type { Admin, Consumer, KafkaClient } from '../../common/kafka/client.ts';
+import { keyOf } from '../../common/kafka/partition.ts';
 import { within } from '../../common/lifecycle/within.ts';
 import { Assignment, type AssignmentOptions } from './group/assignment.ts';
 import { createCommitter, type Committer } from './group/committer.ts';
 import { createPermits, type PermitLimits } from './delivery/permits.ts';
-import { createMembership, keyOf } from './group/membership.ts';
+import { createMembership } from './group/membership.ts';
 
 /**
  * The group misses a process that died after this long. Ten heartbeats fit into it, sent by a timer of their own.
@@ -49,7 +49,7 @@ export type RunningConsumer = Awaited<ReturnType<typeof startConsumer>>;
  * do.
  */
 export async function startConsumer(options: ConsumerOptions) {
-  const { kafka, groupId, topics, logger, metrics, clock, sessionTimeoutMs = SESSION_TIMEOUT_MS } = options;
+  const { kafka, groupId, topics, logger, metrics, sessionTimeoutMs = SESSION_TIMEOUT_MS } = options;
   const { promise: failed, reject: fail } = Promise.withResolvers<never>();
   failed.catch(() => {});
   const membership = createMembership(() => performance.now(), sessionTimeoutMs);
@@ -88,7 +88,7 @@ export async function startConsumer(options: ConsumerOptions) {
   });
 
   await admin.connect();
-  await coordinatorReady(admin, groupId, topics, clock);
+  await coordinatorReady(admin, groupId, topics);
   await consumer.connect();
   await consumer.subscribe({ topics: [...topics], fromBeginning: true });
   await consumer.run({
@@ -156,14 +156,14 @@ function createConsumer(
  * A broker that has just started loads its groups. The client takes that for a crash, so it is waited for here. Throws
  * StartError if the group cannot be read.
  */
-async function coordinatorReady(admin: Admin, groupId: string, topics: readonly string[], clock: Clock): Promise<void> {
-  const until = clock() + COORDINATOR_DEADLINE_MS;
+async function coordinatorReady(admin: Admin, groupId: string, topics: readonly string[]): Promise<void> {
+  const until = performance.now() + COORDINATOR_DEADLINE_MS;
   for (;;) {
     try {
       await admin.fetchOffsets({ groupId, topics: [...topics] });
       return;
     } catch (error) {
-      if (clock() > until)
+      if (performance.now() > until)
         throw new StartError(
           `Kafka answers, but its group ${groupId} cannot be read: ${error instanceof Error ? error.message : String(error)}`,
           { cause: error },

@@ -45,7 +45,7 @@ export function createIngestMetrics(registry: Registry) {
     batchEvents: histogram('sluice_ingest_batch_events', 'Events of one batch', [1, 10, 100, 1_000, 10_000, 50_000]),
     insertSeconds: histogram(
       'sluice_ingest_insert_seconds',
-      'One insert of a batch, its views included',
+      'Storing a batch, or the rest of one: dead letters, rows, views, and the wait for a joint insert',
       [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
       'source',
     ),

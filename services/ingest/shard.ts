@@ -1,6 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../common/errors.ts';
+import { keyOf } from '../../common/kafka/partition.ts';
 import { statements } from './statements.ts';
 
 /**
@@ -39,7 +40,6 @@ export async function findShard(clickhouse: ClickHouse, topic: string, partition
 /** Finds each shard once: it never changes. */
 export function createShardOf(clickhouse: ClickHouse) {
   const known = new Map<string, ClickHouse>();
-  const keyOf = (topic: string, partition: number): string => `${topic}:${partition}`;
   return Object.assign(
     async (topic: string, partition: number): Promise<ClickHouse> => {
       const place = keyOf(topic, partition);

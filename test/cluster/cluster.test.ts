@@ -4,7 +4,7 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import type { RunningIngest } from '../../services/ingest/service.ts';
-import { readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
+import { createBadShare, readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
 import { statements } from '../../services/ingest/statements.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
@@ -176,6 +176,33 @@ test('a pause that one replica has not fetched yet is listed and ended through i
     await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.paused_partitions`);
   }
 });
+
+test.each(['batches', 'paused_partitions'])(
+  'a partition is paused through a replica that has not fetched the last rows of %s',
+  async (table) => {
+    const [writing, lagging] = [await client(0, 1), await client(1, 0)];
+    const place = { topic: `lags in ${table}`, partition: 3 };
+    const params = { ...place, incarnation: 0, next: 0, bad: 1, messages: 1, seconds: 600 };
+    const pause = (): Promise<void> => writing.execute({ sql: statements.pausePartition, params });
+    await pause();
+    expect(await readPauses(lagging, place)).toMatchObject([{ next: 0 }]);
+    await on.cluster.nodes[1]!.server.query(`SYSTEM STOP FETCHES ${DATABASE}.${table}`);
+    try {
+      await resumePartition(writing, place.topic, place.partition);
+      await pause();
+      await resumePartition(writing, place.topic, place.partition);
+      const records = [{ offset: 0, time: Date.now(), key: null, headers: [], value: Buffer.from('no event') }];
+      await openTestStore(writing, { source: 'edge_logs', ...place }).writeBatch({ records });
+      const limits = { percent: 50, window: 1, pauseSeconds: 600 };
+      expect(await createBadShare(lagging, place.topic, place.partition, limits).pauses(0, 1)).toBe(true);
+    } finally {
+      await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.${table}`);
+    }
+    const [found] = await readPauses(writing, place);
+    expect(found).toMatchObject({ next: 1, bad: 1 });
+    expect(found!.leftMs).toBeGreaterThan(0);
+  },
+);
 
 test('a lost replica is not left out of what every node must do while Keeper is unavailable', async () => {
   const { cluster } = on;

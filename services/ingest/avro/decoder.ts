@@ -61,24 +61,24 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
       const way = wayOf(known.schema);
       return typeof way === 'object'
         ? way
-        : unknown(`schema id ${id} was not in the registry when its batch was announced`);
+        : unknown(
+            `schema id ${id} was not announced with its batch: the registry did not have it then, or the batch has more than ${MAX_IDS} schema ids`,
+          );
     },
 
     /**
-     * Of the ids in these Confluent messages those whose schema the registry has and this source can read, ascending,
-     * MAX_IDS at most; of very many different ones the commonest are asked for.
+     * Of the ids in these Confluent messages those whose schema the registry has and this source can read: the commonest
+     * MAX_IDS, ascending. Of very many different ones the commonest are asked for.
      * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
      */
     async usableIds(values: readonly Buffer[]): Promise<number[]> {
       if (registry === undefined) return [];
       const counts = countIds(values);
-      const ids = [...counts.keys()];
-      const unseen = ids.filter((id) => !isUsable(id)).toSorted((a, b) => counts.get(b)! - counts.get(a)!);
+      const commonest = [...counts.keys()].toSorted((a, b) => counts.get(b)! - counts.get(a)!);
+      const unseen = commonest.filter((id) => !isUsable(id));
       await lookUp(registry, unseen.slice(0, MAX_LOOKUPS));
-      return ids
-        .filter(isUsable)
-        .toSorted((a, b) => a - b)
-        .slice(0, MAX_IDS);
+      const usable = commonest.filter(isUsable).slice(0, MAX_IDS);
+      return usable.toSorted((a, b) => a - b);
     },
 
     /**

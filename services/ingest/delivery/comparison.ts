@@ -78,8 +78,8 @@ async function compareLife(
       if (record !== undefined) other = begin;
     }
   }
-  // No mark of this life agrees with the log. If none stands before `begin` either, the life begins there or later: then
-  // the two have nothing in common.
+  // No mark of this life agrees with the log. At the oldest mark that was looked at stands another record, or none was
+  // looked at. If this life has no mark before `begin`, it begins there or later. Then the two have nothing in common.
   if (same === undefined && (other === begin || begin === bound)) {
     const [before, any] = [await compare.mark(life, begin), await compare.mark(life, Number.MAX_SAFE_INTEGER)];
     if (typeof before === 'string') return before;

@@ -5,7 +5,10 @@ export interface Contribution<Rows> {
   readonly rows: Rows;
   /** asked right before the insert */
   readonly fence: Fence;
-  /** Inserts the rows of these contributions. 'unfinished': the raw rows are there, but a view failed. */
+  /**
+   * Inserts the rows of these contributions. A joint insert calls it of the first contribution whose fence lets it, and
+   * of no other. 'unfinished': the raw rows are there, but a view failed.
+   */
   insertAll(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
 }
 

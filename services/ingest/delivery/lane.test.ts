@@ -74,13 +74,15 @@ interface Setup {
   readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void | Promise<void>;
   /** a batch that is not full waits so long */
   readonly lingerMs?: number;
-  /** called while it waits for that */
+  /** called while it waits for that, or as long for anything else */
   readonly onLinger?: (lane: Lane, world: World) => void | Promise<void>;
   readonly others?: readonly Companion[];
   /** how long the batches of a joint insert wait for each other */
   readonly deadline?: Promise<void>;
   /** of the lanes before it */
   readonly joints?: Joints;
+  /** called when it looks whether too many messages were bad */
+  readonly onPauses?: (world: World) => void;
   /** called before it gets the rules of a batch */
   readonly onRules?: () => void;
   /** called while it inserts dead letters; its rows are noted then */
@@ -138,6 +140,7 @@ async function run(setup: Setup) {
     others = [],
     deadline,
     joints = new Joints(),
+    onPauses = () => {},
     onRules = () => {},
     onDeadLetters,
     onEndRunning = () => {},
@@ -234,6 +237,7 @@ async function run(setup: Setup) {
       paused: async () => (world.pausedLooks-- > 0 ? { leftMs: 30_000 } : undefined),
       add: (deadLetters) => void counted.push(deadLetters),
       async pauses(_, next) {
+        onPauses(world);
         if (!badSince || next !== (badAt ?? -1) + 1) return false;
         badSince = false;
         act(`pause at ${next}`);
@@ -949,6 +953,17 @@ describe('a partition of another group', () => {
     expect(claimedAt).toEqual([0, 5_000]);
   });
 
+  test('is not claimed once more by a process that stops meanwhile', async () => {
+    const { did } = await run({
+      owner: theirs,
+      log: records(0, 0),
+      lingerMs: 5_000,
+      // woken after a second
+      onLinger: (_, world) => void Object.assign(world, { now: 1_000, isDraining: true }),
+    });
+    expect(did).toEqual(['claim 5', 'partition_claimed']);
+  });
+
   test('is claimed under the next epoch where ClickHouse kept only the token of a claim', async () => {
     let claims = 0;
     const { did } = await run({
@@ -1109,6 +1124,18 @@ describe('writing', () => {
       },
     });
     expect(did.at(-1)).toBe(announced(0, 1));
+  });
+
+  test('ends without another wait if the process stops during the look at bad messages', async () => {
+    let waits = 0;
+    const { did } = await run({
+      log: records(0, 0),
+      lingerMs: 5_000,
+      onLinger: () => void waits++,
+      onPauses: (world) => void Object.assign(world, { isDraining: true }),
+    });
+    expect(did).toEqual(['fetch from 0', 'commit 0 e']);
+    expect(waits).toBe(0);
   });
 
   test('of the batch in flight is finished when the process stops, its end committed, nothing new begun', async () => {

@@ -236,6 +236,8 @@ export class Lane implements Companion {
         const paused = await this.#decidePause();
         if (paused !== undefined) return paused;
         isUndecided = false;
+        // whoever begins to drain wakes only waits that have begun
+        if (ports.isDraining()) continue;
       }
       if (inbox.end === inbox.next) {
         const idle = await this.#idle();

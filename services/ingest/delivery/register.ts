@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
+import { keyOf } from '../../../common/kafka/partition.ts';
 import { statements } from '../statements.ts';
 import type { Owner } from './ports.ts';
 
@@ -69,7 +70,7 @@ export function createRegister(
       const mine = seen;
       try {
         const { period, owners } = await mine.found;
-        const known = owners.get(`${topic}:${partition}`);
+        const known = owners.get(keyOf(topic, partition));
         return { period, owner: known?.owner, shard: known?.shard };
       } catch (error) {
         if (seen === mine) seen = undefined;
@@ -90,7 +91,7 @@ export function createRegister(
     onClock((before + clock()) / 2 - row!.now);
     const owners = row!.owners.map(([topic, partition, group, epoch, former, isSettled, shard]) => {
       const owner = { group, epoch, former: former === '' ? undefined : former, isSettled: isSettled === 1 };
-      return [`${topic}:${partition}`, { owner, shard }] as const;
+      return [keyOf(topic, partition), { owner, shard }] as const;
     });
     return { period: row!.period, owners: new Map(owners) };
   }

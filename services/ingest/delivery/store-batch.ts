@@ -38,13 +38,14 @@ export async function storeBatch(
     const inserted = await store.insert(batch, NONE, 0, fence);
     if (inserted !== 'unfinished') return inserted;
   }
-  // attempt 0 again: the batch's own token
+  // Attempt 0 has the batch's own token, as the first insert had. Attempt 1 has the second token.
   for (let attempt = 0; ; attempt++) {
     const ended = await fence();
     if (ended !== undefined) return ended;
     await store.endRunning();
     const { offsets, stored } = await store.found(batch);
-    // what the first look finds was there before; at the third one, a second token has been used
+    // What the look before attempt 0 finds was there before. The look at attempt 2 comes after an insert under the second
+    // token.
     progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
     if (!isMissing(offsets)) {
       // before the ledger's row: whoever sees that one need not look for this

@@ -101,7 +101,10 @@ async function own(
   if (plan.kind === 'settle') {
     // only the second claim says that the wait is over: the process that made the first may have been killed
     const until = ports.monotonic() + SETTLE_MS;
-    while (!ports.isOver() && ports.monotonic() < until) await ports.wait(until - ports.monotonic());
+    while (!ports.isOver() && ports.monotonic() < until) {
+      if (ports.isDraining()) return 'over';
+      await ports.wait(until - ports.monotonic());
+    }
   }
   const ended = await guard.persistently('the claim', async () => {
     const lost = await guard.asMember();

@@ -101,30 +101,23 @@ export function planTakeover(known: Facts): Plan {
     ...orphans.map((o) => o.incarnation),
   );
   let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
+  const compare = (life: number, from: number, ended: 'yes' | 'perhaps'): Plan => ({
+    kind: 'compare',
+    incarnation: life,
+    from,
+    to: Math.min(high, lastKnown(facts, life) + 1),
+    lifeEnded: ended,
+  });
   let begin = beginOf(facts, incarnation);
   const ended = lifeEnded(facts, incarnation);
   if (ended !== 'no') {
     const from = incarnation === inLedger ? low : Math.max(low, begin ?? low);
-    if (facts.compared?.incarnation !== incarnation)
-      return {
-        kind: 'compare',
-        incarnation,
-        from,
-        to: Math.min(high, lastKnown(facts, incarnation) + 1),
-        lifeEnded: ended,
-      };
+    if (facts.compared?.incarnation !== incarnation) return compare(incarnation, from, ended);
     begin = facts.compared.differsFrom ?? low;
     incarnation++;
   } else if (begin === undefined) {
     // where this life begins is known from the one before; of its first records some may be gone by now
-    if (facts.compared?.incarnation !== inLedger)
-      return {
-        kind: 'compare',
-        incarnation: inLedger,
-        from: low,
-        to: Math.min(high, lastKnown(facts, inLedger) + 1),
-        lifeEnded: 'yes',
-      };
+    if (facts.compared?.incarnation !== inLedger) return compare(inLedger, low, 'yes');
     begin = Math.min(facts.compared.differsFrom ?? low, ...firstOf(orphans.find((o) => o.incarnation === incarnation)));
   }
 

@@ -1,11 +1,12 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Admin, Consumer, EachBatchPayload } from '../../../common/kafka/client.ts';
+import { keyOf } from '../../../common/kafka/partition.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import type { LedgerEnd, Store } from '../delivery/ports.ts';
 import { createIngestMetrics, type IngestMetrics } from '../metrics.ts';
 import { Assignment } from './assignment.ts';
-import { createMembership, keyOf, type Membership } from './membership.ts';
+import { createMembership, type Membership } from './membership.ts';
 
 const TOPIC = 'edge_logs';
 const OWNER = { group: 'ours', epoch: 1, former: undefined, isSettled: true };
@@ -28,21 +29,23 @@ interface World {
   /** lets the lane that waits for a permit go on */
   permit: () => void;
   /**
-   * Hands over records from this offset on, or an answer without a record that covers as many offsets. Returns what was
-   * acknowledged.
+   * Hands over records of a partition from this offset on, or an answer without a record that covers as many offsets.
+   * Returns what was acknowledged.
    */
-  readonly receive: (at: number, count: number, areEmpty?: 'empty') => string | undefined;
+  readonly receive: (at: number, count: number, areEmpty?: 'empty', partition?: number) => string | undefined;
 }
 
 /**
- * One partition of a topic of ten records, assigned to this process. `inserting`: an insert; `recording`: a ledger row; `end`: of the ledger, by
- * default nobody ever took it.
+ * Partitions of a topic, by default one, of ten records each, assigned to this process. `inserting`: an insert;
+ * `recording`: a ledger row; `end`: of the ledger, by default nobody ever took it.
  */
 function assign({
   inserting = Promise.resolve(),
   recording = Promise.resolve(),
   end,
-}: { inserting?: Promise<void>; recording?: Promise<void>; end?: LedgerEnd } = {}): World {
+  partitions = 1,
+}: { inserting?: Promise<void>; recording?: Promise<void>; end?: LedgerEnd; partitions?: number } = {}): World {
+  const all = Array.from({ length: partitions }, (_, partition) => partition);
   const did: string[] = [];
   const metrics = createIngestMetrics(createRegistry());
   const membership = createMembership(() => 0, 10_000);
@@ -90,7 +93,7 @@ function assign({
       } as Partial<Consumer> as Consumer,
       admin: {
         fetchOffsets: async () => [],
-        fetchTopicOffsets: async () => [{ partition: 0, offset: '10', low: '0', high: '10' }],
+        fetchTopicOffsets: async () => all.map((partition) => ({ partition, offset: '10', low: '0', high: '10' })),
       } as Partial<Admin> as Admin,
       membership,
       committer: {
@@ -108,15 +111,15 @@ function assign({
       },
     },
   );
-  membership.won([keyOf(TOPIC, 0)]);
-  assignment.take(TOPIC, 0);
+  membership.won(all.map((partition) => keyOf(TOPIC, partition)));
+  for (const partition of all) assignment.take(TOPIC, partition);
   return {
     assignment,
     membership,
     metrics,
     did,
     permit: () => wanted.resolve(() => {}),
-    receive(at, count, areEmpty) {
+    receive(at, count, areEmpty, partition = 0) {
       let resolved: string | undefined;
       const records = Array.from({ length: count }, (_, i) => ({
         offset: String(at + i),
@@ -129,7 +132,7 @@ function assign({
       assignment.receive({
         batch: {
           topic: TOPIC,
-          partition: 0,
+          partition,
           messages,
           highWatermark: '10',
           fetchedOffset: String(at),
@@ -280,7 +283,7 @@ test('a ledger row that arrives after a partition is lost brings back neither', 
 });
 
 test('offsets without a record at the end of the log are no lag', async () => {
-  const { metrics, receive } = assign();
+  const { metrics, permit, receive } = assign();
   await vi.advanceTimersByTimeAsync(0);
   expect(await valuesOf(metrics.lag)).toEqual([10]);
   expect(receive(0, 4, 'empty')).toBe('3');
@@ -288,6 +291,9 @@ test('offsets without a record at the end of the log are no lag', async () => {
   receive(4, 2);
   receive(6, 4, 'empty');
   expect(await valuesOf(metrics.lag)).toEqual([10]);
+  permit();
+  await pass();
+  expect(await valuesOf(metrics.lag)).toEqual([0]);
 });
 
 test('an answer without a record from before a rejoin moves no partition on', async () => {
@@ -300,6 +306,21 @@ test('an answer without a record from before a rejoin moves no partition on', as
   await pass();
   expect(receive(7, 3)).toBeUndefined();
   expect(did.filter((step) => step.startsWith('insert'))).not.toContain('insert 0-9');
+});
+
+test('partitions without traffic delay nobody, also after the wall clock was set back', async () => {
+  const partitions = 60;
+  const { did, permit, receive } = assign({ partitions });
+  permit();
+  await vi.advanceTimersByTimeAsync(0);
+  for (let partition = 0; partition < partitions; partition++) receive(0, 5, undefined, partition);
+  vi.setSystemTime(Date.now() - 3_600_000);
+  await pass();
+  did.splice(0);
+  receive(5, 5);
+  // the tick of one partition; that of sixty is two seconds
+  await vi.advanceTimersByTimeAsync(250);
+  expect(did).toContain('insert 5-9');
 });
 
 test('a process that lost its partitions says nothing of their freshness', async () => {

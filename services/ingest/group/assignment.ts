@@ -6,6 +6,7 @@ import { fetchedRecords, type Admin, type Consumer, type EachBatchPayload } from
 import {
   hasMembers,
   KafkaUnavailable,
+  keyOf,
   readCommit,
   readWatermarks,
   type Place,
@@ -26,7 +27,7 @@ import {
 } from '../delivery/ports.ts';
 import type { CutLimits } from '../inbox.ts';
 import { dueAt, type Waiting } from '../linger.ts';
-import { keyOf, type Membership } from './membership.ts';
+import type { Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
 import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 
@@ -72,6 +73,7 @@ interface AssignedPartition extends Place, Partition {
   readonly ended: Promise<void>;
   /** ends the wait of the lane */
   wake: () => void;
+  /** when records of it were fetched last, monotonic milliseconds */
   activeAt: number;
   end: number;
   lastFetch: Partition['lastFetch'];
@@ -116,7 +118,7 @@ export class Assignment {
       },
       lane,
       wake: () => {},
-      activeAt: 0,
+      activeAt: -Infinity,
       end: 0,
       lastFetch: { bytes: 0, records: 0 },
       isPaused: false,
@@ -165,9 +167,10 @@ export class Assignment {
       const { inbox } = taken.lane;
       const lag = fetched.end - (inbox.written === inbox.end ? fetched.to + 1 : inbox.written);
       if (isRunning(taken)) this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
+      // the inbox does not have offsets without a record at the end of the log: they wait for the next record
+      taken.end = isRunning(taken) && fetched.to + 1 >= fetched.end ? inbox.end : fetched.end;
       if (fetched.records.length > 0) {
-        taken.activeAt = this.#options.clock();
-        taken.end = fetched.end;
+        taken.activeAt = performance.now();
         taken.lastFetch = { bytes: inbox.bytes - bytes, records: inbox.size - size };
         this.#turns.fetched(taken);
       }
@@ -209,9 +212,9 @@ export class Assignment {
 
   /** `<topic> <partition>` of what has something to write, and cannot for now. */
   stuck(): string[] {
-    return [...this.#taken.values()]
-      .filter((taken) => this.#turns.stuck.has(taken) && (taken.lane.inbox.heldBytes > 0 || isBehind(taken)))
-      .map(({ topic, partition }) => `${topic} ${partition}`);
+    return this.#namesOf(
+      (taken) => this.#turns.stuck.has(taken) && (taken.lane.inbox.heldBytes > 0 || isBehind(taken)),
+    );
   }
 
   #reportStuck(all: readonly AssignedPartition[]): void {
@@ -227,15 +230,18 @@ export class Assignment {
 
   /** `<topic> <partition>` of the lanes in this state. */
   inState(state: LaneState): string[] {
-    return [...this.#taken.values()]
-      .filter(({ lane }) => lane.state === state)
-      .map(({ topic, partition }) => `${topic} ${partition}`);
+    return this.#namesOf(({ lane }) => lane.state === state);
+  }
+
+  #namesOf(isMeant: (taken: AssignedPartition) => boolean): string[] {
+    return [...this.#taken.values()].filter(isMeant).map(({ topic, partition }) => `${topic} ${partition}`);
   }
 
   #portsOf(place: Place, taken: () => AssignedPartition): Ports {
     const { groupId, clock, createStore, createBadShare, logger } = this.#options;
     const { consumer, admin, membership, committer, permit } = this.#shared;
     const { topic, partition } = place;
+    // the time from this rejoin to the next (membership.ts)
     const stint = membership.stint;
     const log = logger.child(place);
     const isOver = (): boolean => !membership.owns(keyOf(topic, partition), stint);
@@ -324,8 +330,8 @@ export class Assignment {
 
   /** What is written together, partitions or whole topics, has a tick of its own. */
   #trickle({ topic, partition }: Place): Omit<Waiting, 'since' | 'isFilling'> {
-    const { mayShareInserts, clock } = this.#options;
-    const since = clock() - ACTIVE_FOR_MS;
+    const { mayShareInserts } = this.#options;
+    const since = performance.now() - ACTIVE_FOR_MS;
     const active = [...this.#taken.values()].filter((t) => t.activeAt > since);
     return {
       partitions: active.length,

@@ -1,10 +1,11 @@
 import { queryObjects } from 'node:v8';
 import { expect, test, vi } from 'vitest';
 import type { EachBatchPayload } from '../../../common/kafka/client.ts';
+import { keyOf } from '../../../common/kafka/partition.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createCommitter } from './committer.ts';
-import { createMembership, keyOf } from './membership.ts';
+import { createMembership } from './membership.ts';
 import { createIngestMetrics } from '../metrics.ts';
 
 test('a commit before the first fetch waits without spinning, and is sent as soon as there is one', async () => {

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EachBatchPayload } from '../../../common/kafka/client.ts';
-import type { Place } from '../../../common/kafka/partition.ts';
+import { keyOf, type Place } from '../../../common/kafka/partition.ts';
 import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { commitInStint, keyOf, type Membership } from './membership.ts';
+import { commitInStint, type Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
 
 const RETRY_MS = 200;

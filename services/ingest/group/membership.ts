@@ -76,7 +76,3 @@ export async function commitInStint(
     }
   }
 }
-
-export function keyOf(topic: string, partition: number): string {
-  return `${topic}:${partition}`;
-}

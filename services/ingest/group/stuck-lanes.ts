@@ -3,7 +3,7 @@ import type { Partition } from './turns.ts';
 /** A batch that is not written for this long is late, milliseconds. Inserts into a busy ClickHouse end sooner. */
 export const STUCK_MS = 10_000;
 
-interface Batch {
+interface UnwrittenBatch {
   readonly first: number;
   /** when it was first seen, monotonic milliseconds */
   readonly since: number;
@@ -16,7 +16,7 @@ interface Batch {
  * Knows only inboxes, and only of the partitions of the last look: a lane that ended leaves nothing behind.
  */
 export class StuckLanes<P extends Partition> {
-  #batches: ReadonlyMap<P, Batch> = new Map();
+  #batches: ReadonlyMap<P, UnwrittenBatch> = new Map();
   #late: ReadonlySet<P> = new Set();
   /** the targets that are stuck */
   targets: ReadonlySet<string> = new Set();
@@ -26,7 +26,7 @@ export class StuckLanes<P extends Partition> {
 
   /** To be called whenever a batch was cut or stored, and now and then. */
   look(all: readonly P[], now: number): void {
-    const batches = new Map<P, Batch>();
+    const batches = new Map<P, UnwrittenBatch>();
     for (const partition of all) {
       const { written, next } = partition.lane.inbox;
       const before = this.#batches.get(partition);

@@ -12,7 +12,10 @@ export interface Partition {
   };
   /** where its rows go: its topic, on its shard */
   readonly target: string;
-  /** one after its last readable offset in Kafka, as the last fetch with records said; 0 before the first one */
+  /**
+   * one after its last readable offset in Kafka, as the last fetch said; the inbox's end if that fetch reached it; 0
+   * before the first one
+   */
   readonly end: number;
   readonly lastFetch: { readonly bytes: number; readonly records: number };
 }
@@ -122,7 +125,8 @@ export class Turns<P extends Partition> {
     }
     if (stuck.isAny) {
       if (stuck.isLate(partition)) return false;
-      // a target that stored nothing lately may be stuck too: one fetch at a time shows it
+      // A target that stored nothing lately may be stuck too: one fetch at a time shows it. A target that is known to be
+      // stuck begins none once all together hold four batches.
       const { target } = partition;
       if (!stuck.works(target))
         return isEmpty && ofTarget === 0 && total < maxBytes * (stuck.targets.has(target) ? 4 : 8);
