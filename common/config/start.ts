@@ -60,9 +60,7 @@ export function readServiceSettings<Needed extends SettingName = never>(
   if (listens && settings.PORT !== 0 && settings.METRICS_PORT === settings.PORT)
     throw new StartError(
       `METRICS_PORT and PORT are both ${settings.PORT}; without METRICS_PORT, PORT serves /metrics`,
-      {
-        exitCode: EXIT_CONFIG,
-      },
+      { exitCode: EXIT_CONFIG },
     );
   if (isConfigCheck()) {
     writeSync(1, describeSettings(settings));

@@ -1,4 +1,5 @@
 import type { ApiError } from './errors.ts';
+import { createTotals } from './totals.ts';
 
 /**
  * Limits the bytes that several owners hold at a time. No owner can use them up: an owner may hold as many bytes as it
@@ -6,28 +7,16 @@ import type { ApiError } from './errors.ts';
  * present ones. `refuse` makes the error for an owner for whom nothing is left.
  */
 export function createSharedBudget(limit: number, refuse: () => ApiError) {
-  const held = new Map<string, number>();
-  let used = 0;
+  const held = createTotals();
   return {
-    used: (): number => used,
+    used: held.all,
     /**
      * Takes bytes for an owner until the returned function is called, which is idempotent. Throws ApiError if they
      * exceed the owner's share.
      */
     take: (owner: string, bytes: number): (() => void) => {
-      const own = (held.get(owner) ?? 0) + bytes;
-      if (own > limit - used - bytes) throw refuse();
-      held.set(owner, own);
-      used += bytes;
-      let isHeld = true;
-      return () => {
-        if (!isHeld) return;
-        isHeld = false;
-        used -= bytes;
-        const left = (held.get(owner) ?? 0) - bytes;
-        if (left > 0) held.set(owner, left);
-        else held.delete(owner);
-      };
+      if (held.of(owner) + bytes > limit - held.all() - bytes) throw refuse();
+      return held.take(owner, bytes);
     },
   };
 }

@@ -218,9 +218,7 @@ function bufferFull(): ApiError {
   return new ApiError(
     'rate_limited',
     'the push buffer is full: Kafka has not acknowledged earlier events of this key',
-    {
-      retryAfterSeconds: RETRY_FULL_SECONDS,
-    },
+    { retryAfterSeconds: RETRY_FULL_SECONDS },
   );
 }
 

@@ -47,6 +47,10 @@ export type QueryService = Awaited<ReturnType<typeof startQuery>>;
 const REQUERY_TICK_MS = 1_000;
 const QUEUE_WAIT_MS = 2_000;
 const CACHE_ENTRIES = 10_000;
+/**
+ * A lock in Redis covers the wait for a slot and the time limits of both queries. It lasts this much longer, for the
+ * wait for memory and for rendering.
+ */
 const LOCK_MARGIN_MS = 3_000;
 /** At stop, requests in flight get this long before their queries are cancelled, */
 const DRAIN_MS = 5_000;

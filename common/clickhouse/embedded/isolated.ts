@@ -1,10 +1,11 @@
 import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { setPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Read, Reader, ReadResult } from '../clickhouse.ts';
-import { ClickHouseError, refusal, type Failure } from '../errors.ts';
+import { ClickHouseError, fromSystem, refusal, type Failure } from '../errors.ts';
 import { cancelled, createPool, READ_QUEUE } from '../pool.ts';
 
 export type FromIsolated =
@@ -14,8 +15,8 @@ export type FromIsolated =
 
 interface Process {
   readonly child: ChildProcess;
-  /** resolves when it has ended, for any reason */
-  readonly ended: Promise<void>;
+  /** fires when it has ended or could not be started, with the error of its statement as the reason */
+  readonly ended: AbortSignal;
 }
 
 const PROCESS = fileURLToPath(new URL('isolated-process.ts', import.meta.url));
@@ -43,7 +44,7 @@ export function createIsolated(): Reader & { close(): Promise<void> } {
     close: end,
     open: () => start(live),
     // a process whose statement ended by itself is reused
-    recover: ({ child }) => Promise.resolve(!hasEnded(child) && !child.killed),
+    recover: ({ child, ended }) => Promise.resolve(!ended.aborted && !child.killed),
   });
   return {
     read: ({ signal, ...read }) => processes.use('', (process) => ask(process, read, signal), signal),
@@ -54,7 +55,7 @@ export function createIsolated(): Reader & { close(): Promise<void> } {
         process.child.ref();
         end(process);
       }
-      await Promise.all([...live].map(({ ended }) => ended));
+      await Promise.all([...live].map(({ ended }) => once(ended, 'abort')));
     },
   };
 }
@@ -68,14 +69,18 @@ async function start(live: Set<Process>): Promise<Process> {
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
-  const ended = new Promise<void>((resolve) => {
-    child.once('exit', () => {
-      rmSync(folder, { recursive: true, force: true });
-      live.delete(process);
-      resolve();
-    });
+  const ending = new AbortController();
+  const process: Process = { child, ended: ending.signal };
+  const onEnd = (reason: Error): void => {
+    rmSync(folder, { recursive: true, force: true });
+    live.delete(process);
+    ending.abort(reason);
+  };
+  child.once('exit', () => onEnd(refusal(1001, 'The isolated process has ended')));
+  child.on('error', (error) => {
+    // it could not be started, and has no exit
+    if (child.pid === undefined) onEnd(fromSystem(error, false, false));
   });
-  const process: Process = { child, ended };
   live.add(process);
   try {
     await answer(process, START_MS, undefined, () => undefined);
@@ -84,14 +89,8 @@ async function start(live: Set<Process>): Promise<Process> {
     end(process);
     throw error;
   }
-  // an idle process must not keep ours alive
-  child.unref();
   child.channel?.unref();
   return process;
-}
-
-function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
-  return exitCode !== null || signalCode !== null;
 }
 
 function end({ child }: Process): void {
@@ -99,6 +98,7 @@ function end({ child }: Process): void {
 }
 
 async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSignal | undefined): Promise<ReadResult> {
+  if (signal?.aborted === true) throw cancelled();
   const seconds = Number(read.settings?.['max_execution_time'] ?? DEFAULT_SECONDS);
   const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => {
     // with a callback, a closed channel is no event: as one it could come after the answer, and end our own process
@@ -114,38 +114,26 @@ async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSi
 
 /** Returns the next message of a process. Any other event ends the process. */
 async function answer(
-  { child }: Process,
+  { child, ended }: Process,
   withinMs: number,
   signal: AbortSignal | undefined,
   begin: () => void,
 ): Promise<FromIsolated> {
-  const { promise, resolve, reject } = Promise.withResolvers<FromIsolated>();
-  const endWith = (error: Error): void => {
-    child.kill('SIGKILL');
-    reject(error);
-  };
-  const onAbort = (): void => endWith(cancelled());
-  // no reaction of `ended`: one for each answer would keep all of them until then
-  const onExit = (): void => reject(refusal(1001, 'The isolated process has ended'));
-  const deadline = setTimeout(
-    () => endWith(refusal(159, 'Timeout exceeded: the isolated process was killed')),
-    withinMs,
-  );
-  child.once('message', resolve);
-  signal?.addEventListener('abort', onAbort, { once: true });
-  child.once('exit', onExit);
-  child.once('error', reject);
+  const late = AbortSignal.timeout(Math.ceil(withinMs));
+  const over = AbortSignal.any([late, ended, ...(signal === undefined ? [] : [signal])]);
+  // only while it is idle it must not keep our process alive
+  child.ref();
   try {
-    if (signal?.aborted === true) throw cancelled();
+    const message = once(child, 'message', { signal: over });
     // it may have been killed while it was idle, for its memory for instance
-    if (hasEnded(child)) onExit();
-    else begin();
-    return await promise;
+    if (!ended.aborted) begin();
+    return ((await message) as [FromIsolated])[0];
+  } catch (error) {
+    child.kill('SIGKILL');
+    if (ended.aborted) throw ended.reason;
+    if (signal?.aborted === true) throw cancelled();
+    throw late.aborted ? refusal(159, 'Timeout exceeded: the isolated process was killed') : error;
   } finally {
-    clearTimeout(deadline);
-    child.off('message', resolve);
-    child.off('exit', onExit);
-    child.off('error', reject);
-    signal?.removeEventListener('abort', onAbort);
+    child.unref();
   }
 }

@@ -35,12 +35,14 @@ function make(
     maxBytes = 1_000,
     slots = { concurrency: 8, queue: 0, waitMs: 1 },
     reserve,
+    take,
     maxResultBytes = 1,
   }: {
     clock?: () => number;
     maxBytes?: number;
     slots?: { concurrency: number; queue: number; waitMs: number };
     reserve?: (signal: AbortSignal, owner: string) => Promise<() => void>;
+    take?: (bytes: number, owner: string) => () => void;
     maxResultBytes?: number;
   } = {},
 ): ReturnType<typeof createAnswers> {
@@ -49,7 +51,7 @@ function make(
   return createAnswers({
     clickhouse,
     slots: createQuerySlots({ shares, ...slots }),
-    responseMemory: reserve === undefined ? createResponseMemory(shares) : { reserve },
+    responseMemory: { ...createResponseMemory(shares), ...(reserve && { reserve }), ...(take && { take }) },
     shares,
     clock,
     logger: createLogger('silent'),
@@ -273,14 +275,14 @@ test('a large cached answer reserves memory while it is converted, and a refused
   expect([form?.body.length, events]).toEqual([answer.bytes - '{"result":[]}'.length + 1, ['reserved', 'released']]);
 });
 
-/** Reserves memory of which the key `full` has its share already, while another key may have some. */
-function reserveBeside(): (signal: AbortSignal, owner: string) => Promise<() => void> {
+/** Memory of which the key `full` has its share already, while another key may have some. */
+function memoryBeside(): Pick<ReturnType<typeof createResponseMemory>, 'reserve' | 'take'> {
   const shares = createShares();
   const memory = createResponseMemory(shares);
   const reply = { raw: { destroyed: false, once: () => undefined } } as unknown as FastifyReply;
-  memory.hold(reply, 60 * 1024 * 1024, 'full');
+  memory.hold(reply, 90 * 1024 * 1024, 'full');
   for (const key of ['b', 'full']) shares.note(key);
-  return (signal, owner) => memory.reserve(signal, owner);
+  return memory;
 }
 
 test('a key that joined the query of another key gets memory of its own if that key gets none', async () => {
@@ -292,7 +294,7 @@ test('a key that joined the query of another key gets memory of its own if that 
       },
     },
     undefined,
-    { reserve: reserveBeside(), maxResultBytes: 128 * 1024 * 1024 },
+    { ...memoryBeside(), maxResultBytes: 128 * 1024 * 1024 },
   );
   const [refused, joined] = await Promise.allSettled(
     ['full', 'b'].map((key) => answers.answer(definition, params, () => calm, key)),
@@ -301,31 +303,57 @@ test('a key that joined the query of another key gets memory of its own if that 
   expect(joined).toMatchObject({ value: { cache: 'miss' } });
 });
 
-test('a key that joined the conversion of another key gets memory of its own if that key gets none', async () => {
+test('a key that joined the conversion or compression of another key gets memory of its own if that key gets none', async () => {
   const read = async () => ({ body: resultOf(definition, 3_000_000), readRows: 1, readBytes: 1 });
-  const answers = make({ read }, undefined, { reserve: reserveBeside() });
+  const answers = make({ read }, undefined, memoryBeside());
   const { answer } = await answers.answer(definition, params, () => calm, 'b');
-  const [refused, joined] = await Promise.allSettled(
-    ['full', 'b'].map((key) => answers.inForm(answer, 'ndjson', definition, key)),
-  );
-  expect(refused).toMatchObject({ reason: { code: 'unavailable', retryAfterSeconds: 5 } });
-  expect(joined).toMatchObject({ value: { truncated: false } });
+  const ofBoth = (run: (key: string) => Promise<unknown>) => Promise.allSettled(['full', 'b'].map(run));
+  const converted = await ofBoth((key) => answers.inForm(answer, 'ndjson', definition, key));
+  const compressed = await ofBoth((key) => answers.encoded(answer, 'gzip', key));
+  for (const [refused, joined] of [converted, compressed])
+    expect([refused, joined]).toMatchObject([
+      { reason: { code: 'unavailable', retryAfterSeconds: 5 } },
+      { status: 'fulfilled' },
+    ]);
 });
 
 test('compressed copies and other forms of an answer count as bytes of the cache, each once', async () => {
   const answers = make({ read: () => Promise.resolve({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) });
   const { answer } = await answers.answer(definition, params, () => calm, 'k');
   const json = answers.cache.bytes;
-  const copy = await answers.encoded(answer, 'gzip');
+  const copy = await answers.encoded(answer, 'gzip', 'k');
   expect(answers.cache.bytes).toBe(json + copy.length);
   const csv = await answers.inForm(answer, 'csv', definition, 'k');
   const both = json + copy.length + csv.bytes;
   expect([csv.bytes > 0, answers.cache.bytes]).toEqual([true, both]);
-  const csvCopy = await answers.encoded(csv, 'br');
+  const csvCopy = await answers.encoded(csv, 'br', 'k');
   expect(answers.cache.bytes).toBe(both + csvCopy.length);
-  await answers.encoded(answer, 'gzip');
+  await answers.encoded(answer, 'gzip', 'k');
   await answers.inForm(answer, 'csv', definition, 'k');
   expect(answers.cache.bytes).toBe(both + csvCopy.length);
+});
+
+test('a large answer counts while it is compressed: it is neither reserved any more nor held yet', async () => {
+  const events: string[] = [];
+  const answers = make(
+    { read: async () => ({ body: resultOf(definition, 3_000_000), readRows: 1, readBytes: 1 }) },
+    undefined,
+    {
+      take: (bytes, owner) => {
+        events.push(`${owner} takes ${bytes}`);
+        return () => void events.push('given back');
+      },
+    },
+  );
+  const { answer } = await answers.answer(definition, params, () => calm, 'k');
+  expect(answer.bytes).toBeGreaterThan(8 * 1024 * 1024);
+  const br = vi.spyOn(compressors, 'br').mockImplementation(async () => {
+    events.push('compressed');
+    return Buffer.alloc(1);
+  });
+  await Promise.all(['k', 'l'].map((key) => answers.encoded(answer, 'br', key)));
+  br.mockRestore();
+  expect(events).toEqual([`k takes ${answer.bytes}`, 'compressed', 'given back']);
 });
 
 test('an answer above 8 MiB is not shared with other processes', async () => {
@@ -392,7 +420,7 @@ test('an encoding that failed once is tried again', async () => {
   const answers = make({ read: async () => ({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) });
   const { answer } = await answers.answer(definition, params, () => calm, 'k');
   const gzip = vi.spyOn(compressors, 'gzip').mockRejectedValueOnce(new Error('no memory'));
-  await expect(answers.encoded(answer, 'gzip')).rejects.toThrow('no memory');
-  expect((await answers.encoded(answer, 'gzip')).length).toBeGreaterThan(0);
+  await expect(answers.encoded(answer, 'gzip', 'k')).rejects.toThrow('no memory');
+  expect((await answers.encoded(answer, 'gzip', 'k')).length).toBeGreaterThan(0);
   gzip.mockRestore();
 });

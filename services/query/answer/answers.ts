@@ -30,7 +30,7 @@ interface Kept extends Call {
 interface AnswersOptions {
   readonly clickhouse: Reader;
   readonly slots: QuerySlots;
-  readonly responseMemory: Pick<ResponseMemory, 'reserve'>;
+  readonly responseMemory: Pick<ResponseMemory, 'reserve' | 'take'>;
   readonly shares: Shares;
   readonly clock: Clock;
   readonly limits: ReadLimits;
@@ -145,18 +145,28 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
       }
       return await form;
     });
-  /** Returns the body in an encoding. A cached answer is compressed once. */
-  async function encoded(answer: Answer, encoding: Encoding): Promise<Buffer> {
-    let copy = answer.copies.get(encoding);
-    if (copy === undefined) {
-      copy = compressors[encoding](answer.body);
-      answer.copies.set(encoding, copy);
-      copy.catch(() => answer.copies.delete(encoding));
-      const kept = cached.get(answer);
-      if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+  /** Counts a large answer while it is compressed: what its query had reserved is released. */
+  async function compress(answer: Answer, encoding: Encoding, owner: string): Promise<Buffer> {
+    const giveBack = answer.bytes > SMALL_RESULT_BYTES ? responseMemory.take(answer.bytes, owner) : undefined;
+    try {
+      return await compressors[encoding](answer.body);
+    } finally {
+      giveBack?.();
     }
-    return await copy;
   }
+  /** Returns the body in an encoding. A cached answer is compressed once. Throws `unavailable` without memory. */
+  const encoded = (answer: Answer, encoding: Encoding, owner: string): Promise<Buffer> =>
+    twiceIfJoined(owner, async () => {
+      let copy = answer.copies.get(encoding);
+      if (copy === undefined) {
+        copy = compress(answer, encoding, owner);
+        answer.copies.set(encoding, copy);
+        copy.catch(() => answer.copies.delete(encoding));
+        const kept = cached.get(answer);
+        if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+      }
+      return await copy;
+    });
   /** Evicts the answers of definitions that are no longer served. */
   function keep(definitions: readonly Definition[]): void {
     const hashes = new Set(definitions.map((d) => d.hash));

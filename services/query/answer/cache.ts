@@ -1,3 +1,5 @@
+import { createTotals } from '../../../common/http/totals.ts';
+
 /**
  * Decides what is kept, how long it is served, when it is queried again and what is evicted. It knows neither timers
  * nor ClickHouse: time is an argument, unix milliseconds. An entry is
@@ -61,26 +63,25 @@ interface Limits {
 /** Entries in the order of their last use, and what each owner holds of them. */
 function createShelf<T>(limits: Limits) {
   const entries = new Map<string, Entry<T>>();
-  const held = new Map<string, { entries: number; bytes: number }>();
-  let bytes = 0;
+  const held = createTotals();
+  const bytes = createTotals();
 
   function count(owner: string, more: number, moreBytes: number): void {
-    const now = held.get(owner) ?? { entries: 0, bytes: 0 };
-    bytes += moreBytes;
-    if (now.entries + more === 0) held.delete(owner);
-    else held.set(owner, { entries: now.entries + more, bytes: now.bytes + moreBytes });
+    held.add(owner, more);
+    bytes.add(owner, moreBytes);
   }
   function remove(key: string, entry: Entry<T>): void {
     entries.delete(key);
     count(entry.owner, -1, -entry.bytes);
   }
   function isGreedy({ owner }: Entry<T>): boolean {
-    const of = held.get(owner) ?? { entries: 0, bytes: 0 };
-    return entries.size > limits.maxEntries ? of.entries * 2 > limits.maxEntries : of.bytes * 2 > limits.maxBytes;
+    return entries.size > limits.maxEntries
+      ? held.of(owner) * 2 > limits.maxEntries
+      : bytes.of(owner) * 2 > limits.maxBytes;
   }
   /** Evicts what does not fit: first the least recently used entry of an owner that holds more than half. */
   function evict(): void {
-    while (entries.size > limits.maxEntries || bytes > limits.maxBytes) {
+    while (entries.size > limits.maxEntries || bytes.all() > limits.maxBytes) {
       let [found] = entries;
       for (const one of entries) {
         if (!isGreedy(one[1])) continue;
@@ -91,7 +92,7 @@ function createShelf<T>(limits: Limits) {
       remove(...found);
     }
   }
-  return { entries, count, remove, evict, bytes: () => bytes };
+  return { entries, count, remove, evict, bytes: bytes.all };
 }
 
 export type Cache<T> = ReturnType<typeof createCache<T>>;

@@ -1,4 +1,5 @@
 import { ApiError } from '../../../common/http/errors.ts';
+import { createTotals } from '../../../common/http/totals.ts';
 import type { Shares } from './shares.ts';
 
 /** The owner of requeries; no key has this id. */
@@ -58,26 +59,18 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   const backgroundShare = Math.max(1, Math.floor(concurrency / 2));
   // in the order of their arrival
   const waiters = new Set<Waiter>();
-  const runningOf = new Map<string, number>();
-  let running = 0;
+  const running = createTotals();
 
-  const used = (owner: string): number => runningOf.get(owner) ?? 0;
   const mayRun = (owner: string): boolean => {
     const most = shares.hasOthers(owner) ? Math.floor(concurrency / 2) : concurrency - 1;
-    return running < concurrency && used(owner) < Math.max(1, most);
+    return running.all() < concurrency && running.of(owner) < Math.max(1, most);
   };
 
   /** Takes a slot and returns its release function, which is idempotent. */
   function take(owner: string): () => void {
-    running++;
-    runningOf.set(owner, used(owner) + 1);
-    let released = false;
+    const release = running.take(owner, 1);
     return () => {
-      if (released) return;
-      released = true;
-      running--;
-      if (used(owner) === 1) runningOf.delete(owner);
-      else runningOf.set(owner, used(owner) - 1);
+      release();
       grantNext();
     };
   }
@@ -86,7 +79,8 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
     for (;;) {
       let next: Waiter | undefined;
       for (const waiter of waiters)
-        if (mayRun(waiter.owner) && (next === undefined || used(waiter.owner) < used(next.owner))) next = waiter;
+        if (mayRun(waiter.owner) && (next === undefined || running.of(waiter.owner) < running.of(next.owner)))
+          next = waiter;
       if (next === undefined) return;
       waiters.delete(next);
       next.resolve(take(next.owner));
@@ -125,9 +119,9 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
      */
     tryAcquireBackground(): (() => void) | undefined {
       grantNext();
-      return running >= concurrency || used(BACKGROUND) >= backgroundShare ? undefined : take(BACKGROUND);
+      return running.all() >= concurrency || running.of(BACKGROUND) >= backgroundShare ? undefined : take(BACKGROUND);
     },
-    running: () => running,
+    running: running.all,
     waiting: () => waiters.size,
   };
 }

@@ -1,4 +1,5 @@
 import type { FastifyReply } from 'fastify';
+import { createTotals } from '../../../common/http/totals.ts';
 import { whenClosed } from '../http/request.ts';
 import type { Shares } from './shares.ts';
 import { createQuerySlots, NoRoom } from './query-slots.ts';
@@ -20,36 +21,32 @@ export type ResponseMemory = ReturnType<typeof createResponseMemory>;
 
 /**
  * Memory for large answers. One of more than SMALL_RESULT_BYTES (query.ts) reserves some before it is fetched and
- * rendered. One from HELD_FROM_BYTES on holds its size until its caller has read it or left. While another key asks
- * too, a key may use half of the memory.
+ * rendered, and takes its size while it is compressed. One from HELD_FROM_BYTES on holds the size that is sent until its
+ * caller has read it or left. While another key asks too, a key may use half of the memory.
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
  * minute would keep its memory for ever.
  */
 export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, readWithinMs = READ_WITHIN_MS) {
-  const usedBy = new Map<string, number>();
-  let used = 0;
+  const used = createTotals();
   // four at a time took 1.5 GB
   const turns = createQuerySlots({ concurrency: 1, queue: RESERVE_QUEUE, waitMs: RESERVE_WAIT_MS, shares });
 
-  function take(bytes: number, owner: string): () => void {
-    const own = usedBy.get(owner) ?? 0;
-    // the only answer of a key may exceed its half; `hold` counts an answer above all the memory as all of it
+  /** Takes memory until the returned function is called. Throws `unavailable` if there is none left. */
+  function take(answerBytes: number, owner: string): () => void {
+    // an answer above all the memory counts as all of it
+    const bytes = Math.min(answerBytes, roomBytes);
+    const own = used.of(owner);
+    // the only answer of a key may exceed its half
     const share = shares.hasOthers(owner) ? Math.max(roomBytes / 2, own === 0 ? bytes : 0) : roomBytes;
-    if (used + bytes > roomBytes || own + bytes > share)
+    if (used.all() + bytes > roomBytes || own + bytes > share)
       throw new NoRoom(owner, 'too many large answers wait for their callers to read them', RETRY_SECONDS);
-    const add = (more: number): void => {
-      used += more;
-      const now = (usedBy.get(owner) ?? 0) + more;
-      if (now === 0) usedBy.delete(owner);
-      else usedBy.set(owner, now);
-    };
-    add(bytes);
-    return () => add(-bytes);
+    return used.take(owner, bytes);
   }
 
   return {
     /** bytes */
-    used: (): number => used,
+    used: used.all,
+    take,
     /**
      * Reserves half of the memory while an answer is fetched and rendered, whatever its size: a key may have that much
      * beside others. One answer at a time. Resolves to its release function. Throws `unavailable` if there is none left.
@@ -74,7 +71,7 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
     /** Records an answer that is about to be sent. Throws `unavailable` if unread answers take all the memory. */
     hold(reply: FastifyReply, bytes: number, owner: string): void {
       if (bytes < HELD_FROM_BYTES) return;
-      const giveBack = take(Math.min(bytes, roomBytes), owner);
+      const giveBack = take(bytes, owner);
       const sendAway = setTimeout(() => reply.raw.destroy(), readWithinMs);
       whenClosed(reply, () => {
         clearTimeout(sendAway);

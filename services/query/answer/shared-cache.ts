@@ -16,7 +16,7 @@ export interface SharedCache {
   fetchedAt(key: string): Promise<number | undefined>;
   put(key: string, answer: SharedAnswer): Promise<void>;
   /**
-   * Returns what ends the lock if this process should run the query, which takes at most `queryMs`. Undefined if another
+   * Returns what ends the lock if this process should run the query, whose time limit is `queryMs`. Undefined if another
    * process is running it.
    */
   lock(key: string, queryMs: number): Promise<(() => Promise<void>) | undefined>;
@@ -41,7 +41,7 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
   async function look(key: string, newerThan: number): Promise<QueryOutcome | undefined> {
     const counts = (at: number | undefined): boolean =>
       at !== undefined && at > newerThan && at <= clock() + CLOCKS_DIFFER_MS;
-    // an old answer may be large, and is looked at until there is a newer one
+    // only its time is read first: waiting processes poll every 25 ms, and the old answer may be large
     if (!counts(await shared?.fetchedAt(key))) return undefined;
     const found = await shared?.get(key);
     return found !== undefined && counts(found.fetchedAt) ? { answer: sharedAnswerOf(found), ran: false } : undefined;
@@ -49,7 +49,8 @@ export function createSharedQueries(shared: SharedCache | undefined, clock: Cloc
   return {
     /**
      * Runs one query for all processes that share a cache: the one with the lock runs it, the others poll for its
-     * answer. An answer from before `newerThan` does not count. The query takes at most `queryMs`.
+     * answer. An answer from before `newerThan` does not count. `queryMs` is the time limit of its queries. The lock
+     * lasts longer (redis-cache.ts).
      */
     async once(
       key: string,

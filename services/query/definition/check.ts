@@ -4,33 +4,18 @@ import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
 import {
+  COLUMN_TYPES,
   NOW_TYPE,
   RESERVED,
   isOfJson,
   parameterType,
   type Definition,
   type Mistake,
-  type Render,
 } from './definition.ts';
 import { lineOf } from '../statement/placeholders.ts';
 import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
 import { PROJECT_SENTINEL, wrongReads } from '../statement/reads.ts';
-
-/** ClickHouse prints a time in the zone of its type, and both renderings take it for UTC. */
-const IN_UTC = /^Date[^']*('UTC'|$)/;
-/** The types a column may have for its rendering, besides LowCardinality and Nullable. */
-const types: Readonly<Record<Render, RegExp>> = {
-  string: /^(String|FixedString|UUID|Enum|IPv)/,
-  number: /^(U?Int|Float|Decimal|BFloat)/,
-  integer: /^U?Int/,
-  boolean: /^Bool/,
-  json: /^/,
-  unix_microseconds: IN_UTC,
-  utc: IN_UTC,
-  text: /^String/,
-  nested_list: /^String/,
-};
 
 /** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
 function sampleParams(definition: Definition): Params {
@@ -45,21 +30,6 @@ function sampleParams(definition: Definition): Params {
     }),
     [RESERVED.now, now],
   ]);
-}
-
-/**
- * Returns the definition's own values that its parameters would refuse: every call that uses such a default would be a
- * 400.
- */
-function refusedValues(definition: Definition): Mistake[] {
-  return definition.parameters.flatMap((p) =>
-    [...new Set([p.default, ...(p.values ?? [])])].flatMap((value) => {
-      const read = value === undefined ? undefined : readValue(p, [value]);
-      return read !== undefined && 'message' in read
-        ? [{ file: definition.yamlFile, line: 1, message: `${p.name} has the value ${value}, which ${read.message}` }]
-        : [];
-    }),
-  );
 }
 
 /**
@@ -142,8 +112,6 @@ export async function checkDefinitions(clickhouse: Reader, definitions: readonly
 }
 
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
-  const refused = refusedValues(definition);
-  if (refused.length > 0) return refused;
   const params = sampleParams(definition);
   let columns: string[][];
   try {
@@ -182,7 +150,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     const type = columns.find(([name]) => name === column.from)?.[1];
     if (type === undefined)
       wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
-    else if (!types[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
+    else if (!COLUMN_TYPES[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
       wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
     else if (!column.nullable && type.startsWith('Nullable(') && !isOfJson(column))
       wrong(`column ${column.name} is not nullable, but the statement has ${type}`);

@@ -138,6 +138,18 @@ describe('parseDefinition', () => {
       'a.b.yaml:9 kind stands for z, which is not in its enum',
     ],
     [
+      'a default that its own parameter refuses',
+      yaml.replace('enum: [x, y], default: x', "format: integer, pattern: '^[1-9]$$', default: '10'"),
+      sql,
+      'a.b.yaml:9 kind has the value 10, which must match ^[1-9]$',
+    ],
+    [
+      'a value of an enum that its own parameter refuses',
+      yaml.replace('enum: [x, y]', 'maxLength: 1, enum: [x, yy]'),
+      sql,
+      'a.b.yaml:9 kind has the value yy, which is longer than 1 bytes',
+    ],
+    [
       'a key that is none of a definition',
       `${yaml}max_row: 5\n`,
       sql,

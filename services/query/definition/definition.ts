@@ -7,16 +7,21 @@ import type { Fragment } from '../statement/branches.ts';
  * without ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
 export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
-export type Render =
-  | 'string'
-  | 'number'
-  | 'integer'
-  | 'boolean'
-  | 'json'
-  | 'unix_microseconds'
-  | 'utc'
-  | 'text'
-  | 'nested_list';
+/** ClickHouse prints a time in the zone of its type, and both renderings take it for UTC. */
+const IN_UTC = /^Date[^']*('UTC'|$)/;
+/** The types that a column of each rendering may have, besides LowCardinality and Nullable. */
+export const COLUMN_TYPES = {
+  string: /^(String|FixedString|UUID|Enum|IPv)/,
+  number: /^(U?Int|Float|Decimal|BFloat)/,
+  integer: /^U?Int/,
+  boolean: /^Bool/,
+  json: /^/,
+  unix_microseconds: IN_UTC,
+  utc: IN_UTC,
+  text: /^String/,
+  nested_list: /^String/,
+} as const;
+export type Render = keyof typeof COLUMN_TYPES;
 
 export interface Parameter {
   readonly name: string;

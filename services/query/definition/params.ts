@@ -5,7 +5,8 @@ import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /**
  * Canonical parameters in the declared order. The statement is bound with them, and the cache key is made of them.
- * Absent, empty, aliased and other values have become the value they stand for.
+ * An absent, empty or aliased value has become the value that it stands for. So has a value outside of the enum, if the
+ * definition has `x-otherwise`.
  */
 export type Params = Readonly<Record<string, string | null>>;
 

@@ -9,14 +9,15 @@ import {
   RESERVED,
   isOfJson,
   parameterType,
+  type Column,
   type Definition,
   type Format,
   type Mistake,
   type Parameter,
-  type Render,
 } from './definition.ts';
 import schema from './definition.schema.json' with { type: 'json' };
 import { namedSubqueries, withoutUnread } from '../statement/named-subqueries.ts';
+import { readValue } from './params.ts';
 import { compilePattern } from './pattern.ts';
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from '../statement/placeholders.ts';
 
@@ -48,7 +49,7 @@ interface DefinitionFile {
   sandboxed?: boolean;
   project?: { parameter: string; match: 'exact' | 'pattern' };
   parameters: { required?: string[]; properties: Record<string, PropertyFile> };
-  columns: { name: string; render: Render; description: string; nullable?: boolean; from?: string; keys?: string[] }[];
+  columns: (Pick<Column, 'name' | 'render' | 'description'> & Partial<Column>)[];
 }
 
 const validate = new Ajv({ allErrors: true, strict: true }).compile<DefinitionFile>(schema);
@@ -211,15 +212,19 @@ function checkParameter(p: Parameter, wrong: Wrong): void {
   }
   if ((p.otherwise !== undefined || Object.keys(p.aliases).length > 0) && p.values === undefined)
     wrong(at, `${p.name} has x-otherwise or x-aliases, but no enum`);
-  if (p.pattern !== undefined) {
-    try {
-      compilePattern(p.pattern);
-    } catch (error) {
-      wrong([...at, 'pattern'], `the pattern of ${p.name} ${(error as Error).message}`);
-    }
-  }
   if ((p.minimum !== undefined || p.maximum !== undefined) && p.format !== 'integer')
     wrong(at, `${p.name} has minimum or maximum, but not the format integer`);
+  try {
+    if (p.pattern !== undefined) compilePattern(p.pattern);
+  } catch (error) {
+    wrong([...at, 'pattern'], `the pattern of ${p.name} ${(error as Error).message}`);
+    return;
+  }
+  // every call that uses such a default would be a 400
+  for (const value of p.values ?? [p.default]) {
+    const read = value === undefined ? undefined : readValue(p, [value]);
+    if (read !== undefined && 'message' in read) wrong(at, `${p.name} has the value ${value}, which ${read.message}`);
+  }
 }
 
 function checkColumns({ columns }: DefinitionFile, wrong: Wrong): void {
@@ -254,14 +259,7 @@ function declared(
     requerySeconds: file.requery_seconds ?? 0,
     fewRows: file.few_rows ?? false,
     sandboxed: file.sandboxed ?? false,
-    columns: file.columns.map((c) => ({
-      name: c.name,
-      description: c.description.trim(),
-      render: c.render,
-      from: c.from ?? c.name,
-      nullable: c.nullable ?? true,
-      ...(c.keys !== undefined && { keys: c.keys }),
-    })),
+    columns: file.columns.map((c) => ({ from: c.name, nullable: true, ...c, description: c.description.trim() })),
     ...(file.max_seconds !== undefined && { maxSeconds: file.max_seconds }),
     ...(file.project !== undefined && { project: file.project }),
   };

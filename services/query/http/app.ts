@@ -133,7 +133,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // declared in request.ts
   app.decorateRequest('key', undefined);
   app.decorateRequest('outcome');
-  app.decorateRequest('search', undefined);
   await app.register(rateLimit, { global: false });
   const { admit, recognize } = createAuthentication(app, options);
   const sendError = createSendError(options);
@@ -165,7 +164,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // Every method that Node reads has a route, so the hook above can answer 405 with what a path accepts.
   for (const method of METHODS)
     if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
-  const methods = app.supportedMethods.filter((m) => m !== 'OPTIONS');
+  const methods = app.supportedMethods;
   const get: Get = (url, open, handler) => {
     app.route({ method: methods, url, config: { allow: ['GET', 'HEAD'], ...(open && { open }) }, handler });
   };

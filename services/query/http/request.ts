@@ -18,7 +18,6 @@ declare module 'fastify' {
     key: Key | undefined;
     /** for the log line and the metrics */
     outcome: { endpoint: string; cache: CacheResult | '' };
-    search: URLSearchParams | undefined;
   }
 }
 
@@ -45,14 +44,10 @@ export function keyOf({ key }: FastifyRequest): Key {
   return key;
 }
 
-/** Returns the request's query string, parsed once. */
-export function queryOf(request: FastifyRequest): URLSearchParams {
-  if (request.search === undefined) {
-    const url = request.raw.url ?? '';
-    const at = url.indexOf('?');
-    request.search = new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
-  }
-  return request.search;
+/** Returns the parameters of the request's query string. */
+export function queryOf({ raw: { url = '' } }: FastifyRequest): URLSearchParams {
+  const at = url.indexOf('?');
+  return new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
 }
 
 /**

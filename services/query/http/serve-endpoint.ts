@@ -40,13 +40,18 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
     const format = preferredFormat(request.headers.accept, found);
-    const { answer: first, cache } = await answers.answer(found, read.params, () => callerOf(reply), key.id, format);
+    // nothing is sent meanwhile: queries end at their own limits, but one may wait for those of other processes
+    const { socket } = request.raw;
+    socket.setTimeout(0);
+    const { answer: first, cache } = await answers
+      .answer(found, read.params, () => callerOf(reply), key.id, format)
+      .finally(() => socket.setTimeout(request.server.server.timeout));
     // without a cache the answer comes in the format; else it comes as JSON, on a miss too, and is converted here
     const isInForm = format === undefined || cache === 'none';
     const answer = isInForm ? first : await answers.inForm(first, format, found, key.id);
     const encoding = encodingFor(request, answer.bytes);
     const isNew = cache === 'none' || isModified(request.headers['if-none-match'], answer.etag);
-    const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding) : answer.body;
+    const body = isNew && encoding !== undefined ? await answers.encoded(answer, encoding, key.id) : answer.body;
     const length = typeof body === 'string' ? answer.bytes : body.length;
     if (isNew && request.method !== 'HEAD') responseMemory.hold(reply, length, key.id);
 

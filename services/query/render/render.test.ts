@@ -54,6 +54,12 @@ test('a body has the same bytes whether it is rendered at once or in a thread, a
   expect(inThread.etag).toBe(atOnce.etag);
 });
 
+test('a short body of a large result keeps no more than twice its bytes', () => {
+  const result = resultOf([['x', 'y'.repeat(4 * 1024 * 1024)]]);
+  const { body } = renderBytes({ columns: columns.slice(0, 1), maxRows: 1 }, result);
+  expect([body.toString(), body.buffer.byteLength <= 2 * body.length]).toEqual(['{"result":[{"a":"x"}]}', true]);
+});
+
 test('a date has no zone, and decimals only where they are not zero', async () => {
   const shape: Shape = { maxRows: 10, columns: columns.map((c) => ({ ...c, render: 'utc' })) };
   const { body } = await renderBody(

@@ -64,12 +64,8 @@ function pick(text: string, keys: readonly string[]): string[] {
 
 const asIs = (token: string): string => token;
 
-const renderers: Readonly<Record<Render, (token: string, keys: readonly string[]) => string>> = {
-  string: asIs,
-  number: asIs,
-  integer: asIs,
-  boolean: asIs,
-  json: asIs,
+/** Renderings that change the text of a value. */
+const renderers: { readonly [R in Render]?: (token: string, keys: readonly string[]) => string } = {
   unix_microseconds: (token) => (token === 'null' ? token : unixMicroseconds(token.slice(1, -1))),
   utc: (token) => token.replace(' ', 'T').replace(/\.0+"$/, '"'),
   text: (token, keys) => pick(String(JSON.parse(token)), keys).find((v) => v.startsWith('"')) ?? '""',
@@ -137,7 +133,7 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
     return {
       index,
       label: `${JSON.stringify(column.name)}:`,
-      render: renderers[column.render],
+      render: renderers[column.render] ?? asIs,
       keys: column.keys ?? [],
     };
   });
@@ -215,7 +211,8 @@ function bytesOf(
     }
   }
   add(tail);
-  const body = bytes.subarray(0, used);
+  // whoever keeps the body, such as the cache, counts its own bytes only
+  const body = used < bytes.length / 2 ? Buffer.from(bytes.buffer.transfer(used)) : bytes.subarray(0, used);
   return { body, truncated, etag: etagOf(body) };
 }
 

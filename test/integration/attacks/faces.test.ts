@@ -23,7 +23,8 @@ const raw = (text: string): Promise<string> =>
 describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
-    service = await startService(engine.clickhouse, engine.dataDir);
+    const page = { method: 'GET', path: '/page/:file', bodyLimit: 1, handle: async () => ({ status: 200 }) } as const;
+    service = await startService(engine.clickhouse, engine.dataDir, {}, { openRoutes: [page] });
     await service.ready;
   });
   afterAll(async () => {
@@ -56,6 +57,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
     ['/api/%6beys', undefined],
     ['/readyz', undefined],
     ['/docs', undefined],
+    ['/page/of-the-service', undefined],
   ])('a page elsewhere reads %s: %s', async (path, origin) => {
     for (const [method, headers] of [
       ['GET', admin],

@@ -88,21 +88,6 @@ describe('a wrong definition stops the start, with file and line', () => {
     await service.stop();
   });
 
-  it('a default that its own parameter refuses', async () => {
-    writeEndpoint(folder.path, 'mine', "SELECT @hours AS n WHERE @project != ''");
-    const file = join(folder.path, 'mine.yaml');
-    writeFileSync(
-      file,
-      readFileSync(file, 'utf8').replace(
-        'columns:',
-        "    hours: { description: how many, format: integer, pattern: '^[1-9]$$', default: '10' }\ncolumns:",
-      ),
-    );
-    const service = await start();
-    await expect(service.ready).rejects.toThrow(/mine\.yaml:1: hours has the value 10, which must match \^\[1-9\]\$/);
-    await service.stop();
-  });
-
   it.each([
     ['that writes', () => 'INSERT INTO edge_logs SELECT @project AS n', 'A read begins with'],
     [

@@ -26,10 +26,13 @@ const result = Buffer.from(
 );
 // a copy each time: what makes the body takes the result's memory
 let reads = 0;
+/** how long a query takes */
+let queryMs = 0;
 const clickhouse: Reader = {
-  read: () => {
+  read: async () => {
     reads++;
-    return Promise.resolve({ body: Buffer.from(result), readRows: 1, readBytes: 1 });
+    await sleep(queryMs);
+    return { body: Buffer.from(result), readRows: 1, readBytes: 1 };
   },
 };
 const keys = createKeyRing([
@@ -77,13 +80,14 @@ beforeAll(async () => {
     definitions: () => definitions,
     answers: {
       ...answers,
-      encoded: async (answer, as) => {
-        const body = await answers.encoded(answer, as);
+      encoded: async (answer, as, owner) => {
+        const body = await answers.encoded(answer, as, owner);
         await encoded();
         return body;
       },
     },
     responseMemory: {
+      take: (bytes, owner) => responseMemory.take(bytes, owner),
       reserve: (signal, owner) => responseMemory.reserve(signal, owner),
       hold: (reply, bytes, owner) => responseMemory.hold(reply, bytes, owner),
       used: () => responseMemory.used(),
@@ -122,6 +126,18 @@ const answerTo = (begun: string): Promise<string> =>
     socket.on('close', () => resolve(text));
   });
 
+const LOGS = '/api/endpoints/logs.all?project=p';
+/** Asks, and reads no further than the first piece. */
+const askAndWait = (): Promise<Socket> =>
+  new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () =>
+      socket.write(`GET ${LOGS} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\n\r\n`),
+    );
+    socket.on('error', () => undefined);
+    socket.once('close', () => reject(new Error('closed before the answer')));
+    socket.once('data', () => resolve(socket.pause()));
+  });
+
 describe('a connection', () => {
   it('has a minute for a request, and two minutes without a byte', () => {
     const { headersTimeout, requestTimeout, timeout, keepAliveTimeout } = app.server;
@@ -154,6 +170,20 @@ describe('a connection', () => {
     }
   });
 
+  it('stays open while an endpoint makes its answer, and is closed when nobody reads that', async () => {
+    const { timeout } = app.server;
+    try {
+      app.server.timeout = 300;
+      queryMs = 1_000;
+      await askAndWait();
+      expect(app.inFlight()).toBe(1);
+      await waitFor(() => app.inFlight() === 0, 5_000, 'it is closed');
+    } finally {
+      app.server.timeout = timeout;
+      queryMs = 0;
+    }
+  });
+
   it('whose request does not come to its end is told so and closed; one on which nothing comes is closed', async () => {
     Object.assign(app.server, { headersTimeout: 200, requestTimeout: 200 });
     const [head, body, nothing] = await Promise.all([
@@ -177,23 +207,12 @@ describe('a connection', () => {
 });
 
 describe('large answers that nobody reads', () => {
-  const path = '/api/endpoints/logs.all?project=p';
   const ask = async (key = KEY): Promise<[number, string]> => {
-    const reply = await fetch(`http://127.0.0.1:${port}${path}`, {
+    const reply = await fetch(`http://127.0.0.1:${port}${LOGS}`, {
       headers: { 'x-api-key': key, 'accept-encoding': 'identity' },
     });
     return [reply.status, await reply.text()];
   };
-  /** Asks, and reads no further than the first piece. */
-  const askAndWait = (): Promise<Socket> =>
-    new Promise((resolve) => {
-      const socket = connect(port, '127.0.0.1', () =>
-        socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\n\r\n`),
-      );
-      socket.on('error', () => undefined);
-      socket.once('data', () => resolve(socket.pause()));
-    });
-
   it('are held up to a bound, then the next is told to come back, until one of them is read or its caller has left', async () => {
     const [first, second] = [await askAndWait(), await askAndWait()];
     expect(responseMemory.used()).toBeGreaterThan(2 * ANSWER_BYTES);
@@ -213,7 +232,7 @@ describe('large answers that nobody reads', () => {
     const one = await askAndWait();
     expect((await ask())[0]).toBe(503);
     expect(
-      (await fetch(`http://127.0.0.1:${port}${path}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status,
+      (await fetch(`http://127.0.0.1:${port}${LOGS}`, { method: 'HEAD', headers: { 'x-api-key': KEY } })).status,
     ).toBe(200);
     one.destroy();
     await waitFor(() => responseMemory.used() === 0, 5_000, 'nothing is held');
@@ -247,7 +266,7 @@ describe('large answers that nobody reads', () => {
 
   it('a caller who leaves while its answer is compressed holds nothing', async () => {
     const socket = connect(port, '127.0.0.1', () =>
-      socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`),
+      socket.write(`GET ${LOGS} HTTP/1.1\r\nHost: x\r\nX-API-KEY: ${KEY}\r\nAccept-Encoding: br\r\n\r\n`),
     );
     const left = Promise.withResolvers<void>();
     encoded = async () => {
